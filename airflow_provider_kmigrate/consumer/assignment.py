@@ -1,12 +1,12 @@
-"""The partitions of one librdkafka member, and the way round its stall after a coordinator has moved.
+"""The partitions of one librdkafka member, and a workaround for its stall after a coordinator has moved.
 
-librdkafka asks for committed offsets when it is given partitions without, and gives up for good when it is answered that the
-coordinator has just moved (measured with 2.3.0 to 2.16.0 on real brokers: one poll error NOT_COORDINATOR, then no record in 60 s,
-group Stable, no further error). A rolling restart provokes exactly that. So:
+librdkafka fetches committed offsets when it gets partitions without them, and gives up for good if the coordinator has just moved
+(measured with 2.3.0 to 2.16.0 on real brokers: one poll error NOT_COORDINATOR, then no record in 60 s, group Stable, no further
+error). A rolling restart provokes exactly that. So:
 
-1. committed offsets are asked for here, with retries, before partitions are assigned, and assigned with them;
-2. where a poll reports that the coordinator moved, what is held is assigned once more from where it stands;
-3. where nothing at all comes although records wait, the silent partitions are assigned once more.
+1. committed offsets are fetched here, with retries, before partitions are assigned, and assigned with them;
+2. if a poll reports that the coordinator moved, the held partitions are assigned again from their positions;
+3. if no record arrives although records wait, the partitions without records are assigned again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Remark = Callable[[str, str], None]  # code, text
 
 
 class Assigns(Protocol):
-    """What of confluent-kafka's Consumer is used here."""
+    """The part of confluent-kafka's Consumer that is used here."""
 
     def assign(self, partitions: list[KafkaPartition]) -> None: ...
     def incremental_assign(self, partitions: list[KafkaPartition]) -> None: ...
@@ -49,7 +49,10 @@ class Assigns(Protocol):
 
 @dataclass(slots=True)
 class _Held:
-    """`position`: the next offset, or one of librdkafka's negative ones before the first record. `heard`: when one last came."""
+    """`position`: the next offset, or one of librdkafka's negative ones before the first record.
+
+    `heard`: time of the last record.
+    """
 
     position: int
     heard: float
@@ -58,13 +61,13 @@ class _Held:
 
     @property
     def known(self) -> bool:
-        """Assigning it once more neither skips nor repeats a record, nor starts one that the application has paused."""
+        """True if assigning it again skips and repeats no record, and resumes no partition that the application has paused."""
         return self.position != OFFSET_INVALID and not self.paused
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentTimeouts:
-    """Seconds: how long to ask for committed offsets inside a rebalance, and after how much silence to look for waiting records."""
+    """Seconds: limit for fetching committed offsets in a rebalance; time without records before waiting ones are looked for."""
 
     committed: float = 20.0
     silence: float = 15.0
@@ -73,7 +76,7 @@ class AssignmentTimeouts:
 
 
 class Assignment:
-    """Held partitions. `reset` is auto.offset.reset where it is known; where not, librdkafka decides about a group's first start.
+    """Held partitions. `reset` is auto.offset.reset if known; otherwise librdkafka decides about a group's first start.
 
     `incremental`: the group rebalances incrementally; None: the first assignment tries it (librdkafka logs a refused try).
     """
@@ -97,11 +100,11 @@ class Assignment:
         self._next_recovery = 0.0
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition of which a record came."""
+        """The next offset of each partition that has delivered a record."""
         return {where: held.position for where, held in self._held.items() if held.delivered}
 
     def starts(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
-        """Where to begin each: at what the group committed, else where `reset` says; unchanged where nobody would tell in time."""
+        """Start of each: the group's commit, else what `reset` says; unchanged if the coordinator does not answer in time."""
         if not partitions:
             return []
         try:
@@ -109,14 +112,14 @@ class Assignment:
         except (KafkaException, RetryError) as error:
             cause = error.last_attempt.exception() if isinstance(error, RetryError) else error
             self._remark("consumer-no-offsets", f"not told the committed offsets: {cause}")
-            return partitions  # librdkafka asks for them once more, and the watch looks after it
+            return partitions  # librdkafka fetches them again, and `watch` checks the result
         for one in found:
             if one.offset < 0:
                 one.offset = self._first(one)
         return found
 
     def _first(self, partition: KafkaPartition) -> int:
-        """Where a group without a commit begins: the end as a number, so that assigning once more skips nothing that came since."""
+        """Start of a group without a commit. The end is a number, so that assigning again skips no newer record."""
         if self._reset != OFFSET_END:
             return self._reset
         try:
@@ -126,7 +129,7 @@ class Assignment:
         return int(end)
 
     def _ends(self, partition: KafkaPartition) -> tuple[int, int]:
-        """The first offset of the log and the one behind its last."""
+        """The log's first offset and the one after its last record."""
         start, end = self._consumer.get_watermark_offsets(partition, timeout=self._patience.answer, cached=False)
         return start, end
 
@@ -142,7 +145,7 @@ class Assignment:
         return found
 
     def assign(self, partitions: list[KafkaPartition]) -> None:
-        """Inside a rebalance: in the way of the group's protocol, which the first try tells (librdkafka refuses the other one)."""
+        """Assign inside a rebalance, by the group's protocol; the first try finds out which one (librdkafka refuses the other)."""
         if self._incremental is not False:
             try:
                 self._consumer.incremental_assign(partitions)
@@ -156,12 +159,12 @@ class Assignment:
         self._consumer.assign(partitions)
 
     def hold(self, partitions: Iterable[KafkaPartition]) -> None:
-        """These are ours now, from these offsets on."""
+        """Take these partitions over, from these offsets."""
         now = time.monotonic()
         self._held |= {place(one): _Held(one.offset, now) for one in partitions}
 
     def drop(self, partitions: Iterable[KafkaPartition]) -> None:
-        """These are no longer ours."""
+        """Drop partitions that are not held any more."""
         for one in partitions:
             self._held.pop(place(one), None)
 
@@ -170,23 +173,23 @@ class Assignment:
 
     def delivered(self, where: TopicPartition, offset: int) -> None:
         held = self._held.get(where)
-        if held is not None:  # else it came without our owning it, which is for the ledger to find
+        if held is not None:  # else it came without ownership, which is for the ledger to find
             held.position, held.heard, held.delivered = offset + 1, time.monotonic(), True
 
     def moved(self, where: TopicPartition, offset: int) -> None:
-        """The application went to another offset."""
+        """Follow the application's seek to another offset."""
         if where in self._held:
             self._held[where].position = offset
 
     def pause(self, partitions: Iterable[KafkaPartition], *, paused: bool) -> None:
-        """The application wants nothing from these for now, or wants it again."""
+        """Pause or resume these partitions for the application."""
         for one in partitions:
             held = self._held.get(place(one))
             if held is not None:
                 held.paused, held.heard = paused, time.monotonic()
 
     def watch(self) -> None:
-        """Call when a poll brought nothing. Where records wait in the partition that was silent longest, assign the silent ones again."""
+        """Assign partitions without records again if records wait in the one idle longest. Call it when a poll brought nothing."""
         now, patience = time.monotonic(), self._patience
         if now < self._next_look:
             return
@@ -200,21 +203,21 @@ class Assignment:
         try:
             start, end = self._ends(KafkaPartition(*where))
         except KafkaException:
-            return  # no leader to ask: then there is nothing to fetch from either
+            return  # no leader to ask: then there is nothing to fetch either
         if end > max(start, held.position):
             self.again(f"{where.name} was silent at {held.position} of {end}", silent)
         else:
-            held.heard = time.monotonic()  # nothing to hear; ask about another one next time
+            held.heard = time.monotonic()  # no record waits; ask about another partition next time
 
     def coordinator_moved(self) -> None:
-        """A poll reported it; it does so once for each partition, within milliseconds."""
+        """React to a moved coordinator; librdkafka reports it once for each partition, within milliseconds."""
         now = time.monotonic()
         if self._held and now >= self._next_recovery:
             self._next_recovery = now + _SAME_MOVE_S
             self.again("the coordinator moved")
 
     def again(self, why: str, wheres: Iterable[TopicPartition] | None = None) -> None:
-        """Assign these, or all, once more from where they stand."""
+        """Assign these partitions, or all, again from their positions."""
         self._remark("consumer-assigned-again", why)
         wheres = list(self._held if wheres is None else wheres)
         for one in self.starts([KafkaPartition(*where) for where in wheres if self._held[where].position == OFFSET_INVALID]):

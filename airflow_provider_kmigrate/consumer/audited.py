@@ -1,20 +1,21 @@
-"""A consumer of confluent-kafka that writes down what it was delivered, committed and owned.
+"""A confluent-kafka consumer that records what it was delivered, committed and owned.
 
-Put it around your own; everything else stays as it is::
+Wrap your own; everything else stays as it is::
 
     consumer = AuditedConsumer(Consumer(properties), FileSink("/var/log/audit"), reset="earliest")
     consumer = AuditedConsumer.of(properties, TopicSink(properties, "audit-events"))  # knows `reset`, sees automatic commits too
 
-What makes the record trustworthy is the order of writing:
+The order of writing makes the record trustworthy:
 
 1. `acquired` is written before the first poll of a partition.
-2. Deliveries are written before a commit that covers them is sent: a member that is killed in between leaves records that come
-   again, not records that are committed and unheard of. (Automatic commits run beside the application: there, a kill may leave up
-   to `batch_s` of deliveries unwritten; the missing stop says so.)
-3. `released` is written after the commit in the application's `on_revoke`, before the coordinator learns that a partition is free.
+2. Deliveries are written before a commit that covers them is sent: a member killed in between leaves records that are delivered
+   again, not committed records without a delivery. (Automatic commits run beside the application: a kill may then leave up to
+   `batch_s` of deliveries unwritten; the missing stop shows it.)
+3. `released` is written after the commit in the application's `on_revoke`, before the coordinator learns that a partition is
+   free.
 
-It also carries the way round librdkafka's stall after a coordinator has moved (`consumer.assignment`). An audit that cannot be
-written never stops the application: its gaps are numbered (`consumer.event_log`).
+It also works around librdkafka's stall after a coordinator has moved (`consumer.assignment`). A failing sink never stops the
+application: the gaps are numbered (`consumer.event_log`).
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ _METADATA_MAGIC: Final = b"CGMDv2:"
 
 
 class Membership(NamedTuple):
-    """What librdkafka's opaque group metadata say; `generation` None: in no generation now."""
+    """The content of librdkafka's opaque group metadata; `generation` None: in no generation now."""
 
     group: str
     generation: int | None
 
 
 def membership(metadata: bytes | None) -> Membership | None:
-    """Librdkafka's group metadata: its magic, an int32 in the machine's byte order, the group's name up to a zero byte."""
+    """Parse librdkafka's group metadata: its magic, an int32 in the machine's byte order, the group's name up to a zero byte."""
     if metadata is None or not metadata.startswith(_METADATA_MAGIC) or len(metadata) < len(_METADATA_MAGIC) + 4:
         return None
     (generation,) = struct.unpack_from("=i", metadata, len(_METADATA_MAGIC))
@@ -57,13 +58,14 @@ def membership(metadata: bytes | None) -> Membership | None:
 
 
 class AuditedConsumer:
-    """One member of a group, as `consumer` is; methods that are not in here are the consumer's own.
+    """One member of a group, wrapping `consumer`; all other methods are the consumer's own.
 
-    `reset` is its auto.offset.reset; None where it is not known: then nothing is claimed about what the group had to be delivered
-    before its first record, and partitions without a commit are left to librdkafka. `incremental`: see `Assignment`. Deliveries are written every `batch_s`
-    seconds and before every commit; where nobody polls for `beat_s` seconds a thread does, and gives the signs of life (`consumer.runs`), unless it
-    `must_write`: nobody could be told that it cannot. `identify` gives the number of a record that carries one. Raises where the sink cannot be
-    written at the very beginning.
+    `reset` is its auto.offset.reset; None if unknown: then nothing is claimed about what the group had to be delivered before its
+    first record, and partitions without a commit are left to librdkafka. `incremental`: see `Assignment`. Deliveries are written
+    every
+    `batch_s` seconds and before every commit. After `beat_s` seconds without a poll a thread writes them and the heartbeats
+    (`consumer.runs`), unless it `must_write`: a thread could not report a failure. `identify` gives the number of a record that
+    carries one. Raises if the sink cannot be written at the start.
     """
 
     def __init__(
@@ -108,8 +110,11 @@ class AuditedConsumer:
         connect: Callable[[dict[str, Any]], Consumer] = Consumer,
         **options: Any,
     ) -> Self:
-        """One with a consumer of its own, which `connect` makes. `on_commit` in the properties is called as ever, and what it is
-        told is written down. Its `writer` begins with the properties' `consumer.id` or `client.id`, so that its instance is known by it.
+        """Wrap a new consumer, which `connect` makes.
+
+        `on_commit` in the properties is still called, and its arguments are recorded.
+
+        Its `writer` begins with the properties' `consumer.id` or `client.id`, which identifies the instance.
         """
         made: list[Self] = []
         theirs = properties.get("on_commit")
@@ -153,7 +158,7 @@ class AuditedConsumer:
         self._consumer.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def _begin(self, topics: Iterable[str]) -> None:
-        """A further subscription is another start: its topics must be delivered too."""
+        """Record a start. A further subscription is another start: its topics must be delivered too."""
         names = tuple(sorted(topics))
         first, self._started = not self._started, True
         reset = "earliest" if self._reset in {"earliest", "smallest", "beginning"} else "latest"
@@ -164,7 +169,7 @@ class AuditedConsumer:
             self._pulse.start()
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """As the consumer's. A long wait is cut into pieces of `batch_s`, so that what was delivered is written meanwhile."""
+        """As the consumer's. A long wait is cut into pieces of `batch_s`, so that deliveries are written meanwhile."""
         deadline = math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout
         while True:
             left = max(0.0, deadline - time.monotonic())
@@ -174,7 +179,10 @@ class AuditedConsumer:
                 return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """As the consumer's. Not cut into pieces: librdkafka drops a batch's records of partitions that a rebalance took meanwhile."""
+        """As the consumer's.
+
+        Not cut into pieces: librdkafka drops a batch's records of partitions that a rebalance took meanwhile.
+        """
         messages = self._consumer.consume(num_messages, timeout)
         self._took(messages)
         return messages
@@ -210,7 +218,7 @@ class AuditedConsumer:
             self._assignment.coordinator_moved()
 
     def _beat(self) -> None:
-        """What was delivered is written first: a sign of life says that nothing older is unwritten."""
+        """Write deliveries, then a heartbeat: a heartbeat says that nothing older is unwritten."""
         with self._lock:
             if not self._pulse.stopped and time.monotonic() > self._next_write + self._batch_s:
                 self._write()
@@ -223,7 +231,7 @@ class AuditedConsumer:
             self.log.flush()
 
     def commit(self, *args: Any, **kwargs: Any) -> list[KafkaPartition] | None:
-        """As the consumer's, after everything that was delivered is written."""
+        """As the consumer's, after all deliveries are written."""
         self._write()
         try:
             answer: list[KafkaPartition] | None = self._consumer.commit(*args, **kwargs)
@@ -235,10 +243,10 @@ class AuditedConsumer:
         return answer
 
     def _committed(self, partitions: Iterable[KafkaPartition], error: KafkaError | None) -> None:
-        """One event for those that were accepted, and one for each kind of refusal; what was delivered is written before.
+        """Write one event for the accepted partitions and one for each kind of refusal; deliveries are written before.
 
-        Automatic commits are told of when they are made: whoever reads the events just then, or finds them after the process was
-        killed, must not see a commit of what nobody was delivered.
+        An automatic commit is recorded when it is made: events read just then, or after a kill, must not show a commit without
+        its delivery.
         """
         answers: dict[str | None, list[Position]] = {}
         for one in partitions:
@@ -293,22 +301,23 @@ class AuditedConsumer:
         self._assignment.pause(partitions, paused=False)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Of each partition that is held and of which a record came, the offset behind the last one."""
+        """For each held partition that delivered a record: the offset after the last one."""
         return self._assignment.positions()
 
     def slipped(self, seconds: float) -> None:
-        """The application's own loop came back this much too late; the next heartbeat says so."""
+        """Report that the application's own loop was this much too late; the next heartbeat carries it."""
         self.log.slipped(seconds)
 
     def _on_assign(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
-        """While it closes its group is asked nothing: nobody answers (20 s until that was given up, or an error out of `close`; measured, 2.16.1).
-        It is not written that it owned these: it reads none, and librdkafka does not always say that it gave them back.
+        """While it closes, the group is not asked: no coordinator answers (20 s until the time-out, or an error out of `close`; 2.16.1).
+
+        Ownership is not recorded then: it reads none of these, and librdkafka does not always report that it gave them up.
         """
         if self._closing:
             self._never_began |= {place(one) for one in partitions}
             self._call("assign", partitions)
             return
-        self._write()  # it belongs to the generation before
+        self._write()  # it belongs to the previous generation
         found = membership(self._consumer.consumer_group_metadata())
         self._generation = found.generation if found else None
         starts = self._assignment.starts(partitions)
@@ -338,7 +347,7 @@ class AuditedConsumer:
             callback(self, partitions)
 
     def _ended_ms(self, partitions: Iterable[KafkaPartition]) -> int | None:
-        """When these ceased to be ours, where the consumer knows it; not before what it handed over of them, whatever it says."""
+        """When ownership of these ended, if the consumer knows it; never before the last delivery from them."""
         until: float | None = getattr(self._consumer, "ours_until", None)
         if until is None:
             return None
@@ -353,7 +362,7 @@ class AuditedConsumer:
             self.log.own(self.group, self._generation, change, places, until_ms=until_ms, starts=starts)
 
     def close(self, *, clean: bool = True, reason: str = "") -> None:
-        """As the consumer's; then the last event. May be repeated."""
+        """As the consumer's; then write the last event. May be repeated."""
         self._closing = True
         try:
             self._consumer.close()  # revokes, which writes and releases
@@ -367,13 +376,13 @@ class AuditedConsumer:
 
 
 def _is_incremental(properties: Mapping[str, Any]) -> bool:
-    """Librdkafka refuses to mix both ways in one list of strategies; a KIP-848 group knows only this one."""
+    """Librdkafka refuses to mix both protocols in one list of strategies; a KIP-848 group knows only this one."""
     strategies = str(properties.get("partition.assignment.strategy", ""))
     return "cooperative-sticky" in strategies or str(properties.get("group.protocol", "")).lower() == "consumer"
 
 
 def place_of(message: Message) -> tuple[TopicPartition, int]:
-    """Where a delivered or acknowledged record lies; the offset is negative where it is not known."""
+    """Partition and offset of a delivered or acknowledged record; the offset is negative if unknown."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     return TopicPartition(topic or "", -1 if partition is None else partition), -1 if offset is None else offset
 

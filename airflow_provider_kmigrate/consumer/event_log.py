@@ -1,22 +1,16 @@
-"""One writer's events on their way to a sink, numbered without a gap, so that a lost one shows.
+"""The event log of audited clients: events numbered per writer without a gap, sinks to write them, readers.
 
-Two kinds of writers use it. One whose only purpose is the record (a workload, a probe) ends when it cannot write. A wrapper around
-somebody's consumer must never do that: with `must_write=False` an event that cannot be written is given up, its number stays
-unused, and the stop says why; the audit is then incomplete and says so, and the application goes on.
+A writer whose only purpose is the record (a workload, a probe) ends when it cannot write. A wrapper around a user's consumer must
+never end: with `must_write=False` an event that cannot be written is given up, its number stays unused, and the stop gives the
+reason; the audit is then incomplete and says so.
 
-Events in files: one file a writer, one file for all ownership changes, in one folder.
+Files: one a writer, one for all ownership changes, in one folder. Lines reach the operating system before `append` returns: a
+killed process loses none. The marker `<writer>.done` appears atomically after a writer's last event.
 
-Lines are with the operating system before `append` returns: a killed process loses none of them. The marker `<writer>.done`
-appears, whole or not at all, after a writer's last event.
-
-Events in a Kafka topic: a record a line, its key the writer.
-
-The topic must keep them all: retention.ms and retention.bytes are -1, and it is not compacted.
-
-A writer's events stay in one partition, in order. The changes of ownership of a group all go to one partition as well, and each is
-acknowledged before the member goes on: the offset of the record is then the place in the order that no clock is needed for, which
-whoever reads the topic sets as `position`. Other events are sent without waiting, so that a stalled audit topic does not stall
-the application; those that a killed process had not sent yet are missing numbers, never missing records.
+Kafka topic: a record a line, its key the writer. It must keep all records: retention.ms and retention.bytes -1, no compaction. A
+writer's events stay in one partition, in order. So do a group's ownership changes, each acknowledged before the member goes on:
+the record's offset is then an order that needs no clock, which readers set as `position`. Other events are sent without waiting,
+so that a stalled audit topic does not stall the application; a killed process may leave missing numbers, never missing records.
 """
 
 from __future__ import annotations
@@ -46,7 +40,7 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 
 
 class SteadyClock:
-    """Milliseconds since the epoch that never jump: the wall clock when this was made, carried on by the monotonic clock."""
+    """Milliseconds since the epoch that never jump: the wall clock at creation, continued by the monotonic clock."""
 
     def __init__(self) -> None:
         self._offset_ns = time.time_ns() - time.monotonic_ns()
@@ -60,25 +54,25 @@ class SteadyClock:
 
     @staticmethod
     def reading() -> Clock:
-        """Both clocks as the machine has them now."""
+        """Read both of the machine's clocks now."""
         return Clock(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
 
 
 class Sink(Protocol):
-    """Where lines go. Every method raises only our exceptions; the lines are then not written."""
+    """A destination of lines. Every method raises only our exceptions; the lines are then not written."""
 
     def append(self, writer: str, lines: Sequence[str]) -> None:
-        """Hand lines over; what was handed over survives the death of this process as far as the sink promises."""
+        """Append lines; they survive the death of this process as far as the sink promises."""
 
     def own(self, event: Ownership) -> None:
         """Write a change of ownership before returning, ordered among those of all members of its group."""
 
     def close(self, writer: str, events: int, *, clean: bool) -> None:
-        """After the last event; `events` were numbered."""
+        """Finish a writer after its last event; `events` were numbered."""
 
 
 def new_writer(name: str) -> str:
-    """A writer's name unlike that of any other incarnation, fit for a file name: the name, host, pid and a random part."""
+    """A unique writer's name for this incarnation, fit for a file name: the name, host, pid and a random part."""
     plain = re.sub(r"[^\w.-]", "_", f"{name}@{socket.gethostname()}")
     return f"{plain}-{os.getpid()}-{os.urandom(3).hex()}"
 
@@ -99,7 +93,7 @@ class EventLog:
         self._why = ""
 
     def stamp(self) -> Stamp:
-        """For the next event; an event that is stamped must be written."""
+        """Number the next event; an event that is stamped must be written."""
         with self._lock:
             self._next += 1
             return Stamp(self.writer, self._next - 1, self.clock.now_ms())
@@ -112,17 +106,17 @@ class EventLog:
         self.write(Remark(self.stamp(), code, text))
 
     def slipped(self, seconds: float) -> None:
-        """The loop that writes here came back this much too late: a busy machine, not Kafka."""
+        """Report that the loop that writes here was this much too late: a busy machine, not Kafka."""
         self._slip_s = max(self._slip_s, seconds)
 
     def beat(self) -> None:
-        """A sign of life."""
+        """Add a heartbeat."""
         with self._lock:
             slip_s, self._slip_s = self._slip_s, 0.0
             self.write(Heartbeat(self.stamp(), self.clock.reading(), round(slip_s * 1000)))
 
     def flush(self) -> None:
-        """To the sink."""
+        """Write pending lines to the sink."""
         with self._lock:
             lines, self._lines = self._lines, []
             if lines:
@@ -138,7 +132,7 @@ class EventLog:
         until_ms: int | None = None,
         starts: Sequence[int] = (),
     ) -> None:
-        """A change of ownership, written at once and behind everything that was written before. `until_ms`, `starts` as the event has them."""
+        """Write a change of ownership at once, after all earlier events. `until_ms`, `starts` as in the event."""
         with self._lock:
             self.flush()
             stamp = self.stamp()
@@ -157,7 +151,7 @@ class EventLog:
             self._why = f"{self._given_up} events could not be written: {error}"
 
     def close(self, *, clean: bool, reason: str = "") -> None:
-        """The last event."""
+        """Write the last event."""
         with self._lock:
             if self._given_up:
                 clean, reason = False, f"{reason}; {self._why}".lstrip("; ")
@@ -172,9 +166,9 @@ _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class FileSink:
-    """The folder `folder`, made if it is not there. Members on one machine, or on a file system with locks, may share it.
+    """A sink in the folder `folder`, made if missing. Members on one machine, or on a file system with locks, may share it.
 
-    Once the folder is removed nobody will read it, so everything is passed over then, and nothing brings it back.
+    Once the folder is removed no audit will read it: everything is dropped then, and nothing recreates it.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -193,15 +187,15 @@ class FileSink:
                 data = data[os.write(handle, data) :]
 
     def _handle(self, writer: str) -> int:
-        """Made for this writer alone: a second process of the same name fails instead of mixing its numbers in."""
+        """Open a file for this writer alone: a second process of the same name fails instead of mixing its numbers in."""
         if writer not in self._handles:
             self._handles[writer] = os.open(self.folder / f"{writer}.jsonl", _APPEND | os.O_EXCL, 0o644)
         return self._handles[writer]
 
     def own(self, event: Ownership) -> None:
-        """`position` becomes the place in the file. Raises `Failed` or `TimedOut`."""
+        """Write it, and set `position` to its place in the file. Raises `Failed` or `TimedOut`."""
         if not self.folder.is_dir():
-            return  # taking the lock would bring it back
+            return  # taking the lock would recreate it
         with locked(self.folder, _LOCK_S), _failing("cannot write to the ownership log"):
             handle = os.open(self.folder / _OWNERSHIP, _APPEND, 0o644)
             try:
@@ -233,16 +227,16 @@ def _failing(what: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Reading:
-    """Every event of a folder, and the lines that were none (`file reason`)."""
+    """Every event of a folder, and the lines that were not events (`file reason`)."""
 
     events: list[Event] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
 
 class Reader:
-    """Reads a folder's events, and on each further `read` those that came since.
+    """Reads a folder's events, and on each further `read` the new ones.
 
-    A line without its end is left for later: it is being written, or its writer was killed there and will leave no stop.
+    A line without its end is left for later: it is being written, or its writer was killed and will leave no stop.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -250,7 +244,7 @@ class Reader:
         self._at: dict[Path, int] = {}
 
     def read(self) -> Reading:
-        """Raises `Failed` where the folder cannot be read."""
+        """Read the new events. Raises `Failed` if the folder cannot be read."""
         reading = Reading()
         with _failing(f"cannot read the events in {self._folder}"):
             for path in sorted(self._folder.glob("*.jsonl")):
@@ -272,7 +266,7 @@ class Reader:
 
 
 def read_events(folder: Path) -> Reading:
-    """Everything that the folder holds."""
+    """Read every event of the folder."""
     return Reader(folder).read()
 
 
@@ -282,7 +276,7 @@ _Delivered = Callable[[KafkaError | None, Message], None]
 
 
 class TopicSink:
-    """An events topic, which must exist. It has a producer of its own: give it its own `client.id` and, where needed, identity.
+    """A sink in an events topic, which must exist. It has its own producer: give it a `client.id` and, if needed, an identity.
 
     `own_timeout`: seconds that a rebalance may wait for the acknowledgement of a change of ownership.
     """
@@ -306,7 +300,7 @@ class TopicSink:
         return len(found.partitions)
 
     def append(self, writer: str, lines: Sequence[str]) -> None:
-        """Hand over without waiting. Raises where lines cannot be queued, or where earlier ones were given up on."""
+        """Queue lines without waiting. Raises if lines cannot be queued, or if earlier ones were given up."""
         partition = self._partition(writer)
         for line in lines:
             self._send(writer, line, partition, self._delivered)
@@ -331,7 +325,7 @@ class TopicSink:
             self._failed = error_of(error, f"the events topic {self.topic}")
 
     def own(self, event: Ownership) -> None:
-        """Raises `TimedOut` where it is not acknowledged in time; it may be written all the same."""
+        """Raises `TimedOut` if it is not acknowledged in time; it may be written all the same."""
         answers: list[KafkaError | None] = []
         self._send(event.stamp.writer, encode(event), self._partition(event.group), lambda error, _: answers.append(error))
         deadline = time.monotonic() + self._own_timeout
@@ -343,21 +337,21 @@ class TopicSink:
             raise error_of(answers[0], f"the events topic {self.topic}")
 
     def close(self, writer: str, events: int, *, clean: bool) -> None:  # noqa: ARG002  # the stop says it
-        """Wait for the acknowledgements that are due; raises `TimedOut`."""
+        """Wait for outstanding acknowledgements; raises `TimedOut`."""
         left = self._producer.flush(self._close_timeout)
         if left:
             raise TimedOut(f"{left} events of {writer} were not acknowledged within {self._close_timeout:g} s")
 
 
 def placed(event: Event, offset: int) -> Event:
-    """An event as it counts when it was read from a topic at this offset."""
+    """The event with its `position`, read from a topic at this offset."""
     return replace(event, position=offset) if isinstance(event, Ownership) else event
 
 
 def read_topic(properties: Mapping[str, str], topic: str, timeout: float = 60.0) -> Reading:
-    """Everything that the topic held when the reading began; `TimedOut` where that takes longer than `timeout` s.
+    """Read everything that the topic held at the start; `TimedOut` if that takes longer than `timeout` s.
 
-    For small topics; `audit.sources.stream` brings large ones into files.
+    For small topics; `audit.sources.stream` reads large ones into files.
     """
     reading = Reading()
     for message in _messages(properties, topic, time.monotonic() + timeout):
@@ -388,7 +382,7 @@ def _messages(properties: Mapping[str, str], topic: str, deadline: float) -> Ite
 
 
 def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
-    """Where each partition ends now; 0 for one that is empty."""
+    """The end of each partition now; 0 for an empty one."""
     found = consumer.list_topics(topic, timeout=30.0).topics[topic]
     if found.error is not None:
         raise KafkaException(found.error)
@@ -397,7 +391,7 @@ def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
 
 
 def _ended(message: Message, left: dict[int, int]) -> bool:
-    """Whether this is no record to read, but the end of its partition; drops partitions that are read."""
+    """True for the end of a partition instead of a record; drops partitions that are read."""
     error, partition, offset = message.error(), message.partition(), message.offset()
     if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
         raise KafkaException(error)

@@ -1,4 +1,4 @@
-"""What a workload asks of Kafka besides producing and consuming; librdkafka's errors become ours here."""
+"""Kafka calls of a workload besides producing and consuming; librdkafka's errors become ours."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def kafka_calls(what: str) -> Iterator[None]:
 
 
 def quiet_admin(properties: Mapping[str, str]) -> AdminClient:
-    """What goes wrong comes as an exception, and the clients' properties are not for librdkafka's log to comment on."""
+    """An admin client that raises what goes wrong, and keeps librdkafka's warnings about the properties out of the log."""
     return AdminClient({**properties, "log_level": "2"})
 
 
 def create_topics(properties: Mapping[str, str], plans: Sequence[TopicPlan], timeout: float = 60.0) -> None:
-    """Create what is not there yet and wait until every partition has a leader. Raises ours; `TimedOut` after `timeout` s."""
+    """Create missing topics and wait until every partition has a leader. Raises ours; `TimedOut` after `timeout` s."""
     deadline = time.monotonic() + timeout
     what = f"creating {len(plans)} topics"
     with kafka_calls(what):
@@ -61,7 +61,7 @@ def create_topics(properties: Mapping[str, str], plans: Sequence[TopicPlan], tim
 
 
 def wait_for_leaders(admin: AdminClient, wanted: Mapping[str, int], timeout: float) -> None:
-    """Until each topic has so many partitions and all of them have leaders; `TimedOut` after `timeout` s."""
+    """Wait until each topic has this many partitions, all with leaders; `TimedOut` after `timeout` s."""
     deadline = time.monotonic() + timeout
     while not _has_leaders(admin, wanted):
         if time.monotonic() > deadline:
@@ -88,12 +88,12 @@ def _has_leaders(admin: AdminClient, wanted: Mapping[str, int]) -> bool:
 
 
 def matches(patterns: Sequence[str], topic: str) -> bool:
-    """As librdkafka subscribes: a name, or a regular expression where it begins with `^`."""
+    """Match as librdkafka subscribes: a name, or a regular expression if it begins with `^`."""
     return any(re.match(pattern, topic) if pattern.startswith("^") else pattern == topic for pattern in patterns)
 
 
 class Lists(Protocol):
-    """Producers, consumers and admin clients alike."""
+    """The metadata call of producers, consumers and admin clients."""
 
     def list_topics(self, *, timeout: float) -> Any: ...
 

@@ -1,4 +1,4 @@
-"""A consumer that moves off ZooKeeper's coordination (KIP-125) live: what `core.member` decides, carried out."""
+"""A consumer that moves off ZooKeeper's coordination (KIP-125) live: it carries out what `core.member` decides."""
 
 from airflow_provider_kmigrate.consumer.migrating.consumer import MigratingConsumer
 

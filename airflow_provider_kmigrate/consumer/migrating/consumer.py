@@ -1,6 +1,4 @@
-"""What confluent-kafka's consumer has and a migrating one does not, refused by name.
-
-A consumer that moves with its group from ZooKeeper's coordination to Kafka's and back (KIP-125), with confluent-kafka's face.
+"""A consumer that moves with its group between ZooKeeper's and Kafka's coordination (KIP-125), with confluent-kafka's interface.
 
 ::
 
@@ -12,18 +10,20 @@ A consumer that moves with its group from ZooKeeper's coordination to Kafka's an
     while running:
         message = consumer.poll(1.0)
 
-Beside librdkafka's properties: the old consumer's (`old_settings`), of which `partition.assignment.strategy` is how ZooKeeper's members
-share (`settings`), `coordination.migration.enabled`, `.poll.interval.ms`, and any of the embedded Kafka consumer's behind that prefix.
+Properties: librdkafka's; the ZooKeeper consumer's (`settings`), whose `partition.assignment.strategy` is ZooKeeper's;
+`coordination.migration.enabled`, `.poll.interval.ms`, and any of the embedded Kafka consumer's behind that prefix.
 
-* Records are handed over, and callbacks run, only in the thread that polls. Callbacks get the partitions that change, not all
+* Records are returned, and callbacks run, only in the thread that polls. Callbacks get the partitions that change, not all
   (as with cooperative rebalancing).
-* A record counts as consumed when the next `poll` or `consume` asks for more, or when `close` is called; what is then committed
-  automatically is the offset behind it. With `enable.auto.commit` off nothing is committed but by `commit`.
-* After `on_revoke` of a partition nothing of it is returned; it is freed for others only when its last commit is done. An application
-  that does not poll keeps others waiting, and one that does not for `max.poll.interval.ms` is ended: others cannot take over before.
-* While ZooKeeper is away nothing is delivered, and everything goes on by itself when it is back (`core.member.membership` has the rule).
+* A record counts as consumed when the next `poll` or `consume` asks for more, or when `close` is called; an automatic commit is
+  the
+  offset after it. With `enable.auto.commit` off only `commit` commits.
+* After `on_revoke` no record of the partition is returned; it is freed only when its last commit is done. An application that
+  does
+  not poll keeps other members waiting; after `max.poll.interval.ms` its process is ended, since only that frees the partitions.
+* While ZooKeeper is unavailable nothing is delivered; delivery resumes by itself (`core.member.membership` has the rule).
 
-Not like confluent-kafka's: `seek`, `assign` and transactions are not there; `subscribe` may be called once.
+Unlike confluent-kafka's: no `seek`, `assign` or transactions (refused by name); `subscribe` may be called once.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _ABSENT: Final = {
 
 
 class Absent:
-    """Raises `AttributeError`, as for any other name, and says what to do instead."""
+    """Raises `AttributeError`, as for any other name, and names the alternative."""
 
     def __getattr__(self, name: str) -> Any:
         return _refuse(type(self).__name__, name)
@@ -92,16 +92,16 @@ def _refuse(kind: str, name: str) -> NoReturn:
 Callback = Callable[[Any, list[KafkaPartition]], object]
 OnCommit = Callable[[KafkaError | None, list[KafkaPartition]], object]
 
-_SLICE_S: Final = 0.03  # of a long wait for records; what others wait for is done in between
+_SLICE_S: Final = 0.03  # of a long wait for records; pending work is done in between
 _COMMIT_S: Final = 10.0
 _ANSWER_S: Final = 5.0
 
 
 class MigratingConsumer(Absent):
-    """One member. Not for more than one thread. Raises `Refused` for settings that it cannot do.
+    """One member, for one thread. Raises `Refused` for settings that it cannot honour.
 
-    `end` ends the process, where only its death frees a partition; `connect` opens the ZooKeeper session. `ours_until`, in
-    `on_lost`: so long (monotonic) nobody else could have what is lost; None: perhaps until just now.
+    `end` ends the process if only its death frees a partition; `connect` opens the ZooKeeper session. `ours_until`, in `on_lost`:
+    until then (monotonic) no other member could have the lost partitions; None: perhaps until just now.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class MigratingConsumer(Absent):
 
     @classmethod
     def audited(cls, properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
-        """One whose deliveries, commits and ownership are written to a folder or sink, as `AuditedConsumer` does."""
+        """A member whose deliveries, commits and ownership are written to a folder or sink, as `AuditedConsumer` does."""
         sink = FileSink(audit) if isinstance(audit, Path | str) else audit
         return AuditedConsumer.of(properties, sink, connect=cls, incremental=True, **options)  # type: ignore[arg-type]
 
@@ -139,7 +139,7 @@ class MigratingConsumer(Absent):
         on_revoke: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Join the group. One entry that begins with `^` is a white list; it has to match whole names."""
+        """Join the group. One entry that begins with `^` is a white list; it must match whole names."""
         self._alive()
         if self._shell is not None:
             why = "A registration that changes lets every old consumer of the group begin anew."
@@ -151,7 +151,7 @@ class MigratingConsumer(Absent):
         self._shell.start()
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """The next record, or an error: of what fetches, or one that keeps it out of Kafka's group for good; None: none came in time."""
+        """The next record, or an error: a fetch error, or one that keeps it out of Kafka's group for good; None: none came in time."""
         if (message := self._at_hand()) is not None:
             return message
         self._alive()
@@ -167,7 +167,7 @@ class MigratingConsumer(Absent):
                 return None
 
     def _at_hand(self) -> Message | None:
-        """A record that is fetched already, unless something else has to be done before it is handed over."""
+        """A record that is fetched already, unless pending work must be done before it is returned."""
         shell = self._shell
         if shell is None or shell.inbox or (now := time.monotonic()) >= self._next_commit:
             return None
@@ -178,7 +178,7 @@ class MigratingConsumer(Absent):
         return self._hands.next(shell.member, wait) if complaint is None else complaint
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """As soon as there are any, up to so many; negative timeout: wait for ever."""
+        """Return up to so many as soon as there are any; negative timeout: wait for ever."""
         self._alive()
         deadline = time.monotonic() + timeout if timeout >= 0 else float("inf")
         while True:
@@ -192,10 +192,10 @@ class MigratingConsumer(Absent):
         complaint = shell.complaint()
         return self._hands.many(shell.member, count, wait) if complaint is None else [complaint]
 
-    # -------------------------------------------------------------------------------------------------- what has to be done
+    # -------------------------------------------------------------------------------------------------- pending work
 
     def _work(self) -> None:
-        """Everything handed over so far is consumed: the application asks for more, or closes."""
+        """Count everything returned so far as consumed (the application asks for more, or closes), then do the pending work."""
         if self._shell is None:
             return
         while self._shell.inbox:
@@ -213,7 +213,7 @@ class MigratingConsumer(Absent):
             shell.commit(where, mine.generation, mine.position)
 
     def _do_batch(self, first: Inbox) -> None:
-        """Neighbours of a kind go to a callback together."""
+        """Pass neighbouring actions of a kind to one callback."""
         batch = [first]
         inbox = self._shell.inbox if self._shell else deque[Inbox]()
         while inbox and type(inbox[0]) is type(first):
@@ -247,8 +247,8 @@ class MigratingConsumer(Absent):
                 self._stopped(action)
 
     def _proven(self) -> bool:
-        """Whether the session lives for sure: after a long sleep others may have had its partitions for a while."""
-        assert self._shell  # noqa: S101  # only it tells of a Stop
+        """True if the session certainly lives: after a long sleep others may have had its partitions for a while."""
+        assert self._shell  # noqa: S101  # only it reports a Stop
         self.ours_until = (member := self._shell.member).kept
         return member.live and time.monotonic() < member.lease
 
@@ -279,7 +279,7 @@ class MigratingConsumer(Absent):
 
     @_do.register
     def _(self, _: w.CommitDone, batch: list[w.CommitDone]) -> None:
-        """The answer that counts is that of the store which the mode puts first."""
+        """The answer of the mode's own store counts."""
         taken: list[KafkaPartition] = []
         refused: list[KafkaPartition] = []
         for done in batch:
@@ -306,11 +306,11 @@ class MigratingConsumer(Absent):
     # ---------------------------------------------------------------------------------------------------------- fetching
 
     def incremental_assign(self, partitions: list[KafkaPartition]) -> None:
-        """In `on_assign`: begin partitions elsewhere. Others than those that are held are passed over."""
+        """In `on_assign`: begin partitions elsewhere. Partitions that are not held are ignored."""
         self._hands.fetch(partitions)
 
     def incremental_unassign(self, partitions: list[KafkaPartition]) -> None:
-        """Fetch nothing of these for now; to be followed by `incremental_assign`."""
+        """Stop fetching these; `incremental_assign` must follow."""
         self._hands.rest(partitions)
 
     def pause(self, partitions: list[KafkaPartition]) -> None:
@@ -326,10 +326,11 @@ class MigratingConsumer(Absent):
     def commit(
         self, message: Message | None = None, offsets: list[KafkaPartition] | None = None, asynchronous: bool = True
     ) -> list[KafkaPartition] | None:
-        """To ZooKeeper and Kafka, the mode's own store first; with no arguments everything that was handed over.
+        """Commit to ZooKeeper and Kafka, the mode's own store first; without arguments everything that was returned.
 
-        Synchronous: raises KafkaException where a partition was not held any more, nothing was handed over up to there, or the
-        mode's own store did not take it in time. What the other store did not take is tried again by itself.
+        Synchronous: raises KafkaException if a partition was not held any more, nothing was returned up to there, or the mode's
+        own store
+        did not take it in time. A commit that the other store did not take is retried by itself.
         """
         self._alive()
         wanted = self._wanted(message, offsets)
@@ -366,7 +367,7 @@ class MigratingConsumer(Absent):
             raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, f"{self._primary()} did not take {one}"))
 
     def committed(self, partitions: list[KafkaPartition], timeout: float = _ANSWER_S) -> list[KafkaPartition]:
-        """Of held partitions what their mode's store took last; of others what Kafka has."""
+        """For held partitions the last commit in their mode's store; for others Kafka's."""
         known = {one: self._hands.active.get(place(one)) for one in partitions}
         others = [one for one, mine in known.items() if mine is None]
         found = iter(self._data.committed(others, timeout=timeout) if others else [])
@@ -375,19 +376,19 @@ class MigratingConsumer(Absent):
             for one, mine in known.items()
         ]
 
-    # --------------------------------------------------------------------------------------------------------- questions
+    # --------------------------------------------------------------------------------------------------------- queries
 
     def assignment(self) -> list[KafkaPartition]:
-        """What is held now."""
+        """The partitions held now."""
         return [self._hands.standing(where) for where in sorted(self._hands.active)]
 
     def position(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
-        """Behind the last record that was handed over of each."""
+        """The offset after the last returned record of each."""
         places = [place(one) for one in partitions]
         return [self._hands.standing(where) if where in self._hands.active else KafkaPartition(*where) for where in places]
 
     def metrics(self) -> dict[str, int]:
-        """KIP-125's: whether Kafka coordinates by this member's last look, and how many partitions Kafka has given it."""
+        """KIP-125's metrics: whether Kafka coordinates by this member's last observation, and how many partitions Kafka assigned."""
         return metrics_of(self._shell.member if self._shell else None)
 
     def metrics_text(self) -> str:
@@ -396,7 +397,7 @@ class MigratingConsumer(Absent):
         return as_text(self.metrics(), self.settings.group, self.consumer_id, age)
 
     def consumer_group_metadata(self) -> bytes:
-        """In librdkafka's form, for wrappers; the generation is left out, since ZooKeeper has none."""
+        """Group metadata in librdkafka's form, for wrappers; without a generation, since ZooKeeper has none."""
         return b"CGMDv2:" + struct.pack("=i", -1) + self.settings.group.encode() + b"\0\0\0"
 
     def get_watermark_offsets(self, partition: KafkaPartition, *args: Any, **kwargs: Any) -> Any:
@@ -408,7 +409,7 @@ class MigratingConsumer(Absent):
         return self._data.list_topics(*args, **kwargs)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Stop, commit and release every partition, leave both groups; whatever ZooKeeper has of this member goes with its session."""
+        """Stop, commit and release every partition, leave both groups; this member's other znodes go with its session."""
         if self._closed:
             return
         if self._shell:

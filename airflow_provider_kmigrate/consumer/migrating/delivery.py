@@ -1,7 +1,8 @@
-"""Which records may be handed over: the rule of `core.member.membership` at the price of a dictionary look-up a record, and positions.
+"""The delivery buffer: which fetched records may be returned by the rule of `core.member.membership`, and positions.
 
-Only the application's thread uses this. A record that comes while its partition may not be delivered is dropped, and its partition
-is fetched again from where the application stands as soon as it may be.
+Only the application's thread uses it. The check costs a dictionary look-up a record. A record that arrives while its partition
+may
+not be delivered is dropped; the partition is fetched again from the application's position as soon as it may be.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ _ANSWER_S: Final = 5.0
 
 _AHEAD: Final = 500
 _error = Message.error
-_topic: Callable[[Message], str] = Message.topic  # type: ignore[assignment]  # what is no error has all three
+_topic: Callable[[Message], str] = Message.topic  # type: ignore[assignment]  # a record that is no error has all three
 _partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
 _offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
 
 
 @dataclass(slots=True)
 class Active:
-    """One partition in the application's hands. `position`: behind the last record handed over; negative: none was yet.
+    """One partition that the application holds. `position`: after the last returned record; negative: none yet.
 
-    `start`: where its generation began; `asked`: the last offset of which a commit was asked, `committed`: the last one accepted;
+    `start`: where its generation began; `asked`: the last offset that a commit was requested for, `committed`: the last accepted
+    one;
     `fetches`: the data consumer has it assigned; `paused`: by the application.
     """
 
@@ -51,20 +53,22 @@ class Active:
 
     @property
     def uncommitted(self) -> int | None:
-        """What there is to commit: the position, unless it is what was asked last."""
+        """The offset to commit: the position, unless it was requested last."""
         return self.position if self.position >= 0 and self.position != self.asked else None
 
     def covers(self, offset: int) -> bool:
-        """Whether a commit of this offset is about what this generation was given."""
+        """True if a commit of this offset is about records that this generation got."""
         return self.position >= 0 and min(self.start, self.position) <= offset <= self.position
 
 
 class DeliveryBuffer:
-    """All partitions in the application's hands, and the consumer that fetches them.
+    """All partitions that the application holds, and the consumer that fetches them.
 
-    As long as every partition that is fetched may be handed over, which is asked anew whenever the member changes, nothing is done
-    record by record: librdkafka drops what it fetched for an older assignment, and knows how far each partition has been taken.
-    Whoever looks at `active` finds the positions as they are.
+    As long as every fetched partition may be delivered, which is checked again whenever the member changes, nothing is done
+    record by
+    record: librdkafka drops what it fetched for an older assignment, and knows each partition's position. Reading `active` brings
+    the
+    positions up to date.
     """
 
     def __init__(self, consumer: Consumer, reset: str) -> None:
@@ -74,30 +78,28 @@ class DeliveryBuffer:
         self._halted: set[TopicPartition] = set()
         self._ahead: list[
             Message
-        ] = []  # fetched; the first `_at` of them were handed over, and of the first `_known` that is known
+        ] = []  # fetched; the first `_at` of them were returned, and the first `_known` are in the positions
         self._at = self._known = 0
-        self._taken_unseen = False  # whole batches were handed over since positions were known
+        self._taken_unseen = False  # whole batches were returned since positions were known
         self._member: Member | None = None
         self._permit = DeliveryPermit({}, float("-inf"))
-        self._all_until = float(
-            "-inf"
-        )  # until when all that is fetched may be handed over, as long as the member does not change
+        self._all_until = float("-inf")  # until when all that is fetched may be returned, as long as the member does not change
 
     @property
     def active(self) -> dict[TopicPartition, Active]:
-        """Whoever changes it may do so until records are asked for again."""
+        """The partitions; the caller may change them until records are requested again."""
         self._settle()
         self._member = None
         return self._active
 
     def _settle(self) -> None:
-        """Every position is behind the last record that was handed over."""
+        """Set every position to after the last returned record."""
         if self._taken_unseen:
             fetched = [KafkaPartition(*where) for where, mine in self._active.items() if mine.fetches]
             for one in self._consumer.position(fetched):
                 if one.offset >= 0:
                     self._active[place(one)].position = one.offset
-            for message in reversed(self._ahead[self._at :]):  # librdkafka has given them to us, we not to the application
+            for message in reversed(self._ahead[self._at :]):  # librdkafka has returned them to us, we not to the application
                 self._is_at(message, 0)
         else:
             for message in self._ahead[self._known : self._at]:
@@ -110,14 +112,14 @@ class DeliveryBuffer:
             mine.position = _offset(message) + behind
 
     def _look_at(self, member: Member) -> None:
-        """What this member may hand over."""
+        """Read what this member may deliver."""
         self._member, self._permit = member, permit(member)
         theirs = self._permit.generations
         everything = all(theirs.get(where) == mine.generation for where, mine in self._active.items() if mine.fetches)
         self._all_until = self._permit.until if everything else float("-inf")
 
     def may(self, member: Member, where: TopicPartition) -> bool:
-        """Whether its records may be handed over now."""
+        """True if its records may be returned now."""
         if member is not self._member:
             self._look_at(member)
         mine = self._active.get(where)
@@ -129,7 +131,7 @@ class DeliveryBuffer:
         return now < self._all_until
 
     def at_hand(self, member: Member, now: float) -> Message | None:
-        """The next record that is fetched already, where all of them may be handed over; the price of a record is this call."""
+        """The next record that is fetched already, if all of them may be returned; this call is the price of a record."""
         if self._at < len(self._ahead) and (now < self._all_until if member is self._member else self._may_all(member, now)):
             message = self._ahead[self._at]
             self._at += 1
@@ -137,7 +139,7 @@ class DeliveryBuffer:
         return None
 
     def next(self, member: Member, timeout: float) -> Message | None:
-        """One record or error. Many are taken from librdkafka at a time, and each is asked about when it is handed over."""
+        """One record or error. librdkafka returns many at a time; each is checked when it is returned."""
         if self._at == len(self._ahead):
             self._take_in(self._consumer.consume(_AHEAD, 0) or self._consumer.consume(1, timeout))
         message = self.at_hand(member, time.monotonic())
@@ -146,7 +148,7 @@ class DeliveryBuffer:
         return next((one for one in self._rest() if self.takes(member, one)), None)
 
     def _take_in(self, messages: list[Message]) -> None:
-        """In place of a batch that was handed over whole."""
+        """Replace a batch that was returned whole."""
         self._taken_unseen |= self._known < self._at
         self._ahead, self._at, self._known = messages, 0, 0
 
@@ -170,12 +172,12 @@ class DeliveryBuffer:
         return [one for one in self._rest() if self.takes(member, one)]
 
     def _pass_over(self, where: TopicPartition) -> None:
-        """What was fetched of it is not what comes next."""
+        """Skip its fetched records: they are not what comes next."""
         left = self._ahead[self._at :]
         self._take_in([one for one in left if one.error() is not None or (one.topic(), one.partition()) != where])
 
     def takes(self, member: Member, message: Message) -> bool:
-        """Whether a fetched record is handed over, and then it is; an error is as it comes."""
+        """Count a fetched record as returned and say if it may be; an error is passed as it is."""
         if message.error() is not None:
             return True
         where: TopicPartition = (_topic(message), _partition(message))  # type: ignore[assignment]  # equal to one, and cheaper
@@ -186,7 +188,7 @@ class DeliveryBuffer:
         return True
 
     def _open(self, member: Member, where: TopicPartition) -> Active | None:
-        """None where its records may not be handed over; then they are fetched again once they may."""
+        """None if its records may not be returned; they are fetched again once they may."""
         mine = self._active.get(where)
         if mine is None or not mine.fetches:
             return None
@@ -199,7 +201,7 @@ class DeliveryBuffer:
         return KafkaPartition(*where, self.active[where].position)
 
     def fetch(self, partitions: list[KafkaPartition]) -> None:
-        """From the offsets that they carry. Others than those in hand are passed over."""
+        """Fetch from the offsets that they carry. Partitions that are not held are ignored."""
         held = [one for one in partitions if place(one) in self.active]
         for one in held:
             mine = self.active[place(one)]
@@ -213,8 +215,10 @@ class DeliveryBuffer:
         self._pause([one for one in held if self.active[place(one)].paused], paused=True)
 
     def _number(self, partition: KafkaPartition) -> int:
-        """Where a partition begins, as a number also where only "the beginning" or "the end" is known. What is a number is committed
-        like any position, so that a next owner begins there too, whatever its own reset; and fetching once more skips nothing.
+        """The start of a partition as a number, also if only "the beginning" or "the end" is known.
+
+        A number is committed like any position, so that a next owner begins there too, whatever its own reset; and fetching again
+        skips nothing.
         """
         wanted = self._reset if partition.offset == OFFSET_INVALID else partition.offset
         if wanted >= 0:
@@ -235,17 +239,17 @@ class DeliveryBuffer:
                 self._consumer.incremental_unassign([KafkaPartition(one.topic, one.partition)])
 
     def halt(self, where: TopicPartition) -> None:
-        """Fetch nothing of it until it may be delivered again."""
+        """Stop fetching it until it may be delivered again."""
         self.rest([KafkaPartition(*where)])
         self._halted.add(where)
 
     def fetch_again(self, member: Member) -> None:
-        """What was halted and may be delivered again, from where the application stands."""
+        """Fetch halted partitions that may be delivered again, from the application's position."""
         if self._halted:
             self.fetch([self.standing(where) for where in sorted(self._halted) if self.may(member, where)])
 
     def forget(self, where: TopicPartition) -> KafkaPartition:
-        """Where it stood."""
+        """Drop it, and return its position."""
         standing = self.standing(where)
         self.rest([standing])
         self.active.pop(where, None)
@@ -253,9 +257,9 @@ class DeliveryBuffer:
         return standing
 
     def pause(self, partitions: list[KafkaPartition], *, paused: bool) -> None:
-        """As the application wants it, also over what happens to the partition meanwhile."""
+        """Pause or resume for the application; it outlasts changes of the partition."""
         held = [one for one in partitions if place(one) in self.active]
-        if paused and self._at < len(self._ahead):  # what was fetched ahead is fetched again when they go on
+        if paused and self._at < len(self._ahead):  # what was fetched ahead is fetched again after the resume
             standing = [self.standing(place(one)) for one in held if self.active[place(one)].fetches]
             self.rest(standing)
             self.fetch(standing)
