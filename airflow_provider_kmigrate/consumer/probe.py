@@ -1,15 +1,11 @@
-"""The probe's topic: one partition that each broker leads, replicas on other brokers and, as far as there are some, in other racks.
+"""The probe: kmigrate's own stream of numbered records through every broker (level L1), without a change of users' clients.
 
-kmigrate's own stream of numbered records through every broker (level L1): nothing in the users' clients is changed for it.
+Its topic has one partition led by each broker, with three replicas if there are so many brokers, in different racks if possible.
+A sender and a receiver run as separate processes (`consumer.workload`), are found again by pid and birth, and record what was
+acknowledged and delivered. The rate is small: the probe observes disturbances and adds no load.
 
-A topic has one partition led by each broker, with as many replicas as three or the brokers allow. A sender and a receiver run as
-processes of their own (`consumer.workload`), are found again by pid and birth, and write down what was acknowledged and delivered.
-Its rate is small: it is there to be disturbed like any other client, not to load the cluster.
-
-The probe of one cluster over its migrations: each run in a folder of its own, one at a time, on the machine that started it.
-
-`<place>/<run>/` is what `consumer.probe.Probe` makes, and `machine`, the name of the machine. The events are read from wherever the
-place is mounted; only the machine itself can see and end the processes.
+Runs of one cluster, one at a time, lie in `<place>/<run>/`, each with `machine`, the name of the machine that started it. The
+events are read from any mount of the place; only that machine can see and end the processes.
 """
 
 from __future__ import annotations
@@ -40,9 +36,9 @@ from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 _REPLICAS: Final = 3
 _CONFIG: Final = {
     "cleanup.policy": "delete",
-    "retention.ms": "3600000",  # what is older than an hour has been judged
+    "retention.ms": "3600000",  # older records have been judged
     "segment.ms": "600000",  # only whole segments are removed
-    "unclean.leader.election.enable": "false",  # a record that is lost shall be a record that was lost
+    "unclean.leader.election.enable": "false",  # a lost record must be a record that was lost
 }
 
 
@@ -57,7 +53,7 @@ def layout(racks: Mapping[int, str | None], leaders: Iterable[int], replicas: in
 
 
 def _spread(brokers: Sequence[int], racks: Mapping[int, str | None], used: set[str | None]) -> list[int]:
-    """First one broker of each rack that is not used, then the rest."""
+    """First one broker of each unused rack, then the others."""
     first, rest, seen = list[int](), list[int](), set(used)
     for broker in brokers:
         (rest if racks[broker] in seen else first).append(broker)
@@ -66,9 +62,9 @@ def _spread(brokers: Sequence[int], racks: Mapping[int, str | None], used: set[s
 
 
 def ensure_topic(properties: Mapping[str, str], name: str, timeout: float = 60.0) -> int:
-    """The probe's topic has a partition that each broker leads by preference; how many it has. Raises ours.
+    """Ensure that each broker is the preferred leader of a partition of the probe's topic; returns their number. Raises ours.
 
-    Brokers that came since get partitions; those of brokers that are gone stay, other brokers lead them.
+    New brokers get partitions; those of removed brokers stay, led by other brokers.
     """
     with kafka_calls(f"making the topic {name}"):
         admin = quiet_admin(properties)
@@ -122,7 +118,7 @@ class ProbePlan:
 
 
 class Probe:
-    """The probe that lives in `folder`, one run of it; `attach` finds a running one. Every verb may be repeated, by any process."""
+    """One run of the probe, which lives in `folder`; `attach` finds a running one. Any process may repeat every call."""
 
     def __init__(self, folder: Path | str, properties: Mapping[str, str], plan: ProbePlan | None = None) -> None:
         self.folder = Path(folder).absolute()
@@ -130,9 +126,9 @@ class Probe:
         self._properties = dict(properties)
 
     def start(self, timeout: float = 90.0) -> None:
-        """Make or complete the topic, start both processes, wait until records flow. Does nothing where they run.
+        """Make or complete the topic, start both processes, wait until records flow. Does nothing if they run.
 
-        Raises `Refused` where the folder holds a run that has ended, ours where the brokers refuse, `TimedOut` where nothing flows.
+        Raises `Refused` if the folder holds a run that has ended, ours if the brokers refuse, `TimedOut` if no record flows.
         """
         if (self.folder / "plan.json").exists():
             self._refuse_ended()
@@ -144,11 +140,11 @@ class Probe:
 
     @property
     def events(self) -> Path:
-        """The folder of what both processes wrote down."""
+        """The folder of both processes' events."""
         return self._workload().events
 
     def forget_properties(self) -> None:
-        """Take what may hold secrets off the disk: the processes have read it. From then on whoever ends the probe brings them."""
+        """Delete the file that may hold secrets: the processes have read it. The caller that ends the probe must bring them."""
         (self.folder / "properties.json").unlink(missing_ok=True)
 
     def _workload(self) -> Workload:
@@ -179,12 +175,12 @@ class Probe:
         return self._workload().status()
 
     def stop(self, drain: float = 60.0) -> None:
-        """End the sender, let the receiver read the rest for at most `drain` seconds, end it."""
+        """End the sender, let the receiver read the remaining records for at most `drain` seconds, end it."""
         if self.status():
             self._workload().stop(drain)
 
     def facts(self) -> Facts:
-        """What happened so far; whole only after `stop`."""
+        """The facts so far; complete only after `stop`."""
         return self._workload().facts()
 
     def evidence(self) -> tuple[tuple[Ground, ...], LevelHealth]:
@@ -250,7 +246,7 @@ _POLL_S: Final = 0.5
 class ProbeRuns:
     """The probes below `place`, all of one cluster; `properties` are librdkafka's, which hold secrets and are not left there.
 
-    `probe`: what makes one of a folder, properties and a plan.
+    `probe`: makes one from a folder, properties and a plan.
     """
 
     def __init__(
@@ -262,7 +258,7 @@ class ProbeRuns:
     def begin(self, run: str) -> Path:
         """Start the probe of `run`, unless it runs, and end every other one; returns the folder of its events.
 
-        Raises `Refused` where this run's has ended (Y05) or runs on another machine (Y09), others as `Probe.start`.
+        Raises `Refused` if this run's has ended (Y05) or runs on another machine (Y09), others as `Probe.start`.
         """
         folder = self._place / run
         self._end(lambda other: other != folder)
@@ -270,9 +266,7 @@ class ProbeRuns:
             self._refuse(folder)
         probe = self._probe(folder, self._properties, ProbePlan(max_seconds=_LONG))
         atomic.make_folder(folder)
-        atomic.replace(
-            folder / _MACHINE, self._machine.encode()
-        )  # first: whoever is killed behind it leaves a probe that has a home
+        atomic.replace(folder / _MACHINE, self._machine.encode())  # first: a kill after it leaves a probe whose machine is known
         try:
             probe.start()
         finally:
@@ -280,7 +274,7 @@ class ProbeRuns:
         return probe.events
 
     def end(self) -> tuple[str, ...]:
-        """End every probe; returns their runs. Raises `Refused` (Y09) where one runs on another machine."""
+        """End every probe; returns their runs. Raises `Refused` (Y09) if one runs on another machine."""
         return self._end(lambda _: True)
 
     def _end(self, wanted: Callable[[Path], bool]) -> tuple[str, ...]:
@@ -310,7 +304,7 @@ class ProbeRuns:
 
 
 def silent(folder: Path, seconds: float = _SILENT_S) -> bool:
-    """Whether nothing was written there for so long: the probe has ended, wherever it ran."""
+    """True if no event was written there for so long: the probe has ended, on whatever machine."""
     newest = max((path.stat().st_mtime for path in (folder / "events").glob("*")), default=0.0)
     return time.time() - newest > seconds
 
@@ -318,7 +312,7 @@ def silent(folder: Path, seconds: float = _SILENT_S) -> bool:
 def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
     """How many records were acknowledged, and how many offsets committed, once both grow.
 
-    Raises `Refused` (Y09) where they do not within `patience` seconds.
+    Raises `Refused` (Y09) if they do not within `patience` seconds.
     """
     progress = Progress(events)
     before, deadline = _so_far(progress), time.monotonic() + patience

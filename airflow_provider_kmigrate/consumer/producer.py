@@ -1,12 +1,12 @@
-"""A producer of confluent-kafka that writes down what the brokers acknowledged, and what it gave up.
+"""A confluent-kafka producer that records what the brokers acknowledged, and what it gave up.
 
-Put it around your own::
+Wrap your own::
 
     producer = AuditedProducer(Producer(properties), FileSink("/var/log/audit"), name="orders", on_delivery=yours)
 
-Records get their number when they are acknowledged, partition by partition, because only then the partition is known; where each
-record carries its number, `identify` tells it, and the audit sees records that changed places too. What a transaction sent
-counts when it is committed; what was aborted is in the log, but nobody is to read it.
+Records are numbered per partition when they are acknowledged, because only then the partition is known. If each record carries
+its number, `identify` reads it, and the audit also sees reordered records. A transaction's records count when it is committed;
+aborted records stay in the log, but no client should read them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ OnDelivery = Callable[[KafkaError | None, Message], object]
 
 
 class AuditedProducer:
-    """As `producer` is; methods that are not in here are the producer's own.
+    """A producer that wraps `producer`; all other methods are the producer's own.
 
-    `on_delivery` is called for every record that has no callback of its own: one in the producer's properties is not called.
-    Acknowledgements are written every `batch_s` seconds, when `poll` or `flush` is called; where neither is for `beat_s` seconds, a thread
-    gives the signs of life (`consumer.runs`). With `must_write` there is none: nobody could be told that it cannot write. `each_latency`: see `AckRuns`.
+    `on_delivery` is called for every record without a callback of its own; one in the producer's properties is not called.
+    Acknowledgements are written every `batch_s` seconds, when `poll` or `flush` is called. If neither is called for `beat_s`
+    seconds, a thread gives the heartbeats (`consumer.runs`). With `must_write` there is none: it could not report a failure.
+    `each_latency`: see `AckRuns`.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class AuditedProducer:
         return left
 
     def slipped(self, seconds: float) -> None:
-        """The application's own loop came back this much too late; the next heartbeat says so."""
+        """Report that the application's own loop was this much too late; the next heartbeat carries it."""
         self.log.slipped(seconds)
 
     def _delivered(self, theirs: OnDelivery | None, error: KafkaError | None, message: Message) -> None:
@@ -182,7 +183,7 @@ class AuditedProducer:
         self._in_transaction = []
 
     def commit_transaction(self, *args: Any) -> None:
-        """As the producer's; what it sent counts from now on."""
+        """As the producer's; its records count from now on."""
         self._producer.commit_transaction(*args)
         sent, self._in_transaction = self._in_transaction or [], None
         for error, message in sent:
@@ -190,13 +191,13 @@ class AuditedProducer:
         self._write()
 
     def abort_transaction(self, *args: Any) -> None:
-        """As the producer's; what it sent counts for nothing."""
+        """As the producer's; its records count for nothing."""
         self._producer.abort_transaction(*args)
         sent, self._in_transaction = self._in_transaction or [], None
         self.log.remark("producer-aborted", f"{len(sent)} records of an aborted transaction")
 
     def close(self, timeout: float = 130.0, *, reason: str = "") -> None:
-        """Flush and write the last event; it says so where records are neither acknowledged nor given up in `timeout` seconds.
+        """Flush and write the last event, which reports records neither acknowledged nor given up within `timeout` seconds.
 
         The producer itself stays open.
         """

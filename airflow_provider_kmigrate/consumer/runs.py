@@ -1,10 +1,7 @@
-"""Signs of life of a client that is alive and that nobody polls: a web application between two requests, a consumer at work on a batch.
+"""Runs of records between two writes to an event log, the content of workload records, and heartbeats between polls.
 
-Only a process that lives gives them: a killed one falls silent, and so does one whose application has dropped the client.
-
-What a record of the workload says of itself: whose it is, which one of its partition, and when it was sent.
-
-From single records to runs: what producers and consumers keep between two writes to their event logs.
+Heartbeats come from a client that is alive but not polled: a web application between two requests, a consumer that processes a
+batch. They stop if the process is killed or the application drops the client.
 """
 
 from __future__ import annotations
@@ -38,7 +35,8 @@ BEAT_S: Final = 5.0  # many times within an audit's `behind`
 class Pulse:
     """Calls a bound method every `every_s` seconds in a thread of its own, until `stop`, or until its object is collected.
 
-    The thread keeps neither the object nor the process alive. A forked child has no such thread: its parent's clients are not its own.
+    The thread keeps neither the object nor the process alive. A forked child has no such thread: its parent's clients are not its
+    own.
     """
 
     def __init__(self, beat: Callable[[], None], every_s: float = BEAT_S) -> None:
@@ -47,16 +45,16 @@ class Pulse:
         self._thread = threading.Thread(target=_run, args=made, daemon=True, name="kmigrate-pulse")
 
     def start(self) -> None:
-        """Once."""
+        """Start the thread. Once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """No beat begins any more; one that is under way goes on to its end. May be repeated."""
+        """Begin no further beat; one in progress runs to its end. May be repeated."""
         self._stopped.set()
 
     @property
     def stopped(self) -> bool:
-        """For the beat itself, under the lock under which it is stopped: then nothing is written behind the last event."""
+        """For the beat itself, under the lock under which it is stopped: then nothing is written after the last event."""
         return self._stopped.is_set()
 
 
@@ -124,8 +122,8 @@ class _Acked:
 class AckRuns:
     """One producer's acknowledgements and failures since the last `drain`.
 
-    `each_latency`: every single one is written (exact percentiles), for rates of up to some thousand records a second; else only
-    the histograms of the runs.
+    `each_latency`: every single one is written (exact percentiles), for rates of up to some thousand records a second; otherwise
+    only the histograms of the runs.
     """
 
     def __init__(self, producer: str, *, each_latency: bool = True) -> None:
@@ -139,7 +137,7 @@ class AckRuns:
         self._since_ms: int | None = None
 
     def acked(self, where: TopicPartition, offset: int, content: Content, latency_us: int) -> None:
-        """A negative `offset`: the broker did not say it."""
+        """Count an acknowledged record. A negative `offset`: the broker did not give it."""
         offset = max(offset, UNKNOWN_OFFSET)
         run = self._open.get(where)
         if run is None or not run.continued_by(offset, content.seq):
@@ -151,7 +149,7 @@ class AckRuns:
         self._note(where, offset, content, latency_us)
 
     def failed(self, where: TopicPartition, content: Content, error: str, latency_us: int) -> None:
-        """The client gave the record up; it may be in the log."""
+        """Count a record that the client gave up; it may be in the log."""
         self._failed.append((where, content.seq, error, content.t_sent_ms, content.t_sent_ms + latency_us // 1000))
         self._note(where, UNKNOWN_OFFSET, content, latency_us)
 
@@ -233,11 +231,11 @@ class DeliveryRuns:
         self._last_ms: dict[TopicPartition, int] = {}
 
     def last_ms(self, where: TopicPartition) -> int | None:
-        """When the last record of it was handed over, of what was drained; None: none ever was."""
+        """When its last drained record was returned; None: none ever was."""
         return self._last_ms.get(where)
 
     def add(self, where: TopicPartition, offset: int, now_ms: int, sent_ms: int | None, content: Content | None = None) -> None:
-        """One record was handed to the application now; `sent_ms` None: it does not say when it was sent."""
+        """Count a record returned to the application now; `sent_ms` None: it carries no time."""
         run = self._open.get(where)
         if run is None or not run.continued_by(offset, content):
             if run is not None:

@@ -1,10 +1,10 @@
-"""A consumer that goes from ZooKeeper to Kafka by one setting, changed at one restart after another.
+"""A consumer that moves from ZooKeeper to Kafka by one setting, changed from restart to restart.
 
 ::
 
     consumer = consumer_of({..., "coordination.migration.stage": "zookeeper"})   # then "migrating", then "kafka"
 
-The properties stay as they are: those that only a migrating consumer has are left out where they mean nothing any more.
+The other properties stay: those of a migrating consumer are left out once they mean nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from airflow_provider_kmigrate.consumer.migrating.settings import ClientStage, is_ours, renamed, stage_of
 
 ASSIGNOR: Final = "range"
-"""The only one that migrating members offer to plain ones, and only while Kafka coordinates (`migrating.fence`)."""
+"""The only assignor that migrating members share with Kafka consumers, and only while Kafka coordinates (`migrating.kafka`)."""
 
 
 def consumer_of(properties: Mapping[str, Any], **options: Any) -> MigratingConsumer | Consumer:
-    """By `coordination.migration.stage`: a `MigratingConsumer` that takes `options`, or in stage `kafka` a plain consumer.
+    """By `coordination.migration.stage`: a `MigratingConsumer` that takes `options`, or in stage `kafka` a Kafka consumer.
 
     Raises `Refused` (Y06) for what a stage cannot do.
     """
@@ -42,9 +42,9 @@ def audited_of(properties: Mapping[str, Any], audit: Sink | Path | str, **option
 
 
 def plain_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """What is librdkafka's, with the assignor that lets it into a group with migrating members.
+    """librdkafka's properties, with the assignor that lets it into a group with migrating members.
 
-    Without a `client.id` the member is called by its `consumer.id`: kmigrate knows the instance by it.
+    Without a `client.id` the member is called by its `consumer.id`, by which kmigrate identifies the instance.
     """
     given = renamed(properties)
     called = {"client.id": given["consumer.id"]} if given.get("consumer.id") else {}

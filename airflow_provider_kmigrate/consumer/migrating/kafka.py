@@ -1,22 +1,21 @@
-"""The embedded Kafka consumer: a member of the Kafka group that never fetches, polled in a thread of its own, and commits through it.
+"""The embedded Kafka consumer: a group member that never fetches, polled in its own thread, and the fence around its group.
 
-`assign([])` answers every assignment, so that it stays a stable member without a fetcher; what it was given is told to the shell.
-A revocation is answered when the shell lets go of what is being delivered.
+It answers every assignment with `assign([])`, so that it stays a stable member without a fetcher, and reports its share to the
+runner. A revocation is answered when the runner releases the partitions being delivered.
 
-Everything is asked in that one thread, also while a revocation waits (for those very commits, as a rule): measured with 2.16.1,
-a synchronous `commit` or `committed` beside another thread that polls the same consumer never returns, whatever its timeout.
+Every call is made in that one thread, also while a revocation waits (usually for those very commits): measured with 2.16.1, a
+synchronous `commit` or `committed` beside another thread that polls the same consumer never returns, whatever its timeout.
 
-The member's place in the Kafka group, and the fence that keeps plain consumers out of it while ZooKeeper coordinates (R8).
+The fence keeps Kafka consumers out of the group while ZooKeeper coordinates (R8): all members of a group must share an assignor.
+Kafka consumers list `range`; migrating members list
 
-A group has only members that share an assignor. Plain consumers are to list `range`; ours list
+* `roundrobin` while ZooKeeper coordinates: a Kafka consumer is refused with INCONSISTENT_GROUP_PROTOCOL and disturbs no member,
+* `roundrobin, range` while Kafka does: a Kafka consumer can join once *every* migrating member has changed its list.
 
-* `roundrobin` while ZooKeeper coordinates: a plain consumer is refused with INCONSISTENT_GROUP_PROTOCOL and disturbs nobody,
-* `roundrobin, range` while Kafka does: a plain consumer gets in once *every* migrating member has changed its list.
-
-librdkafka cannot change the list of a consumer, so another consumer takes the place. It joins before the old one leaves: a group
-that ran empty would wait for `group.initial.rebalance.delay.ms`, and where plain consumers are still inside, the one that lists
-`roundrobin` only is refused (and tries on by itself) while the other keeps its share. What both were given is the member's. Nothing
-is handed over in any other way than in every rebalance: a revocation is answered when the partitions are committed and released.
+librdkafka cannot change a consumer's list, so another consumer replaces it, and joins before the first one leaves: an empty group
+would wait for `group.initial.rebalance.delay.ms`. If Kafka consumers are still inside, the one that lists only `roundrobin` is
+refused (and retries by itself) while the other keeps its share. The shares of both are the member's. The handover is an ordinary
+rebalance: a revocation is answered when the partitions are committed and released.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ LASTING: Final = frozenset(
         KafkaError._FATAL,  # noqa: SLF001  # it has no other name
     }
 )
-"""Errors after which librdkafka tries on for ever and a person has to change a setting, a right, or a broker's limit."""
+"""Errors that librdkafka retries for ever, until the operator changes a setting, a right, or a broker's limit."""
 
 Tell = Callable[[KafkaAssigned | KafkaRevoked | KafkaLost | Polled], None]
 Freed = Callable[[frozenset[TopicPartition]], bool]
@@ -84,7 +83,10 @@ class _Commit(NamedTuple):
 
 
 class EmbeddedConsumer:
-    """`tell` must only put into a queue. `freed`: whether the Kafka group need not wait for these any more."""
+    """One embedded Kafka consumer.
+
+    `tell` must only put into a queue. `freed`: whether the Kafka group need not wait for these any more.
+    """
 
     def __init__(self, properties: Mapping[str, Any], client_id: str, tell: Tell, freed: Freed, poll_every: float) -> None:
         self._consumer = Consumer({**properties, "client.id": client_id})
@@ -97,7 +99,7 @@ class EmbeddedConsumer:
         self._wanted: frozenset[str] = frozenset()
         self._joined = False
         self.refused = False
-        self.complaints: deque[Message] = deque(maxlen=_KEPT)  # those that last; whoever reads takes them out
+        self.complaints: deque[Message] = deque(maxlen=_KEPT)  # those that last; the reader takes them out
         self.assigned: frozenset[TopicPartition] = frozenset()
         self._ending = threading.Event()
         self._asked: queue.SimpleQueue[_Read | _Commit] = queue.SimpleQueue()
@@ -111,13 +113,16 @@ class EmbeddedConsumer:
         self._wanted = topics
 
     def committed(self, where: TopicPartition) -> Future[Committed | None]:
-        """What the group committed; None if nothing is. The answer is a KafkaException if the coordinator does not answer."""
+        """The offset that the group committed; None if none. The result is a KafkaException if the coordinator does not answer."""
         answer: Future[Committed | None] = Future()
         self._ask(_Read(where, answer))
         return answer
 
     def commit(self, where: TopicPartition, offset: int) -> Future[bool]:
-        """Whether the coordinator took it, as this member's. Who waits no longer cancels it: what is not under way then is never sent."""
+        """Commit as this member; true if the coordinator took it.
+
+        A caller that stops waiting cancels it, unless it is being sent.
+        """
         answer: Future[bool] = Future()
         self._ask(_Commit(where, offset, answer))
         return answer
@@ -128,7 +133,7 @@ class EmbeddedConsumer:
             self._refuse()
 
     def _refuse(self) -> None:
-        """Nobody will answer any more: whoever waits is to ask again, elsewhere."""
+        """Refuse pending calls: this consumer will not answer them, so the callers must ask again elsewhere."""
         with contextlib.suppress(queue.Empty):
             while True:
                 one = self._asked.get_nowait()
@@ -141,7 +146,7 @@ class EmbeddedConsumer:
 
     @property
     def joined(self) -> bool:
-        """It has been given its share, be it nothing, and not been asked to give it up since."""
+        """True if it has been given its share, even an empty one, and has not been asked to give it up since."""
         return self._joined
 
     @property
@@ -154,11 +159,11 @@ class EmbeddedConsumer:
 
     @property
     def gone(self) -> bool:
-        """It has left."""
+        """True if it has left."""
         return self._ending.is_set() and not self._poller.is_alive()
 
     def leave(self) -> None:
-        """Give everything up and leave the group, soon."""
+        """Release everything and leave the group, soon."""
         self._ending.set()
 
     def close(self) -> None:
@@ -181,7 +186,7 @@ class EmbeddedConsumer:
         self._refuse()
 
     def _hear(self, message: Message, error: KafkaError | None) -> None:
-        """What it is told besides its share; a refused one tries on by itself."""
+        """Handle an error; a refused member retries by itself."""
         if error is None:
             return
         self.refused = error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
@@ -222,7 +227,7 @@ class EmbeddedConsumer:
     # ------------------------------------------------------------------------------------------------------------ offsets
 
     def _serve(self, wait: float) -> None:
-        """What was asked meanwhile, many at once; waits a moment for the first."""
+        """Serve pending calls together; waits a moment for the first."""
         asked: list[_Read | _Commit] = []
         with contextlib.suppress(queue.Empty):
             asked.append(self._asked.get(timeout=wait))
@@ -253,7 +258,7 @@ class EmbeddedConsumer:
                 one.answer.set_result(Committed(answer.offset, foreign) if answer.offset >= 0 else None)
 
     def _commit(self, batch: list[_Commit]) -> None:
-        latest = {one.where: one.offset for one in batch}  # of one partition they come in order
+        latest = {one.where: one.offset for one in batch}  # those of one partition come in order
         taken: set[TopicPartition] = set()
         try:
             partitions = [KafkaPartition(*where, offset, metadata=self._mark) for where, offset in latest.items()]
@@ -275,7 +280,7 @@ KafkaEvent = KafkaAssigned | KafkaRevoked | KafkaLost | Polled
 
 
 class FencedConsumer:
-    """One or, while the list changes, two embedded consumers. `follow` and `close` are the shell's; the rest is any thread's."""
+    """One or, while the list changes, two embedded consumers. The runner calls `follow` and `close`; any thread the others."""
 
     def __init__(self, properties: Mapping[str, Any], client_id: str, tell: Tell, freed: Freed, poll_every: float) -> None:
         self._tell, self._freed, self._client_id = tell, freed, client_id
@@ -295,12 +300,12 @@ class FencedConsumer:
             consumer.start()
 
     def follow(self, mode: Mode, topics: frozenset[str]) -> None:
-        """Be in the group with that mode's list of assignors, as soon as may be."""
+        """Be in the group with that mode's list of assignors, as soon as possible."""
         self._wanted, self._topics = mode, topics
         self.change_over()
 
     def change_over(self) -> None:
-        """To be called often: who is missing is made, who has been replaced leaves."""
+        """Make a missing consumer and let a replaced one leave. Call it often."""
         if self._closing:
             return
         wanted, other = self._consumers.get(self._wanted), self._consumers.get(_other(self._wanted))
@@ -315,18 +320,18 @@ class FencedConsumer:
 
     @property
     def joined(self) -> frozenset[Mode]:
-        """With which lists the member is in the group."""
+        """The modes in whose lists the member is in the group."""
         return frozenset(mode for mode, consumer in list(self._consumers.items()) if consumer.joined)
 
     def known(self) -> bool:
-        """Whether the group exists: it has taken this member, or refused it."""
+        """True if the group exists: it has taken this member, or refused it."""
         return any(consumer.joined or consumer.refused for consumer in list(self._consumers.values()))
 
     def away(self, members: Collection[KafkaMember] | None) -> None:
-        """Any thread, often: None where the coordinator has been out of reach for a session, else who is in the stable group.
+        """Set who else is in the stable group; None: the coordinator has been unreachable for a session. Any thread, often.
 
-        Out of reach, the group has shared out without this member: all is given up. Back, it has what it had as far as the group says
-        so; the embedded consumer may hear only later that it was put out.
+        If unreachable, the group has rebalanced without this member: every partition is given up. Once reachable, the member has
+        its former share if the group says so; the embedded consumer may learn only later that it was removed.
         """
         with self._lock:
             if (members is None) == self._away:
@@ -349,11 +354,11 @@ class FencedConsumer:
         return None
 
     def committed(self, where: TopicPartition) -> Future[Committed | None]:
-        """What the group committed; None if nothing is. The answer is a KafkaException if the coordinator does not answer."""
+        """The offset that the group committed; None if none. The result is a KafkaException if the coordinator does not answer."""
         return self._speaker().committed(where)
 
     def commit(self, where: TopicPartition, offset: int) -> Future[bool]:
-        """Whether the coordinator took it, as this member's."""
+        """Commit as this member; true if the coordinator took it."""
         return self._speaker().commit(where, offset)
 
     def close(self) -> None:
@@ -368,7 +373,7 @@ class FencedConsumer:
     # ---------------------------------------------------------------------------------------------------------- two as one
 
     def _speaker(self) -> EmbeddedConsumer:
-        """Who is in the group, best the one that stays."""
+        """The consumer that is in the group, preferably the one that stays."""
         return max(list(self._consumers.values()), key=lambda one: (one.joined, not one.leaving))
 
     def _others(self, mode: Mode) -> frozenset[TopicPartition]:
@@ -376,7 +381,7 @@ class FencedConsumer:
         return other.assigned if other is not None else frozenset()
 
     def _told(self, mode: Mode, event: KafkaEvent) -> None:
-        """What one loses that the other has been given since, the member has."""
+        """Merge the shares: a partition that one loses and the other has been given since stays the member's."""
         with self._lock:
             others = self._others(mode)
             self._tell(KafkaRevoked(event.partitions - others) if isinstance(event, KafkaRevoked) else event)

@@ -1,23 +1,18 @@
-"""Work on threads, in order within each lane: one partition's actions follow each other, other partitions' overtake them.
+"""The runner of `core.member.membership`: carries its actions out and reports their results. It decides nothing.
 
-A migrating member's figures: KIP-125's two by its names, and as Prometheus reads them.
-
-Who else is in the Kafka group (R6, R7): DescribeGroups, in a thread and over a connection of their own.
-
-The group is asked for only while this member is in it, or was refused by it: nobody has to tell of a group that is not there.
-Unknown is not nobody: the last answer stays until there is another, and its age can be told.
-
-The shell around `core.member.membership`: carries its actions out and tells it what came of them. It decides nothing.
-
-Threads, and who may wait for what::
+Threads, and which of them may wait for what::
 
     shell        steps the member with one event at a time; never waits for I/O
     lanes        one partition's I/O in order, other partitions' beside it; each answer awaited for seconds
     kafka        polls the embedded consumer; in a revocation it waits for the shell
     kazoo's own  put words into the shell's queue, nothing else
-    application  poll, consume, commit, close: the only one in which records are handed over and callbacks run
+    application  poll, consume, commit, close: the only one in which records are returned and callbacks run
 
-What concerns the application (Start, Stop, Pause, Resume, Drop, what became of commits) waits in `inbox` for its next poll.
+What concerns the application (Start, Stop, Pause, Resume, Drop, results of commits) waits in `inbox` for its next poll.
+
+The other members of the Kafka group (R6, R7) come from DescribeGroups, in a thread and over a connection of their own. It is
+called only while this member is in the group, or was refused by it: else the group need not exist. Unknown does not mean empty:
+the last answer stays until the next one, and its age is reported. Metrics: KIP-125's two by its names, and Prometheus' text.
 """
 
 from __future__ import annotations
@@ -57,11 +52,11 @@ from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut, Unreac
 _RETRY_S: Final = 0.2
 
 Job = Callable[[], bool]
-"""Returns whether it is done; if not, it is called again after a moment, and its lane waits for it."""
+"""Returns true if it is done; if not, it is called again after a moment, and its lane waits for it."""
 
 
 class PartitionExecutors:
-    """`threads` of them. A job must bound its own time and raise nothing."""
+    """`threads` that run jobs, in order within a lane. A job must bound its own time and raise nothing."""
 
     def __init__(self, threads: int = 8) -> None:
         self._lock = threading.Lock()
@@ -84,13 +79,13 @@ class PartitionExecutors:
                 self._ready.put(key)
 
     def wake(self) -> None:
-        """Whoever has a clock calls this often: lanes that waited go on."""
+        """Continue the lanes that waited. The owner of the clock calls it often."""
         with self._lock:
             while self._later and self._later[0][0] <= time.monotonic():
                 self._ready.put(heapq.heappop(self._later)[2])
 
     def close(self, timeout: float) -> None:
-        """What has not begun is not done any more; what has is waited for."""
+        """Drop jobs that have not begun; wait for those that have."""
         self._over.set()
         for _ in self._threads:
             self._ready.put(None)
@@ -144,7 +139,7 @@ _AGE: Final = _Gauge(
 
 
 def metrics_of(member: Member | None) -> dict[str, int]:
-    """By KIP-125's names: whether Kafka coordinates by the member's last look, and how many partitions Kafka has given it."""
+    """KIP-125's metrics: whether Kafka coordinates by the member's last observation, and how many partitions Kafka assigned."""
     return {
         "ActiveKafkaCoordinationCount": int(member is not None and member.mode is Mode.KAFKA),
         "KafkaOwnedPartitionsCount": len(member.kafka) if member else 0,
@@ -152,7 +147,7 @@ def metrics_of(member: Member | None) -> dict[str, int]:
 
 
 def with_figures(properties: Mapping[str, Any], metrics: Callable[[], dict[str, int]]) -> dict[str, Any]:
-    """The properties of the consumer that fetches: where the application has a `stats_cb`, its JSON has the figures, too."""
+    """Properties of the consumer that fetches: if the application has a `stats_cb`, its JSON gets the metrics, too."""
     tell = properties.get("stats_cb")
     if tell is None:
         return dict(properties)
@@ -160,7 +155,7 @@ def with_figures(properties: Mapping[str, Any], metrics: Callable[[], dict[str, 
 
 
 def as_text(metrics: dict[str, int], group: str, client: str, members_age: float = float("inf")) -> str:
-    """Prometheus' text format, with the labels `group` and `client`."""
+    """The metrics as Prometheus' text, with the labels `group` and `client`."""
     labels = f'{{group="{group.translate(_ESCAPED)}",client="{client.translate(_ESCAPED)}"}}'
     lines = [line for name, value in metrics.items() for line in _lines(_GAUGES[name], labels, str(value))]
     if members_age < float("inf"):
@@ -176,7 +171,7 @@ def _lines(gauge: _Gauge, labels: str, value: str) -> Iterator[str]:
 
 _log = logging.getLogger(__name__)
 _EVERY_S: Final = 3.0
-_AGAIN_S: Final = 0.2  # a group that rebalances tells nothing of its partitions
+_AGAIN_S: Final = 0.2  # a group that rebalances reports no partitions
 _ANSWER_S: Final = 3.0
 _STABLE: Final = "Stable"
 
@@ -187,7 +182,7 @@ Answer = tuple[KafkaMember, ...]
 def asking(properties: Mapping[str, Any], group: str) -> Ask:
     """DescribeGroups of one group, answered within seconds or an exception of ours.
 
-    By the wire client; where that one does not speak the properties' security, by librdkafka, with what `wire_groups` says of it.
+    By the wire client; if it does not support the properties' security, by librdkafka (see `wire_groups`).
     """
     given = {name: value for name, value in properties.items() if isinstance(value, str | int | float) or name == "oauth_cb"}
     told = {name: value if callable(value) else str(value) for name, value in given.items()}
@@ -202,7 +197,7 @@ def _by_librdkafka(properties: Mapping[str, Any], group: str) -> Ask:
     def ask() -> KafkaGroup:
         with kafka_calls(f"describing {group}"):
             found = admin.describe_consumer_groups([group], request_timeout=_ANSWER_S)[group].result(_ANSWER_S + 1)
-        # one that is being shared out tells of members without assignments
+        # a group that rebalances reports members without assignments
         stable = found.state is ConsumerGroupState.STABLE
         return KafkaGroup(_STABLE, tuple(map(_member, found.members))) if stable else KafkaGroup(found.state.name)
 
@@ -215,16 +210,18 @@ def _member(found: Any) -> KafkaMember:
 
 
 def _from_nobody(error: KMigrateError) -> bool:
-    """Whether nobody was reached, or nobody answered; not where there was an answer that is an error, or cannot be read."""
+    """True if no coordinator was reached or answered; false for an answer that is an error or cannot be read."""
     return isinstance(error, Unreachable | TimedOut) and isinstance(error.__cause__, OSError | KafkaException | None)
 
 
 class GroupPoller(threading.Thread):
-    """Asks every few seconds, and at once after `changed`. `may_ask`: whether the group is known to be there; `differs` is told of news.
+    """Polls the group every few seconds, and at once after `changed`.
 
-    `away` is told with None that the coordinator is out of reach, since a `session` of seconds ago: by then the group has put this member
-    out, and librdkafka, which counts a session only on a connection that stands, says nothing of it (measured). And, each time it tells,
-    who is in the stable group. Who never had an answer knows nothing of anybody's reach: the way here is another one than librdkafka's.
+    `may_ask`: the group is known to exist; `differs` gets changes.
+
+    `away` gets None if the coordinator has been unreachable for `session` seconds: the group has then removed this member, which
+    librdkafka does not report, since it counts a session only on an open connection (measured). After each answer it gets the
+    members of the stable group. Without a first answer nothing is concluded: this connection is not librdkafka's.
     """
 
     def __init__(
@@ -241,24 +238,24 @@ class GroupPoller(threading.Thread):
         self._changed, self._ending = threading.Event(), threading.Event()
         self._answer: Answer = ()
         self._heard = float("-inf")
-        self._spoken = False  # this thread has had an answer once: its own way to the brokers works
+        self._spoken = False  # this thread has had an answer once: its own connection to the brokers works
 
     @property
     def members(self) -> Answer:
-        """By the last answer; nobody while there was none."""
+        """The members in the last answer; empty before the first one."""
         return self._answer
 
     @property
     def age(self) -> float:
-        """Seconds since the last answer; infinite while there was none."""
+        """Seconds since the last answer; infinite before the first one."""
         return time.monotonic() - self._heard
 
     def changed(self) -> None:
-        """Any thread: the group rebalances."""
+        """The group rebalances: poll at once. Any thread."""
         self._changed.set()
 
     def end(self) -> None:
-        """Does not wait: a question that is under way ends by its own time-out."""
+        """Stop polling, without waiting: a call in progress ends by its own time-out."""
         self._ending.set()
         self._changed.set()
 
@@ -276,7 +273,7 @@ class GroupPoller(threading.Thread):
         self._reached, self._spoken = at, True
 
     def look(self) -> bool:
-        """Ask once; whether there was an answer."""
+        """Poll once; true if there was an answer."""
         began = time.monotonic()
         try:
             found = self._ask()
@@ -300,10 +297,10 @@ class GroupPoller(threading.Thread):
 
 _TICK_S: Final = 0.025
 _COMMIT_S: Final = (
-    2.0  # for the coordinator to take a last commit: a partition has no owner meanwhile, and an old consumer tries for 6 s
+    2.0  # for the coordinator to take a last commit: the partition has no owner meanwhile; a ZooKeeper consumer retries for 6 s
 )
 _READ_S: Final = 6.0
-_SECOND_S: Final = 0.5  # where ZooKeeper has the offset already; a commit waits behind the JoinGroup of its own connection
+_SECOND_S: Final = 0.5  # if ZooKeeper has the offset already; a commit waits behind the JoinGroup of its own connection
 _LATE_S: Final = 5.0  # beyond a session of the Kafka group, for which librdkafka tries to send one commit
 _HUNG: Final = 70  # exit status
 
@@ -314,7 +311,7 @@ CommitAnswer = Future[frozenset[w.Store] | None]
 
 
 class MemberRunner:
-    """One member. `end` ends the process, where only its death frees a partition."""
+    """One member. `end` ends the process if only its death frees a partition."""
 
     def __init__(
         self,
@@ -356,7 +353,7 @@ class MemberRunner:
         return FencedConsumer(settings.embedded, consumer, self.tell, self._freed, settings.poll_every)
 
     def _watching(self, settings: MigratingSettings) -> GroupPoller:
-        """What they tell is part of the next look."""
+        """Start the pollers, whose answers are part of the next observation."""
         assert self._kafka  # noqa: S101
         ask, kafka = asking(settings.embedded, settings.group), self._kafka
         return GroupPoller(
@@ -373,7 +370,7 @@ class MemberRunner:
             self._neighbours.start()
 
     def close(self) -> None:
-        """In order: the Kafka group (it may still revoke), what is under way, the session with whatever is left of it."""
+        """Close in order: the Kafka group (it may still revoke), work in progress, the session with its remaining znodes."""
         if self._neighbours is not None:
             self._neighbours.end()
         if self._kafka is not None:
@@ -385,22 +382,22 @@ class MemberRunner:
 
     @property
     def members_age(self) -> float:
-        """Seconds since the Kafka group last told of its members; infinite while it never did."""
+        """Seconds since the Kafka group last reported its members; infinite before the first report."""
         return self._neighbours.age if self._neighbours else float("inf")
 
     def complaint(self) -> Message | None:
-        """The application's thread: what keeps this member out of the Kafka group and does not pass, where it is Kafka that coordinates."""
+        """The lasting error that keeps this member out of the Kafka group while Kafka coordinates. For the application's thread."""
         found = self._kafka.complaint() if self._kafka else None
         return found if self.member.mode is Mode.KAFKA else None
 
     # ------------------------------------------------------------------------------------------------------- the machine
 
     def tell(self, event: w.Event) -> None:
-        """Any thread."""
+        """Queue an event for the member. Any thread."""
         self._events.put(partial(self._step, event))
 
     def commit(self, where: TopicPartition, generation: int, offset: int) -> CommitAnswer:
-        """Any thread. The answer comes when the member has one; it may never come while ZooKeeper is away."""
+        """Commit from any thread. The member gives the answer; it may never come while ZooKeeper is unavailable."""
         answer: CommitAnswer = Future()
         self._events.put(partial(self._commit_asked, w.CommitAsked(where, generation, offset), answer))
         return answer
@@ -459,13 +456,13 @@ class MemberRunner:
         self._step(event)
 
     def _follow(self, view: w.GroupView) -> None:
-        """The Kafka group is asked for the very topics that ZooKeeper's assignment is about, as plain names."""
+        """Subscribe in the Kafka group to exactly the topics of ZooKeeper's assignment, as plain names."""
         topics = topics_of(self.member.settings.registration, view.topics, internal=self.member.settings.internal_too)
         if self._kafka is not None and not isinstance(topics, Unreadable):
             self._kafka.follow(self.member.mode, frozenset(topics) & view.topics.keys())
 
     def _freed(self, partitions: frozenset[TopicPartition]) -> bool:
-        """Whether a revocation was heard and nothing of it is in use by Kafka's word."""
+        """True if the member knows of a revocation and uses none of these by Kafka's assignment."""
         member = self.member
         heard = not partitions & member.kafka
         return self._over.is_set() or (heard and (member.mode is not Mode.KAFKA or not blocks_revocation(member, partitions)))
@@ -530,7 +527,7 @@ class MemberRunner:
     @_do.register
     def _(self, _: w.Look) -> None:
         def job() -> None:
-            self._looking = False  # whatever changes from here on asks for another look
+            self._looking = False  # any change from here on needs another observation
             try:
                 self.tell(w.Seen(self._znodes.look(self._neighbours.members if self._neighbours else ())))
             except KMigrateError:
@@ -555,7 +552,7 @@ class MemberRunner:
 
     @_do.register
     def _(self, action: w.Release) -> None:
-        """Also of an older generation: a claim that was given up may have worked."""
+        """Also for an older generation: an abandoned claim may have worked."""
         self._lane(action.where, lambda: self._owner(action, self._znodes.release(action.where)))
 
     @_do.register
@@ -597,7 +594,7 @@ class MemberRunner:
         self._lane(action.where, lambda: self._commit_all(waiting))
 
     def _commit_all(self, waiting: deque[w.Commit]) -> None:
-        """All that wait by now; for those that wait behind them nothing is left to do."""
+        """Write all waiting commits; nothing is left for the later ones."""
         for action, good in due_commits(tuple(waiting)):
             failed = frozenset(store for store in action.stores if not self._commit(store, action))
             for each in good:
@@ -606,7 +603,7 @@ class MemberRunner:
                     self.tell(w.CommitDone(each.where, each.generation, each.offset, failed & set(each.stores)))
 
     def _commit(self, store: w.Store, action: w.Commit) -> bool:
-        """Every failure is an answer: the member decides whether it is tried again."""
+        """Every failure is an answer: the member decides about a retry."""
         ours = partial(self._current, action)
         if not ours():
             return False
@@ -625,7 +622,7 @@ class MemberRunner:
         return current(self.member, action.where, action.generation)
 
     def _lane_of(self, action: w.PartitionAction, act: Callable[[], None]) -> None:
-        """Unless the partition's generation is over by the time it is its turn."""
+        """Run it in the partition's lane, unless its generation is over by then."""
         self._lane(action.where, lambda: act() if self._current(action) else None)
 
     def _lane(self, key: TopicPartition | None, act: Callable[[], None]) -> None:
@@ -644,7 +641,10 @@ class MemberRunner:
 
 
 def _taken(commit: Future[bool], wait: float) -> bool:
-    """One that nobody waits for any more must not be sent after its partition was released. What librdkafka has it still may send."""
+    """Wait for the coordinator's answer.
+
+    A commit without a waiter must not be sent after the release; librdkafka may still send its own.
+    """
     try:
         return commit.result(wait)
     finally:

@@ -1,20 +1,14 @@
-"""What the text of a property says, and the refusal of one that cannot be honoured.
+"""A migrating consumer's settings: librdkafka's properties, the ZooKeeper consumer's and KIP-125's, separated and checked.
 
-How a migrating consumer reaches ZooKeeper and who it is there: its properties, by Kafka's own names where Kafka has one (KIP-515).
+Pure, but for log lines. Times in the properties are milliseconds, as everywhere in Kafka; in here they are seconds.
 
-Pure. Kafka's names for what a Java client alone has are refused where they say how secure a connection is; what is known to have no
-effect is passed over (`old_settings`), and any other name that begins with `zookeeper.` is refused: it may be misspelt.
-`zookeeper.sasl.*` and `zookeeper.digest` are ours: Kafka takes these from a JAAS file and from nowhere.
+ZooKeeper's properties have Kafka's names if Kafka has one (KIP-515). A Java client's security settings are refused; names known
+to have no effect are ignored; any other name that begins with `zookeeper.` is refused: it may be misspelt. `zookeeper.sasl.*` and
+`zookeeper.digest` are ours: Kafka takes these from a JAAS file only.
 
-The old consumer's settings in an application that has just left it: what becomes of each name here.
-
-All names are those of `kafka.consumer.ConsumerConfig` and `kafka.utils.ZKConfig` of Kafka 0.8.2 to 1.1.1. What stands in none of the
-tables is taken under its own name: by this consumer, or by librdkafka, which has the old `fetch.message.max.bytes`,
+The ZooKeeper consumer's names are those of `kafka.consumer.ConsumerConfig` and `kafka.utils.ZKConfig` of Kafka 0.8.2 to 1.1.1. A
+name in none of the tables is kept: it is this consumer's, or librdkafka's, which has the old `fetch.message.max.bytes`,
 `socket.receive.buffer.bytes`, and `smallest` and `largest` of `auto.offset.reset`.
-
-A migrating consumer's settings: librdkafka's properties beside the old consumer's names and KIP-125's own, taken apart.
-
-Pure, but for lines of log. Times in the properties are milliseconds, as everywhere in Kafka; in here they are seconds.
 """
 
 from __future__ import annotations
@@ -52,7 +46,7 @@ def cannot(text: str, why: str, remedy: str) -> Refused:
 
 
 def milliseconds(given: Mapping[str, Any], name: str, default: int) -> int:
-    """Raises `Refused` for what is no whole number."""
+    """A setting in milliseconds. Raises `Refused` unless it is a whole number."""
     value = str(given.get(name, default)).strip()
     if not (value.isascii() and value.isdigit()):
         raise cannot(f"{name} is {value or 'empty'}.", "It is a time in milliseconds.", f"Write a whole number, as {default}.")
@@ -84,7 +78,7 @@ _MECHANISMS: Final = ("DIGEST-MD5", "GSSAPI")
 
 
 def zookeeper_of(own: Mapping[str, Any]) -> ZooKeeperSettings:
-    """Raises `Refused` for what is not taken, without any value in the text."""
+    """ZooKeeper's settings. Raises `Refused` for what is not supported, without any value in the text."""
     _check(own)
     hosts, slash, chroot = str(own["zookeeper.connect"]).partition("/")
     use_tls = flag(own.get(f"{_SSL}client.enable", False))
@@ -171,11 +165,11 @@ NO_EFFECT: Final = {
     "offsets.commit.max.retries": "a commit that failed is tried again while the partition is held",
     "dual.commit.enabled": "the stage says which stores are kept",
 }
-"""Name -> why nothing is done with it."""
+"""Name -> why it has no effect."""
 
 
 class _Only(NamedTuple):
-    """The one value that means what is done here anyway."""
+    """The only value that means what is done here anyway."""
 
     value: str
     why: str
@@ -207,11 +201,12 @@ _REFUSED: Final = {
     ),
     "mirror.consumer.numthreads": ("A member has one stream.", "Leave it out, and make so many consumers."),
 }
-"""Name -> why, and what to do. `topic.blacklist` is librdkafka's: it would hide topics of which the member takes its share all the same."""
+"""Name -> why, and what to do. `topic.blacklist` is librdkafka's: it would hide topics of which the member still gets its share.
+"""
 
 
 def renamed(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Under the names of today. Raises `Refused` where both names are given and do not agree."""
+    """The properties under today's names. Raises `Refused` if both names are given and disagree."""
     for old, new in RENAMED.items():
         if old in properties and flag(properties[old]) != flag(properties.get(new, properties[old])):
             text = f"{old} is {properties[old]}, and {new} {properties[new]}."
@@ -220,12 +215,12 @@ def renamed(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_old(name: str) -> bool:
-    """Whether it is a setting that only the old consumer knows, and librdkafka would refuse."""
+    """True for a setting that only the ZooKeeper consumer knows, and librdkafka would refuse."""
     return name in NO_EFFECT or name in _ONLY
 
 
 def check_old(properties: Mapping[str, Any]) -> None:
-    """Raises `Refused` (Y06) for what would not be obeyed, and matters."""
+    """Raise `Refused` (Y06) for settings that would not be obeyed and matter."""
     for name, (why, remedy) in _REFUSED.items():
         if name in properties:
             raise cannot(f"{name} is set.", why, remedy)
@@ -235,14 +230,14 @@ def check_old(properties: Mapping[str, Any]) -> None:
 
 
 def without_effect(names: Iterable[str]) -> str:
-    """Those among them with which nothing is done, and why; empty: none."""
+    """Which of these settings have no effect, and why; empty: none."""
     return "; ".join(f"{name}: {NO_EFFECT[name]}" for name in sorted(names) if name in NO_EFFECT)
 
 
 _log = logging.getLogger(__name__)
 MIGRATION: Final = "coordination.migration."
 _HEARTBEAT_MS: Final = 500
-_BACKOFF_MS: Final = 50  # librdkafka's own 1000 leaves a consumer that catches up waiting most of the time: a third of the rate
+_BACKOFF_MS: Final = 50  # librdkafka's own 1000 makes a consumer that catches up wait most of the time: a third of the rate
 _LIMITS_MS: Final = {"session.timeout.ms": 45_000, "fetch.wait.max.ms": 500, "socket.timeout.ms": 60_000}  # librdkafka's own
 _POLL_MARGIN: Final = 0.8  # of max.poll.interval.ms: delivery stops before Kafka gives the partitions to others
 
@@ -261,16 +256,19 @@ _SETTINGS_REFUSED: Final = {
 
 
 class ClientStage(StrEnum):
-    """`coordination.migration.stage`: one restart of an application leads to the next."""
+    """`coordination.migration.stage`: each restart of an application leads to the next."""
 
-    ZOOKEEPER = "zookeeper"  # one more old consumer
+    ZOOKEEPER = "zookeeper"  # a ZooKeeper (legacy) consumer
     MIGRATING = "migrating"  # follows the group's mode
-    KAFKA = "kafka"  # a plain consumer
+    KAFKA = "kafka"  # a Kafka consumer
 
 
 @dataclass(frozen=True, slots=True)
 class MigratingSettings:
-    """`migrates`: registers as migration-aware and has an embedded Kafka consumer; else ZooKeeper alone coordinates and keeps offsets."""
+    """A migrating consumer's settings. `migrates`: it registers as migration-aware and has an embedded Kafka consumer.
+
+    Otherwise ZooKeeper alone coordinates and keeps offsets.
+    """
 
     group: str
     consumer: str | None  # consumer.id; None: a new name
@@ -287,7 +285,7 @@ class MigratingSettings:
 
     @property
     def kafka_session(self) -> float:
-        """Seconds after which the Kafka group puts the member out that it does not hear of."""
+        """Seconds without a heartbeat after which the Kafka group removes the member."""
         return _seconds(self.embedded, "session.timeout.ms", _LIMITS_MS["session.timeout.ms"])
 
     @property
@@ -295,13 +293,13 @@ class MigratingSettings:
         return str(self.data.get("auto.offset.reset", "latest"))
 
     def consumer_id(self, host: str, now_ms: int, number: int) -> str:
-        """As the old consumer makes it; `number` is random."""
+        """A consumer id as the ZooKeeper consumer makes it; `number` is random."""
         given = f"{self.group}_{self.consumer}"
         return given if self.consumer else consumer_id(self.group, host, now_ms, number)
 
 
 def told(properties: Mapping[str, Any]) -> MigratingSettings:
-    """`parse`, and one line of log with everything that was set without effect."""
+    """`parse`, and one log line with every setting that has no effect."""
     found = parse(properties)
     if idle := without_effect(properties):
         _log.warning("settings without any effect here: %s", idle)
@@ -337,7 +335,10 @@ def parse(properties: Mapping[str, Any]) -> MigratingSettings:
 
 
 def stage_of(properties: Mapping[str, Any]) -> ClientStage:
-    """By `coordination.migration.stage`, or KIP-125's own `coordination.migration.enabled`. Raises `Refused` where they disagree."""
+    """The stage by `coordination.migration.stage`, or KIP-125's `coordination.migration.enabled`.
+
+    Raises `Refused` if they disagree.
+    """
     stage, enabled = (properties.get(f"{MIGRATION}{name}") for name in ("stage", "enabled"))
     if stage is None:
         return ClientStage.MIGRATING if flag(enabled if enabled is not None else False) else ClientStage.ZOOKEEPER
@@ -359,7 +360,7 @@ def _migrates(own: Mapping[str, Any]) -> bool:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a setting is the migrating consumer's own, and nothing for librdkafka."""
+    """True for a migrating consumer's own setting, unknown to librdkafka."""
     ours = {"consumer.id", "exclude.internal.topics", "partition.assignment.strategy"}
     return name.startswith((MIGRATION, "zookeeper.")) or name in ours or is_old(name)
 
@@ -380,7 +381,10 @@ def _unclear(text: str, remedy: str) -> Refused:
 
 
 def _embedded(given: Mapping[str, Any], migration: Mapping[str, Any]) -> dict[str, Any]:
-    """As the application's own, but for what the KIP's prefix says. It hears soon of a rebalance: everybody waits for the last to hear."""
+    """The application's properties, overridden by the KIP's prefix.
+
+    It learns of a rebalance soon: every member waits for the last one.
+    """
     if "partition.assignment.strategy" in migration:
         why = "Its list of assignors is the fence against plain consumers."
         name = f"{MIGRATION}partition.assignment.strategy"
@@ -391,8 +395,10 @@ def _embedded(given: Mapping[str, Any], migration: Mapping[str, Any]) -> dict[st
 
 
 def _answer_ms(given: Mapping[str, Any]) -> int:
-    """How long the embedded consumer waits for one answer. A commit keeps it from hearing that it has lost its place, and is tried three
-    times: within a session all in all, or what it owns stays with a member that has been cut off (librdkafka's own limit is a minute).
+    """How long the embedded consumer waits for one answer, in ms.
+
+    A commit keeps it from learning that it was removed, and is tried three times: all within one session, or an isolated member
+    keeps what it owns (librdkafka's own limit is a minute).
     """
     session, fetch, limit = (int(given.get(name, default)) for name, default in _LIMITS_MS.items())
     return min(limit, max(session // 3, fetch + 1500))
@@ -412,8 +418,8 @@ def _seconds(given: Mapping[str, Any], name: str, default_ms: int) -> float:
 def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
     """What `subscribe` registers: topics with one stream each, or, for one entry that begins with `^`, a white list.
 
-    A white list has to match a topic's whole name, as the old consumer has it. Raises `Refused` for one that Java may read otherwise,
-    and for what is no list of names.
+    A white list must match a topic's whole name, as in the ZooKeeper consumer. Raises `Refused` for one that Java may read
+    otherwise, and for what is no list of names.
     """
     _check_names(topics)
     wildcards = [topic for topic in topics if topic.startswith("^")]
@@ -432,7 +438,7 @@ def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
 
 
 def _check_names(topics: object) -> None:
-    """Python would take the old consumer's `{topic: streams}` for its topics, and a single text for its letters."""
+    """Refuse other types: Python would read the ZooKeeper consumer's `{topic: streams}` as topics, and a string as letters."""
     names = topics if isinstance(topics, list | tuple) else ()
     if not names or not all(isinstance(name, str) and name for name in names):
         why = "A member registers names of topics, with one stream each."

@@ -1,13 +1,12 @@
-"""What a migrating consumer asks of ZooKeeper: one session of its own, watches that only say "look", and a group's znodes.
+"""A migrating consumer's ZooKeeper session: bounded calls, watches that only say "changed", and a group's znodes.
 
-Lessons of `clients.zookeeper_session` hold here too: every answer is awaited for a bounded time, nothing ever runs in kazoo's
-threads but putting a word into a queue, and closing does not wait for a hung server. What differs: the session is the member's
-life, so it is never thrown away and made anew behind its back; kazoo reconnects for as long as the consumer lives.
+As in `clients.zookeeper_session` every answer is awaited for a bounded time, kazoo's threads only put into a queue, and closing
+does not wait for a hung server. Unlike there, the session is the member's life: it is never replaced without the member; kazoo
+reconnects for as long as the consumer lives.
 
-A group's znodes as a member acts on them: its registration, the look at the group, owners and offsets.
-
-Every call is one bounded piece of I/O that may be repeated; each raises ours where ZooKeeper did not answer, and then nothing is
-known of what it did. Whoever asks again finds out, since an ephemeral znode tells whose session made it.
+A group's znodes as a member uses them: its registration, the view of the group, owners and offsets. Every call is one bounded I/O
+that may be repeated. Each raises ours if ZooKeeper does not answer; its effect is then unknown until the next call, since an
+ephemeral znode shows whose session made it.
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, T
 _log = logging.getLogger(__name__)
 ANSWER_S: Final = 4.0
 _CLOSE_S: Final = 3.0
-_NEGOTIATED: Final = "Session created"  # kazoo keeps what the server granted nowhere but in this line of its log
+_NEGOTIATED: Final = "Session created"  # kazoo keeps the timeout that the server granted only in this log line
 
 StateChanged = Callable[[bool], None]  # whether the session is gone, or only the connection
 Watched = Callable[[str], None]
 
 
 class Znode(NamedTuple):
-    """`session`: of the one who made it; 0 for a lasting one."""
+    """`session`: the session that made it; 0 for a persistent one."""
 
     data: bytes
     version: int
@@ -68,7 +67,7 @@ class Znode(NamedTuple):
 
 
 class _Log(logging.Logger):
-    """Kazoo's logger: keeps the granted timeout, in seconds, passes on why it cannot connect, and drops the rest."""
+    """Kazoo's logger: keeps the granted timeout, in seconds, passes on why it cannot connect, and drops everything else."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__("kazoo", logging.CRITICAL)
@@ -124,7 +123,7 @@ class GroupSession:
             self._changed(state == KazooState.LOST)
 
     def _on_watch(self, event: WatchedEvent) -> None:
-        if event.path:  # without: the connection broke, and whoever resumes asks again
+        if event.path:  # without: the connection broke, and the resuming member asks again
             self._watched(event.path)
 
     @property
@@ -137,9 +136,10 @@ class GroupSession:
         return int(found[0]) if found and found[0] else None
 
     def pulse(self, answered: Callable[[int, float, float], None]) -> None:
-        """Ask ZooKeeper's leader for a sign of life, and tell it with its session, when it was asked, and the session's timeout.
+        """Sync with ZooKeeper's leader; then report the session, when it was asked, and the session's timeout.
 
-        Only the leader keeps sessions alive. A follower that has lost it answers reads for seconds more; a `sync` goes through it.
+        Only the leader keeps sessions alive. A follower that has lost it answers reads for seconds more; a `sync` goes through
+        it.
         """
         asked, session = time.monotonic(), self.session
 
@@ -157,7 +157,10 @@ class GroupSession:
             raise TimedOut(f"{self.where}: {what}: no answer within {ANSWER_S:g} s") from error
 
     def call(self, what: str, act: Callable[[KazooClient], Any]) -> Any:
-        """The answer to one asynchronous request; what it says of the znode passes (absent, there, other version), the rest of kazoo's becomes ours."""
+        """The answer to one asynchronous request.
+
+        Errors about the znode pass (absent, exists, other version); kazoo's others become ours.
+        """
         if self._refused:
             raise AuthenticationFailed(f"{self.where}: {what}: our identity is refused")
         if not self.connected:
@@ -173,7 +176,7 @@ class GroupSession:
         self.call("sync", lambda client: client.sync_async("/"))
 
     def get(self, path: str, *, watch: bool = False) -> Znode | None:
-        """None where there is none; the watch is then for its creation."""
+        """None if it is absent; the watch is then for its creation."""
         watcher = self._on_watch if watch else None
         for _ in range(3):
             with contextlib.suppress(NoNodeError):
@@ -193,7 +196,7 @@ class GroupSession:
         return found
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """None of a znode that is not there; then there is no watch either."""
+        """The children, none of an absent znode; then there is no watch either."""
         watcher = self._on_watch if watch else None
         try:
             names = self.call(f"list {path}", lambda client: client.get_children_async(path, watch=watcher))
@@ -202,7 +205,7 @@ class GroupSession:
         return [str(name) for name in names]
 
     def make(self, path: str, data: bytes, *, ephemeral: bool = False) -> bool:
-        """Create it, with its parents; False where there is one already."""
+        """Create it, with its parents; False if it exists already."""
         try:
             self.call(f"create {path}", lambda client: client.create_async(path, data, self._acl, ephemeral=ephemeral))
         except NodeExistsError:
@@ -213,18 +216,18 @@ class GroupSession:
         return True
 
     def make_folder(self, path: str) -> None:
-        """A lasting znode with no data, and its parents."""
+        """Create a persistent znode with no data, and its parents."""
         if path and self.get(path) is None:
             self.make(path, b"")
 
     def write(self, path: str, data: bytes, version: int) -> int | None:
-        """The new version; None where it has another one than this, or is gone."""
+        """The new version; None if it has another version than this, or is absent."""
         return self._versioned(
             lambda client: client.set_async(path, data, version), lambda stat: int(stat.version), f"write {path}"
         )
 
     def delete(self, path: str, version: int) -> bool:
-        """Whether it was deleted; False where it has another version, or is gone."""
+        """True if it was deleted; False if it has another version, or is absent."""
         return self._versioned(lambda client: client.delete_async(path, version), lambda _: 1, f"delete {path}") is not None
 
     def _versioned(self, act: Callable[[KazooClient], Any], answer: Callable[[Any], int], what: str) -> int | None:
@@ -234,7 +237,7 @@ class GroupSession:
             return None
 
     def make_together(self, nodes: Mapping[str, bytes]) -> bool:
-        """Ephemeral znodes, all or none, whose parents exist; False where one exists already."""
+        """Create ephemeral znodes, all or none, whose parents exist; False if one exists already."""
         transaction = self._client.transaction()
         for path, data in nodes.items():
             transaction.create(path, data, self._acl, ephemeral=True)
@@ -263,7 +266,10 @@ Registrations = Mapping[str, Registration | Unreadable]
 
 
 class GroupZnodes:
-    """Of one member. `migrates`: it registers as migration-aware; an old member sees itself as such, so that it misses nothing."""
+    """One member's view of its group's znodes.
+
+    `migrates`: it registers as migration-aware; a legacy member sees itself as such too.
+    """
 
     def __init__(
         self, session: GroupSession, group: str, consumer: str, registration: Registration, *, migrates: bool, internal_too: bool
@@ -276,7 +282,9 @@ class GroupZnodes:
         self._internal_too = internal_too
         self._own = f"{self.paths.ids}/{consumer}"
         self._own_migration = f"{self.paths.migration_ids}/{consumer}"
-        self._known: set[str] = set()  # who migrates, or did: Kafka keeps a dead one for its session, and nobody delivers for it
+        self._known: set[str] = (
+            set()
+        )  # who migrates, or did: Kafka keeps a dead member for its session, and no member delivers for it
         self._versions: dict[TopicPartition, int | None] = {}
         self._written: dict[TopicPartition, int] = {}
         self._resets: dict[TopicPartition, int] = {}  # read and not forgotten: their znodes' versions
@@ -290,7 +298,7 @@ class GroupZnodes:
     # ------------------------------------------------------------------------------------------------------ registration
 
     def register(self, session: int) -> None:
-        """All of the member's znodes at once, whole; raises `Unreachable` while those of an earlier session are left."""
+        """Create all of the member's znodes at once; raises `Unreachable` while those of an earlier session are left."""
         for folder in (self.paths.ids, self.paths.migration_ids) if self._migrates else (self.paths.ids,):
             self._zk.make_folder(folder)
         wanted = self._registrations()
@@ -299,7 +307,7 @@ class GroupZnodes:
             return
         for path, znode in found.items():
             if znode.session == session:
-                self._zk.delete(path, znode.version)  # half of it is left: somebody deleted the other half
+                self._zk.delete(path, znode.version)  # half of it is left: the other half was deleted
         if self._zk.session != session or not self._zk.make_together(wanted):
             raise Unreachable(f"{self._own} is there, of another session, or the session changed")
 
@@ -308,14 +316,14 @@ class GroupZnodes:
         return nodes | ({self._own_migration: write_progress(self._registration, _NEW)} if self._migrates else {})
 
     def deregister(self) -> None:
-        """Those of this session, `ids` first."""
+        """Delete those of this session, `ids` first."""
         for path in (self._own, self._own_migration) if self._migrates else (self._own,):
             znode = self._zk.get(path)
             if znode is not None and znode.session == self._zk.session:
                 self._zk.delete(path, znode.version)
 
     def publish(self, progress: Progress) -> None:
-        """How far the member is, for whoever waits for all members to follow a toggle."""
+        """Publish the member's progress, for a mode switch that waits for all members."""
         znode = self._zk.get(self._own_migration) if self._migrates else None
         if znode is not None and znode.session == self._zk.session:
             self._zk.write(self._own_migration, write_progress(self._registration, progress), znode.version)
@@ -323,7 +331,7 @@ class GroupZnodes:
     # --------------------------------------------------------------------------------------------------------- the view
 
     def look(self, kafka_members: Iterable[KafkaMember] = ()) -> GroupView:
-        """In the order that makes a half-seen joiner look like one that cannot migrate; watches everything that it reads."""
+        """Observe the group, in the order that makes a half-seen joiner look unable to migrate; watches everything that it reads."""
         session = self._zk.session
         self._zk.sync()
         migrating = (
@@ -362,12 +370,12 @@ class GroupZnodes:
     # ------------------------------------------------------------------------------------------------------------ owners
 
     def owner(self, where: TopicPartition) -> int | None:
-        """Whose session owns it, watched; None: nobody's."""
+        """The session that owns it, watched; None: no owner."""
         znode = self._zk.get(self.paths.owner(where), watch=True)
         return None if znode is None else znode.session
 
     def claim(self, where: TopicPartition, thread: str) -> int | None:
-        """Try to create the owner's znode, and tell who has it then. One that an earlier claim of ours made is given this thread."""
+        """Try to create the owner's znode; returns the owner's session. A znode of our own earlier claim gets this thread."""
         if not self._zk.make(self.paths.owner(where), thread.encode(), ephemeral=True):
             self.relabel(where, thread)
         return self.owner(where)
@@ -378,7 +386,7 @@ class GroupZnodes:
             self._zk.write(self.paths.owner(where), thread.encode(), znode.version)
 
     def release(self, where: TopicPartition) -> int | None:
-        """Delete the owner's znode if this session made it and nobody wrote into it meanwhile; tell who has it then."""
+        """Delete the owner's znode if this session made it and it was not changed meanwhile; returns the remaining owner's session."""
         znode = self._ours(where)
         if znode is not None:
             self._zk.delete(self.paths.owner(where), znode.version)
@@ -392,7 +400,7 @@ class GroupZnodes:
     # ----------------------------------------------------------------------------------------------------------- offsets
 
     def read_offset(self, where: TopicPartition) -> int | None:
-        """What is committed; None where nothing is, or nothing that can be read. Later writes build on this version."""
+        """The committed offset; None if there is none, or it cannot be read. Later writes build on this version."""
         znode = self._zk.get(self.paths.offset(where))
         self._versions[where] = None if znode is None else znode.version
         self._written.pop(where, None)
@@ -403,7 +411,7 @@ class GroupZnodes:
         return found
 
     def read_reset(self, where: TopicPartition) -> int | None:
-        """What an operator recorded; it counts until `forget_reset`. What is no offset counts as nothing, and is told."""
+        """The offset that an operator recorded; it counts until `forget_reset`. A value that is no offset is logged and ignored."""
         znode = self._zk.get(self.paths.reset(where))
         found = None if znode is None else read_offset(znode.data)
         self._resets.pop(where, None)
@@ -415,15 +423,17 @@ class GroupZnodes:
         return found
 
     def forget_reset(self, where: TopicPartition) -> None:
-        """Only the one that was read: what an operator wrote since is for the next holder."""
+        """Delete only the one that was read: a later one is for the next holder."""
         version = self._resets.get(where)
         if version is not None:
             self._zk.delete(self.paths.reset(where), version)
             self._resets.pop(where, None)
 
     def write_offset(self, where: TopicPartition, offset: int, still_ours: Callable[[], bool]) -> bool:
-        """Commit by version. A writer who knows no owners (an old consumer that woke too late, R14) is written over; where it
-        wrote more than this, and no operator has reset the offset, only by the next commit.
+        """Commit by version; true if written.
+
+        A writer that ignores owners (a legacy consumer that woke too late, R14) is overwritten. If it wrote a higher offset, and
+        no operator has reset it, only the next commit overwrites it.
         """
         if self._written.get(where) == offset:
             return True
@@ -453,7 +463,7 @@ class GroupZnodes:
 
 
 def wanted_topics(registrations: Registrations, existing: Callable[[], Iterable[str]], *, internal: bool) -> frozenset[str]:
-    """The topics that any of the members wants; all names are asked for only where one has a wildcard."""
+    """The topics that any of the members wants; all names are read only if a member has a wildcard."""
     readable = [entry for entry in registrations.values() if isinstance(entry, Registration)]
     names = tuple(existing()) if any(entry.wildcard is not None for entry in readable) else ()
     amounts = [topics_of(entry, names, internal=internal) for entry in readable]
@@ -461,7 +471,7 @@ def wanted_topics(registrations: Registrations, existing: Callable[[], Iterable[
 
 
 def partitions_in(topic: str, data: bytes) -> Collection[int]:
-    """A topic's partitions. Raises `Failed` for a znode that cannot be read: taken for none, the member would let go of all it holds."""
+    """A topic's partitions. Raises `Failed` for an unreadable znode: taken for none, the member would release all its partitions."""
     found = znodes.topic(topic, data)
     if isinstance(found, Malformed):
         raise Failed(f"{found.path} holds {found.content}: no member can share {topic} out; look at what wrote it")

@@ -1,11 +1,7 @@
-"""What a workload consists of, and the command line of each of its processes.
+"""A whole workload: its plan, its processes, which outlive their starter, its progress and its facts.
 
-How far a running workload is, from the events that it has written so far.
-
-A whole workload: its processes, which outlive their starter, and what they wrote down.
-
-Everything lies in one folder: `plan.json` (what runs), `properties.json` (how to reach Kafka; for the owner's eyes only),
-`processes/<writer>/` (pid, birth and output of each process), `events/` (what they saw). Removing the folder ends the processes.
+Everything lies in one folder: `plan.json` (what runs), `properties.json` (how to reach Kafka; readable by the owner only),
+`processes/<writer>/` (pid, birth and output of each process), `events/`. Removing the folder ends the processes.
 """
 
 from __future__ import annotations
@@ -63,9 +59,9 @@ class GroupPlan:
 class WorkloadPlan:
     """`rate` records a second over all `producers`, to every partition of `topics` in turn, read by each of the groups.
 
-    `topics` are names, or patterns that begin with `^`; topics and partitions that appear later are taken in within seconds.
-    Groups deliver and commit in batches of `batch_s` seconds. `run` tells the writers of this run from those of another one;
-    `Workload.start` chooses it where it is empty. After `max_seconds` a forgotten workload ends itself.
+    `topics` are names, or patterns that begin with `^`; new topics and partitions are included within seconds. Groups deliver and
+    commit in batches of `batch_s` seconds. `run` separates the writers of this run from another's; `Workload.start` chooses it if
+    empty. After `max_seconds` a forgotten workload ends itself.
     """
 
     topics: tuple[str, ...]
@@ -109,7 +105,7 @@ class WorkloadPlan:
 
 
 def plan_of(values: Mapping[str, Any]) -> WorkloadPlan:
-    """The plan in a file. Raises `Refused` for what another release wrote."""
+    """Read a plan's file. Raises `Refused` for one of another release."""
     rest = dict(values)
     if rest.pop("schema", None) != _SCHEMA:
         raise _unreadable(f"It has schema {values.get('schema')!r}; this release reads {_SCHEMA}.")
@@ -129,14 +125,14 @@ def _topics(topics: Sequence[str]) -> list[str]:
 
 
 class Progress:
-    """Call `update` to take in what came since the last time."""
+    """Call `update` to read the events since the last time."""
 
     def __init__(self, events: Path) -> None:
         self._reader = Reader(events)
         self.started: set[str] = set()
         self.acked = 0
         self.producing: set[str] = set()
-        self.ends: dict[TopicPartition, int] = {}  # behind the last acknowledged record
+        self.ends: dict[TopicPartition, int] = {}  # after the last acknowledged record
         self.committed: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
         self.owners: dict[str, dict[TopicPartition, set[str]]] = defaultdict(lambda: defaultdict(set))
 
@@ -172,7 +168,7 @@ class Progress:
                 owners.discard(event.member)
 
     def unowned(self, plan: WorkloadPlan, found: Iterable[TopicPartition]) -> str:
-        """What the groups lack until they share these partitions, which some broker shows now, and none of their topics is missing."""
+        """What is missing until the groups share these partitions, which some broker shows now, and none of their topics is missing."""
         found = tuple(found)
         there = {where.topic for where in found}
         for group in plan.groups:
@@ -184,7 +180,7 @@ class Progress:
         return ""
 
     def unsettled(self, group: GroupPlan, wanted: Iterable[TopicPartition]) -> str:
-        """What a group lacks until every partition has an owner, and every member its share as far as there is one; empty: nothing."""
+        """What is missing until every partition has an owner, and every member a share if there are enough; empty: nothing."""
         wanted, owned = set(wanted), self.owners[group.name]
         members = {member for where in wanted for member in owned[where]}
         lacks = sorted(where for where in wanted if not owned[where])
@@ -195,7 +191,7 @@ class Progress:
         return "" if len(members) >= share else f"{len(members)} of {share} members of group {group.name} own partitions"
 
     def unread(self, plan: WorkloadPlan) -> int:
-        """How many offsets the groups have not committed of what was acknowledged."""
+        """How many acknowledged offsets the groups have not committed."""
         return sum(
             max(0, end - self.committed[group.name].get(where, 0))
             for group in plan.groups
@@ -216,12 +212,12 @@ def told(found: Mapping[str, Process]) -> str:
 
 
 def all_run(found: Mapping[str, Process]) -> bool:
-    """Whether there are processes, and none of them has ended."""
+    """True if there are processes, and all of them run."""
     return bool(found) and all(process.state is ProcessState.RUNNING for process in found.values())
 
 
 class Workload:
-    """The workload that lives in `folder`. `attach` finds a running one, `stop` may be repeated, by any process."""
+    """The workload that lives in `folder`. `attach` finds a running one; any process may repeat `stop`."""
 
     def __init__(self, folder: Path | str, properties: Mapping[str, str], plan: WorkloadPlan) -> None:
         self.folder = Path(folder).absolute()
@@ -231,7 +227,7 @@ class Workload:
 
     @classmethod
     def attach(cls, folder: Path | str) -> Workload:
-        """The workload that `start` left in the folder. Raises `Refused` where there is none."""
+        """The workload that `start` left in the folder. Raises `Refused` if there is none."""
         folder = Path(folder).absolute()
         plan, properties = (files.read_object(folder / name) for name in ("plan.json", "properties.json"))
         if plan is None or properties is None:
@@ -242,8 +238,8 @@ class Workload:
     def start(self, timeout: float = 90.0) -> None:
         """Start consumers, wait until they own every partition, start producers, wait for an acknowledgement from each.
 
-        Raises `Refused` where the folder holds a workload already, `TimedOut` or `Failed` with the end of a log where it does
-        not get going; nothing of it runs then.
+        Raises `Refused` if the folder holds a workload already, `TimedOut` or `Failed` with the end of a log if it does not
+        start; no process of it runs then.
         """
         self._prepare()
         deadline = time.monotonic() + timeout
@@ -269,7 +265,7 @@ class Workload:
         self._testify("begin", lambda log: log.write(Expect(log.stamp(), writers)))
 
     def _testify(self, what: str, say: Callable[[EventLog], None]) -> None:
-        """Each statement has a writer of its own, so that a caller that is killed leaves no record without its stop."""
+        """Write statements, each by a writer of its own, so that a killed caller leaves no record without its stop."""
         log = EventLog(FileSink(self.events), f"control-{what}-{os.urandom(3).hex()}")
         log.write(Start(log.stamp(), Role.CONTROL, log.clock.reading(), os.getpid()))
         say(log)
@@ -300,13 +296,13 @@ class Workload:
 
         def unsettled(seen: Progress) -> str:
             waiting = _without("start", plan.consumer_commands().keys() - seen.started)
-            # Anew each time: a broker may not know yet of topics that were created a moment ago.
+            # Again each time: a broker may not know yet of topics that were created a moment ago.
             return waiting or seen.unowned(plan, partitions_of(admin, plan.topics))
 
         return unsettled
 
     def _wait(self, lacks: Callable[[Progress], str], deadline: float) -> None:
-        """Until it lacks nothing."""
+        """Wait until nothing is missing."""
         progress = self.progress()
         while what := lacks(progress.update()):
             ended = [process for process in self._processes() if process.find().state is ProcessState.STOPPED]
@@ -344,7 +340,7 @@ class Workload:
             time.sleep(_POLL_S)
 
     def _end(self, processes: Iterable[NodeProcess], grace: float) -> None:
-        """SIGTERM to all, and SIGKILL after `grace` seconds to those that are left."""
+        """Send SIGTERM to all, and SIGKILL after `grace` seconds to those still running."""
         pids = [(process, process.signal(signal.SIGTERM if grace else signal.SIGKILL)) for process in processes]
         deadline = time.monotonic() + grace
         for process, pid in pids:
@@ -367,7 +363,7 @@ class Workload:
 
 
 def summary_of(facts: Facts) -> dict[str, Any]:
-    """Figures with their units in the names, reasons as sentences, and the first counter-examples of each violation."""
+    """Figures with units in their names, reasons as sentences, and the first counter-examples of each violation."""
     gap = facts.longest_gap
     violations = {name: [str(case) for case in finding.cases[:5]] for name, finding in facts.violations.items()}
     return {

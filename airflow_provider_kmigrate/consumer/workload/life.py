@@ -39,5 +39,5 @@ class Life:
 
     @property
     def abandoned(self) -> bool:
-        """Nobody will read what is written now."""
+        """True if the folder is gone: no audit will read what is written now."""
         return not self._folder.is_dir()

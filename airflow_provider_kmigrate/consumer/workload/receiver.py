@@ -1,6 +1,6 @@
-"""The process that receives: one member of a classic consumer group, which commits what it was delivered once a second.
+"""The receiving process: one member of a classic consumer group, which commits its deliveries once a second.
 
-What it writes down, in which order, and how it gets round librdkafka's stall is all in `consumer.audited`.
+`consumer.audited` has the order of its writes, and its workaround for librdkafka's stall.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEFAULTS: Final = {
     "enable.auto.commit": "false",
     "auto.offset.reset": "earliest",
     "session.timeout.ms": "30000",
-    "topic.metadata.refresh.interval.ms": "5000",  # of the default 300 s: new topics and partitions are read soon
+    "topic.metadata.refresh.interval.ms": "5000",  # of the default 300 s: new topics and partitions are found soon
     "fetch.wait.max.ms": "100",
     "fetch.min.bytes": "65536",  # with the line above: ten fetches a second and broker, however slowly records trickle in
 }
@@ -73,7 +73,7 @@ class Receiver:
         )
 
     def run(self) -> None:
-        """Raises ours where librdkafka calls an error fatal."""
+        """Raises ours if librdkafka calls an error fatal."""
         reason = "it ended with an error"
         try:
             self._consumer.subscribe(list(self._settings.topics), on_revoke=self._revoked, on_lost=self._lost)
@@ -99,7 +99,7 @@ class Receiver:
                 self._commit()
 
     def _commit(self) -> None:
-        """What was delivered and is not committed yet. A refusal is written down, and tried again with the next batch."""
+        """Commit deliveries that are not committed yet. A refusal is recorded, and retried with the next batch."""
         due = {where: offset for where, offset in self._consumer.positions().items() if self._committed.get(where) != offset}
         if not due:
             return

@@ -1,7 +1,7 @@
-"""The process that sends: numbered records to every partition of some topics, at an exact rate, each acknowledgement written down.
+"""The sending process: numbered records to every partition of some topics, at an exact rate, each acknowledgement recorded.
 
-librdkafka, idempotent, acks=all. The rate is open-loop: a stalled cluster delays acknowledgements, never the sending, so latencies
-are not flattered by a producer that waits. Latencies are librdkafka's own, from `produce()` to the acknowledgement.
+librdkafka, idempotent, acks=all. The rate is open-loop: a stalled cluster delays acknowledgements, never the sending, so
+latencies are not flattered by a producer that waits. Latencies are librdkafka's own, from `produce()` to the acknowledgement.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SenderSettings:
 
 
 class Sender:
-    """Runs until `life` is over; then waits for what is under way and writes its stop."""
+    """Runs until `life` is over; then waits for outstanding acknowledgements and writes its stop."""
 
     def __init__(self, settings: SenderSettings, life: Life) -> None:
         self._settings = settings
@@ -84,7 +84,7 @@ class Sender:
         self._watch = PartitionWatch(producer, settings.topics)
 
     def run(self) -> None:
-        """Raises `TimedOut` where there is no topic to write to."""
+        """Raises `TimedOut` if there is no topic to write to."""
         reason = "it ended with an error"
         try:
             self._watch.start()
@@ -104,7 +104,7 @@ class Sender:
             self._producer.poll(0.1)
 
     def _produce(self) -> None:
-        """Whatever is due by now is sent, in ticks; the time between goes to acknowledgements."""
+        """Send the records that are due, in ticks; acknowledgements are served in between."""
         began, sent, tick = time.monotonic(), 0, self._settings.tick_s
         next_tick = began
         while not self._life.over:
@@ -161,7 +161,7 @@ class Sender:
         return count == 1 or (crc32(where.topic.encode()) + where.partition) % count == index
 
     def _finish(self) -> str:
-        """Wait for every outstanding acknowledgement; why the record is not whole, or nothing."""
+        """Wait for every outstanding acknowledgement; returns why the record is incomplete, or an empty text."""
         deadline = time.monotonic() + _FLUSH_S
         while len(self._producer) and time.monotonic() < deadline and not self._life.abandoned:
             self._producer.flush(0.5)
