@@ -61,9 +61,8 @@ class AuditedConsumer:
     """One member of a group, wrapping `consumer`; all other methods are the consumer's own.
 
     `reset` is its auto.offset.reset; None if unknown: then nothing is claimed about what the group had to be delivered before its
-    first record, and partitions without a commit are left to librdkafka. `incremental`: see `Assignment`. Deliveries are written
-    every
-    `batch_s` seconds and before every commit. After `beat_s` seconds without a poll a thread writes them and the heartbeats
+    first record, and partitions without a commit are left to librdkafka. `incremental`: see `Assignment`. Deliveries are
+    written every `batch_s` seconds and before every commit. After `beat_s` seconds without a poll a thread writes them and the heartbeats
     (`consumer.runs`), unless it `must_write`: a thread could not report a failure. `identify` gives the number of a record that
     carries one. Raises if the sink cannot be written at the start.
     """
@@ -309,9 +308,9 @@ class AuditedConsumer:
         self.log.slipped(seconds)
 
     def _on_assign(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
-        """While it closes, the group is not asked: no coordinator answers (20 s until the time-out, or an error out of `close`; 2.16.1).
+        """Assign; while it closes, ask the group nothing: no coordinator answers.
 
-        Ownership is not recorded then: it reads none of these, and librdkafka does not always report that it gave them up.
+        It took 20 s until the time-out, or raised an error out of `close` (measured, 2.16.1).         Ownership is not recorded then: it reads none of these, and librdkafka does not always report that it gave them up.
         """
         if self._closing:
             self._never_began |= {place(one) for one in partitions}

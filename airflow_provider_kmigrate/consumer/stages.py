@@ -42,7 +42,7 @@ def audited_of(properties: Mapping[str, Any], audit: Sink | Path | str, **option
 
 
 def plain_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """librdkafka's properties, with the assignor that lets it into a group with migrating members.
+    """Properties of librdkafka, with the assignor that lets it into a group with migrating members.
 
     Without a `client.id` the member is called by its `consumer.id`, by which kmigrate identifies the instance.
     """

@@ -1,9 +1,9 @@
 """Audits by Spark: the DAG `kmigrate_audit__<cluster>`, and the gate after each phase of a migration.
 
-Both exist only for clusters whose file has a section `audit`. An audit that is INCONCLUSIVE is made again later, with more evidence;
-one that stays so, and one that fails, turns `verdict` red.
+Both exist only for clusters whose file has a section `audit`. An INCONCLUSIVE audit is repeated later, with more evidence; if it
+stays so, or the verdict is FAIL, the task `verdict` fails.
 
-Operators of audits are imported where they are made: most cluster files have no audit, and each task of a DAG imports what its DAG does.
+Operators of audits are imported in functions: most cluster files have no audit, and a task imports only what its own DAG needs.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def build(spec: ClusterSpec) -> DAG | None:
 
 
 def probe_begins(spec: ClusterSpec) -> list[BaseOperator]:
-    """Records of kmigrate's own from here on, and a look whether they arrive; nothing where the file wants none."""
+    """Tasks that start kmigrate's own records and check that they arrive; none if the file wants none."""
     if spec.audit is None or not spec.audit.probe:
         return []
     from airflow_provider_kmigrate.operators.probe import ProbeFlowsOperator, StartProbeOperator
@@ -73,7 +73,7 @@ def probe_begins(spec: ClusterSpec) -> list[BaseOperator]:
 
 
 def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
-    """The end of every such stream of the cluster."""
+    """The task that ends all such streams of the cluster."""
     if spec.audit is None or not spec.audit.probe:
         return []
     from airflow_provider_kmigrate.operators.probe import StopProbeOperator
@@ -82,7 +82,7 @@ def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
 
 
 def look(spec: ClusterSpec) -> list[BaseOperator]:
-    """The look at the logs with which the gates compare; nothing where the file has an empty list of topics for it."""
+    """The fingerprint of the logs with which the gates compare; none if the file has an empty list of topics for it."""
     audit = spec.audit
     if audit is None or audit.topics == ():
         return []
@@ -100,21 +100,22 @@ def look(spec: ClusterSpec) -> list[BaseOperator]:
 
 
 def begins(spec: ClusterSpec) -> dict[str, Any]:
-    """For the first task of a step that a gate judges: it leaves the time at which it began, for the gate to ask evidence since then."""
+    """For the first task of a step that a gate judges: it stores its start, from which on the gate requires evidence."""
     return {"pre_execute": _leave_time} if spec.audit is not None else {}
 
 
 def _leave_time(context: Context) -> None:
-    """Kept where the task is deferred and goes on; a retry begins anew, so that what it did last has its evidence too."""
+    """Store the start. A deferred task keeps it; a retry begins again, so that its own acts have evidence too."""
     ti: Any = context["ti"]
     if ti.xcom_pull(task_ids=ti.task_id, key=_BEGAN) is None:
         ti.xcom_push(_BEGAN, time.time_ns() // 1_000_000)
 
 
 def gate(spec: ClusterSpec, step: str, *, after: str, earlier: Sequence[str] = (), final: bool = False) -> list[TaskGroup]:
-    """The group `audit_<step>` of a migration, which lets it go on at PASS only; nothing without a section `audit`.
+    """The group `audit_<step>` of a migration, which passes only at PASS; none without a section `audit`.
 
-    `after`: the task with which the step began, which has `begins`. `earlier`: the gates before, whose looks at the logs renew the first.
+    `after`: the task with which the step began, which has `begins`. `earlier`: the gates before, whose fingerprints replace the
+    first.
     """
     if spec.audit is None:
         return []
@@ -134,10 +135,10 @@ def group_gate(
     canary: Mapping[str, Any] | None = None,
     mixed: bool = False,
 ) -> list[BaseOperator]:
-    """The tasks `audit_<name>` and `verdict_<name>` after a step of a consumer group; none where the file names no events of clients.
+    """The tasks `audit_<name>` and `verdict_<name>` after a step of a consumer group; none if the file names no events of clients.
 
-    `after`: the task with which the step began, which has `begins`. The group must have been delivered something since.
-    `canary`: who is compared with whom, as `canary_of` has it. `mixed`: some of its members may write no events yet.
+    `after`: the task with which the step began, which has `begins`. The group must have been delivered something since. `canary`:
+    the instances to compare, as from `canary_of`. `mixed`: some of its members may write no events yet.
     """
     if spec.audit is None or not _has_events(spec.audit):
         return []
@@ -148,13 +149,13 @@ def group_gate(
 
 
 def _since(task_id: str) -> dict[str, Any]:
-    """When that task began; where a person marked it as done, when the run did."""
+    """When that task began; if it was marked as done, when the run did."""
     began = f"ti.xcom_pull(task_ids='{task_id}', key='{_BEGAN}')"
     return {"since": f"{{{{ {began} or (1000 * dag_run.start_date.timestamp()) | int }}}}"}
 
 
 def canary_of(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any] | None:
-    """The group's first instance against its others, for a request; None where the file does not want it, or they are too few."""
+    """The group's first instance against its others, for a request; None if the file does not want it, or they are too few."""
     wanted = spec.audit.canary if spec.audit else None
     if wanted is None:
         return None
@@ -185,7 +186,10 @@ def _tasks(
     more: Mapping[str, Any] = MappingProxyType({}),
     probed: bool = False,
 ) -> list[BaseOperator]:
-    """`demand` as the policy's; `more` of the request; `probed`: our own records are judged, where there are any."""
+    """The tasks of an audit.
+
+    `demand` as the policy's; `more` of the request; `probed`: our own records are judged, if there are any.
+    """
     from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
     from airflow_provider_kmigrate.sensors.verdict import AuditVerdictSensor
 
@@ -243,7 +247,10 @@ def _request(
 
 
 def _stream(spec: ClusterSpec, audit: AuditSpec, step: str) -> dict[str, Any] | None:
-    """Audits of runs, of which there is one at a time, go on from each other; the scheduled ones may be made meanwhile, and do so too."""
+    """The part of a request that reads the topic.
+
+    Runs' audits, one at a time, continue from each other; scheduled ones may run meanwhile.
+    """
     if not audit.events_topic:
         return None
     place = f"{audit.result}/{spec.name}/events/{_SCHEDULED if step == _SCHEDULED else 'runs'}"
@@ -251,7 +258,7 @@ def _stream(spec: ClusterSpec, audit: AuditSpec, step: str) -> dict[str, Any] | 
 
 
 def _logs(spec: ClusterSpec, audit: AuditSpec, earlier: Sequence[str] = ()) -> dict[str, Any]:
-    """The part of a request that compares logs with what they were before the first roll, or when the last gate passed."""
+    """The part of a request that compares logs with those before the first roll, or at the last gate's PASS."""
     if audit.topics == ():
         return {}
     before, *renewed = (f"{_result(spec, audit, step)}/look.json" for step in (_LOOK, *earlier))
@@ -268,7 +275,7 @@ def _logs(spec: ClusterSpec, audit: AuditSpec, earlier: Sequence[str] = ()) -> d
 
 
 def _sample(audit: AuditSpec) -> dict[str, Any]:
-    """Named topics are read whole; of all topics of a cluster what was written last, which is what an unclean election cuts off."""
+    """Which records are read. Named topics whole; of all topics the newest, which are what an unclean election cuts off."""
     if audit.share is not None:
         return {"sample": {"share": audit.share}}
     return {"sample": {"share": 1.0}} if audit.topics else {"sample": {"share": 0.0, "tail": _TAIL}, "block": _TAIL}

@@ -1,4 +1,4 @@
-"""A plan's steps as tasks, and how a task goes on after the one before it."""
+"""A plan's steps as tasks, and how each task follows the one before it."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def chain_plan(
     given: Callable[[PlanStep, int | None], Arguments],
     around: Mapping[str, Around],
 ) -> None:
-    """Make the tasks of a plan in the DAG that is being defined, one behind the other.
+    """Make the tasks of a plan in the current DAG, chained.
 
-    `approve` makes the task that asks, from its id. `given`: further arguments of the task of a step, and of its node. `around`: what else
-    stands around a stage of the plan, by the stage's name.
+    `approve` makes the approval task, from its id. `given`: further arguments of the task of a step, and of its node. `around`:
+    tasks around a stage of the plan, by the stage's name.
     """
 
     def make(step: PlanStep, task_id: str, node: int | None) -> BaseOperator:
@@ -105,17 +105,17 @@ def _task(step: PlanStep, node: int | None, **arguments: Any) -> BaseOperator:
 
 
 def _going_on(plan: Plan, step: PlanStep) -> dict[str, Any]:
-    """What acts behind the approval demands its answer; only what may follow a skipped task goes on after one."""
+    """The trigger rule of a step. After the approval an act requires its answer; only steps that may follow a skipped task do."""
     if step in after_approval(plan):
         return goes_on() if step.kind in OBSERVING else approved()
     return goes_on() if step.last else {}
 
 
 def approved() -> dict[str, Any]:
-    """As `goes_on`, behind the run's `approve`: a skip before it skips that one too and fails nothing, so its answer is demanded itself."""
+    """As `goes_on`, after the run's `approve`: an earlier skip also skips that task without a failure, so its answer is required."""
     return {"approved_by": APPROVE, **goes_on()}
 
 
 def goes_on() -> dict[str, Any]:
-    """A task that was skipped (a controller, done at the end of its group; a step not wanted) must not skip the rest; a failed one stops it."""
+    """A skipped task (a postponed node, an unwanted step) must not skip the later ones; a failed one stops them."""
     return {"trigger_rule": TriggerRule.NONE_FAILED}

@@ -1,8 +1,8 @@
-"""The DAGs that move consumer groups off ZooKeeper's coordination (KIP-125), and back.
+"""The DAGs that migrate consumer groups off ZooKeeper's coordination (KIP-125), and roll them back.
 
-One group after another, by waves; in a group one instance after another, the first of each kind as a canary. A red task leaves
-everything behind it unstarted; a verdict of FAIL, a toggle that did not end well, and a group that starves after it, take the group back
-to where it was sound.
+One group after another, by waves; in a group one instance after another, the first of each kind as a canary. After a failed task
+none of the later ones starts. A verdict of FAIL, a failed mode switch, and a group that starves after it, roll the group back to
+its last sound state.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def build(spec: ClusterSpec) -> DAG | None:
 
 
 def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOperator]:
-    """One group's tasks; the first and the last of its way."""
+    """One group's tasks; returns the first and the last of its chain."""
     with TaskGroup(group.name.replace(".", "_")):
-        # the group before may have been skipped: a window that were skipped with it would be no window
+        # the group before may have been skipped; a window skipped with it would not hold this group back
         begin = [_window(spec, group)] if group.window else []
         mode = SetModeOperator(
             cluster_file=spec.path,
@@ -130,11 +130,11 @@ def _window(spec: ClusterSpec, group: GroupSpec) -> BaseOperator:
 
 
 def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goal) -> list[BaseOperator]:
-    """Every instance, the first as a canary with an audit behind it."""
+    """The switch of every instance, the first as a canary with an audit after it."""
     canary, *rest = group.instances
     first = _switch(spec, group, canary.name, target, bake=True)
     name = f"canary_{target}"
-    compared, mixed = audit.canary_of(spec, group), target is MemberKind.MIGRATING  # old consumers write no events
+    compared, mixed = audit.canary_of(spec, group), target is MemberKind.MIGRATING  # ZooKeeper consumers write no events
     gate = audit.group_gate(
         spec, group.name, name, _ADVICE.format(cluster=spec.name), after=first.task_id, canary=compared, mixed=mixed
     )
@@ -166,9 +166,9 @@ def _step(spec: ClusterSpec, group: GroupSpec, step: str, task_id: str, **argume
 
 
 def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change: BaseOperator) -> list[BaseOperator]:
-    """A `change` of the whole group, the watch and the audit after it, and the way back from all of them.
+    """A `change` of the whole group, the watch and the audit after it, and the rollback from any of them.
 
-    A watch that found something is not retried anyway; one whose worker died is, or its group would be taken back for nothing.
+    A watch that found something is not retried anyway; one whose worker died is, or its group would be rolled back for nothing.
     """
     watch = _step(spec, group, "watch group", f"watch_{name}", **audit.begins(spec))
     begun = [*change, watch][0]
@@ -180,9 +180,10 @@ def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change
 def _goes_back(
     spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, steps: Sequence[BaseOperator], *, gate: Sequence[BaseOperator]
 ) -> None:
-    """A task that acts where one of the `steps` has found the group worse, or the audit in `gate` says FAIL; it is no part of the way.
+    """A task that rolls back if one of the `steps` has found the group worse, or the audit in `gate` says FAIL; outside the chain.
 
-    An audit that is red because Spark was away, or stayed INCONCLUSIVE, stops the line and takes nothing back, as in a migration.
+    An audit that failed because Spark was unavailable, or stayed INCONCLUSIVE, stops the chain and rolls nothing back, as in a
+    migration.
     """
     back = GroupBackOperator(
         cluster_file=spec.path,
@@ -227,7 +228,7 @@ def build_back(spec: ClusterSpec) -> DAG | None:
             )
             for weight, name in enumerate(reversed(groups), 1)
         ]
-        # no group waits for another one that cannot go back; but one acts at a time, since each task that acts fences the one before
+        # no group waits for another one's failed rollback; but one acts at a time, since each task that acts fences the one before
         chain(plan, approve, backs, GroupsDoneOperator(cluster_file=spec.path, task_id="done", **goes_on()))
     return _described(dag)
 

@@ -28,9 +28,9 @@ BUILDERS: Mapping[str, tuple[str, str]] = {
     "kmigrate_watch": ("watch", "build"),
     "kmigrate_audit": ("audit", "build"),
 }
-"""What a DAG id begins with, up to `__` and the cluster's name -> the module of this package and its function that builds the DAG.
+"""DAG id up to `__` and the cluster's name -> the module of this package and its function that builds the DAG.
 
-A module is imported when it builds: a task's process imports that of its own DAG.
+A module is imported when it builds: a task's process imports only that of its own DAG.
 """
 
 
@@ -70,7 +70,7 @@ def _build(kind: str, spec: ClusterSpec) -> DAG | None:
 
 
 def _alone(folder: Path, dag_id: str) -> DAG | None:
-    """The DAG built from its cluster's file alone; None if only a look at all files can say what it is, or that it is none."""
+    """The DAG built from its cluster's file alone; None if only all files together can identify it, or show that it is none."""
     kind, _, name = dag_id.partition("__")
     spec = _named(folder, name) if kind in BUILDERS else None
     return _build(kind, spec) if spec else None
@@ -93,7 +93,7 @@ def _named(folder: Path, name: str) -> ClusterSpec | None:
 
 
 def _unserved(spec: ClusterSpec) -> SpecError | None:
-    """F08: what this Airflow lacks for the audits of the file."""
+    """F08: what this Airflow misses for the audits of the file."""
     if spec.audit is None or find_spec("airflow.providers.apache.spark") is not None:
         return None
     text = f"{spec.path} has an `audit`, and Airflow's Spark provider is not installed."

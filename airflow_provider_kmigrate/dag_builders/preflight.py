@@ -1,4 +1,4 @@
-"""The DAG that only looks: whether a cluster may be migrated, any time before, as often as wanted."""
+"""The read-only DAG that reports whether a cluster may be migrated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DAG that brings one cluster back to ZooKeeper from wherever it is, as long as the migration is not finalized."""
+"""The DAG that rolls one cluster back to ZooKeeper from any phase, as long as the migration is not finalized."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def build(spec: ClusterSpec) -> DAG:
 def _around(spec: ClusterSpec) -> dict[str, Around]:
     return {
         "to_migration": Around(spark_jobs.hold(spec, "to_migration", needed=False, **approved())),
-        # a job that does not come back must not leave the rollback unproven
+        # a job that does not resume must not leave the rollback unproven
         ROLLBACK[-1].task: Around(after=audit.probe_ends(spec), beside=spark_jobs.resume(spec, "to_zookeeper")),
     }
 

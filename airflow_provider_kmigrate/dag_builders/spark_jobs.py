@@ -1,4 +1,4 @@
-"""What stands around a roll for the Spark jobs that a cluster file lists; without jobs nothing does."""
+"""Tasks around a roll for the Spark jobs of a cluster file; none without jobs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from airflow_provider_kmigrate.operators.spark_jobs import (
 
 
 def risks(spec: ClusterSpec) -> list[BaseOperator]:
-    """A task that looks at the jobs before anything is changed."""
+    """A task that checks the jobs before anything is changed."""
     task_id = "spark_job_risks"
     return [SparkJobRisksOperator(cluster_file=spec.path, task_id=task_id, retries=0)] if spec.spark_jobs else []
 
 
 def hold(spec: ClusterSpec, step: str, **arguments: Any) -> list[TaskGroup]:
-    """Each job that may be held is, where its policy and its topics ask for it. A job that is not skips its task."""
+    """Tasks that hold each job, if its policy and its topics ask for it; otherwise its task is skipped."""
     common = {"cluster_file": spec.path, "why": f"{step} of cluster {spec.name}", **arguments}
     return _group(f"hold_for_{step}", _held(spec), partial(HoldSparkJobOperator, **common))
 
 
 def progress(spec: ClusterSpec, step: str) -> list[TaskGroup]:
-    """Each job that is not held shows that it lives; those of which nothing can be seen are left out."""
+    """Tasks in which each job that is not held shows progress; jobs that cannot be observed are left out."""
     seen = [job.name for job in spec.spark_jobs if job.checkpoint]
     return _group(f"progress_after_{step}", seen, partial(SparkJobProgressOperator, cluster_file=spec.path))
 
 
 def resume(spec: ClusterSpec, step: str) -> list[TaskGroup]:
-    """Each job that was held goes on."""
+    """Tasks that resume each held job."""
     return _group(f"resume_after_{step}", _held(spec), partial(ResumeSparkJobOperator, cluster_file=spec.path))
 
 
@@ -45,7 +45,10 @@ def _held(spec: ClusterSpec) -> list[str]:
 
 
 def _group(name: str, jobs: Sequence[str], operator: Callable[..., BaseOperator]) -> list[TaskGroup]:
-    """A task a job; none without jobs: Airflow's grid shows a group without tasks, too, above the first task and without a state for ever."""
+    """A task a job.
+
+    No group without jobs: Airflow's grid would show an empty group above the first task, without a state for ever.
+    """
     if not jobs:
         return []
     with TaskGroup(name) as group:

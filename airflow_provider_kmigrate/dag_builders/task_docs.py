@@ -1,4 +1,4 @@
-"""What each task's own page says in Airflow: what it does, when it is over, what a red one means."""
+"""Each task's page in Airflow: what the task does, when it is done, what a failure means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DAG that looks every ten minutes: a migration's own run alarms nobody while it is red, or waits for a person."""
+"""The DAG that checks a cluster every ten minutes: a failed or waiting migration run raises no alarm of its own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The DAG that moves one cluster from ZooKeeper to KRaft: one task a node and a pass, chained, so that the graph is the migration.
+"""The DAG that moves one cluster from ZooKeeper to KRaft: one task per node and pass, chained, so that the graph is the migration.
 
-A task that fails leaves everything behind it unstarted and the run red; cleared, it looks for itself what is left to do.
+After a failed task none of the later ones starts, and the run fails; a cleared task observes what is left to do.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def build(spec: ClusterSpec) -> DAG:
 
 
 def _mover(spec: ClusterSpec, task: str) -> str:
-    """A link to the DAG that moves consumer groups, for the tasks that one which lives on ZooKeeper holds up (G21)."""
+    """A link to the DAG that migrates consumer groups, for the tasks that a group on ZooKeeper holds up (G21)."""
     if not spec.groups or not (task == "soak" or task.startswith("second_roll.")):
         return ""
     return f"\n\nConsumer groups that live on ZooKeeper are moved by [{mover(spec.name)}](/dags/{mover(spec.name)})."

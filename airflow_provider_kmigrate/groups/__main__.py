@@ -1,7 +1,7 @@
 """`python -m airflow_provider_kmigrate.groups scan|copy-offsets|zookeeper-mode|go-on|reset`: consumer groups on ZooKeeper.
 
-They are looked at, their offsets copied or recorded for the next holders, their mode set back, and those taken back are let go on. Ends with 0 where nothing blocks (or all was done), 1 where something does
-(or it is refused), 2 where it could not be looked at, or the act failed.
+Scans groups, copies their offsets or records them for the next holders, sets their mode back, and lets rolled-back groups migrate
+again. Exit code 0: nothing blocks (or all was done); 1: a blocker or a refusal; 2: a failed observation or act.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _TAKEN = (
     "failed, or set the kill switch, if you have not."
 )
 _TIMEOUT = 30.0  # seconds for a request
-_WAIT = 5.0  # seconds between the two looks; below an auto commit's interval, so that a standstill is a suspicion only
+_WAIT = 5.0  # seconds between the two observations; below an auto commit's interval, so that a standstill is a suspicion only
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,7 +81,10 @@ def scanned(
     wait: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[list[GroupScan], float | None, float]:
-    """Every named group, or all, by name; seconds between the looks (None: `wait` is 0, one look), and of the last look. Raises as `seen`."""
+    """Every named group, or all, by name; seconds between the observations, and of the last one. Raises as `seen`.
+
+    Without a second observation (`wait` 0) the gap is None.
+    """
     first, began = (seen(zk, properties, names) if wait else {}), time.monotonic()
     if wait:
         sleep(wait)
@@ -118,7 +121,7 @@ def _scan(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespa
 
 
 def _copy(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
-    """Each group by itself; the first that is refused ends it, and those before it are done."""
+    """Copy each group by itself; the first refusal ends it, with the earlier groups done."""
     if chosen.dry_run:
         for name in chosen.group:
             sys.stdout.write(copied(_planned(zk, properties, name, chosen), done=False))
@@ -133,7 +136,7 @@ def _copy(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespa
 
 
 def _reset(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
-    """Recorded, taken away, or only told."""
+    """Record a reset, remove it, or only report it."""
     name, wanted = chosen.group, dict(chosen.at or ())
     look = seen(zk, properties, [name])[name]
     refused = unfit(look, wanted) if wanted else ()
@@ -176,7 +179,7 @@ def _owner(chosen: argparse.Namespace) -> str:
 
 @contextmanager
 def _held(zk: ZooKeeper, chosen: argparse.Namespace) -> Iterator[Fence]:
-    """The cluster is this command's own meanwhile, and free afterwards."""
+    """Own the cluster for this command, and release it afterwards."""
     if chosen.take_over:
         taken = Fence(zk, zk.cluster_id(), f"groups {chosen.command}").break_lock()
         sys.stdout.write(f"{_TAKEN.format(taken)}\n" if taken else "")
@@ -194,7 +197,7 @@ def _zookeeper_mode(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argpar
 def set_back(
     zk: ZooKeeper, look: Callable[[str], GroupSeen], chosen: argparse.Namespace, sleep: Callable[[float], None] = time.sleep
 ) -> int:
-    """The emergency: each group's mode set back at once, or as soon as it is possible; then its members waited for. The exit code."""
+    """Emergency: set each group's mode back as soon as possible, then wait for its members. Returns the exit code."""
     deadline = time.monotonic() + chosen.wait
     groups = [_Emergency(zk, look, name, sleep) for name in chosen.group]
     with _held(zk, chosen) as fence:
@@ -224,7 +227,7 @@ class _Emergency:
         self._group, self._past = GroupSpec(name, ()), GroupHistory()
 
     def tries(self, fence: Fence, chosen: argparse.Namespace) -> bool:
-        """Whether there is nothing left to try: the mode stands there now, or is refused. No other group waits for this one."""
+        """True if nothing is left to try: the mode is set, or refused. No other group waits for this one."""
         try:
             self.stands = self._write(fence, chosen)
         except Fenced:
@@ -234,7 +237,7 @@ class _Emergency:
         return self.stands or self.refused
 
     def _write(self, fence: Fence, chosen: argparse.Namespace) -> bool:
-        """With `--force` also where the members in Kafka cannot be read."""
+        """Write the mode; with `--force` also if the members in Kafka cannot be read."""
         looks = self._look()
         unknown = unheard(looks.now) if looks.now else ()
         decision = Refuse(unknown) if unknown else set_mode(looks, self._group, Mode.ZOOKEEPER, blind=chosen.force)
@@ -248,7 +251,7 @@ class _Emergency:
         return isinstance(decision, Act) or written(looks.now, Mode.ZOOKEEPER)
 
     def settles(self, deadline: float) -> bool:
-        """Whether the group comes to rest in ZooKeeper mode until then; says what is still to come."""
+        """True if the group becomes stable in ZooKeeper mode before the deadline; says what is missing."""
         while not isinstance(decision := self._settled(), Done):
             if time.monotonic() > deadline:
                 sys.stdout.write(f"{self.name}: {_reasons(decision)}\n")
@@ -290,7 +293,7 @@ def _planned(zk: ZooKeeper, properties: Mapping[str, Any], name: str, chosen: ar
 
 
 def _identify(zk: ZooKeeper, properties: Mapping[str, Any], expected: str | None, *, blind: bool) -> None:
-    """Both sides must be of one cluster, and of the one that the file names. `blind`: brokers that do not answer are a finding later."""
+    """Check that both sides are of one cluster, the one in the file. `blind`: unresponsive brokers are a finding later."""
     told = {"ZooKeeper": zk.cluster_id(), "the cluster file": expected}
     try:
         told["the brokers"] = cluster_id(properties)
@@ -305,7 +308,7 @@ def _identify(zk: ZooKeeper, properties: Mapping[str, Any], expected: str | None
 
 
 def _reached(chosen: argparse.Namespace) -> tuple[ZooKeeperSettings, Mapping[str, Any], str | None]:
-    """From the cluster file and its connections, with the cluster's id; or from two addresses, without any security and id."""
+    """Settings from the cluster file and its connections, with the cluster's id; or from two addresses, without security and id."""
     if chosen.cluster is not None:
         spec = load(chosen.cluster)
         settings = settings_for(spec, lookup_in(read_connections(chosen.connections), spec))

@@ -1,4 +1,4 @@
-"""A scan as a table with its findings, and as a document for machines: `groups.schema.json` says of what form, and `SCHEMA` grows with it."""
+"""A scan as a table with its findings, and as JSON by `groups.schema.json`, whose version is `SCHEMA`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEAD: Final = ("GROUP", "STANDS", "OLD", "MIGRATING", "PLAIN", "MODE", "OWNED",
 
 
 def table(scans: Sequence[GroupScan], *, members: bool = False) -> str:
-    """A line a group; then, where wanted, a line a member; then the findings, the gravest first."""
+    """A line a group; then, if wanted, a line a member; then the findings, the most severe first."""
     rows = [_HEAD, *(_row(one) for one in scans)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -43,7 +43,7 @@ def table(scans: Sequence[GroupScan], *, members: bool = False) -> str:
 def document(
     scans: Iterable[GroupScan], gap: float | None, took: float, clock: Callable[[], float] = time.time
 ) -> dict[str, Any]:
-    """JSON values only. `gap`: seconds between the two looks, None for one look; `took`: seconds of the last look."""
+    """JSON values only. `gap`: seconds between the two observations, None for one; `took`: seconds of the last one."""
     return {
         "schema": SCHEMA,
         "made_ms": int(clock() * 1000),

@@ -1,7 +1,4 @@
-"""What all hooks do: take a connection with every secret masked, and turn a look at the other side into Airflow's test answer.
-
-From a cluster file to the addresses and identities of its cluster, through Airflow's connections.
-"""
+"""Airflow's connections, with every secret masked: one connection, its *Test*, and all settings of a cluster file."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ _NEXT = {
 def get(conn_id: str, conn_type: str, named_in: str = "") -> Connection:
     """The connection, its secrets masked in every log from now on; in a triggerer too, on its loop or in a thread (Airflow 3.3).
 
-    Raises `Refused` where there is none; `named_in` says who needs it.
+    Raises `Refused` if there is none; `named_in` says what needs it.
     """
     try:
         found = _fields(BaseHook.get_connection(conn_id))
@@ -40,7 +37,7 @@ def get(conn_id: str, conn_type: str, named_in: str = "") -> Connection:
 
 
 def tested(look: Callable[[], str]) -> tuple[bool, str]:
-    """Airflow's answer to *Test*: what `look` saw, or what was in its way and what to do next."""
+    """Airflow's answer to *Test*: what `look` observed, or what failed and what to do next."""
     try:
         return True, look()
     except KMigrateError as error:
@@ -54,7 +51,7 @@ def _fields(connection: AirflowConnection) -> dict[str, Any]:
 
 
 def settings_of(spec: ClusterSpec) -> ClusterSettings:
-    """Addresses and identities of everything of a cluster.
+    """Addresses and identities of a whole cluster, from its file.
 
     Raises `Refused` for a missing connection, saying where the cluster file names it, and for a wrong one, saying how.
     """

@@ -31,7 +31,7 @@ class KRaftControllerHook(BaseHook):
         return Wire(host, port, self.get_conn())
 
     def test_connection(self) -> tuple[bool, str]:
-        """Ask the controller in `host`, which serves for nothing else; without one the fields are checked."""
+        """Ask the controller in `host`, which is used for nothing else; without one only the fields are checked."""
         return connection.tested(self._look)
 
     def _look(self) -> str:

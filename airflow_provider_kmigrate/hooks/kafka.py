@@ -54,7 +54,7 @@ class KafkaAdminHook(BaseHook):
 
 
 def first_answer(settings: KafkaSettings) -> NodeMetadata:
-    """What the first bootstrap server that answers knows; raises the last one's error where none does."""
+    """Node metadata of the first bootstrap server that answers; raises the last one's error if none does."""
     security, servers = from_kafka(settings), settings.servers
     for position, (host, port) in enumerate(servers, 1):
         try:

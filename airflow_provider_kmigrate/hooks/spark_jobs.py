@@ -1,6 +1,6 @@
-"""Airflow's object storage, asked with a limit: of the libraries behind it some have none, others one of many minutes.
+"""The Spark jobs of a cluster file, through Airflow's connections: their hold folders, and the logs that they read.
 
-The Spark jobs of a cluster file, through Airflow's connections: their hold folders, and the logs that they read.
+Airflow's object storage is asked with a limit: some of the libraries behind it have none, others one of many minutes.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ Value = TypeVar("Value")
 
 
 def asked(path: str, conn_id: str | None, act: Callable[[ObjectStoragePath], Value], limit: float) -> Value:
-    """What `act` returns of that place, within `limit` seconds.
+    """What `act` returns for that path, within `limit` seconds.
 
-    Raises `FileNotFoundError`, `ImportError` where this worker has nothing for the scheme, and `Unavailable` for every other error and
-    where there is no answer in time. A call that never returns stays in a thread of its own, which ends with the task's process.
+    Raises `FileNotFoundError`, `ImportError` if this worker has no library for the scheme, and `Unavailable` for every other
+    error and if there is no answer in time. A call that never returns stays in a thread of its own, which ends with the task's
+    process.
     """
     answer: Future[Value] = Future()
 
     def run() -> None:
         try:
             answer.set_result(act(ObjectStoragePath(path, conn_id=conn_id)))
-        except BaseException as error:  # noqa: BLE001  # whoever waits for the answer gets it
+        except BaseException as error:  # noqa: BLE001  # the waiting caller gets it
             answer.set_exception(error)
 
     Thread(target=copy_context().run, args=(run,), daemon=True, name="kmigrate-object-storage").start()
@@ -53,12 +54,12 @@ def asked(path: str, conn_id: str | None, act: Callable[[ObjectStoragePath], Val
         raise Unavailable(f"{path}: {type(error).__name__}: {error}") from error
 
 
-_SAME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}  # Hadoop's names of schemes that Airflow's object storage calls otherwise
+_SAME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}  # Hadoop's names of schemes that Airflow's object storage names otherwise
 
 marks: ContextVar[Callable[[Mapping[str, Any], Iterable[str]], dict[TopicPartition, LogMark]]] = ContextVar(
     "marks", default=read_marks
 )
-"""How logs are asked where they begin and end; a rehearsal sets another, which holds in its own context only."""
+"""How the logs' ends are read; a rehearsal sets another function, in its own context only."""
 
 
 def control_of(
@@ -68,9 +69,9 @@ def control_of(
     over: Callable[[str], bool] = lambda _: False,
     killed: Callable[[], bool] = lambda: False,
 ) -> JobControl:
-    """Holds and resumes the job of that name; `over` and `killed` as JobControl has them.
+    """Control of the job of that name; `over` and `killed` as for JobControl.
 
-    Raises `Refused` where the cluster file has none, or its folder cannot be reached.
+    Raises `Refused` if the cluster file has none, or its folder cannot be reached.
     """
     try:
         found = spec.spark_job(job)
@@ -88,12 +89,12 @@ def files_of(job: SparkJobSpec) -> Files:
 
 
 def logs_of(spec: ClusterSpec) -> Logs:
-    """The logs of topics as their leaders tell of them."""
+    """The logs of topics as their leaders report them."""
     return lambda topics: marks.get()(settings_of(spec).kafka.properties, topics)
 
 
 class ObjectFiles:
-    """Airflow's object storage; whatever library is behind a scheme, its errors, and `limit` seconds of silence, are `Unavailable`."""
+    """Airflow's object storage; any library's errors, and `limit` seconds without an answer, are `Unavailable`."""
 
     def __init__(self, conn_id: str | None, limit: float = LIMIT) -> None:
         self._conn_id, self._limit = conn_id, limit

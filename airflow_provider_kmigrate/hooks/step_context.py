@@ -1,4 +1,4 @@
-"""What a task, a sensor or a trigger may touch, opened from the cluster file and Airflow's connections, and closed again."""
+"""What a task, a sensor or a trigger may use, opened from the cluster file and Airflow's connections, and closed again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OVER = {"success", "failed"}
 
 
 class Access(NamedTuple):
-    """One cluster, opened: its clients, who looks at it, and by which clock is waited."""
+    """One opened cluster: its clients, its observer, and the clock for waits."""
 
     tools: Tools
     observer: Observing
@@ -49,7 +49,7 @@ def connected(spec: ClusterSpec) -> Iterator[Access]:
 
 
 opener: ContextVar[Callable[[ClusterSpec], AbstractContextManager[Access]]] = ContextVar("opener", default=connected)
-"""How tasks and triggers open a cluster; a rehearsal sets another, which holds in its own context only."""
+"""How tasks and triggers open a cluster; a rehearsal sets another function, in its own context only."""
 
 
 def folder() -> Path:
@@ -62,7 +62,7 @@ def folder() -> Path:
 def acting(
     cluster_file: str, context: Context, say: Callable[[str], None], killed: Callable[[], bool] = lambda: False
 ) -> Iterator[StepContext]:
-    """A world in which the DAG run owns the cluster; any other run that does is a refusal (`Fenced`).
+    """A context in which the DAG run owns the cluster; raises `Fenced` if another run does.
 
     Once Airflow has `killed` the task, each further act raises `Unavailable`: a retry goes on.
     """
@@ -83,7 +83,7 @@ def _ended(cluster: str) -> NoReturn:
 
 @contextmanager
 def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run: str = "watching") -> Iterator[StepContext]:
-    """A world to look at: every act in it is refused."""
+    """A read-only context: every act in it is refused."""
     spec = _one_at_a_time(cluster_file)
     with opener.get()(spec) as access:
         yield _world(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
@@ -91,7 +91,7 @@ def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run
 
 @contextmanager
 def asking(cluster_file: str, context: Context, say: Callable[[str], None]) -> Iterator[StepContext]:
-    """As `watching`, for a run that is to act later on; `Fenced` where another run holds the cluster, before a person is asked."""
+    """As `watching`, for a run that acts later; raises `Fenced` if another run holds the cluster, before an administrator is asked."""
     spec, run = load(cluster_file), run_of(context)
     with opener.get()(spec) as access:
         Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context)).ask()
@@ -99,9 +99,9 @@ def asking(cluster_file: str, context: Context, say: Callable[[str], None]) -> I
 
 
 def refuse_if_way_back_is_lost(name: str, cluster_file: str, context: Context) -> None:
-    """Raises `Refused` where the backup, as this worker has it, or the cluster file lacks what a rollback needs. `name`: the step's.
+    """Raise `Refused` if a rollback misses something: of the backup, as this worker has it, or of the cluster file.
 
-    Nothing is missed where the cluster shows that there is no way back any more.
+    `name`: the step's. Nothing is missing if the cluster shows that no rollback is possible any more.
     """
     spec = load(cluster_file)
     if not rollback_prerequisites(spec, _backup(spec), spec.brokers):
@@ -117,7 +117,7 @@ def _backup(spec: ClusterSpec) -> BackupStore:
 
 def _one_at_a_time(cluster_file: str) -> ClusterSpec:
     """Load the cluster file; threads take turns, since many that parse at once slow down every other thread of a triggerer."""
-    turn = _PARSING.acquire(timeout=1.0)  # a file that cannot be read for long holds no other up
+    turn = _PARSING.acquire(timeout=1.0)  # a file that cannot be read for long blocks no other
     try:
         return load(cluster_file)
     finally:
@@ -126,7 +126,7 @@ def _one_at_a_time(cluster_file: str) -> ClusterSpec:
 
 
 class _NoFence:
-    """The fence of those who only look."""
+    """The fence of a read-only context."""
 
     @property
     def path(self) -> str:
@@ -148,7 +148,7 @@ def _only_looks() -> Fenced:
 
 
 def journal_of(cluster: str, run: str) -> Path:
-    """Where the journal of a run is. A run id may hold colons and slashes, which are no good in a file's name."""
+    """The path of a run's journal. A run id may hold colons and slashes, which do not suit a file's name."""
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in run)
     return folder() / "journal" / cluster / f"{name}.jsonl"
 

@@ -14,12 +14,12 @@ _SHOWN: Final = 300  # characters of what the Variable says that a message carri
 
 
 def stopped(cluster: str) -> str:
-    """The text of the Airflow Variable `kmigrate_stop__<cluster>`, or of `kmigrate_stop` for every cluster; empty where neither is there.
+    """The text of the Variable `kmigrate_stop__<cluster>`, or of `kmigrate_stop` for every cluster; empty if neither exists.
 
-    Asked anew before every act. Raises `Unavailable` where Airflow does not say: `Variable.get` answers with its default too where the
-    API server fails (seen in `ExecutionAPISecretsBackend.get_variable` of Airflow 3.3.2, which turns every error but a denied access
-    into "not there"), so that nothing found is believed only when the list of keys was read as well, and has neither. What a secrets
-    backend beside it, such as Vault, does not answer cannot be told from "not there" by any call of Airflow's.
+    Read again before every act. Raises `Unavailable` if Airflow does not answer: `Variable.get` returns its default also if the
+    API server fails (seen in `ExecutionAPISecretsBackend.get_variable` of Airflow 3.3.2, which turns every error but a denied
+    access into "not there"). So an absent Variable is believed only if the list of keys was read as well, and has neither. No
+    call of Airflow's can distinguish "not there" from an unresponsive secrets backend beside it, such as Vault.
     """
     names = (f"{_ALL}__{cluster}", _ALL)
     try:

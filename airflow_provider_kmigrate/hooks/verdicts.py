@@ -1,4 +1,4 @@
-"""Verdicts that audits leave, on any place that Airflow's object storage reads."""
+"""Verdicts of audits, read from any place that Airflow's object storage reads."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from airflow_provider_kmigrate.hooks.spark_jobs import LIMIT, asked
 
 JUDGED_AT = "kmigrate_judged_at"
-"""The XCom key under which a PASS leaves its time, in seconds since the epoch: whoever acts on it later asks how old it is."""
+"""The XCom key under which a PASS leaves its time, in seconds since the epoch: a later act checks its age."""
 
 
 def stored(path: str, conn_id: str | None = None, limit: float = LIMIT) -> Mapping[str, Any] | None:
-    """The verdict in a file that an audit leaves; None while there is none. A report holds its verdict inside.
+    """The verdict in a file of an audit; None while there is none. A report contains its verdict.
 
-    A file that is not whole yet, on a store that shows such, is none either. Raises `Unavailable` where the store does not answer
-    within `limit` seconds.
+    An incomplete file, on a store that shows such, is none either. Raises `Unavailable` if the store does not answer within
+    `limit` seconds.
     """
     try:
         document = json.loads(asked(path, conn_id, lambda place: place.read_bytes(), limit))

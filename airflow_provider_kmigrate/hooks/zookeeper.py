@@ -32,7 +32,7 @@ class ZooKeeperHook(BaseHook):
         return ZooKeeper(self.settings())
 
     def test_connection(self) -> tuple[bool, str]:
-        """One look at the cluster's znodes."""
+        """One read of the cluster's znodes."""
         return connection.tested(self._look)
 
     def _look(self) -> str:

@@ -1,4 +1,4 @@
-"""Where a person decides, with what was seen in front of them."""
+"""Approvals: an administrator decides, with the observations shown."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ The answers:
 
 
 def demand_answer(context: Context, task: str) -> None:
-    """Raises unless `task` of this run left a yes: a person's, or the conf's. One that was skipped, or marked as success, left none."""
+    """Raise unless `task` of this run left a yes: an administrator's, or the conf's.
+
+    A task skipped or marked as success left none.
+    """
     answer = context["ti"].xcom_pull(task_ids=task)
     chosen = answer.get("chosen_options") if isinstance(answer, dict) else None
     if chosen in ([FINALIZE], [ROLL_BACK], [TAKE_BACK]):

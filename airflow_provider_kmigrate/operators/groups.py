@@ -1,4 +1,4 @@
-"""Consumer groups off ZooKeeper (KIP-125) and back: an instance, the mode of groups, the watch, the way back, the leftovers."""
+"""Operators of consumer groups (KIP-125): migrate and roll back an instance, the mode of groups, a watch, a clean-up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 
 _EVERY_WAVE = 0
-_GO_ON = "go_on"  # of a run's conf: groups that a person lets move forward again
+_GO_ON = "go_on"  # of a run's conf: groups that the operator lets migrate again
 _CAUSES = "causes"  # the XCom with what a step was refused for
 _NOTHING_RED = (
     "No step before it found the group worse, and no audit said FAIL: nothing is known that the group would have to be taken back for. "
@@ -39,9 +39,12 @@ _NOTHING_RED = (
 
 
 class _Forward(StepOperator):
-    """A step of moving groups off ZooKeeper. A run whose conf names another `wave` skips it, and so do groups that have left ZooKeeper.
+    """A step that migrates groups off ZooKeeper.
 
-    A group that another run rolled back is refused (K69) until a run's conf names it in `go_on`, or the command `groups go-on` does.
+    A run whose conf names another `wave` skips it, and so do groups that have left ZooKeeper.
+
+    A group that another run rolled back is refused (K69) until a run's conf names it in `go_on`, or the command `groups go-on`
+    does.
     """
 
     ui_color = "#e3f0d8"
@@ -67,7 +70,7 @@ class _Forward(StepOperator):
         return super()._execute(context, progress)
 
     def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
-        """For the task that may take the group back."""
+        """Store the reasons for the task that may roll the group back."""
         context["ti"].xcom_push(_CAUSES, [str(reason.cause) for reason in reasons if reason.cause])
 
     def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
@@ -124,7 +127,7 @@ class CheckGroupOperator(GroupStepOperator):
     ui_color = "#e6e6fa"
 
     def __init__(self, **kwargs: Any) -> None:
-        # the second look is compared with the first
+        # the second observation is compared with the first
         super().__init__(**{**kwargs, "step": "check group", "deferrable": False})
 
     def do(self, world: StepContext, arguments: dict[str, Any]) -> object:
@@ -147,7 +150,7 @@ class SwitchInstanceOperator(GroupStepOperator):
     ui_color = "#fdf0cd"
 
     def __init__(self, *, instance: str, target: MemberKind | str, bake: bool = False, **kwargs: Any) -> None:
-        # a worker is held until the instance is back, or its command would be run again by the next one
+        # a worker is held until the instance is back, or the next worker would run its command again
         super().__init__(**{"step": "switch", "sync_for": 600.0, **kwargs})
         self.instance, self.target, self.bake = instance, str(target), bake
 
@@ -248,7 +251,7 @@ def _several(groups: Sequence[str] | str) -> tuple[str, ...]:
 
 
 def _says_fail(verdict: str) -> bool:
-    """Whether an audit has left a FAIL there. What is not there, or cannot be read, is no verdict."""
+    """True if an audit has left a FAIL there. An absent or unreadable verdict is none."""
     document = stored(verdict) if verdict else None
     with contextlib.suppress(Refused):
         return document is not None and outcome_of(document) is Outcome.FAIL
@@ -256,7 +259,7 @@ def _says_fail(verdict: str) -> bool:
 
 
 def _worse(context: Context, tasks: Sequence[str]) -> bool:
-    """Whether one of these tasks has failed itself, for something that it saw of the group."""
+    """True if one of these tasks has failed because of the observed group."""
     if not tasks:
         return False
     ti: Any = context["ti"]

@@ -31,7 +31,8 @@ from airflow_provider_kmigrate.steps.waits import run_watch
 IN_ONE_PROCESS = frozenset(
     {"finalize", "restore flag", "reconcile", "healed", "stop controller", "give back", "zookeeper leads", "wipe"}
 )
-"""Steps that are never deferred: `reconcile` remembers the epoch before it, and no time must pass while no controller is active."""
+"""Steps that are never deferred: `reconcile` remembers the epoch before it, and no time must pass while no controller is active.
+"""
 
 _ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind}
 _TERMS = ("skip_failover", "accept_loss")  # of the conf of a rollback's run
@@ -179,7 +180,7 @@ class SoakOperator(MigrationStepOperator):
         return super().execute(context)
 
     def meanwhile(self, context: Context) -> None:
-        """Fail if a rollback is not possible any more, as this machine's backup has it; the triggerer's machine need not have the backup."""
+        """Fail if this machine's backup allows no rollback any more; the triggerer's machine need not have the backup."""
         try:
             refuse_if_way_back_is_lost("soak in dual-write", self.cluster_file, context)
         except Refused as lost:
@@ -236,7 +237,7 @@ class RollbackPlanOperator(StepOperator):
         self.forward = forward
 
     def world(self, context: Context) -> AbstractContextManager[StepContext]:
-        """To observe only: nothing is written to the cluster, not even its owner; refused if another run owns it."""
+        """A read-only context: nothing is written to the cluster, not even its owner; refused if another run owns it."""
         return asking(self.cluster_file, context, self.log.info)
 
     def arguments(self, context: Context) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class ProbeOperator(BaseOperator):
         self.cluster_file, self.place, self.run = cluster_file, place, run
 
     def on_kill(self) -> None:
-        """Nothing to stop: the probe is to outlive the task that starts it. StopProbeOperator, or the next run's start, ends it."""
+        """Nothing to stop: the probe outlives the task that starts it. StopProbeOperator, or the next run's start, ends it."""
 
     def execute(self, context: Context) -> str:
         del context
@@ -53,14 +53,14 @@ class ProbeOperator(BaseOperator):
 
 
 class StartProbeOperator(ProbeOperator):
-    """Start the probe of `run`, unless it runs; end those of other runs. Makes the topic `kmigrate-probe` where there is none."""
+    """Start the probe of `run`, unless it runs; end those of other runs. Makes the topic `kmigrate-probe` if missing."""
 
     def done(self) -> str:
         return f"The probe runs; its events: {self.runs().begin(self.run)}"
 
 
 class ProbeFlowsOperator(ProbeOperator):
-    """See on the files, wherever this runs, that the probe's records are acknowledged and read; fail where they are not."""
+    """Check in the files, wherever this runs, that the probe's records are acknowledged and read; fail if they are not."""
 
     def done(self) -> str:
         acked, committed = flows(Path(self.place) / self.run / "events")
@@ -68,7 +68,7 @@ class ProbeFlowsOperator(ProbeOperator):
 
 
 class StopProbeOperator(ProbeOperator):
-    """End every probe of the cluster, once its records were read; over at once where none runs."""
+    """End every probe of the cluster, once its records were read; done at once if none runs."""
 
     def done(self) -> str:
         ended = self.runs().end()

@@ -27,7 +27,7 @@ try:
 except ImportError:
 
     class SparkSubmitOperator(BaseOperator):  # type: ignore[no-redef]
-        """Stands in where the provider is not installed: a task that says so, not a file whose DAGs are all gone."""
+        """Replaces the provider's operator if it is not installed: one task fails with the reason, and the file keeps its DAGs."""
 
         def __init__(self, *, task_id: str, retries: int = 0, **kwargs: Any) -> None:
             del retries, kwargs
@@ -88,7 +88,7 @@ class _AuditJob(SparkSubmitOperator):
             secret.unlink(missing_ok=True)
 
     def _completed(self, secret: Path) -> dict[str, Any]:
-        """The request; where it reads logs or a topic, with the file that says how to reach Kafka."""
+        """The request; if it reads logs or a topic, with the file that says how to reach Kafka."""
         reading = [part for part in ("logs", "stream") if self.request.get(part) is not None]
         if not reading:
             return self.request
@@ -136,7 +136,7 @@ class SparkAuditOperator(_AuditJob):
         return headline
 
     def _take_journal(self, context: Context, place: Path) -> None:
-        """A copy beside the result, where the driver finds what the run did when, for the page; a run that only looks has none."""
+        """Copy the run's journal beside the result, where the driver reads it for the page; a read-only run has none."""
         wanted = dict(self.request.get("report") or {})
         journal = journal_of(wanted["cluster"], run_of(context)) if wanted else None
         if journal is not None and journal.exists():
@@ -153,7 +153,7 @@ class SparkAuditOperator(_AuditJob):
 
 
 class SparkLookOperator(_AuditJob):
-    """Have Spark take the fingerprint of the logs before a step; it is left at the request's `logs.before`.
+    """Take the fingerprint of the logs before a step, by Spark; it is left at the request's `logs.before`.
 
     A fingerprint that is there already is kept: after the step it is too late for another. All arguments of SparkSubmitOperator are taken.
 
@@ -189,7 +189,7 @@ def _file_of(program: str) -> str:
 
 
 def _variables(environment: str) -> dict[str, str]:
-    """So that spark-submit and its Python are those of Spark's own environment: Airflow's must not have a full pyspark."""
+    """Make spark-submit and its Python those of Spark's own environment: Airflow's must not have a full pyspark."""
     if not environment:
         return {}
     home = Path(environment).absolute() / "bin"
@@ -197,7 +197,7 @@ def _variables(environment: str) -> dict[str, str]:
 
 
 def package_archive(where: Path) -> Path:
-    """A zip file of this package for `--py-files`; made anew each time, replaced as a whole."""
+    """A zip file of this package for `--py-files`; made again each time, replaced as a whole."""
     where.mkdir(parents=True, exist_ok=True)
     root = Path(airflow_provider_kmigrate.__file__).parent
     target = where / f"airflow_provider_kmigrate-{airflow_provider_kmigrate.__version__}.zip"

@@ -1,4 +1,4 @@
-"""Hold users' streaming jobs before a step that could hurt them, let them go on after it, and see that they live."""
+"""Hold users' streaming jobs before a step that could hurt them, resume them after it, and check their progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.steps.run import refuse_if_on
 
 
 class SparkJobOperator(BaseOperator):
-    """One thing done with one job of the cluster file. A refusal fails the task at once: a retry would see the same.
+    """One act on one job of the cluster file. A refusal fails the task at once: a retry would see the same.
 
     :param cluster_file: path of the cluster file. (templated)
     :param job: name of the job in the cluster file. (templated)

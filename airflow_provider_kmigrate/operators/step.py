@@ -26,7 +26,7 @@ _KEY = "progress"  # in Airflow's task state store
 
 
 class StepOperator(BaseOperator):
-    """What all operators of kmigrate have in common: run one step on the cluster until it is done; returns the sentence that says what is now so.
+    """Base of all operators of kmigrate: run one step on the cluster until it is done; returns the sentence that says what is now so.
 
     Safe to be killed and run again at any time. A refusal fails the task at once, without retries: a retry would see the same.
 
@@ -40,7 +40,7 @@ class StepOperator(BaseOperator):
     template_fields: Sequence[str] = ("cluster_file",)
     ui_color = "#d7e8f4"
     kind: str
-    only_looks = False  # nothing is written to the cluster, not even who holds it
+    only_looks = False  # nothing is written to the cluster, not even its owner
     _progress: StepProgress
     _stored: _Stored
     _killed = False
@@ -59,11 +59,11 @@ class StepOperator(BaseOperator):
         self.cluster_file, self.deferrable, self.sync_for = cluster_file, deferrable, sync_for
 
     def on_kill(self) -> None:
-        """Begin no further act on the cluster; the one that is under way goes on for the seconds that Airflow still gives it.
+        """Begin no further act on the cluster; the current one goes on for the seconds that Airflow still gives it.
 
-        Stopping it would be worse: a broker between its stop and its start would stay down. Nothing is released: the run still owns the
-        cluster, and its next try observes it and does the rest. A command that outlives this process is refused by the nodes once a newer
-        process acts (the fence's token).
+        Stopping it would be worse: a broker between its stop and its start would stay down. Nothing is released: the run still
+        owns the cluster, and its next try observes it and does the rest. A command that outlives this process is refused by the
+        nodes once a newer process acts (the fence's token).
         """
         self._killed = True
 
@@ -73,13 +73,13 @@ class StepOperator(BaseOperator):
         return {}
 
     def world(self, context: Context) -> AbstractContextManager[StepContext]:
-        """What the step may touch: the cluster, held by this run where it does not only look."""
+        """The step's context: the cluster, owned by this run unless it only observes."""
         if self.only_looks:
             return watching(self.cluster_file, self.log.info, run_of(context))
         return acting(self.cluster_file, context, self.log.info, killed=lambda: self._killed)
 
     def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
-        """The step was refused for these reasons; the task is about to fail."""
+        """Handle the reasons of a refusal; the task is about to fail."""
 
     def execute(self, context: Context) -> str:
         self._stored = _Stored(context)
@@ -110,11 +110,11 @@ class StepOperator(BaseOperator):
         finally:
             self._progress = step.progress
         if isinstance(decision, Done):
-            self._progress = FRESH  # a task that is cleared later begins anew
+            self._progress = FRESH  # a task that is cleared later begins again
         return decision
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:
-        """The trigger saw something to do, or a problem: look again here, where it can be acted on. Or only time has passed."""
+        """Resume after the trigger: it saw something to do, or a problem, or time has passed. Observe again here."""
         self.log.info("The triggerer watched on; %s. %s", event["outcome"], event["text"])
         self._stored, self._progress = _Stored(context), readable(event["progress"])
         self._stored.save(self._progress)
@@ -124,7 +124,7 @@ class StepOperator(BaseOperator):
         return self._execute(context, self._progress)
 
     def meanwhile(self, context: Context) -> None:
-        """The triggerer has watched for a while and watches on: what only a worker can see is looked at here, which may fail the task."""
+        """Check what only a worker can see; called while the triggerer watches. May fail the task."""
 
     def _patience(self) -> float:
         return self.sync_for if self.deferrable else float("inf")
@@ -152,5 +152,5 @@ class _Stored:
             self._store.set(_KEY, progress.to_json(), retention=NEVER_EXPIRE)
 
     def secure(self, now: StepProgress) -> None:
-        """Store what a process that is killed next must not forget."""
+        """Store what the process after a kill must know."""
         self.save(self.progress.to_secure(now))

@@ -1,6 +1,6 @@
-"""What preflight found, to be read: one HTML file that needs nothing else, and the same as JSON beside it.
+"""The preflight report: one self-contained HTML file, and the same as JSON beside it.
 
-`python -m airflow_provider_kmigrate.preflight CLUSTER.yaml` looks at a cluster without Airflow. Only reads: no lock is taken.
+`python -m airflow_provider_kmigrate.preflight CLUSTER.yaml` checks a cluster without Airflow. It only reads and takes no lock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Report(NamedTuple):
 
 
 def write(looked: Preflight, folder: Path) -> Report:
-    """Both files into `folder`, which is made where there is none; each is whole or as it was before. For their owner only."""
+    """Write both files into `folder`, made if missing; each is whole or as before. Readable by their owner only."""
     atomic.make_folder(folder)
     facts = as_document(looked)
     report = Report(folder / HTML, folder / JSON)

@@ -1,6 +1,6 @@
 """`python -m airflow_provider_kmigrate.preflight CLUSTER.yaml --connections FILE`: may this cluster be migrated? Without Airflow.
 
-Ends with 0 where nothing blocks, 1 where something does, 2 where it could not be looked at. Reads only.
+Exit code 0: nothing blocks; 1: a blocker; 2: the observation failed. Reads only.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def look(spec: ClusterSpec, connections: Mapping[str, Any]) -> Preflight:
 
 
 class _Nothing:
-    """The fence and the journal of those who only look."""
+    """The fence and the journal of a read-only run."""
 
     @property
     def path(self) -> str:
@@ -72,7 +72,7 @@ class _Nothing:
         """Nothing was taken."""
 
     def write(self, *_: object, **__: object) -> None:
-        """What was found is told on standard output."""
+        """Nothing to write: the findings go to standard output."""
 
     def _refuse(self) -> NoReturn:
         raise Fenced.because(Reason("H03", "There is something to do, and preflight only looks."))

@@ -1,6 +1,6 @@
-"""What preflight found as a document: `preflight.schema.json` says of what form, and `SCHEMA` grows when that changes.
+"""The preflight report's document, by `preflight.schema.json` with the version `SCHEMA`, and its HTML page.
 
-The findings as a page, in the clothes of the audit's report; it has no script and fetches nothing.
+The page has the style of the audit's report, no script, and fetches nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Outcome(StrEnum):
     """What the findings come to."""
 
     BLOCKED = "BLOCKED"  # the migration refuses to begin
-    OPEN = "OPEN QUESTIONS"  # it would begin, but something could not be seen from here
+    OPEN = "OPEN QUESTIONS"  # it would begin, but something could not be observed from here
     READY = "READY"  # nothing blocks, nothing is unknown
 
 
 def outcome_of(found: Iterable[PreflightFinding]) -> Outcome:
-    """The gravest finding decides."""
+    """The most severe finding decides."""
     severities = {finding.severity for finding in found}
     if Severity.BLOCK in severities:
         return Outcome.BLOCKED
@@ -36,7 +36,7 @@ def outcome_of(found: Iterable[PreflightFinding]) -> Outcome:
 
 
 def as_document(looked: Preflight, clock: Callable[[], float] = time.time) -> dict[str, Any]:
-    """JSON values only; findings in their order, the gravest first."""
+    """JSON values only; findings in their order, the most severe first."""
     spec, view = looked.facts.spec, looked.view
     counts = {str(severity): sum(finding.severity is severity for finding in looked.found) for severity in Severity}
     partitions = view.partitions

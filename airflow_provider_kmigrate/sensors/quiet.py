@@ -1,4 +1,4 @@
-"""For users' own DAGs: one task in front of what should not start while Kafka is being restarted."""
+"""A sensor for users' own DAGs: it holds back what should not start while Kafka is being restarted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ClusterQuietSensor(BaseSensorOperator):
 
     `ClusterQuietSensor(task_id="kafka_is_quiet", cluster_file="/etc/kmigrate/clusters/prod.yaml") >> my_job`
 
-    What is under way is read from the cluster and from the journals, never from another DAG's XCom. Holds no worker between two
+    What is in progress is read from the cluster and from the journals, never from another DAG's XCom. Holds no worker between two
     observations. Without a migration under way it costs one.
 
     :param cluster_file: path of the cluster file. (templated)

@@ -72,7 +72,7 @@ class StepSensor(BaseSensorOperator):
         return str(getattr(decision, "text", decision))
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:
-        """Look again here: the trigger's word is a reason to look, not the answer."""
+        """Observe again: the trigger's event is a reason to observe, not the answer."""
         del context
         self.log.info("The triggerer watched on; %s. %s", event["outcome"], event["text"])
         progress = readable(event["progress"])

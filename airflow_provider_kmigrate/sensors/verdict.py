@@ -1,4 +1,4 @@
-"""What an audit concluded, as a gate in a DAG."""
+"""The verdict of an audit as a gate in a DAG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daily window in which a group's move may be begun."""
+"""A sensor for the daily window in which a group's move may begin."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class WindowSensor(BaseSensorOperator):
         return False
 
     def _moved(self) -> bool:
-        """False where that cannot be told."""
+        """True if the group has left ZooKeeper; false if that is unknown."""
         try:
             with watching(self.cluster_file, self.log.info) as world:
                 groups = world.observer.look(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=(self.group,)).groups or {}

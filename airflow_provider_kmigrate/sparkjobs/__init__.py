@@ -1,8 +1,9 @@
-"""For users' own Spark streaming jobs: hold them while Kafka is being restarted under them, and go on exactly where they stopped.
+"""Hold users' Spark streaming jobs while Kafka is restarted, and resume them exactly where they stopped.
 
-A job that reads Kafka with Structured Streaming survives a clean roll of the brokers without any of this (measured). What kills it
-is a partition without a leader for longer than its retries last; and stopping it carelessly repeats a batch. With two lines more it
-can be held between two batches by kmigrate's DAGs, or by hand::
+A job that reads Kafka with Structured Streaming survives a clean roll of the brokers without this (measured). It fails if a
+partition
+has no leader for longer than its retries last; and a careless stop repeats a batch. With two more lines kmigrate's DAGs, or an
+administrator, can hold it between two batches::
 
     from airflow_provider_kmigrate.sparkjobs import Gate, keep_running
 

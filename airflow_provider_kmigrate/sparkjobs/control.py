@@ -1,6 +1,6 @@
-"""The other side of `keep_running`: hold a job, and let it go on when nothing stands against it.
+"""The other side of `keep_running`: hold a job, and resume it if nothing speaks against it.
 
-Both may be killed at any instant and run again: what was done lies in the hold folder.
+Both may be killed at any instant and run again: their state lies in the hold folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.sparkjobs.files import Files, join, read_checkpoi
 from airflow_provider_kmigrate.sparkjobs.running import FOLDER, JobClock, SystemClock
 
 Logs = Callable[[Iterable[str]], Mapping[TopicPartition, LogMark]]
-"""The logs of these topics as they are now. A partition that does not exist is not in it. Raises ours."""
+"""The logs of these topics now, without partitions that do not exist. Raises ours."""
 
 _POLL = 0.5  # seconds
 
@@ -32,8 +32,8 @@ _POLL = 0.5  # seconds
 class JobControl:
     """One job of the cluster file. `say` gets a sentence for each change of what is waited for.
 
-    `over`: whether the run of that name has ended; what it held the next run takes over. `killed`: whether this task is ended; a wait then
-    ends as if its time were over.
+    `over`: whether the run of that name has ended; the next run takes over its holds. `killed`: whether this task is being ended;
+    a wait then ends as at its timeout.
     """
 
     job: SparkJobSpec
@@ -44,11 +44,11 @@ class JobControl:
     killed: Callable[[], bool] = lambda: False
 
     def hold(self, by: str, why: str, logs: Logs | None = None, *, needed: bool = True) -> str:
-        """Have the job held; returns what is now so. The same `by` may ask again and again. `logs` tells whose its topics are.
+        """Hold the job; returns what is now so. The same `by` may ask again. `logs` identifies its topics.
 
-        Not `needed`: a job that nothing has been heard of for a minute is gone on without. Raises `Refused` (J13) where somebody else
-        holds it, and `TimedOut` when it is not held after `job.hold_timeout`; the wish is withdrawn then, so that the job is not stopped
-        later, when nobody is there to let it go on. A hold that had taken effect is never withdrawn, nor its record written anew.
+        Not `needed`: continue without a job that has not been heard of for a minute. Raises `Refused` (J13) if another holder
+        holds it, and `TimedOut` if it is not held after `job.hold_timeout`; the request is withdrawn then, so that the job does
+        not stop later, when no task is left to resume it. A hold in effect is never withdrawn, nor its record rewritten.
         """
         hold, record = self._wish(by, why), self._record()
         in_effect = record is not None and record.hold == hold.id
@@ -65,16 +65,16 @@ class JobControl:
     def _took_effect(self, hold: Hold, told: str, logs: Logs | None) -> str:
         report, checkpoint = self._report(), read_checkpoint(self.files, self.job.checkpoint)
         if report is None or (report.state is JobState.RUNNING and spark_hold.heard(report, self._now()) is None):
-            return told  # nobody is there who could be held
+            return told  # no job is there to be held
         record = HeldRecord(hold.id, self._now(), report.state, checkpoint, _topic_ids(checkpoint, logs))
         self.files.write(self._path(HELD), spark_hold.held_text(record))
         return f"{told} {_words(self._quiescent(checkpoint))}"
 
     def resume(self, by: str, logs: Logs) -> str:
-        """Let the job go on and wait until it does; returns what is now so.
+        """Resume the job and wait for progress; returns what is now so.
 
-        Raises `Refused` where its checkpoint or the logs are not as they must be, or where somebody else holds it (J13): the job
-        stays held. `TimedOut` when it does not show progress within `job.hold_timeout`.
+        Raises `Refused` if its checkpoint or the logs are not as they must be, or if another holder holds it (J13): the job stays
+        held. `TimedOut` if it shows no progress within `job.hold_timeout`.
         """
         hold = self._wished(by)
         record = self._record()
@@ -89,9 +89,9 @@ class JobControl:
         return told
 
     def progress(self) -> str:
-        """Wait until the query has got on since this was called; returns what is now so. A job that is held is left alone.
+        """Wait until the query has progressed since this call; returns what is now so. A held job is left alone.
 
-        Raises `Refused` where the query has failed (J11), and `TimedOut` where it shows no progress within `job.hold_timeout`.
+        Raises `Refused` if the query has failed (J11), and `TimedOut` if it shows no progress within `job.hold_timeout`.
         """
         if self.files.read(self._path(HOLD)) is not None:
             return "The job is held; whoever lets it go waits for its progress."
@@ -162,7 +162,7 @@ class JobControl:
 
 
 def _topic_ids(checkpoint: Checkpoint, logs: Logs | None) -> dict[str, str]:
-    """As far as they are told: a hold does not fail for it, and what is not known is not compared."""
+    """The topic ids that the brokers report. A missing one does not fail a hold; unknown ids are not compared."""
     with suppress(KMigrateError):
         found = logs({where.topic for where in checkpoint.offsets}) if logs else {}
         return {where.topic: mark.topic_id for where, mark in found.items() if mark.topic_id}

@@ -30,7 +30,7 @@ _SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
-    # A reader a partition is kept open between batches; with fewer places than partitions each batch would open all of them anew.
+    # A reader a partition is kept open between batches; with fewer places than partitions each batch would open all of them again.
     "spark.kafka.consumer.cache.capacity": "512",
 }
 #: Spark tries three times, a second apart, and then the query has failed: too little for a partition without a leader in a roll.

@@ -1,7 +1,4 @@
-"""The few things that are done with a checkpoint's file system, on this machine or through Hadoop's client.
-
-A checkpoint of Structured Streaming, read and never written.
-"""
+"""Files of a checkpoint, on this machine or through Hadoop's client, and a read-only view of a Structured Streaming checkpoint."""
 
 from __future__ import annotations
 
@@ -21,19 +18,19 @@ _NOT_THERE = "java.io.FileNotFoundException"
 
 
 class Files(Protocol):
-    """Paths are absolute, or URIs. Raises `Unavailable` where the file system does not answer, `Refused` where it cannot be used."""
+    """Paths are absolute, or URIs. Raises `Unavailable` if the file system does not answer, `Refused` if it cannot be used."""
 
     def read(self, path: str) -> str | None:
-        """The text; None where there is no such file."""
+        """The text; None if there is no such file."""
 
     def write(self, path: str, text: str) -> None:
         """Make or replace the file; readers see the old text or the new one, on object stores too. Makes its folder."""
 
     def delete(self, path: str) -> None:
-        """Gone afterwards, whether it was there or not."""
+        """Ensure that it is absent."""
 
     def names(self, folder: str) -> list[str]:
-        """What lies in a folder; nothing where there is no such folder."""
+        """The names in a folder; empty if there is no such folder."""
 
 
 def join(folder: str, *parts: str) -> str:
@@ -144,7 +141,7 @@ class HadoopFiles:
         return self._path(path).getFileSystem(self._conf)
 
     def _asked(self, path: str, act: Callable[[], Any], missing: Any) -> Any:
-        """py4j's errors are of several classes; what Java threw stands in their text."""
+        """Call py4j. Its errors are of several classes; what Java threw stands in their text."""
         try:
             return act()
         except Exception as error:
@@ -154,7 +151,7 @@ class HadoopFiles:
 
 
 def read_checkpoint(files: Files, folder: str) -> Checkpoint:
-    """As it is now; of a running query it may be one batch old. Raises `Refused` (J05) for what is no checkpoint."""
+    """The checkpoint now; of a running query it may be one batch old. Raises `Refused` (J05) if it is no checkpoint."""
     committed = spark_hold.batch_numbers(files.names(join(folder, "commits")))
     planned = spark_hold.batch_numbers(files.names(join(folder, "offsets")))
     metadata = files.read(join(folder, "metadata"))

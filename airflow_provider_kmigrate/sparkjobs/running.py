@@ -1,6 +1,6 @@
-"""Keeps a batch from beginning once its job is to be held: the sink's function is called for whole batches or not at all.
+"""Keeps one streaming query running, and holds it between two batches while a hold is requested.
 
-Keeps one streaming query running, held while it is told to be.
+A gate keeps a batch from beginning: the sink's function runs for whole batches or not at all.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ WriteBatch = Callable[[Any, int], None]  # (data frame, number of the batch), as
 
 
 class BatchNotBegun(Exception):
-    """The query ends here, between two batches; nothing of this one was written. Spark does it first when the query goes on."""
+    """Ends the query between two batches; nothing of this one was written. Spark runs it first when the query resumes."""
 
 
 class Gate:
     """Wraps the function of `foreachBatch`; one gate for one query.
 
-    A query whose batches follow each other without a pause has no moment in which it could be stopped from outside (measured:
-    stopping at any time repeated a batch in 5 of 5 runs). A closed gate makes one: the batch under way is committed, the next
-    one is planned and not begun.
+    A query whose batches follow each other without a pause has no moment at which it could be stopped from outside (measured:
+    stopping at any time repeated a batch in 5 of 5 runs). A closed gate makes one: the current batch is committed, the next one
+    is planned and not begun.
     """
 
     def __init__(self) -> None:
@@ -57,11 +57,11 @@ class Gate:
 
 
 FOLDER = "_kmigrate"  # below the checkpoint; Spark does not look at it
-BEAT_MS = 10_000  # between two signs of life
+BEAT_MS = 10_000  # between two heartbeats
 
 
 class Query(Protocol):
-    """What is used of pyspark's StreamingQuery."""
+    """The part of pyspark's StreamingQuery that is used."""
 
     @property
     def id(self) -> Any: ...
@@ -128,7 +128,7 @@ def _session_files() -> Files:
 
 @dataclass
 class _HoldFiles:
-    """What the job reads from its hold folder, and what it writes there."""
+    """The files of the hold folder: what the job reads there, and what it writes."""
 
     files: Files
     folder: str
@@ -139,7 +139,7 @@ class _HoldFiles:
     _told: JobReport | None = None
 
     def held(self) -> bool:
-        """Is a hold there? One that cannot be looked for is as it was; one that cannot be understood is a hold all the same."""
+        """True if a hold is there. One that cannot be looked for is as before; an unreadable one is a hold all the same."""
         try:
             text = self.files.read(join(self.folder, HOLD))
             self.hold = None if text is None else read_hold(text)
@@ -150,7 +150,7 @@ class _HoldFiles:
         return self.hold is not None
 
     def tell(self, **changes: Any) -> None:
-        """Write the state when it changes, and as a sign of life; one that cannot be written now is written later."""
+        """Write the state when it changes, and as a heartbeat; one that cannot be written now is written later."""
         self.report = replace(self.report, **changes)
         now = self.now()
         if self._told and now - self._told.at_ms < BEAT_MS and _same(self._told, self.report):
@@ -163,7 +163,7 @@ class _HoldFiles:
             pass
 
     def batches(self) -> dict[str, int | None]:
-        """The newest planned and committed batches; as last known where they cannot be read."""
+        """The newest planned and committed batches; as last known if they cannot be read."""
         try:
             found = read_checkpoint(self.files, self.checkpoint)
         except Unavailable:
@@ -175,7 +175,7 @@ class _HoldFiles:
 
 
 def _same(one: JobReport, other: JobReport) -> bool:
-    """But for the times; that there was progress at all is a change."""
+    """Equal but for the times; the first progress is a change."""
     known = {(report.progress_ms is None) for report in (one, other)}
     return len(known) == 1 and replace(one, at_ms=0, progress_ms=0) == replace(other, at_ms=0, progress_ms=0)
 
@@ -191,14 +191,14 @@ class _QueryRunner:
     poll: float
 
     def kept_back(self) -> bool:
-        """Waits for the hold to go; true when the job is to end instead."""
+        """Wait until the hold is gone; true if the job must end instead."""
         while self.desk.held() and not self.stop():
             self.desk.tell(state=JobState.HELD, hold=self.desk.hold.id if self.desk.hold else None)
             self.desk.clock.sleep(self.poll)
         return self.stop()
 
     def run(self) -> bool:
-        """Start the query and watch it. True when the job is over, false when it is held."""
+        """Start the query and watch it. True if the job is over, false if it is held."""
         if self.gate:
             self.gate.open()
         self.desk.tell(state=JobState.RUNNING, resumed_at={}, progress_ms=None, error="", begun=True)
@@ -223,7 +223,7 @@ class _QueryRunner:
         return query
 
     def _look(self, query: Query) -> None:
-        """Progress is a new batch, or a look at the brokers that found nothing new."""
+        """Note progress: a new batch, or a query of the brokers that found nothing new."""
         last, report = query.lastProgress or {}, self.desk.report
         number, status = last.get("batchId"), query.status
         looked = not status.get("isTriggerActive") and "waiting for data" in str(status.get("message", "")).lower()
@@ -236,7 +236,7 @@ class _QueryRunner:
         self.desk.tell(**changes)
 
     def _drain(self, query: Query) -> None:
-        """Let the batch under way be committed, begin no other, stop."""
+        """Let the current batch be committed, begin no other, stop."""
         if self.gate:
             self.gate.close()
         while query.isActive and query.status.get("isTriggerActive"):

@@ -1,6 +1,6 @@
-"""What one key of a cluster file says about another; works on raw data, so that one wrong key hides no other finding.
+"""What one key of a cluster file, or of a consumer group in it, says about another.
 
-What one key of a consumer group in a cluster file says about another.
+Works on raw data, so that one wrong key hides no other finding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NEEDS = {"command": ("properties", "start", "stop", "status"), "local": ("prope
 _TOGETHER = (("read", "write"), ("write", "read"))  # one alone would mix the host's file with one of this machine
 _ANY_DRIVER_NEEDS = ("driver", "properties")
 _SECRET_KEY = re.compile(r"password|jaas|secret|\.key$|\.pem$|token", re.IGNORECASE)
-#: What stands beside a secret, not one itself: sasl.oauthbearer.token.endpoint.url, delegation.token.max.lifetime.ms, password.encoder.iterations.
+#: Named like a secret, but none: sasl.oauthbearer.token.endpoint.url, delegation.token.max.lifetime.ms, password.encoder.iterations.
 _NO_SECRET = re.compile(
     r"\.(?:url|uri|ms|seconds|location|class|class\.name|type|path|file|length|iterations|algorithm|enabled?)$", re.IGNORECASE
 )
@@ -42,14 +42,14 @@ class Entry:
     keys: Mapping[str, Any]
 
     def scalars(self, *names: str) -> tuple[Any, ...] | None:
-        """The values of these keys, or None where one is missing or no scalar: another check's business."""
+        """The values of these keys, or None if one is missing or no scalar, which another check reports."""
         values = tuple(self.keys.get(name) for name in names)
         usable = all(isinstance(value, str | int) and not isinstance(value, bool) for value in values)
         return values if usable else None
 
 
 def entries(data: object) -> list[Entry]:
-    """Every node of the file that is a mapping at all."""
+    """Every node of the file that is a mapping."""
     if not isinstance(data, dict):
         return []
     hosts = data.get("hosts")
@@ -167,7 +167,7 @@ def _secrets(data: object, line: Line) -> Iterator[Problem]:
 
 
 def _is_told(key: str, value: str) -> bool:
-    """Whether a key holds a secret that is written out; of a login only what its options keep secret counts."""
+    """True if a key holds a secret that is written out; of a login only the options that Kafka keeps secret count."""
     if not _SECRET_KEY.search(key) or _NO_SECRET.search(key) or value.startswith("${"):
         return False
     if not (_LOGIN.search(key) and "=" in value):
@@ -190,7 +190,7 @@ def _inner(section: object, key: str) -> object:
 
 
 def _jobs(data: object, line: Line) -> Iterator[Problem]:
-    """Jobs that cannot be told apart, and jobs that could not be held."""
+    """Jobs with the same name or checkpoint, and jobs that could not be held."""
     jobs = mappings(data, "spark_jobs")
     for key in ("name", "checkpoint", "hold_folder"):
         yield from same(jobs, key, line, "list each query once, with its own checkpoint")
@@ -207,7 +207,7 @@ def _jobs(data: object, line: Line) -> Iterator[Problem]:
 
 
 def _audit(data: object, line: Line) -> Iterator[Problem]:
-    """An audit of nothing would be INCONCLUSIVE for ever."""
+    """An audit without sources, which would stay INCONCLUSIVE."""
     section = data.get("audit") if isinstance(data, dict) else None
     if isinstance(section, dict) and not any(
         section.get(key, key in {"probe", "topics"}) for key in ("events", "ledgers", "events_topic", "topics", "probe")
@@ -229,7 +229,7 @@ _TASKS = ("plan", "done")  # of the DAG itself
 
 
 def check_groups(data: object, line: Line) -> Iterator[Problem]:
-    """Groups and instances that cannot be told apart, and instances that nobody could restart."""
+    """Ambiguous groups and instances, and instances without a way to restart them."""
     groups = mappings(data, "groups")
     yield from same(groups, "name", line, "list each group once")
     yield from _one_task(groups, line, "move one of them, then list the other in its place", _TASKS)
@@ -247,7 +247,7 @@ def check_groups(data: object, line: Line) -> Iterator[Problem]:
 
 
 def _sees_nothing(loc: Loc, group: Mapping[str, Any], line: Line) -> Iterator[Problem]:
-    """A canary that bakes no longer than its consumers may go without a commit is never seen to starve. 0: it is not to bake."""
+    """A canary that bakes no longer than its consumers may go without a commit: it is never seen to starve. 0: no bake."""
     bake, within = (seconds(group.get(name, default)) for name, default in _DEFAULTS.items())
     if not isinstance(bake, int | float) or not isinstance(within, int | float) or not 0 < bake <= within:
         return
@@ -283,7 +283,7 @@ def _one_task(items: list[Item], line: Line, fix: str, taken: Collection[str] = 
 
 
 def _confusable(instances: list[Item], line: Line) -> Iterator[Problem]:
-    """A member is an instance's by the beginning of its name, up to a dash: `app` would be taken for `app-1` too."""
+    """Names of which one begins another: `app` would be taken for `app-1`, since a member's name begins with its instance's."""
     for (place, one), (other_place, other) in permutations(instances, 2):
         name, longer = one.get("name"), other.get("name")
         if isinstance(name, str) and isinstance(longer, str) and longer.startswith(f"{name}-"):
@@ -299,8 +299,10 @@ def _confusable(instances: list[Item], line: Line) -> Iterator[Problem]:
 
 
 def _hidden(instances: list[Item], group: object, line: Line) -> Iterator[Problem]:
-    """The id `billing_app0` is that of instance `app0` in group `billing`, and of an instance `billing_app0` that is listed by the whole
-    id: which of two it means could only be guessed.
+    """Ids that fit two instances.
+
+    `billing_app0` is the id of instance `app0` in group `billing`, and of an instance `billing_app0` that is listed by the whole
+    id.
     """
     prefix = f"{group}_"
     for (_, one), (place, other) in permutations(instances, 2):

@@ -1,10 +1,8 @@
-"""A YAML text as plain data that still knows its line numbers.
+"""From a file or a folder to `ClusterSpec`s, by way of YAML as plain data with line numbers.
 
-Only null, true, false and whole numbers are anything but text (YAML 1.2's core, without its floats): `on`, `1_000`, `0x10` and
-a cluster id of 22 digits stay what the user wrote. Merge keys and aliases work; duplicate keys are problems, because YAML
-would silently keep the last one. Nothing in the file can name Python objects.
-
-From a file or a folder to `ClusterSpec`s.
+Only null, true, false and whole numbers are anything but text (YAML 1.2's core, without its floats): `on`, `1_000`, `0x10` and a
+cluster id of 22 digits stay what the user wrote. Merge keys and aliases work; duplicate keys are problems, because YAML would
+silently keep the last one. Nothing in the file can name Python objects.
 """
 
 from __future__ import annotations
@@ -138,7 +136,7 @@ _HOST_KEYS = frozenset(field.name for field in fields(HostSpec))
 
 
 class Folder(NamedTuple):
-    """What a folder of cluster files holds; a file is in one of the two, never in both."""
+    """The content of a folder of cluster files; a file is either good or an error, never both."""
 
     specs: tuple[ClusterSpec, ...]
     errors: tuple[SpecError, ...]
@@ -187,7 +185,7 @@ def advice(spec: ClusterSpec) -> tuple[Reason, ...]:
 
 
 def without_wipe(spec: ClusterSpec) -> tuple[Reason, ...]:
-    """M02: controllers that a rollback could not finish with."""
+    """M02: controllers with which a rollback could not finish."""
     lacking = [node for node in spec.controllers if node.hosts.driver == "command" and not node.hosts.wipe]
     text = "The cluster file has no wipe command for {} (hosts: {{wipe: ...}})."
     return tuple(Reason("M02", text.format(node.name)) for node in lacking)
@@ -277,7 +275,7 @@ def _group(group: Group) -> GroupSpec:
 
 
 def _instance(instance: Instance, switch: tuple[str, ...], webhook: str) -> InstanceSpec:
-    """What an instance says itself wins as a whole: its own webhook is not beside the group's command."""
+    """An instance's own setting replaces the group's as a whole: its webhook does not join the group's command."""
     own = _written(instance)
     if not (instance.switch or instance.webhook):
         own |= {"switch": switch, "webhook": webhook}

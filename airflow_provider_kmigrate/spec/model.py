@@ -1,14 +1,7 @@
-"""What every mapping of a cluster file is.
+"""The cluster file as pydantic sees it: sections, keys, types and ranges, and the kinds of values in them.
 
-The kinds of values in a cluster file: durations, commands, schedules, paths, ports; each says no in the file's own words.
-
-The cluster file's sections about those who use the cluster: consumer groups, Spark jobs, and the audit of their records.
-
-As in `model`, a field's description is what a message calls "expected", and its first example is the fix.
-
-The cluster file as pydantic sees it: keys, types and ranges. What one key says about another is in `checks`.
-
-A field's description is what a message calls "expected" and what an editor shows; its first example is the fix.
+`checks` holds what one key says about another. A field's description is what a message calls "expected" and what an editor shows;
+its first example is the fix.
 """
 
 from __future__ import annotations
@@ -31,7 +24,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, str_min_length=1)
 
 
-COMMAND_ERROR: Literal["command"] = "command"  # its context has `found`, and `expected` where the description does not say it
+COMMAND_ERROR: Literal["command"] = "command"  # its context has `found`, and `expected` if the description does not say it
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = r"^(?:[0-9]+(?:\.[0-9]+)?|(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+)$"
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?Z$"
@@ -56,7 +49,7 @@ def seconds(value: object) -> object:
 
 
 def _number(value: object) -> object:
-    """The file's reader leaves numbers with a point as text; `true` is no 1."""
+    """Numbers with a point, which the file's reader leaves as text; `true` is no 1."""
     if isinstance(value, bool):
         return str(value)
     return float(value) if isinstance(value, str) and re.fullmatch(r"[0-9]*\.?[0-9]+", value) else value
@@ -83,7 +76,7 @@ def _property(value: object) -> object:
 
 
 def _schedule(value: object) -> object:
-    """A cron expression that Airflow takes: one that it does not would take away all DAGs of the file."""
+    """A cron expression that Airflow accepts; a wrong one would remove all DAGs of the file."""
     fields = value.split() if isinstance(value, str) else []
     cron = len(fields) == len(_CRON) and all(map(_in_range, fields, _CRON))
     if value is None or value in _PRESETS or cron:

@@ -1,9 +1,7 @@
-"""What is wrong with a cluster file, one `Problem` a finding, and the `SpecError` that lists them all.
+"""What is wrong with a cluster file: one `Problem` a finding, and the `SpecError` that lists them all.
 
-Codes: F00 unreadable, F00 no YAML, F04 unknown key, F04 missing key, F04 wrong value, F05 something that must be unique is there
-twice, F06 a secret, F04 not in this version. `advice` uses F5x.
-
-pydantic's findings in the words of the fields they are about.
+Codes: F00 unreadable, F00 no YAML, F04 unknown key, F04 missing key, F04 wrong value, F05 a duplicate of something unique, F06 a
+secret, F04 not in this version. `advice` uses F5x. pydantic's findings are put in the words of the fields they are about.
 """
 
 from __future__ import annotations
@@ -82,14 +80,14 @@ def shown(value: object) -> str:
 
 
 def mappings(data: object, section: str, loc: Loc = ()) -> list[Item]:
-    """The items of a list of `data` that are mappings at all, each with where it is."""
+    """The items of a list of `data` that are mappings, each with its location."""
     items = data.get(section) if isinstance(data, Mapping) else None
     places = enumerate(items) if isinstance(items, list) else ()
     return [((*loc, section, index), item) for index, item in places if isinstance(item, Mapping)]
 
 
 def same(items: Iterable[Item], key: str, line: Line, fix: str) -> Iterator[Problem]:
-    """A key whose text an earlier item has too."""
+    """Problems of keys whose text an earlier item has too."""
     first: dict[str, Loc] = {}
     for place, item in items:
         value = item.get(key)
@@ -140,7 +138,7 @@ def _fix(verb: str, loc: Loc, field: FieldInfo | None) -> str:
 
 
 def _found(loc: Loc, value: object) -> str:
-    """Values below `quorum.properties` and a job's `options` may be secrets and are not shown."""
+    """The value as shown; values below `quorum.properties` and a job's `options` may be secrets and are hidden."""
     hidden = loc[:2] == ("quorum", "properties") or (loc[:1] == ("spark_jobs",) and loc[2:3] == ("options",))
     return "a value of another kind" if hidden else shown(value)
 
@@ -163,7 +161,7 @@ def _unknown(loc: Loc, line: int, model: type[BaseModel] | None) -> Problem:
 
 
 def _field(loc: Loc) -> tuple[type[BaseModel] | None, FieldInfo | None]:
-    """The section that `loc` is in, and the field that it names where it names one itself."""
+    """The section of `loc`, and the field that it names, if it names one."""
     section: type[BaseModel] | None = None
     inner: type[BaseModel] | None = ClusterFile
     field: FieldInfo | None = None

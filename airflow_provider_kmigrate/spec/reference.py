@@ -75,7 +75,7 @@ def _time(value: float) -> str:
 
 
 def section(annotation: object) -> type[BaseModel] | None:
-    """The model that a key's value is read as, or a list's items are; None where there is none."""
+    """The model of a key's value, or of a list's items; None if there is none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for found in map(section, get_args(annotation)) if found), None)

@@ -151,7 +151,7 @@ class MigratingConsumer(Absent):
         self._shell.start()
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """The next record, or an error: a fetch error, or one that keeps it out of Kafka's group for good; None: none came in time."""
+        """The next record, or an error: of a fetch, or one that keeps it out of Kafka's group for good; None: none in time."""
         if (message := self._at_hand()) is not None:
             return message
         self._alive()

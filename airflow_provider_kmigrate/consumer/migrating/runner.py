@@ -353,7 +353,7 @@ class MemberRunner:
         return FencedConsumer(settings.embedded, consumer, self.tell, self._freed, settings.poll_every)
 
     def _watching(self, settings: MigratingSettings) -> GroupPoller:
-        """Start the pollers, whose answers are part of the next observation."""
+        """The poller of the Kafka group; its answers are part of the next observation."""
         assert self._kafka  # noqa: S101
         ask, kafka = asking(settings.embedded, settings.group), self._kafka
         return GroupPoller(

@@ -386,7 +386,7 @@ class GroupZnodes:
             self._zk.write(self.paths.owner(where), thread.encode(), znode.version)
 
     def release(self, where: TopicPartition) -> int | None:
-        """Delete the owner's znode if this session made it and it was not changed meanwhile; returns the remaining owner's session."""
+        """Delete the owner's znode if this session made it and it is unchanged; returns the remaining owner's session."""
         znode = self._ours(where)
         if znode is not None:
             self._zk.delete(self.paths.owner(where), znode.version)

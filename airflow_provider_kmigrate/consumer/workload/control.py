@@ -168,7 +168,7 @@ class Progress:
                 owners.discard(event.member)
 
     def unowned(self, plan: WorkloadPlan, found: Iterable[TopicPartition]) -> str:
-        """What is missing until the groups share these partitions, which some broker shows now, and none of their topics is missing."""
+        """What is missing until the groups share these partitions, which some broker shows now, and all their topics exist."""
         found = tuple(found)
         there = {where.topic for where in found}
         for group in plan.groups:
