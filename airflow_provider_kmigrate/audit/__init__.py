@@ -6,8 +6,8 @@
     lines,      schema     screen         suspects: each whole through the ledger    concludes       one rule
     Parquet                               in Spark's workers
 
-The ledger is the only judge. The screen decides nothing but where it must look, and can only err towards suspicion; the tests hold
-every audit against the ledger on the raw events.
+The ledger is the only judge. The screen only selects suspects, and can only err towards suspicion; the tests hold every audit
+against the ledger on the raw events.
 
-This is the only room that imports pyspark, pyarrow or numpy's tables; it works without Airflow.
+Only this room imports pyspark, pyarrow or numpy's tables; it works without Airflow.
 """

@@ -1,4 +1,4 @@
-"""Reads from its members' events what a group's canary is judged by; `core.audit.canary` decides."""
+"""The measurements by which a group's canary is judged, from its members' events; `core.audit.canary` decides."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SHARE = 0.95
 def compare(
     engine: Engine, control: Control, plan: CanaryPlan, grounds: Iterable[Ground], since: int | None = None
 ) -> CanaryVerdict:
-    """The verdict over the source that is attached. `grounds`: what the audit found in it; a FAIL about the canary decides.
+    """The verdict over the attached source. `grounds`: the audit's findings in it; a FAIL about the canary decides.
 
-    `since`: when the step began in which the canary was changed, ms since the epoch; None: not known.
+    `since`: start of the step that changed the canary, ms since the epoch; None: unknown.
     """
     processes = tuple(processes_of(engine, control, plan))
     found, broken = times(processes, plan, since), _broken(grounds, processes, plan)
@@ -32,7 +32,7 @@ def compare(
 
 
 def processes_of(engine: Engine, control: Control, plan: CanaryPlan) -> Iterator[ProcessSpan]:
-    """The group's processes that belong to an instance. One without its start, or with a hole in its numbers, is not whole."""
+    """The group's processes that belong to an instance. One without its start, or with a gap in its numbers, is not whole."""
     for row in engine.ask(queries.LIVES).to_pylist():
         start = control.starts.get(row["writer"])
         if start is not None and start.group == plan.group and plan.instance(row["writer"]):
@@ -40,7 +40,7 @@ def processes_of(engine: Engine, control: Control, plan: CanaryPlan) -> Iterator
 
 
 def measured(engine: Engine, processes: Iterable[ProcessSpan], found: Times, plan: CanaryPlan) -> Measured:
-    """Records and the 95th percentile of how late they came, in milliseconds."""
+    """Records and the 95th percentile of their delay, in milliseconds."""
     engine.attach("writers", [pa.table({"writer": [span.writer for span in processes]})])
     table = engine.ask(queries.LATENESS)
     cells: dict[tuple[str, int], list[int]] = {}
@@ -58,7 +58,7 @@ def _cell(rows: pa.Table) -> tuple[int, float | None]:
 
 
 def _broken(grounds: Iterable[Ground], processes: Iterable[ProcessSpan], plan: CanaryPlan) -> list[Ground]:
-    """What fails, and names a process of the canary."""
+    """Failing grounds that name a process of the canary."""
     theirs = {span.writer for span in processes if plan.instance(span.writer) == plan.canary}
     failed = (ground for ground in grounds if ground.outcome is Outcome.FAIL)
     return [ground for ground in failed if any(theirs.intersection(case.members) for case in ground.examples)]

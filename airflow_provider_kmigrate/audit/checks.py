@@ -1,4 +1,4 @@
-"""What an audit says besides the ledger's violations: deliveries without ownership, unowned time, uneven shares, long waits, notes.
+"""An audit's checks besides the ledger's: deliveries without ownership, unowned time, uneven shares, long waits, notes.
 
 Codes:
 
@@ -6,9 +6,9 @@ Codes:
 A09   a member delivered records of a partition that it did not own by its own account (its own clock, no skew)
 A10   time without an owner, or a wait, longer than the policy allows; the longest is always shown
 A11   in some generation the partitions were not shared evenly (at most one more than another, per topic or over all)
-A14   records that producers gave up, which is shown and fails nothing: they were acknowledged to nobody
+A14   records that producers gave up, which is shown and fails nothing: they were never acknowledged
 A15   partitions that were not judged: only members that write no events owned them, in a group that is being moved
-A16   offsets that a group passed over and of which no wrapped producer told, which is shown and fails nothing
+A16   offsets that a group skipped and no wrapped producer reported, which is shown and fails nothing
 ====  ======================================================================================================
 """
 
@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.core.model import Reason
 
 
 def grounds(changes: Sequence[Ownership], facts: Facts, *, policy: Policy, level: Level) -> Iterator[Ground]:
-    """What these checks say. `changes`: who took and gave up what."""
+    """All findings of these checks. `changes`: the changes of ownership."""
     yield from _not_owned(facts, level)
     yield from _unowned(changes, policy, level)
     yield from _uneven(changes, level)
@@ -44,7 +44,7 @@ def grounds(changes: Sequence[Ownership], facts: Facts, *, policy: Policy, level
 
 
 def _not_owned(facts: Facts, level: Level) -> Iterator[Ground]:
-    """Deliveries outside their member's own intervals. A hole in the events may have swallowed the acquisition."""
+    """Deliveries outside their member's own intervals. A gap in the events may hide the acquisition."""
     yield from _strangers(facts.earlier.get("not_owned", LedgerFinding()), Outcome.PASS, level, before=BEFORE_THE_STEP)
     yield from _strangers(facts.not_owned, Outcome.FAIL if facts.recorded else Outcome.INCONCLUSIVE, level)
 
@@ -57,7 +57,7 @@ def _strangers(found: LedgerFinding, outcome: Outcome, level: Level, *, before: 
 
 
 def _unowned(changes: Iterable[Ownership], policy: Policy, level: Level) -> Iterator[Ground]:
-    """Time between one owner's end and the next one's beginning."""
+    """Time between one owner's end and the next one's start."""
     cases = [case for where, steps in sorted(_by_partition(changes).items()) for case in _pauses(where, steps)]
     if not cases:
         return
@@ -70,7 +70,7 @@ def _unowned(changes: Iterable[Ownership], policy: Policy, level: Level) -> Iter
 
 
 def _by_partition(changes: Iterable[Ownership]) -> dict[GroupPartition, list[Ownership]]:
-    """In the order of the log where it is known, else of time; a loss that was found out late where it happened."""
+    """Changes by partition, in the order of the log if known, else of time; a loss that was found out late where it happened."""
     found: dict[GroupPartition, list[Ownership]] = defaultdict(list)
     for change in changes:
         for where in change.partitions:
@@ -104,7 +104,7 @@ def _pauses(where: GroupPartition, steps: Iterable[Ownership]) -> Iterator[Case]
 
 
 def _uneven(changes: Iterable[Ownership], level: Level) -> Iterator[Ground]:
-    """Generations that at their fullest were shared unevenly."""
+    """Generations that were shared unevenly at their fullest."""
     found = []
     for (group, generation), shares in sorted(_fullest(changes).items()):
         topics = {topic for share in shares.values() for topic, _ in share}
@@ -122,7 +122,7 @@ def _spread(counts: Sequence[int]) -> int:
 
 
 def _fullest(changes: Iterable[Ownership]) -> dict[tuple[str, int], dict[str, set[TopicPartition]]]:
-    """Of each group's generation, who owned what when most partitions had an owner."""
+    """Of each group's generation, the owners when most partitions had one."""
     owned: dict[str, dict[str, set[TopicPartition]]] = defaultdict(lambda: defaultdict(set))
     best: dict[tuple[str, int], dict[str, set[TopicPartition]]] = {}
     for change in sorted(changes, key=lambda change: (change.group, change.position or 0, change.stamp.t_ms)):

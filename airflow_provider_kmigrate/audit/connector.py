@@ -14,7 +14,7 @@ POM = Path(__file__).with_name("pom.xml")
 
 
 def jars(say: Callable[[str], None] = lambda _: None) -> tuple[str, ...]:
-    """Paths for `session.start(jars=...)` on this machine; fetched once. `say`, and what it raises, as `maven.resolved`."""
+    """Paths for `session.start(jars=...)` on this machine; fetched once. `say`, and the errors, as of `maven.resolved`."""
     text, why = (
         "Spark's jars for Kafka are not here, and there is no Maven to fetch them.",
         "Spark cannot read Kafka without them.",
@@ -26,7 +26,7 @@ def jars(say: Callable[[str], None] = lambda _: None) -> tuple[str, ...]:
 
 
 def main() -> int:
-    """Print them, one a line; 2 with the reason where they cannot be had."""
+    """Print them, one a line; 2 with the reason if they are not available."""
     try:
         print("\n".join(jars(_say)))  # noqa: T201  # a program's own words
     except KMigrateError as error:

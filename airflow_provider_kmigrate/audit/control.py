@@ -1,4 +1,4 @@
-"""What an audit always reads whole: the few events about writers and owners, and the lines that are no events."""
+"""The events that an audit always reads whole: the few about writers and owners, and the lines that are no events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.ledger.health import Refusals
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
-_NOW: Final = (1 << 63) - 1  # of a time that is not known
+_NOW: Final = (1 << 63) - 1  # of an unknown time
 
 
 @dataclass(slots=True)
@@ -23,12 +23,12 @@ class Control:
 
     events: list[Event]
     refused: list[tuple[str, str]]  # why, and the line
-    refused_ms: list[int | None]  # of each the latest time at which it can have been written; None: not known
+    refused_ms: list[int | None]  # of each the latest time at which it can have been written; None: unknown
     starts: dict[str, Start] = field(default_factory=dict)
 
     @classmethod
     def read(cls, engine: Engine) -> Control:
-        """Raises `Refused` (X04) where a line has a schema version that this release does not know."""
+        """Raises `Refused` (X04) if a line has a schema version that this release does not know."""
         rows = engine.ask(queries.CONTROL).to_pylist()
         _refuse_versions([row["why"] for row in rows if row["pile"] == Pile.VERSION])
         written = (row["line"] for row in rows if row["pile"] in {Pile.CONTROL, Pile.LATENCY})
@@ -45,11 +45,11 @@ class Control:
 
     @property
     def changes(self) -> list[Ownership]:
-        """Who took and gave up what."""
+        """The changes of ownership."""
         return [event for event in self.events if isinstance(event, Ownership)]
 
     def refusals(self, since: int | None) -> Refusals:
-        """Why lines are no events. `since`: when the step began, ms since the epoch."""
+        """Why lines are no events. `since`: start of the step, ms since the epoch."""
         found: tuple[list[str], list[str]] = [], []
         for (why, _), ms in zip(self.refused, self.refused_ms, strict=True):
             found[since is not None and ms is not None and ms < since].append(why)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Finding(NamedTuple):
-    """What something that is no source says, such as a comparison of logs."""
+    """A finding of anything but a source, such as a comparison of logs."""
 
     grounds: tuple[Ground, ...]
     health: LevelHealth
@@ -59,10 +59,10 @@ def run(
     pictured: bool = False,
     canary: CanaryPlan | None = None,
 ) -> Result:
-    """Audit every source and conclude, from `also` and `notes`, which are about no level, too. `pictured`: keep events for a report. `canary`: compare its group's members.
+    """Audit every source and conclude, also from `also` and from `notes`, which are about no level.
 
-    Raises `Refused` where a schema version or a name is unknown, `Failed` where a source cannot be read. No source, or nothing in
-    one, is INCONCLUSIVE.
+    `pictured`: keep events for a report. `canary`: compare its group's members. Raises `Refused` if a schema version or a name is
+    unknown, `Failed` if a source cannot be read. No source, or an empty one, is INCONCLUSIVE.
     """
     audited = tuple(audit(source, policy, engine, pictured=pictured, canary=canary) for source in sources)
     found = [*also, *(Finding(source.grounds, source.health) for source in audited)]
@@ -74,7 +74,7 @@ def run(
 
 
 def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = False, canary: CanaryPlan | None = None) -> Audited:
-    """One source's facts, and what they mean. Our own probe writes every partition all the time, so it must have evidence of each."""
+    """One source's facts and their meaning. Our own probe writes every partition all the time, so each must have evidence."""
     if source.level is Level.PROBE:
         policy = replace(policy, demand=replace(policy.demand, everywhere=True))
     attach(source, engine)
@@ -112,24 +112,24 @@ def _canary(
     *,
     since: int | None,
 ) -> CanaryVerdict | None:
-    """None of a source that is not about the users' consumers."""
+    """The canary's verdict; None for a source that is not about the users' consumers."""
     if plan is None or source.level is Level.PROBE:
         return None
     return compare_canary(engine, control, plan, grounds, since)
 
 
 def _included(level: Level, facts: Facts) -> tuple[Level, ...]:
-    """Where producers and consumers told everything, what the consumers told proves their own level."""
+    """L2 for a source of level L3 with deliveries: its consumers' events prove that level as well."""
     return (Level.CONSUMER,) if level is Level.PRODUCER and facts.delivered else ()
 
 
 def main(
     arguments: Sequence[str] | None = None, open_engine: Callable[[Request], AbstractContextManager[Engine]] | None = None
 ) -> int:
-    """`job REQUEST FOLDER`: leaves `verdict.json`, `facts.json` and `refused.jsonl` in the folder, and the report where one is wanted;
-    a PASS over logs leaves `look.json` too, for the next audit to compare with.
+    """`job REQUEST FOLDER`: leave `verdict.json`, `facts.json` and `refused.jsonl` in the folder, and the report if requested.
 
-    0 whatever the verdict is; 2: nothing could be concluded, for the reason printed. `open_engine` None: Spark.
+    A PASS over logs leaves `look.json` too, for the next audit to compare with. Returns 0 whatever the verdict is; 2: nothing
+    could be concluded, for the reason printed. `open_engine` None: Spark.
     """
     parser = argparse.ArgumentParser(description="Audits deliveries and leaves a verdict.")
     parser.add_argument("request", type=Path, help="JSON, see request.py")
@@ -161,7 +161,7 @@ def main(
 
 
 def _wait(begin: Path | None, within: float) -> None:
-    """Until the file is there, or for `within` seconds. Raises `TimedOut`."""
+    """Wait until the file exists, or for `within` seconds. Raises `TimedOut`."""
     deadline = time.monotonic() + within
     while begin is not None and not begin.exists():
         if time.monotonic() > deadline:
@@ -170,7 +170,10 @@ def _wait(begin: Path | None, within: float) -> None:
 
 
 def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[tuple[Source, ...], list[Ground]]:
-    """The sources; without the topic's ledger as long as nobody has written to the topic: then there is none. And what the topic does not keep."""
+    """Take in the topic's events; returns the sources, and what the topic does not keep.
+
+    Before the first event in the topic its ledger does not exist, and is left out.
+    """
     from airflow_provider_kmigrate.audit.logs import look  # noqa: PLC0415  # need Spark
     from airflow_provider_kmigrate.audit.sources import storage, stream  # noqa: PLC0415  # need Spark
 
@@ -185,7 +188,7 @@ def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -
 
 
 def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Finding], Callable[[], None]]:
-    """What became of the logs, and what leaves the look for the next audit."""
+    """The findings about the logs, and the function that leaves the observation for the next audit."""
     from airflow_provider_kmigrate.audit.logs import look  # noqa: PLC0415  # needs Spark
 
     session = _spark(engine)
@@ -203,7 +206,7 @@ def _spark(engine: Engine) -> SparkSession:
 
 @contextmanager
 def _spark_engine(wanted: Request) -> Iterator[Engine]:
-    """Imported only when it is asked for: it is a large package, and may be missing."""
+    """Imported only if needed: it is a large package, and may be missing."""
     from airflow_provider_kmigrate.audit import session as sessions  # noqa: PLC0415
     from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine  # noqa: PLC0415
 

@@ -68,7 +68,7 @@ def _produce(engine: Engine, book: Book, policy: Policy, *, repeated: bool) -> P
 
 
 def _check_all(engine: Engine, places: Collection[TopicPartition], setting: Setting) -> list[Checked]:
-    """What the ledger says of each of these partitions."""
+    """The ledger's result for each of these partitions."""
     if not places:
         return []
     engine.attach("wanted", [_places_table(places)])
@@ -83,7 +83,7 @@ def _places_table(places: Iterable[TopicPartition]) -> pa.Table:
 
 
 def check_rows(setting: Setting, rows: pa.Table) -> pa.Table:
-    """All rows of one partition, as `queries.EVENTS_OF` has them, to one row: what the ledger says. Runs in Spark's workers."""
+    """Check all rows of one partition, as `queries.EVENTS_OF` has them, into one row. Runs in Spark's workers."""
     return pa.table({"checked": [pickle.dumps(check(part_of(rows), setting))]}, schema=_ANSWER)
 
 
@@ -95,7 +95,7 @@ _Row = tuple[Any, ...]
 
 
 def part_of(rows: pa.Table) -> Part:
-    """The events of one partition, but for what the ledger does not look at: generations and latencies."""
+    """The events of one partition, without what the ledger ignores: generations and latencies."""
     part = Part(TopicPartition(rows["topic"][0].as_py(), rows["part"][0].as_py()))
     for row in _once(list(zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True))):
         _file(part, row)
@@ -103,7 +103,7 @@ def part_of(rows: pa.Table) -> Part:
 
 
 def _once(rows: list[_Row]) -> Iterable[_Row]:
-    """Of two rows under one number of one writer one, the same one in whatever order they come."""
+    """One of two rows under one number of one writer; the same one in whatever order they come."""
     if len({row[1:3] for row in rows}) == len(rows):
         return rows
     kept: dict[_Row, _Row] = {}

@@ -1,4 +1,4 @@
-"""How long records took, to be acknowledged and to be delivered: histograms that are added up where the events are."""
+"""Latencies of records until acknowledgement and delivery: histograms that are added up where the events are."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MemberLatency:
 
 
 def of_members(engine: Engine) -> tuple[MemberLatency, ...]:
-    """Each member's latencies, as far as they were noted."""
+    """Each member's latencies, as far as they were recorded."""
     found = _histograms(engine, queries.DELIVERY_LATENCIES, _MEMBER)
     return tuple(_summary(group, member, counts) for (group, member), counts in sorted(found.items()))
 
@@ -48,7 +48,7 @@ def _summary(group: str, member: str, counts: events.Histogram) -> MemberLatency
 
 
 def of_producers(engine: Engine, *, repeated: bool) -> dict[str, AckTimes]:
-    """What the ledger must know of all acknowledgements. `repeated`: some events were read more than once."""
+    """All acknowledgements as the ledger needs them. `repeated`: some events were read more than once."""
     records = engine.ask(queries.acked_records(once=repeated)).to_pylist()
     gaps = {row["producer"]: row["ms"] for row in engine.ask(queries.ack_gaps(once=repeated)).to_pylist()}
     counts = _histograms(engine, queries.ack_latencies(once=repeated), _PRODUCER)

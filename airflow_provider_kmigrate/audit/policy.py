@@ -1,4 +1,4 @@
-"""What an audit may tolerate, and what it demands."""
+"""The tolerances and requirements of an audit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand
 class Policy:
     """Times are milliseconds.
 
-    `skew_ms`: by how much the members' clocks may differ. `max_cases`: counter-examples kept of a finding. `window`: limits stalls
-    and gaps to what was sent or delivered from .. before (ms since the epoch). `tolerated`: findings that are shown and do not
-    fail, such as `redelivered` where clients are killed on purpose. `required`: levels that must have been measured; None: those
+    `skew_ms`: by how much the members' clocks may differ. `max_cases`: counter-examples kept of a finding. `window`: limits
+    stalls and gaps to what was sent or delivered from .. before (ms since the epoch). `tolerated`: findings that are shown and do
+    not fail, such as `redelivered` if clients are killed on purpose. `required`: levels that must have been measured; None: those
     of the sources. `max_gap_ms`, `max_unowned_ms`: the longest wait and the longest time without an owner that may pass.
-    `demand`: the evidence that there must be at least, from `since` on, of `groups`.
-    `alive_since` as for `core.ledger.balance`: for an audit of clients that run on; None: all must have stopped.
+    `demand`: the least evidence, from `since` on, of `groups`. `alive_since` as for `core.ledger.balance`: for an audit of
+    clients that run on; None: all must have stopped.
     """
 
     skew_ms: int = 100

@@ -1,10 +1,10 @@
-"""What is asked of an engine: plain SQL that Spark and the tests' oracle read alike.
+"""The audit's questions to an engine: plain SQL that Spark and the tests' oracle read alike.
 
-Names avoid words that either dialect reserves. Sums are cast, because not every dialect keeps a sum of whole numbers one. Views: `events`
-(`schema`), and small tables attached for one question: `writers`, `owned`, `wanted`.
+Names avoid words that either dialect reserves. Sums are cast, because not every dialect keeps a sum of whole numbers one. Views:
+`events` (`schema`), and small tables attached for one question: `writers`, `owned`, `wanted`.
 """
 
-# ruff: noqa: S608  # what is put into the texts are numbers of ours, never words of others
+# ruff: noqa: S608  # only numbers of ours are put into the texts
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ FROM ordered GROUP BY topic, part, producer"""
 
 DELIVERY_LATENCIES: Final = "SELECT consumer_group, member, latency FROM events WHERE pile = 'delivery' AND latency IS NOT NULL"
 
-# For a canary. Of each writer: from when to when it gave signs of life, and how many of its events there are.
+# For a canary. Of each writer: from when to when it gave heartbeats, and how many of its events there are.
 LIVES: Final = f"""
 SELECT writer, min(t_ms) AS t_lo, max(t_ms) AS t_hi, count(DISTINCT number) AS n, max(number) AS number_hi
 FROM events WHERE nth = 0 AND {_EVENTS} GROUP BY writer"""
 
-# What some writers were delivered, and how late.
+# The deliveries of some writers, and their delay.
 LATENESS: Final = """
 SELECT /*+ BROADCAST(writers) */ events.writer AS writer, events.t_last_ms AS t_last_ms, events.n AS n, events.latency AS latency
 FROM events JOIN writers ON events.writer = writers.writer WHERE events.pile = 'delivery'"""
@@ -106,20 +106,20 @@ SELECT /*+ BROADCAST(wanted) */ events.topic AS topic, events.part AS part, pile
 FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part
 WHERE pile IN ('delivery', 'ack', 'commit')"""
 
-# For pictures of what happened when: everything, or what says who owned what and how long producers waited.
+# For pictures of the run: everything, or only ownership and producers' waits.
 EVENT_COUNT: Final = "SELECT count(*) AS n FROM events WHERE nth = 0"
 ALL_LINES: Final = f"SELECT line FROM events WHERE nth = 0 AND {_EVENTS}"
 FEW_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND pile IN ('control', 'latency')"
 
 
 def delivered(skew_ms: int, window: tuple[int, int] | None) -> str:
-    """Of each group and partition what was delivered, and the longest wait in the window, as `core.ledger` has it where nothing goes back.
+    """Each group's and partition's deliveries and longest wait in the window, as in `core.ledger` if offsets only go up.
 
-    `suspect`: not every offset from `lo` to `hi` came once, in the order of offsets and time, counted by each member from 0, and before a
-    commit of it. Commits count from `skew_ms` after they were made, because members' clocks differ. Deliveries with the same difference
-    between offset and the member's count are a chain: where offsets only go up, it is whole when its length says so. Readers are told apart
-    by a hash, which sorts quickly; two with the same one look as if offsets went back. `code_from` and `code`: who delivered before the longest
-    wait, and after it.
+    `suspect`: not every offset from `lo` to `hi` came once, in the order of offsets and time, counted by each member from 0, and
+    before a commit of it. Commits count from `skew_ms` after they were made, because members' clocks differ. Deliveries with the
+    same difference between offset and the member's count are a chain: if offsets only go up, it is whole when its length says so.
+    Members are distinguished by a hash, which sorts quickly; two with the same one look as if offsets went back. `code_from` and
+    `code`: the members before and after the longest wait.
     """
     inside = "TRUE" if window is None else f"t_first_ms >= {window[0]} AND t_first_ms < {window[1]}"
     return f"""

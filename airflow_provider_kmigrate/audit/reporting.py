@@ -1,4 +1,4 @@
-"""The report of an audit: its verdict, its facts, and what happened when by the journals and the clients' events."""
+"""The report of an audit: its verdict, its facts, and the course of events by the journals and the clients' events."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST: Final = 300_000  # events that are kept in memory for pictures, about 1 k
 
 
 def events(engine: Engine) -> tuple[Event, ...]:
-    """Of the source that is attached: all events, or of a large one those of owners and stalls."""
+    """Events of the attached source: all, or of a large one those of owners and stalls."""
     few = engine.ask(queries.EVENT_COUNT)["n"][0].as_py() > _MOST
     lines = engine.ask(queries.FEW_LINES if few else queries.ALL_LINES)["line"].to_pylist()
     return tuple(map(decode, lines))
 
 
 def write(wanted: ReportRequest, result: Result, folder: Path) -> report.Report:
-    """`report.html` and `report.json` in the folder. Raises `Failed` where a journal cannot be read or the folder not written."""
+    """`report.html` and `report.json` in the folder. Raises `Failed` if a journal cannot be read or the folder not written."""
     subject = Subject(wanted.cluster, wanted.cluster_id, wanted.run, time.time_ns() // 1_000_000)
     pictured = [event for source in result.sources for event in source.pictured]
     ledgers = [Ledger(source.level, source.facts) for source in result.sources]

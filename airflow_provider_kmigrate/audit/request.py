@@ -37,7 +37,7 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True, slots=True)
 class SparkRequest:
-    """Where Spark runs. `master` None: where spark-submit said."""
+    """Where Spark runs. `master` None: as spark-submit says."""
 
     master: str | None = None
     jars: tuple[str, ...] = ()
@@ -46,11 +46,11 @@ class SparkRequest:
 
 @dataclass(frozen=True, slots=True)
 class LogsRequest:
-    """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is no part of this.
+    """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is not included.
 
-    `before`: where the look before the step is; `audit.logs.look` leaves it there. `renewed`: where audits before this one left theirs when
-    they passed, in their order; the last that is there is compared with instead. `topics`: None for all but `ignored` ones and those of Kafka and kmigrate themselves.
-    `sample` and `block` as for `core.audit.fingerprint`. `rewinding`: groups whose commits go back on purpose.
+    `before`: the observation before the step, from `audit.logs.look`. `renewed`: those of earlier audits that passed, in their
+    order; the last existing one replaces `before`. `topics`: None for all but `ignored` ones and those of Kafka and kmigrate
+    themselves. `sample` and `block` as for `core.audit.fingerprint`. `rewinding`: groups whose commits go back on purpose.
     """
 
     properties: str
@@ -65,9 +65,9 @@ class LogsRequest:
 
 @dataclass(frozen=True, slots=True)
 class StreamRequest:
-    """Events that clients write to a topic: what it holds is taken in before the audit, from where it was left. `properties` as above.
+    """A topic to which clients write events: its new events are taken in before the audit. `properties` as above.
 
-    `folder` is where they lie as Parquet, a ledger of some source; it and `checkpoint` belong together (`audit.sources.stream`).
+    `folder` holds them as Parquet, a ledger of some source; it and `checkpoint` belong together (`audit.sources.stream`).
     """
 
     properties: str
@@ -78,7 +78,7 @@ class StreamRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """What the page says it is about. `journals`: files, or folders of `*.jsonl`, on this machine."""
+    """The page's subject. `journals`: files, or folders of `*.jsonl`, on this machine."""
 
     cluster: str
     cluster_id: str = ""
@@ -88,9 +88,9 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One audit. `logs` None: level L0 is not measured; `report` None: no page; `canary` None: nobody is compared.
+    """One audit.
 
-    `stream` None: nothing is taken in.
+    None means: `logs`, level L0 is not measured; `report`, no page; `canary`, no comparison; `stream`, no topic is read.
     """
 
     sources: tuple[Source, ...]
@@ -103,7 +103,7 @@ class Request:
 
 
 def load(path: Path) -> Request:
-    """The request in a file. Raises `Failed` where it cannot be read, `Refused` (X08) where it makes no sense."""
+    """The request in a file. Raises `Failed` if it cannot be read, `Refused` (X08) if it makes no sense."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -135,7 +135,7 @@ def _source(value: Any) -> Source:
 
 
 def _policy(value: Any) -> Policy:
-    """`running_ms` is how long ago a client that runs on may have given its last sign of life, counted from now."""
+    """`running_ms`: how long ago a client that runs on may have given its last heartbeat, counted from now."""
     if isinstance(value, Mapping) and value.get("running_ms") is not None:
         value = {**value, "alive_since": round(time.time() * 1000) - value["running_ms"]}
     value = {name: item for name, item in value.items() if name != "running_ms"} if isinstance(value, Mapping) else value

@@ -1,4 +1,4 @@
-"""What an audit came to."""
+"""The result of an audit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.ledger import Facts
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What one source came to. `refused`: lines that are no events, each with the reason; `pictured`: events for a report.
+    """The result for one source. `refused`: lines that are no events, each with the reason; `pictured`: events for a report.
 
     Of its `partitions` the `suspects` were judged event by event.
     """
@@ -31,7 +31,7 @@ class Audited:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The verdict over all sources, and what it rests on."""
+    """The verdict over all sources, and its evidence."""
 
     verdict: AuditVerdict
     sources: tuple[Audited, ...]

@@ -1,6 +1,7 @@
-"""The audit's table of events (`EVENTS`): every line as it was written, beside it the columns that the group-bys and the ledger need. `pile` says what it is and is
-the folder in Parquet (`pile=delivery/…`). An event that is about several partitions has a row for each, numbered by `nth`; one
-that is about none has one row. Lines that are no events are rows too, with the reason in `why`.
+"""The audit's table of events (`EVENTS`): every line as it was written, with the columns for the queries and the ledger.
+
+`pile` is a row's kind and its folder in Parquet (`pile=delivery/…`). An event about several partitions has a row for each,
+numbered by `nth`; one about none has one row. Lines that are no events are rows too, with the reason in `why`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from airflow_provider_kmigrate.core.events import Ack, Commit, DeliveryRun, Even
 
 
 class Pile(StrEnum):
-    """What a row is."""
+    """A row's kind."""
 
     DELIVERY = "delivery"
     ACK = "ack"
@@ -60,7 +61,7 @@ Row = dict[str, Any]
 
 
 def rows_of_line(line: str, place: str = "") -> Iterator[Row]:
-    """One line as rows. `place` is put before the reason where the line is no event."""
+    """One line as rows. `place` is put before the reason if the line is no event."""
     try:
         event = decode(line)
     except BadEvent as error:
@@ -71,7 +72,7 @@ def rows_of_line(line: str, place: str = "") -> Iterator[Row]:
 
 
 def rows_of(event: Event, line: str | None = None) -> Iterator[Row]:
-    """One event as rows; `line` is its text where that is at hand."""
+    """One event as rows; `line` is its text if available."""
     stamp = event.stamp
     envelope = {"writer": stamp.writer, "number": stamp.event_seq, "t_ms": stamp.t_ms, "line": line or encode(event)}
     for nth, index in enumerate(_index(event)):

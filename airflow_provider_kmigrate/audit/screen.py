@@ -1,14 +1,15 @@
-"""Which partitions are suspect? Aggregates prove the others clean; what they cannot prove is looked at by the ledger, whole.
+"""The screen: aggregates prove partitions clean; the others are suspects, which the ledger checks whole.
 
-A partition is clean when the ledger could find nothing in it:
+A partition is clean if the ledger could find nothing in it:
 
-- every writer of it has an account without a hole, a repetition or an end that was not told
-- every group was delivered each offset from its first to its last once, in the order of offsets and of time, and counted them from 0
+- every writer of it has an account without a gap, a repetition or an unrecorded end
+- every group was delivered each offset from its first to its last once, in the order of offsets and of time, and counted them
+from 0
 - all that was acknowledged lies between those two, no two records claim one offset, and producers' numbers go up
 - nothing was committed before it was delivered, or delivered to a member that did not own the partition
 
-So topics with transactions or compaction are always suspect, as are partitions whose newest records were not delivered yet. A suspect
-costs time, never truth. What is clean is only counted.
+So topics with transactions or compaction are always suspect, as are partitions whose newest records were not delivered yet. A
+suspect costs time, never truth. Clean partitions are only counted.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _OWNED: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """`clean` partitions with what they come to, and the `suspects`. `newest`: the newest evidence of all of them."""
+    """`clean` partitions with their counts, and the `suspects`. `newest`: the newest evidence of all of them."""
 
     clean: list[Checked]
     suspects: set[TopicPartition]
@@ -48,7 +49,7 @@ class Screened:
 
 @dataclass(slots=True)
 class _Place:
-    """What the aggregates say of one partition: a row of `queries.ACKED` a producer, one of `queries.delivered` a group."""
+    """The aggregates of one partition: a row of `queries.ACKED` a producer, one of `queries.delivered` a group."""
 
     acked: list[_Row] = field(default_factory=list)
     delivered: dict[str, _Row] = field(default_factory=dict)
@@ -56,7 +57,10 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """Every writer's account. `repeated`: of whom some event was read more than once. `members`: by their codes in `queries.delivered`."""
+    """Every writer's account.
+
+    `repeated`: writers with events read more than once. `members`: by their codes in `queries.delivered`.
+    """
 
     writers: dict[str, Writer]
     repeated: list[str]
@@ -64,7 +68,7 @@ class Accounts:
 
 
 def accounts(engine: Engine, control: Control) -> Accounts:
-    """What all writers' events say of the writers themselves."""
+    """The accounts of all writers, from their events."""
     few = Book.of(control.events).writers  # of these few events only the first and the last are what they are of all
     rows = engine.ask(queries.WRITERS).to_pylist()
     groups: dict[str, set[str]] = defaultdict(set)
@@ -98,7 +102,7 @@ def _account(row: _Row, few: Writer | None, groups: Collection[str], flaws: tupl
 
 
 def _numbers(engine: Engine, question: str, names: Collection[str]) -> dict[str, int]:
-    """Of each of these writers a number; nothing is asked where there are none."""
+    """Of each of these writers a number; no query if there are none."""
     if not names:
         return {}
     _attach_writers(engine, names)
@@ -110,7 +114,7 @@ def _attach_writers(engine: Engine, names: Iterable[str]) -> None:
 
 
 def screen(engine: Engine, book: Book, setting: Setting, found: Accounts) -> Screened:
-    """Tell clean partitions from suspects."""
+    """Separate clean partitions from suspects."""
     limits = setting.limits
     places: dict[TopicPartition, _Place] = defaultdict(_Place)
     for row in engine.ask(queries.ACKED).to_pylist():
@@ -130,14 +134,14 @@ def _wanting(setting: Setting, topic: str) -> set[str]:
 
 
 def _of_writers(engine: Engine, names: Collection[str]) -> Iterator[TopicPartition]:
-    """The partitions of which any of these writers wrote."""
+    """The partitions that any of these writers wrote about."""
     if names:
         _attach_writers(engine, names)
         yield from _places(engine, queries.PLACES_OF_WRITERS)
 
 
 def _not_owned(engine: Engine, book: Book) -> Iterator[TopicPartition]:
-    """The partitions of which a member was delivered something that was not its own by its own account."""
+    """The partitions of which a member was delivered something that it did not own by its own account."""
     rows = [
         (key.group, one.member, key.topic, key.partition, one.from_ms, one.to_ms)
         for key, changes in book.ownership.items()
@@ -154,7 +158,7 @@ def _places(engine: Engine, question: str) -> Iterator[TopicPartition]:
 
 
 def _is_clean(place: _Place, wanting: Collection[str], members: Mapping[int, str]) -> bool:
-    """The aggregates show no fault, and every group that wants the partition was delivered all that was acknowledged."""
+    """True if the aggregates show no fault, and every group that wants the partition was delivered all that was acknowledged."""
     acked = [row for row in place.acked if row["acked"]]
     if any(row["suspect"] for row in (*place.acked, *place.delivered.values())):
         return False

@@ -1,4 +1,4 @@
-"""A Spark session that fails in words: what is missing, and what to do about it."""
+"""A Spark session whose failures say what is missing, and what to do about it."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def start(
 ) -> SparkSession:
     """A session on `master` (`local[2]`, `local-cluster[2,1,1024]`, `spark://host:port`, `yarn`, `k8s://…`).
 
-    None leaves master, deploy mode and jars to spark-submit. `jars` are paths, `settings` go over `SETTINGS`. Raises `Refused`
-    with the remedy where Java or a jar is missing, `Unreachable` where the master does not answer within 5 s, `Failed` where
-    Spark refuses. The caller stops the session.
+    None leaves master, deploy mode and jars to spark-submit. `jars` are paths, `settings` override `SETTINGS`. Raises `Refused`
+    with the remedy if Java or a jar is missing, `Unreachable` if the master does not answer within 5 s, `Failed` if Spark
+    refuses. The caller stops the session.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers start whatever python3 is first on the PATH
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -80,7 +80,7 @@ def _settings(master: str | None, jars: Sequence[str]) -> dict[str, str]:
 
 
 def _fit(session: SparkSession) -> None:
-    """What was submitted to this very machine shuffles in as few pieces as one that was started here; what was asked for stays."""
+    """A job submitted to this very machine shuffles in as few pieces as one started here; explicit settings stay."""
     context = session.sparkContext
     if context.master.startswith("local") and not context.getConf().contains(_SHUFFLES):
         session.conf.set(_SHUFFLES, str(context.defaultParallelism))
@@ -123,7 +123,7 @@ _SHIPPED: set[str] = set()  # applications whose executors have the package
 def ship_package(session: SparkSession) -> None:
     """Give this package to the executors, which have none of their own on the users' cluster; once an application.
 
-    A second archive of the same name is refused by executors, and they fetch the first whenever they start: it stays until we end.
+    Executors refuse a second archive of the same name, and fetch the first whenever they start: it stays until the program ends.
     """
     application = str(session.sparkContext.applicationId)
     if application in _SHIPPED:

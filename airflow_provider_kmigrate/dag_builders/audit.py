@@ -135,7 +135,7 @@ def group_gate(
     canary: Mapping[str, Any] | None = None,
     mixed: bool = False,
 ) -> list[BaseOperator]:
-    """The tasks `audit_<name>` and `verdict_<name>` after a step of a consumer group; none if the file names no events of clients.
+    """The tasks `audit_<name>` and `verdict_<name>` after a step of a group; none if the file names no events of clients.
 
     `after`: the task with which the step began, which has `begins`. The group must have been delivered something since. `canary`:
     the instances to compare, as from `canary_of`. `mixed`: some of its members may write no events yet.

@@ -105,7 +105,7 @@ def _task(step: PlanStep, node: int | None, **arguments: Any) -> BaseOperator:
 
 
 def _going_on(plan: Plan, step: PlanStep) -> dict[str, Any]:
-    """The trigger rule of a step. After the approval an act requires its answer; only steps that may follow a skipped task do."""
+    """Further arguments of a step's task. After the approval an act requires its answer; only some steps may follow a skip."""
     if step in after_approval(plan):
         return goes_on() if step.kind in OBSERVING else approved()
     return goes_on() if step.last else {}

@@ -180,7 +180,7 @@ def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change
 def _goes_back(
     spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, steps: Sequence[BaseOperator], *, gate: Sequence[BaseOperator]
 ) -> None:
-    """A task that rolls back if one of the `steps` has found the group worse, or the audit in `gate` says FAIL; outside the chain.
+    """A task outside the chain: it rolls back if one of `steps` found the group worse, or the audit in `gate` says FAIL.
 
     An audit that failed because Spark was unavailable, or stayed INCONCLUSIVE, stops the chain and rolls nothing back, as in a
     migration.

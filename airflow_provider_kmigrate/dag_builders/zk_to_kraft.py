@@ -1,4 +1,4 @@
-"""The DAG that moves one cluster from ZooKeeper to KRaft: one task per node and pass, chained, so that the graph is the migration.
+"""The DAG that moves one cluster from ZooKeeper to KRaft: one task per node and pass, chained; the graph is the migration.
 
 After a failed task none of the later ones starts, and the run fails; a cleared task observes what is left to do.
 """

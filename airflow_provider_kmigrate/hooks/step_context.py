@@ -91,7 +91,7 @@ def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run
 
 @contextmanager
 def asking(cluster_file: str, context: Context, say: Callable[[str], None]) -> Iterator[StepContext]:
-    """As `watching`, for a run that acts later; raises `Fenced` if another run holds the cluster, before an administrator is asked."""
+    """As `watching`, for a run that acts later; `Fenced` if another run holds the cluster, before an administrator is asked."""
     spec, run = load(cluster_file), run_of(context)
     with opener.get()(spec) as access:
         Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context)).ask()

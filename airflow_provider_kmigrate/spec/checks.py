@@ -190,7 +190,7 @@ def _inner(section: object, key: str) -> object:
 
 
 def _jobs(data: object, line: Line) -> Iterator[Problem]:
-    """Jobs with the same name or checkpoint, and jobs that could not be held."""
+    """Jobs with the same name, checkpoint or hold folder, and jobs that could not be held."""
     jobs = mappings(data, "spark_jobs")
     for key in ("name", "checkpoint", "hold_folder"):
         yield from same(jobs, key, line, "list each query once, with its own checkpoint")

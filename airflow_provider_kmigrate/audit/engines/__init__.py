@@ -1,1 +1,1 @@
-"""Who answers the audit's questions, Spark or DuckDB, and the questions."""
+"""The engine that answers the audit's questions."""

@@ -1,4 +1,4 @@
-"""What an audit needs of an engine; `spark_engine` is the one of the product, the tests have another to compare it with."""
+"""The engine that an audit needs; `spark_engine` is the product's, the tests compare it with another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Engine(Protocol):
     name: str
 
     def attach(self, view: str, data: Sequence[Data]) -> None:
-        """Everything in `data`, under a name; replaces what had it."""
+        """Attach everything in `data` under a name; replaces an earlier one."""
 
     def ask(self, question: str) -> pa.Table:
         """The answer, whole."""
@@ -27,7 +27,7 @@ class Engine(Protocol):
     def map(
         self, question: str, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answer: pa.Schema
     ) -> pa.Table:
-        """What the function makes of the answer's batches, in parallel."""
+        """Apply the function to the answer's batches, in parallel."""
 
     def each(self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema) -> pa.Table:
-        """What the function makes of all rows with the same keys, in parallel."""
+        """Apply the function to all rows with the same keys, in parallel."""

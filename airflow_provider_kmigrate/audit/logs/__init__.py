@@ -1,1 +1,1 @@
-"""What the logs themselves say, before a step and after it."""
+"""The evidence of the logs themselves, before a step and after it."""

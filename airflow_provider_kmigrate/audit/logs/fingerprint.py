@@ -52,7 +52,7 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused
 _FEW: Final = 1_000  # offsets that are read to see whether any of them is a record's
 _TRIES: Final = 3  # a read fails where retention removes what it is reading; then the logs' beginnings are read again
 
-# Null and empty are told apart by their lengths; xxhash64 passes over nulls, so that without them a key could pass for a value.
+# Null and empty are distinguished by their lengths; xxhash64 skips nulls, so that without them a key could pass for a value.
 _PRINTS: Final = """
 SELECT topic, partition, offset DIV {block} AS number, count(*) AS records, bit_xor(hash) AS exclusive,
        sum(hash & 4294967295) AS low, sum(shiftrightunsigned(hash, 32)) AS high
@@ -68,8 +68,10 @@ _TRACKS_SCHEMA: Final = "partition int, place long, row string"
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshot:
-    """Everything of level L0 at one time. `settled`: before which offsets records had waited for as long as a group may; `ends`: where records end
-    before their log does. Those two are not kept.
+    """Everything of level L0 at one time.
+
+    `settled`: before which offsets records had waited for as long as a group may; `ends`: where records end before their log
+    does. Those two are not kept.
     """
 
     logs: Fingerprint
@@ -88,10 +90,10 @@ def take(
     block: int = BLOCK,
     spark_options: Mapping[str, str] | None = None,
 ) -> LogSnapshot:
-    """Look at the logs of the topics and at all commits; with `before`, at what there was then and at the commits since.
+    """Observe the logs of the topics and all commits; with `before`, what existed then, and the commits since.
 
-    `properties` are librdkafka's; `spark_options` go over those that are made from them. Raises ours; `Refused` (X10, X11) where a look
-    without `before` would leave out a topic or a partition, of which then no later look could say anything.
+    `properties` are librdkafka's; `spark_options` override those made from them. Raises ours; `Refused` (X10, X11) if an
+    observation without `before` would leave out a topic or a partition, which no later one could then judge.
     """
     ship_package(session)
     options = {**options_of(properties), **(spark_options or {})}
@@ -119,7 +121,10 @@ def take(
 
 
 def _settled(properties: Mapping[str, str], marks: Mapping[TopicPartition, LogMark], now_ms: int) -> dict[TopicPartition, int]:
-    """A partition that does not tell counts whole: what waits there may have waited for long."""
+    """Offsets before which records have waited long.
+
+    An unresponsive partition counts whole: its records may have waited for long.
+    """
     ends = {where: mark.end for where, mark in marks.items() if not mark.unread}
     return ends | {where: min(at, ends[where]) for where, at in ends_at(properties, ends, now_ms - PATIENCE.stalled).items()}
 
@@ -127,7 +132,7 @@ def _settled(properties: Mapping[str, str], marks: Mapping[TopicPartition, LogMa
 def without_markers(
     session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: LogSnapshot, look: LogSnapshot
 ) -> LogSnapshot:
-    """The look, with the ends of the records where a group seems to stand still before a few offsets that may hold none."""
+    """The observation, with the ends of the records if a group seems stuck before a few offsets that may hold none."""
     cases = standing_still(before.commits, look.commits, *_waiting(before, look))
     spans: dict[TopicPartition, tuple[int, int]] = {}
     for case in cases:
@@ -151,7 +156,7 @@ def without_markers(
 def _offsets_in(
     session: SparkSession, options: Mapping[str, str], spans: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, list[int]]:
-    """Of the records, neither of markers nor of what was aborted."""
+    """Offsets of records, neither of markers nor of aborted ones."""
     found: dict[TopicPartition, list[int]] = {where: [] for where in spans}
     with spark_errors("Spark could not read the ends of the logs"):
         pieces = {where: [span] for where, span in spans.items()}
@@ -190,7 +195,7 @@ def renewed(
     *,
     spark_options: Mapping[str, str] | None = None,
 ) -> LogSnapshot:
-    """`after` as the look that the next one is compared with: with everything that came since `before`. Raises ours."""
+    """`after` as the observation to compare the next one with: with everything since `before`. Raises ours."""
     options = {**options_of(properties), **(spark_options or {})}
     topics, logs = sorted({where.topic for where in after.logs.marks}), after.logs
     for left in reversed(range(_TRIES)):
@@ -260,7 +265,7 @@ def _commits(
 def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans) -> tuple[Tracks, int]:
     """How commits moved in these offsets of `__consumer_offsets`, and how many records could not be read.
 
-    Offsets that a transaction was to commit and that was aborted were never committed: they are left out.
+    Offsets of an aborted transaction were never committed: they are left out.
     """
     tracks, refused = Tracks.empty(), 0
     with spark_errors(f"Spark could not read {OFFSETS_TOPIC}"):
@@ -285,7 +290,10 @@ def _sees_internal(session: SparkSession) -> SparkSession:
 
 
 def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a worker runs over its stretch of the topic. A closure, which executors get by value; of this package it needs the core."""
+    """The function that a worker runs over its part of the topic.
+
+    A closure, which executors get by value; it needs only the core.
+    """
 
     def track(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pieces: dict[int, tuple[int, Tracks, Scan]] = {}
@@ -310,15 +318,16 @@ def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def compare(
     before: LogSnapshot, after: LogSnapshot, topics: Collection[str] | None = None, *, rewinding: Collection[str] = ()
 ) -> tuple[tuple[Ground, ...], LevelHealth]:
-    """What became of logs and commits, as `core.audit.verdict.combine` takes it. `topics`: those still asked for; None: all of `before`.
-    `rewinding` as for `judge_commits`.
+    """The findings about logs and commits, as `core.audit.verdict.combine` takes them.
+
+    `topics`: those still requested; None: all of `before`. `rewinding` as for `judge_commits`.
     """
     grounds, health = fingerprint.compare(before.logs, after.logs, topics)
     return (*grounds, *judge_commits(before.commits, after.commits, *_waiting(before, after), rewinding=rewinding)), health
 
 
 def as_dict(look: LogSnapshot) -> dict[str, Any]:
-    """For a file, in which a look waits for the step's end."""
+    """For a file that keeps the observation until the step's end."""
     return {"logs": fingerprint.as_dict(look.logs), "commits": commit_tracks.as_dict(look.commits)}
 
 

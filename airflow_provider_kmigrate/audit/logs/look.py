@@ -1,6 +1,6 @@
-"""Level L0 of a request: the look before the step, and its comparison with the logs as they are after it.
+"""Level L0 of a request: the observation before the step, and its comparison with the logs after it.
 
-`python -m airflow_provider_kmigrate.audit.logs.look REQUEST` takes the look and leaves it where the request's `logs.before` says; the
+`python -m airflow_provider_kmigrate.audit.logs.look REQUEST` leaves the observation where the request's `logs.before` says; the
 audit with the same request compares.
 """
 
@@ -32,7 +32,7 @@ _OURS: Final = ("__", "kmigrate-")  # Kafka's own topics, and kmigrate's
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two looks, and what became of the logs and commits between them."""
+    """Two observations, and the findings about logs and commits between them."""
 
     before: LogSnapshot
     after: LogSnapshot
@@ -40,13 +40,16 @@ class Compared:
     health: LevelHealth
 
     def leave(self, session: SparkSession, wanted: LogsRequest, place: Path) -> None:
-        """Keep the look after it, whole, for the next audit: what was written since the one before is compared then. Raises ours."""
+        """Keep the later observation, whole, for the next audit, which compares everything written since the earlier.
+
+        Raises ours.
+        """
         if not any(mark.unread for mark in self.after.logs.marks.values()):  # else the older one stays the better one
             _keep(fingerprint.renewed(session, properties(wanted), self.before, self.after, wanted.sample), place)
 
 
 def compared(session: SparkSession, wanted: LogsRequest) -> Compared:
-    """What became of the logs and commits since the newest look before. Raises ours."""
+    """Findings about logs and commits since the newest earlier observation. Raises ours."""
     left = [place for place in wanted.renewed if Path(place).exists()]
     before = fingerprint.from_dict(_read(left[-1] if left else wanted.before))
     then, reach = {where.topic for where in before.logs.marks}, properties(wanted)
@@ -57,7 +60,7 @@ def compared(session: SparkSession, wanted: LogsRequest) -> Compared:
 
 
 def taken(session: SparkSession, wanted: LogsRequest) -> LogSnapshot:
-    """Take the look before the step and keep it. Raises ours."""
+    """Observe before the step and keep the result. Raises ours."""
     reach = properties(wanted)
     look = fingerprint.take(session, reach, _topics(wanted, reach), wanted.sample, block=wanted.block)
     _keep(look, Path(wanted.before))
@@ -65,7 +68,7 @@ def taken(session: SparkSession, wanted: LogsRequest) -> LogSnapshot:
 
 
 def _topics(wanted: LogsRequest, reach: Mapping[str, str]) -> Collection[str]:
-    """Those that are named, or all of the users' that there are now."""
+    """The named topics, or all of the users' that exist now."""
     if wanted.topics is not None:
         return wanted.topics
     return {name for name in topic_names(reach) if not name.startswith(_OURS)}.difference(wanted.ignored)
@@ -77,7 +80,7 @@ def _keep(look: LogSnapshot, place: Path) -> None:
 
 
 def properties(wanted: LogsRequest | StreamRequest) -> Mapping[str, str]:
-    """How to reach Kafka; show it to nobody. Raises `Failed`, or `Refused` (X09)."""
+    """How to reach Kafka; never log it. Raises `Failed`, or `Refused` (X09)."""
     return {str(name): str(value) for name, value in _read(wanted.properties).items()}
 
 
@@ -95,7 +98,7 @@ def _read(place: str) -> Mapping[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0, or 2 with the reason where nothing could be looked at."""
+    """0, or 2 with the reason if nothing could be observed."""
     parser = argparse.ArgumentParser(description="Takes a fingerprint of logs and commits before a step.")
     parser.add_argument("request", type=Path, help="JSON, see request.py; its `logs` say where the fingerprint goes")
     options = parser.parse_args(arguments)

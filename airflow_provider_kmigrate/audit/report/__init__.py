@@ -1,7 +1,7 @@
-"""The report of one run: one HTML file that needs nothing else, and the same facts as JSON beside it.
+"""The report of one run: one self-contained HTML file, and the same facts as JSON beside it.
 
-The page has no script and, by its own policy, fetches nothing; pictures are SVG written here. It says first what the verdict is
-and what it rests on, then what was found, then what happened when. Its size is bounded: what is left out is counted and in the JSON.
+The page has no script and, by its own policy, fetches nothing; pictures are SVG written here. Its order: the verdict and its
+evidence, the findings, the course of events. Its size is bounded: what is left out is counted and in the JSON.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def render(facts: ReportFacts, json_name: str = JSON) -> str:
 
 
 def write(facts: ReportFacts, folder: Path) -> Report:
-    """Both files into `folder`, which is made where there is none; each is whole or as it was before. Raises `Failed`."""
+    """Write both files into `folder`, made if missing; each is whole or as before. Raises `Failed`."""
     atomic.make_folder(folder)
     document = json.dumps(facts.as_dict(), ensure_ascii=False, allow_nan=False)
     return Report(_replace(folder / HTML, render(facts)), _replace(folder / JSON, document))

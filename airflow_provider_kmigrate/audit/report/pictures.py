@@ -1,6 +1,6 @@
-"""Rows of SVG on one time axis. Positions are percentages, so that a picture fills any width and its text keeps its size.
+"""The page's pictures, as rows of SVG: the run on a time axis, owners of partitions, the canary's ratios.
 
-The parts of the page that are pictures: the run on a time axis, owners of partitions, the canary's ratios.
+Positions are percentages, so that a picture fills any width and its text keeps its size.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Axis:
         return list(range(first, self.window.to_ms + 1, step))
 
     def row(self) -> str:
-        """The axis itself; every second time is left out where there is little room."""
+        """The axis itself; every second time is left out if there is little room."""
         texts = []
         for index, tick in enumerate(self.ticks()):
             at = self.place(tick)
@@ -67,7 +67,7 @@ class Axis:
     def bar(  # noqa: PLR0917  # a bar has these parts
         self, css: str, from_ms: float, to_ms: float, title: str = "", y: float = 1, height: float = BAR - 2, least: float = 0.15
     ) -> str:
-        """`least`: the narrowest a bar may be, in %; a moment that matters must not vanish."""
+        """`least`: the narrowest a bar may be, in %; an important moment must not vanish."""
         left = self.place(from_ms)
         width = max(least, self.place(to_ms) - left)
         left = min(left, 100 - width)
@@ -91,7 +91,7 @@ class Axis:
 
 
 def row(label: str, name: str, content: str, height: int = BAR, *, timed: bool = True) -> str:
-    """One line of a picture: `label` is HTML, `name` is what a screen reader says. `timed`: it lies on the time axis."""
+    """One line of a picture: `label` is HTML, `name` is for a screen reader. `timed`: it lies on the time axis."""
     guides = '<use href="#guides"/>' if timed else ""
     picture = f'<svg class="plot" height="{height}" role="img" aria-label="{safe(name)}">{guides}{content}</svg>'
     return f'<div class="row"><div class="label">{label}</div>{picture}</div>'
@@ -124,7 +124,7 @@ _PERCENT_PER_LETTER = 0.75  # in a picture of ordinary width
 
 
 def run(facts: ReportFacts, axis: Axis) -> str:
-    """Phases and acts, and what clients noticed of them."""
+    """Phases and acts, and their effects on clients."""
     lines = [*_steps(facts, axis), *_produce(facts.stalls, axis), *_gaps(facts.gaps, axis), *_lag(facts.lag, axis)]
     if not lines:
         return (
@@ -153,7 +153,7 @@ def _steps(facts: ReportFacts, axis: Axis) -> Iterator[str]:
 
 
 def _phase(axis: Axis, phase: PhaseSpan) -> str:
-    """A bar, and its name below it where there is room."""
+    """A bar, and its name below it if there is room."""
     left, right = axis.place(phase.from_ms), axis.place(phase.to_ms)
     fits = right - left >= _PERCENT_PER_LETTER * len(phase.name)
     name = f'<text class="name sparse" x="{left:.2f}%" y="27">{safe(phase.name)}</text>' if fits else ""
@@ -215,7 +215,7 @@ def _produce(stalls: Sequence[Stall], axis: Axis) -> Iterator[str]:
 
 
 def _gaps(gaps: Sequence[Gap], axis: Axis) -> Iterator[str]:
-    """Longer gaps stand higher; `gaps` come longest first."""
+    """Longer gaps are higher; `gaps` come longest first."""
     for group in sorted({gap.group for gap in gaps}):
         found = [gap for gap in gaps if gap.group == group][:MAX_GAPS]
         longest = found[0].ms or 1
@@ -242,7 +242,7 @@ def _lag(tracks: Sequence[LagTrack], axis: Axis) -> Iterator[str]:
 
 
 def owners(facts: ReportFacts, axis: Axis) -> str:
-    """Who owned which partitions when; two at once and nobody stand out."""
+    """The owners of partitions over time; two at once and none stand out."""
     title = '<section id="owners"><h2>Owners of partitions</h2>'
     if not facts.owners:
         return f'{title}<p class="soft">Not measured: no client wrote down which partitions it took and gave up.</p></section>'

@@ -1,4 +1,4 @@
-"""The parts of the page that are words and tables: verdict, evidence, findings, figures."""
+"""The page's words and tables: verdict, evidence, findings, figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_FINDINGS = 60
 
 
 def header(facts: ReportFacts) -> str:
-    """The verdict in words, and what it is about."""
+    """The verdict in words, and its subject."""
     outcome, subject = facts.verdict.outcome, facts.subject
     about = {
         "Cluster": f"{subject.cluster} ({subject.cluster_id})",
@@ -57,7 +57,7 @@ def mark(outcome: Outcome | None, words: str = "") -> str:
 
 
 def evidence(facts: ReportFacts) -> str:
-    """Each level of evidence: what it could show, and what it says."""
+    """Each level of evidence: what it can show, and its outcome."""
     lines = []
     for level in Level:
         found = facts.verdict.levels.get(level)
@@ -110,7 +110,7 @@ def _examples(ground: Ground) -> str:
         "Note",
     )
     lines = (_example(case, duration(case.count) if lasts else number(case.count)) for case in ground.examples)
-    if ground.outcome is Outcome.PASS:  # nothing that has to be looked up
+    if ground.outcome is Outcome.PASS:  # self-explanatory only
         return f"<details><summary>{safe(title)}</summary>{scrolling(title, heads, lines)}</details>"
     return scrolling(title, heads, lines, show_caption=True)
 
@@ -151,7 +151,7 @@ def _figures(found: Facts) -> dict[str, str]:
 
 
 def about(facts: ReportFacts, json_name: str) -> str:
-    """How to read the page, and where the same is for programs."""
+    """How to read the page, and where the same facts are for programs."""
     unreadable = f"{facts.unreadable} lines of the journal could not be read. " if facts.unreadable else ""
     return (
         '<section id="about"><h2>How to read this</h2>'
@@ -166,7 +166,7 @@ def about(facts: ReportFacts, json_name: str) -> str:
 
 
 def offsets(case: Case) -> str:
-    """The offsets of a counter-example, or the producer's numbers where no broker said any."""
+    """The offsets of a counter-example, or the producer's numbers if no broker gave an offset."""
     if case.first >= 0:
         return _span(case.first, case.last)
     if case.seq_first is None:

@@ -1,1 +1,1 @@
-"""Where events come from: files, topics, tables of single records, the output of Kafka's own tools."""
+"""The sources of events: files, topics, the output of Kafka's own tools."""

@@ -37,7 +37,7 @@ READING: Final = {"fetchOffset.numRetries": "10", "fetchOffset.retryIntervalMs":
 
 
 def options_of(properties: Mapping[str, str], read: Callable[[str], str] | None = None) -> dict[str, str]:
-    """The options of Spark's Kafka source for librdkafka's `properties`. They hold secrets: show them to nobody.
+    """The options of Spark's Kafka source for librdkafka's `properties`. They hold secrets: never log them.
 
     `read` gives the text of a file. Raises `Refused` (X01) for a mechanism that cannot be translated.
     """
@@ -73,9 +73,10 @@ def _jaas(mechanism: str, properties: Mapping[str, str]) -> str:
 def read_spans(
     session: SparkSession, options: Mapping[str, str], spans: Spans, *, isolation: str = "read_uncommitted"
 ) -> DataFrame | None:
-    """The records in these offsets with keys, values, times and headers, aborted ones too, or by `isolation`; None where there are none.
+    """Records in these offsets with keys, values, times and headers, aborted ones too, or by `isolation`; None: no records.
 
-    One span of each partition is one read, so a sample in four pieces is four. A read fails where offsets have gone meanwhile.
+    One span of each partition is one read, so a sample in four pieces is four. A read fails if offsets have been removed
+    meanwhile.
     """
     rounds = [frame for number in range(max(map(len, spans.values()), default=0)) if (frame := _nth(spans, number))]
     frames = [_read(session, options, ranges, isolation) for ranges in rounds]

@@ -1,4 +1,4 @@
-"""What is audited: event lines, ledgers in Parquet, the output of Kafka's own tools."""
+"""The sources of an audit: event lines, ledgers in Parquet, the output of Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.exceptions import Failed
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What one run of Kafka's VerifiableProducer or VerifiableConsumer printed. A consumer's settings are as it was started."""
+    """The output of one run of Kafka's VerifiableProducer or VerifiableConsumer. A consumer's settings are as it was started."""
 
     path: str
     tool: Literal["producer", "consumer"]
@@ -53,9 +53,9 @@ def attach(source: Source, engine: Engine) -> None:
 
 
 def read_lines(paths: Iterable[str], *, beside: bool = False) -> Iterator[Row]:
-    """The lines of files, and of the `*.jsonl` in folders, as rows. Raises `Failed` where one cannot be read.
+    """The lines of files, and of the `*.jsonl` in folders, as rows. Raises `Failed` if one cannot be read.
 
-    What a folder has besides, in folders of its own, or rotated (`x.jsonl.1`, `x.jsonl.gz`), is named as refused: it may be evidence.
+    Other content of a folder (subfolders, rotated files: `x.jsonl.1`, `x.jsonl.gz`) is reported as refused: it may be evidence.
     `beside`: there is other evidence, in other logs.
     """
     places = [Path(path) for path in paths]
@@ -111,7 +111,7 @@ def _passed_over(path: Path) -> list[Path]:
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """Without a last line that has no end: it is being written, or its writer was killed there and will leave no stop."""
+    """The lines without an unfinished last one: it is being written, or its writer was killed and will leave no stop."""
     return _text(path).split("\n")[:-1]
 
 

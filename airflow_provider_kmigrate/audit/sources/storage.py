@@ -21,13 +21,13 @@ class Storage:
         return bool(self._call(path, lambda system, place: system.exists(place)))
 
     def names(self, path: str) -> list[str]:
-        """What is in a folder; nothing where there is none."""
+        """The names in a folder; empty if there is none."""
         if not self.exists(path):
             return []
         return [each.getPath().getName() for each in self._call(path, lambda system, place: system.listStatus(place))]
 
     def read(self, path: str) -> str | None:
-        """A file's text, None where there is none."""
+        """A file's text, None if there is none."""
         if not self.exists(path):
             return None
         return str(self._call(path, self._read))
@@ -40,7 +40,7 @@ class Storage:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """A new file, whole or not at all; one that is there already is an error."""
+        """Write a new file, whole or not at all; an existing one is an error."""
 
         def put(system: Any, place: Any) -> None:
             part = self._jvm.org.apache.hadoop.fs.Path(f"{path}.part")

@@ -1,11 +1,11 @@
 """Events from their Kafka topic into Parquet (`schema.EVENTS`, a folder a pile), while clients write them; exactly once.
 
-Spark's own file sink and checkpoint make it exact: a query that is killed anywhere goes on where its last whole batch ended. That
-holds as long as topic, checkpoint and output stay together, and Spark does not check that they do: an old checkpoint skips what
-another topic holds, a new or a restored checkpoint beside an output that is further drops batches without a word. So they are tied together by a
-file in the checkpoint, their last batches are compared, and what does not fit is refused.
+Spark's file sink and checkpoint make it exact: a query killed anywhere continues after its last whole batch. That holds only if
+topic, checkpoint and output stay together, which Spark does not check: an old checkpoint skips what another topic holds, and a
+new or restored checkpoint beside a newer output drops batches silently. So a file in the checkpoint ties them together, their
+last batches are compared, and a mismatch is refused.
 
-What is no event is a row like every other, in the piles `refused` and `version`, with the reason and its place in the topic.
+Records that are no events are rows too, in the piles `refused` and `version`, with the reason and their place in the topic.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SETTINGS: Final = {**READING, "failOnDataLoss": "true", "startingOffsets": "ear
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """What belongs together: paths are anything that Spark's file systems know."""
+    """Topic, checkpoint and output, which belong together. Paths are anything that Spark's file systems know."""
 
     topic: str
     folder: str
@@ -54,14 +54,14 @@ class StreamPlan:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a checkpoint is: the numbers of the last batch that was begun and of the last one that is in the output."""
+    """A checkpoint's progress: the numbers of the last batch that was begun and of the last one that is in the output."""
 
     begun: int | None
     done: int | None
 
     @property
     def settled(self) -> bool:
-        """No batch is half done: a restart repeats nothing."""
+        """True if no batch is half done: a restart repeats nothing."""
         return self.begun == self.done
 
 
@@ -87,7 +87,7 @@ class EventStream:
         self._query: StreamingQuery | None = None
 
     def start(self) -> None:
-        """Begin, or go on. Raises `Refused` (X03) where checkpoint and output do not belong to this topic and to each other."""
+        """Start or continue. Raises `Refused` (X03) if checkpoint and output do not belong to this topic and to each other."""
         self._tie()
         self._begin({"processingTime": f"{self._every_s} seconds"})
 
@@ -116,7 +116,7 @@ class EventStream:
         return self._query
 
     def check(self) -> Mapping[str, Any] | None:
-        """The last progress; None before the first. Raises `Failed` where the query has ended by itself."""
+        """The last progress; None before the first. Raises `Failed` if the query has ended by itself."""
         query = self._running()
         with spark_errors("the event stream ended"):
             error = query.exception()
@@ -128,9 +128,11 @@ class EventStream:
         return progress
 
     def run(self, ended: Callable[[], bool], restarts: int = 20, pause_s: float = 15.0) -> None:
-        """Keep it running until `ended()`; then stop it. A query that dies goes on from its checkpoint, `restarts` times in all.
+        """Keep it running until `ended()`; then stop it.
 
-        Within a roll a partition may be without a leader for longer than a query waits: that ends the query, not the stream.
+        A failed query is restarted from its checkpoint, `restarts` times in all.
+
+        In a roll a partition may have no leader for longer than a query waits: that ends the query, not the stream.
         """
         self.start()
         while not ended():
@@ -147,7 +149,7 @@ class EventStream:
         self.stop()
 
     def stop(self, timeout: float = 120.0) -> Standing:
-        """Between two triggers. Raises `TimedOut`, and the query goes on, where none ends in `timeout` seconds."""
+        """Stop between two triggers. Raises `TimedOut`, and the query goes on, if none ends in `timeout` seconds."""
         query = self._running()
         deadline = time.monotonic() + timeout
         while query.isActive and query.status["isTriggerActive"]:
@@ -163,13 +165,13 @@ class EventStream:
         return self._read_marks()
 
     def _place(self) -> Mapping[TopicPartition, int]:
-        """Up to where the topic is in the output; nothing before the first batch."""
+        """The topic's offsets that are in the output; empty before the first batch."""
         done = self.standing().done
         text = None if done is None else self._storage.read(f"{self.plan.checkpoint}/offsets/{done}")
         return batch_offsets(text) if text else {}
 
     def standing(self) -> Standing:
-        """How far the checkpoint is."""
+        """The checkpoint's progress."""
         return standing(self._storage, self.plan.checkpoint)
 
     def _tie(self) -> None:
@@ -187,7 +189,7 @@ class EventStream:
 
     @property
     def _log(self) -> str:
-        """What Spark's file sink has written, as it knows it."""
+        """The log of Spark's file sink."""
         return f"{self.plan.folder}/_spark_metadata"
 
     def _refuse_strangers(self) -> None:
@@ -219,7 +221,7 @@ def _unfit(text: str) -> Refused:
 
 
 def standing(storage: Storage, checkpoint: str) -> Standing:
-    """How far any streaming query's checkpoint is, ours or a user's."""
+    """The progress of any streaming query's checkpoint, ours or a user's."""
     begun, done = (_last(storage.names(f"{checkpoint}/{name}")) for name in ("offsets", "commits"))
     return Standing(begun, done)
 
