@@ -41,7 +41,7 @@ class Judged:
 
 
 def judge(engine: Engine, control: Control, policy: Policy) -> Judged:
-    """The facts of what is attached, as `core.ledger.balance` would have them of all its events."""
+    """The facts of the attached source, as `core.ledger.balance` would have them of all its events."""
     now_ms = None if policy.alive_since is None else time.time_ns() // 1_000_000
     times = Times(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.demand.since)
     limits = Limits(policy.skew_ms, policy.max_cases, policy.window, times, policy.demand.mixed)

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Times are milliseconds.
+    """The settings of an audit's judgement. Times are milliseconds.
 
     `skew_ms`: by how much the members' clocks may differ. `max_cases`: counter-examples kept of a finding. `window`: limits
     stalls and gaps to what was sent or delivered from .. before (ms since the epoch). `tolerated`: findings that are shown and do

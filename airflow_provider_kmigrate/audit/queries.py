@@ -34,7 +34,7 @@ FROM (
     FROM events WHERE nth = 0 AND {_EVENTS}) AS bits_of
   GROUP BY writer, word) AS words
 GROUP BY writer"""
-# Who wrote for which group, as which member; `code` stands for the member in `delivered`.
+# The group and member of each writer; `code` stands for the member in `delivered`.
 NAMES: Final = "SELECT DISTINCT writer, consumer_group, member, hash(member) AS code FROM events WHERE consumer_group IS NOT NULL"
 
 # Of the attached writers the first number under which there is no event, below their last one.
@@ -57,7 +57,7 @@ GROUP BY writer"""
 PLACES_OF_WRITERS: Final = """
 SELECT DISTINCT topic, part FROM events JOIN writers ON events.writer = writers.writer WHERE pile IN ('delivery', 'ack', 'commit')"""
 
-# The partitions of which a member was delivered something outside the times at which it owned them, of groups that say what they own.
+# The partitions with a delivery to a member outside its times of ownership, of groups that record ownership.
 NOT_OWNED: Final = """
 SELECT DISTINCT topic, part FROM events
 WHERE pile = 'delivery' AND consumer_group IN (SELECT consumer_group FROM owned)

@@ -69,7 +69,7 @@ class Accounts:
 
 def accounts(engine: Engine, control: Control) -> Accounts:
     """The accounts of all writers, from their events."""
-    few = Book.of(control.events).writers  # of these few events only the first and the last are what they are of all
+    few = Book.of(control.events).writers  # for these few writers only the first and the last of these events count
     rows = engine.ask(queries.WRITERS).to_pylist()
     groups: dict[str, set[str]] = defaultdict(set)
     members: dict[int, set[str]] = defaultdict(set)
@@ -141,7 +141,7 @@ def _of_writers(engine: Engine, names: Collection[str]) -> Iterator[TopicPartiti
 
 
 def _not_owned(engine: Engine, book: Book) -> Iterator[TopicPartition]:
-    """The partitions of which a member was delivered something that it did not own by its own account."""
+    """The partitions with a delivery to a member that did not own them by its own account."""
     rows = [
         (key.group, one.member, key.topic, key.partition, one.from_ms, one.to_ms)
         for key, changes in book.ownership.items()

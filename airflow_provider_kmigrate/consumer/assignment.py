@@ -227,7 +227,7 @@ class Assignment:
             self._held[where].heard = now
         try:
             self._reassign(wheres if self._incremental else list(self._held))
-        except KafkaException as error:  # a rebalance is under way, which assigns as well
+        except KafkaException as error:  # a rebalance is in progress, which assigns as well
             self._remark("consumer-assign-refused", str(error))
 
     def _reassign(self, wheres: Sequence[TopicPartition]) -> None:

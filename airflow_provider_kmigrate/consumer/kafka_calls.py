@@ -119,7 +119,7 @@ class PartitionWatch(threading.Thread):
         while not self._end.is_set():
             try:
                 self.partitions = partitions_of(self._client, self._patterns) or self.partitions
-            except KMigrateError:  # the old list serves until the brokers answer again
+            except KMigrateError:  # the former list serves until the brokers answer again
                 self._end.wait(_POLL_S)
             self._end.wait(self._every if self.partitions else _POLL_S)
 

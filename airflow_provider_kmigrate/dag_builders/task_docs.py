@@ -199,6 +199,6 @@ def _page(text: str, name: str) -> str:
 
 
 def _name(task_id: str) -> str:
-    """The task's name without its group and its node; for a Spark job's task, what is done with the job."""
+    """The task's name without its group and its node; for a Spark job's task, the act on the job."""
     job = _JOB.match(task_id)
     return job[1] if job else _NODE.sub("", task_id.rpartition(".")[2])

@@ -181,7 +181,7 @@ def _may_retry(context: Context) -> bool:
 
 
 def _file_of(program: str) -> str:
-    """Found, not imported: what it imports is in Spark's environment only."""
+    """The program's path, found without an import: it imports what only Spark's environment has."""
     found = find_spec(f"{_ROOM}.{program}")
     if found is None or found.origin is None:
         raise ImportError(f"{_ROOM}.{program} is not installed")

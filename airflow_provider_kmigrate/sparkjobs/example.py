@@ -63,7 +63,7 @@ class Job:
         return writer.trigger(**(trigger or {"processingTime": _EVERY})).start(self.sink)
 
     def finish(self) -> dict[str, int]:
-        """Take in the rest, and count: all rows, and the records that they are, which must be as many."""
+        """Take in the remaining records and count: all rows, and the distinct records, which must be equal."""
         self.start({"availableNow": True}).awaitTermination()
         rows = self._session.read.parquet(self.sink)
         total, distinct = rows.selectExpr("count(*)", "count(distinct topic, partition, offset)").first() or (0, 0)

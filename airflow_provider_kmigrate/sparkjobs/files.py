@@ -39,7 +39,7 @@ def join(folder: str, *parts: str) -> str:
 
 
 class LocalFiles:
-    """Files of this machine, or of what is mounted on it."""
+    """Files of this machine, or of its mounts."""
 
     def read(self, path: str) -> str | None:
         found: str | None = _tried(path, lambda: _local(path).read_text(encoding="utf-8"), None)

@@ -118,7 +118,7 @@ def _path_fix(node: Entry, _: Entry) -> str:
 
 
 def _needs(nodes: list[Entry], line: Line) -> Iterator[Problem]:
-    """One problem for a key that every node lacks, else one for each node that lacks it."""
+    """One problem for a key that every node misses, else one for each such node."""
     lacking: dict[str, list[Entry]] = {}
     for node in nodes:
         for name in _lacks(node):

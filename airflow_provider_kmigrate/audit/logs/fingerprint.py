@@ -50,7 +50,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 _FEW: Final = 1_000  # offsets that are read to see whether any of them is a record's
-_TRIES: Final = 3  # a read fails where retention removes what it is reading; then the logs' beginnings are read again
+_TRIES: Final = 3  # a read fails if retention removes what it is reading; then the logs' beginnings are read again
 
 # Null and empty are distinguished by their lengths; xxhash64 skips nulls, so that without them a key could pass for a value.
 _PRINTS: Final = """

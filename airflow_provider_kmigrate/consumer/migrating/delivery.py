@@ -153,7 +153,7 @@ class DeliveryBuffer:
         self._ahead, self._at, self._known = messages, 0, 0
 
     def _rest(self) -> Iterator[Message]:
-        """One by one, out of what was fetched."""
+        """The remaining fetched records, one by one."""
         self._settle()
         while self._at < len(self._ahead):
             message = self._ahead[self._at]

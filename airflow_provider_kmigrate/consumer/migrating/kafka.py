@@ -239,7 +239,7 @@ class EmbeddedConsumer:
         if commits and self._joined:
             self._commit(commits)
         for one in commits if not self._joined else ():
-            one.answer.set_result(False)  # it would be refused, and wait for that behind the JoinGroup of its connection
+            one.answer.set_result(False)  # it would be refused, after waiting behind the JoinGroup of its connection
         if reads:
             self._read(reads)
 

@@ -169,7 +169,7 @@ NO_EFFECT: Final = {
 
 
 class _Only(NamedTuple):
-    """The only value that means what is done here anyway."""
+    """The only value that means what this consumer does anyway."""
 
     value: str
     why: str

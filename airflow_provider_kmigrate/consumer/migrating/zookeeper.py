@@ -52,7 +52,7 @@ ANSWER_S: Final = 4.0
 _CLOSE_S: Final = 3.0
 _NEGOTIATED: Final = "Session created"  # kazoo keeps the timeout that the server granted only in this log line
 
-StateChanged = Callable[[bool], None]  # whether the session is gone, or only the connection
+StateChanged = Callable[[bool], None]  # true: the session is lost; false: only the connection
 Watched = Callable[[str], None]
 
 
@@ -97,7 +97,7 @@ class GroupSession:
             logger=self._log,
             **access(settings),
         )
-        self._acl = CREATOR_ALL_ACL if settings.set_acl else OPEN_ACL_UNSAFE  # the old consumer's are open
+        self._acl = CREATOR_ALL_ACL if settings.set_acl else OPEN_ACL_UNSAFE  # the legacy consumer's are open
         self._client.add_listener(self._on_state)
 
     def start(self) -> None:
