@@ -122,7 +122,7 @@ def _spread(counts: Sequence[int]) -> int:
 
 
 def _fullest(changes: Iterable[Ownership]) -> dict[tuple[str, int], dict[str, set[TopicPartition]]]:
-    """Of each group's generation, the owners when most partitions had one."""
+    """The owners in each group's generation when most partitions had one."""
     owned: dict[str, dict[str, set[TopicPartition]]] = defaultdict(lambda: defaultdict(set))
     best: dict[tuple[str, int], dict[str, set[TopicPartition]]] = {}
     for change in sorted(changes, key=lambda change: (change.group, change.position or 0, change.stamp.t_ms)):
@@ -169,7 +169,7 @@ def _passed_over(facts: Facts, level: Level) -> Ground:
 
 
 def hand_overs(changes: Iterable[Ownership]) -> int:
-    """How often a partition went from one member to another."""
+    """The number of times that a partition passed from one member to another."""
     total = 0
     for steps in _by_partition(changes).values():
         takers = [step.member for step in steps if step.change is Change.ACQUIRED]

@@ -19,7 +19,10 @@ _NOW: Final = (1 << 63) - 1  # of an unknown time
 
 @dataclass(slots=True)
 class Control:
-    """`events`: starts, stops, ownership and the like, and producers' latencies, each once. `starts`: the first one of each writer."""
+    """The control events of an audit.
+
+    `events`: starts, stops, ownership and the like, and producers' latencies, each once. `starts`: the first one of each writer.
+    """
 
     events: list[Event]
     refused: list[tuple[str, str]]  # why, and the line
@@ -28,7 +31,7 @@ class Control:
 
     @classmethod
     def read(cls, engine: Engine) -> Control:
-        """Raises `Refused` (X04) if a line has a schema version that this release does not know."""
+        """Read them from the engine. Raises `Refused` (X04) if a line has a schema version that this release does not know."""
         rows = engine.ask(queries.CONTROL).to_pylist()
         _refuse_versions([row["why"] for row in rows if row["pile"] == Pile.VERSION])
         written = (row["line"] for row in rows if row["pile"] in {Pile.CONTROL, Pile.LATENCY})

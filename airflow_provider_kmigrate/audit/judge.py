@@ -1,4 +1,4 @@
-"""From a source to its facts: clean partitions are counted, suspects go through the ledger, and the ledger concludes from both.
+"""Derives a source's facts: clean partitions are counted, suspects go through the ledger, which concludes from both.
 
 A suspect is checked whole, in a process of Spark's: the columns of `schema.EVENTS` become its events again.
 """

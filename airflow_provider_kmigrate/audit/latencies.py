@@ -25,7 +25,7 @@ _PRODUCER: Final = ("producer",)
 
 @dataclass(frozen=True, slots=True)
 class MemberLatency:
-    """From sent to delivered, in milliseconds, to within 0.8 %."""
+    """A member's latencies from sent to delivered, in milliseconds, to within 0.8 %."""
 
     group: str
     member: str

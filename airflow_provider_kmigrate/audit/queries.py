@@ -172,17 +172,17 @@ def _acks(*, once: bool) -> str:
 
 
 def acked_records(*, once: bool) -> str:
-    """How many records each producer had acknowledged."""
+    """The number of acknowledged records of each producer."""
     return f"SELECT producer, CAST(sum(n) AS BIGINT) AS n FROM {_acks(once=once)} GROUP BY producer"
 
 
 def ack_latencies(*, once: bool) -> str:
-    """From sent to acknowledged, in buckets."""
+    """Latencies from sent to acknowledged, in buckets."""
     return f"SELECT producer, latency FROM {_acks(once=once)} AND latency IS NOT NULL"
 
 
 def ack_gaps(*, once: bool) -> str:
-    """Of acknowledgements without a latency, the longest time between two of one producer and partition."""
+    """The longest time between two acknowledgements of one producer and partition, of those without a latency."""
     return f"""
 SELECT producer, max(t_last_ms - earlier) AS ms
 FROM (SELECT producer, t_last_ms, lag(t_last_ms) OVER (PARTITION BY producer, topic, part ORDER BY t_last_ms) AS earlier

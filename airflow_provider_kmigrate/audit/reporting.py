@@ -28,7 +28,10 @@ def events(engine: Engine) -> tuple[Event, ...]:
 
 
 def write(wanted: ReportRequest, result: Result, folder: Path) -> report.Report:
-    """`report.html` and `report.json` in the folder. Raises `Failed` if a journal cannot be read or the folder not written."""
+    """Write `report.html` and `report.json` into the folder.
+
+    Raises `Failed` if a journal is unreadable or the folder not writable.
+    """
     subject = Subject(wanted.cluster, wanted.cluster_id, wanted.run, time.time_ns() // 1_000_000)
     pictured = [event for source in result.sources for event in source.pictured]
     ledgers = [Ledger(source.level, source.facts) for source in result.sources]

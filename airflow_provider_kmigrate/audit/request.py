@@ -37,7 +37,7 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True, slots=True)
 class SparkRequest:
-    """Where Spark runs. `master` None: as spark-submit says."""
+    """The Spark session of a request. `master` None: as spark-submit says."""
 
     master: str | None = None
     jars: tuple[str, ...] = ()
@@ -135,7 +135,10 @@ def _source(value: Any) -> Source:
 
 
 def _policy(value: Any) -> Policy:
-    """`running_ms`: how long ago a client that runs on may have given its last heartbeat, counted from now."""
+    """The policy of a request.
+
+    `running_ms`: how long ago a client that runs on may have given its last heartbeat, counted from now.
+    """
     if isinstance(value, Mapping) and value.get("running_ms") is not None:
         value = {**value, "alive_since": round(time.time() * 1000) - value["running_ms"]}
     value = {name: item for name, item in value.items() if name != "running_ms"} if isinstance(value, Mapping) else value

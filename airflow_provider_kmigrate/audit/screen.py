@@ -40,7 +40,10 @@ _OWNED: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """`clean` partitions with their counts, and the `suspects`. `newest`: the newest evidence of all of them."""
+    """The screen's result: `clean` partitions with their counts, and the `suspects`.
+
+    `newest`: the newest evidence of all of them.
+    """
 
     clean: list[Checked]
     suspects: set[TopicPartition]
@@ -69,7 +72,7 @@ class Accounts:
 
 def accounts(engine: Engine, control: Control) -> Accounts:
     """The accounts of all writers, from their events."""
-    few = Book.of(control.events).writers  # for these few writers only the first and the last of these events count
+    few = Book.of(control.events).writers  # from these few events only each writer's first and last are right
     rows = engine.ask(queries.WRITERS).to_pylist()
     groups: dict[str, set[str]] = defaultdict(set)
     members: dict[int, set[str]] = defaultdict(set)
@@ -102,7 +105,7 @@ def _account(row: _Row, few: Writer | None, groups: Collection[str], flaws: tupl
 
 
 def _numbers(engine: Engine, question: str, names: Collection[str]) -> dict[str, int]:
-    """Of each of these writers a number; no query if there are none."""
+    """A number for each of these writers; no query if there are none."""
     if not names:
         return {}
     _attach_writers(engine, names)

@@ -49,9 +49,9 @@ class Assigns(Protocol):
 
 @dataclass(slots=True)
 class _Held:
-    """`position`: the next offset, or one of librdkafka's negative ones before the first record.
+    """One held partition.
 
-    `heard`: time of the last record.
+    `position`: the next offset, or one of librdkafka's negative ones before the first record. `heard`: time of the last record.
     """
 
     position: int
@@ -67,7 +67,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentTimeouts:
-    """Seconds: limit for fetching committed offsets in a rebalance; time without records before waiting ones are looked for."""
+    """Timeouts in seconds: fetching committed offsets in a rebalance; time without records before waiting ones are looked for."""
 
     committed: float = 20.0
     silence: float = 15.0

@@ -300,7 +300,7 @@ class AuditedConsumer:
         self._assignment.pause(partitions, paused=False)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """For each held partition that delivered a record: the offset after the last one."""
+        """The offset after the last record of each held partition that delivered one."""
         return self._assignment.positions()
 
     def slipped(self, seconds: float) -> None:
@@ -334,7 +334,7 @@ class AuditedConsumer:
         self._assignment.drop(partitions)
 
     def _on_lost(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
-        """Another member may own them already."""
+        """Record the loss: another member may own these already."""
         self._write()
         self._own(Change.LOST, partitions, until_ms=self._ended_ms(partitions))
         self._assignment.drop(partitions)
@@ -398,7 +398,7 @@ def _unnumbered(_: Message) -> None:
 def _asked(
     message: Message | None = None, offsets: list[KafkaPartition] | None = None, asynchronous: bool = True
 ) -> list[KafkaPartition]:
-    """What a commit with these arguments was to commit, as far as they say it."""
+    """The partitions and offsets that a commit with these arguments asks for, as far as they say it."""
     del asynchronous
     if message is not None:
         where, offset = place_of(message)

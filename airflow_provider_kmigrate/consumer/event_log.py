@@ -49,7 +49,7 @@ class SteadyClock:
         return (time.monotonic_ns() + self._offset_ns) // 1_000_000
 
     def at_ms(self, monotonic: float) -> int:
-        """What `now_ms` was at this time of `time.monotonic`."""
+        """The value of `now_ms` at this time of `time.monotonic`."""
         return (int(monotonic * 1_000_000_000) + self._offset_ns) // 1_000_000
 
     @staticmethod
@@ -177,7 +177,7 @@ class FileSink:
         atomic.make_folder(self.folder)
 
     def append(self, writer: str, lines: Sequence[str]) -> None:
-        """Raises `Failed`."""
+        """Append to the writer's file. Raises `Failed`."""
         if writer not in self._handles and not self.folder.is_dir():
             return
         data = "".join(f"{line}\n" for line in lines).encode()
@@ -206,7 +206,7 @@ class FileSink:
                 os.close(handle)
 
     def close(self, writer: str, events: int, *, clean: bool) -> None:
-        """Raises `Failed`."""
+        """Write the marker of a finished writer. Raises `Failed`."""
         handle = self._handles.pop(writer, None)
         if handle is None:
             return
@@ -325,7 +325,7 @@ class TopicSink:
             self._failed = error_of(error, f"the events topic {self.topic}")
 
     def own(self, event: Ownership) -> None:
-        """Raises `TimedOut` if it is not acknowledged in time; it may be written all the same."""
+        """Send it and wait. Raises `TimedOut` if it is not acknowledged in time; it may be written all the same."""
         answers: list[KafkaError | None] = []
         self._send(event.stamp.writer, encode(event), self._partition(event.group), lambda error, _: answers.append(error))
         deadline = time.monotonic() + self._own_timeout

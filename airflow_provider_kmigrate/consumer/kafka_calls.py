@@ -34,7 +34,7 @@ class TopicPlan:
 
 @contextmanager
 def kafka_calls(what: str) -> Iterator[None]:
-    """Raises our exceptions for librdkafka's."""
+    """Turn librdkafka's exceptions into ours."""
     try:
         yield
     except KafkaException as error:
@@ -130,7 +130,7 @@ class PartitionWatch(threading.Thread):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a partition's log holds: offsets from `start` to before `end`."""
+    """The extent of a partition's log: offsets from `start` to before `end`."""
 
     where: events.TopicPartition
     start: int

@@ -43,7 +43,7 @@ _CONFIG: Final = {
 
 
 def layout(racks: Mapping[int, str | None], leaders: Iterable[int], replicas: int = _REPLICAS) -> list[list[int]]:
-    """For each leader the replicas of a partition: itself, then the next brokers, other racks first. `racks`: of all brokers."""
+    """The replicas of each leader's partition: itself, then the next brokers, other racks first. `racks`: of all brokers."""
     ring = sorted(racks)
     found = []
     for leader in leaders:
@@ -110,7 +110,7 @@ GROUP: Final = "kmigrate-probe"
 
 @dataclass(frozen=True, slots=True)
 class ProbePlan:
-    """`rate` is records a second for each partition. After `max_seconds` a forgotten probe ends itself."""
+    """A probe's settings. `rate`: records a second for each partition. After `max_seconds` a forgotten probe ends itself."""
 
     topic: str = TOPIC
     rate: float = 5.0
@@ -184,7 +184,7 @@ class Probe:
         return self._workload().facts()
 
     def evidence(self) -> tuple[tuple[Ground, ...], LevelHealth]:
-        """For `core.audit.verdict.combine`."""
+        """Findings and health for `core.audit.verdict.combine`."""
         return of_facts(self.facts(), Level.PROBE)
 
 
@@ -310,7 +310,7 @@ def silent(folder: Path, seconds: float = _SILENT_S) -> bool:
 
 
 def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
-    """How many records were acknowledged, and how many offsets committed, once both grow.
+    """Count acknowledged records and committed offsets, once both grow.
 
     Raises `Refused` (Y09) if they do not within `patience` seconds.
     """

@@ -54,7 +54,7 @@ class Pulse:
 
     @property
     def stopped(self) -> bool:
-        """For the beat itself, under the lock under which it is stopped: then nothing is written after the last event."""
+        """True once stopped; the beat reads it under the stopper's lock, so that nothing is written after the last event."""
         return self._stopped.is_set()
 
 
@@ -72,7 +72,7 @@ _MAGIC = b"kmw1"
 
 
 class Content(NamedTuple):
-    """`seq` counts the producer's records of this partition from 0; `t_sent_ms` is on its steady clock."""
+    """A record's content. `seq` counts the producer's records of this partition from 0; `t_sent_ms` is on its steady clock."""
 
     producer: str
     seq: int
@@ -85,7 +85,7 @@ def pack(producer: bytes, seq: int, t_sent_ms: int, size: int) -> bytes:
 
 
 def unpack(value: bytes | None) -> Content | None:
-    """None for a record that is not ours."""
+    """Read a record's value; None for a record that is not ours."""
     if value is None or len(value) < _HEADER.size:
         return None
     magic, length, seq, t_sent_ms = _HEADER.unpack_from(value)

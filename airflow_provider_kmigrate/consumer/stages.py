@@ -25,9 +25,9 @@ ASSIGNOR: Final = "range"
 
 
 def consumer_of(properties: Mapping[str, Any], **options: Any) -> MigratingConsumer | Consumer:
-    """By `coordination.migration.stage`: a `MigratingConsumer` that takes `options`, or in stage `kafka` a Kafka consumer.
+    """Make the consumer of the stage: a `MigratingConsumer` that takes `options`, or in stage `kafka` a Kafka consumer.
 
-    Raises `Refused` (Y06) for what a stage cannot do.
+    The stage is `coordination.migration.stage`. Raises `Refused` (Y06) for what a stage cannot do.
     """
     if stage_of(properties) is ClientStage.KAFKA:
         return Consumer(plain_properties(properties))

@@ -100,7 +100,7 @@ def look(spec: ClusterSpec) -> list[BaseOperator]:
 
 
 def begins(spec: ClusterSpec) -> dict[str, Any]:
-    """For the first task of a step that a gate judges: it stores its start, from which on the gate requires evidence."""
+    """Arguments of the first task of a step that a gate judges: it stores its start, from which on the gate requires evidence."""
     return {"pre_execute": _leave_time} if spec.audit is not None else {}
 
 
@@ -171,7 +171,7 @@ def canary_of(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any] | None:
 
 
 def verdict_of(spec: ClusterSpec, step: str) -> str:
-    """Where the audit of a step leaves its verdict, as a template; empty without a section `audit`."""
+    """The path of the verdict on a step, as a template; empty without a section `audit`."""
     return f"{_result(spec, spec.audit, step)}/verdict.json" if spec.audit else ""
 
 

@@ -35,7 +35,7 @@ A module is imported when it builds: a task's process imports only that of its o
 
 
 def configured_folder() -> Path:
-    """`[kmigrate] clusters_folder`, `~` expanded; by default `clusters` beside the DAGs folder."""
+    """The folder of cluster files, `[kmigrate] clusters_folder`, `~` expanded; by default `clusters` beside the DAGs folder."""
     default = Path(conf.get("core", "dags_folder")).parent / "clusters"
     return Path(conf.get("kmigrate", "clusters_folder", fallback="") or default).expanduser()
 

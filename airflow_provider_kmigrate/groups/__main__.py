@@ -154,7 +154,7 @@ def _reset(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namesp
 
 
 def _placed(text: str) -> tuple[TopicPartition, int]:
-    """`orders-0=100`."""
+    """Parse a partition and its offset: `orders-0=100`."""
     where, _, offset = text.partition("=")
     topic, _, partition = where.rpartition("-")
     if not (topic and is_number(partition) and is_number(offset)):

@@ -54,7 +54,7 @@ def document(
 
 
 def copied(plan: CopyPlan, *, done: bool) -> str:
-    """What a copy writes, or has written, partition by partition."""
+    """The partitions and offsets that a copy writes, or has written."""
     verb = "written and read back" if done else "to write"
     lines = [f"{one.where.name}: {'nothing' if one.over is None else one.over} -> {one.offset}" for one in plan.writes]
     left = [f"{where.name}: left alone, {plan.to} is ahead" for where in plan.lower]

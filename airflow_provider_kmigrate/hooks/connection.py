@@ -46,7 +46,7 @@ def tested(look: Callable[[], str]) -> tuple[bool, str]:
 
 
 def _fields(connection: AirflowConnection) -> dict[str, Any]:
-    """Not `extra_dejson`: it answers broken JSON with an empty mapping, and its masks come after the fact."""
+    """The connection's fields. Not `extra_dejson`: it reads broken JSON as an empty mapping, and its masks come after the fact."""
     return {name: getattr(connection, name) for name in _FIELDS}
 
 

@@ -23,7 +23,7 @@ class KRaftControllerHook(BaseHook):
         self.controller_conn_id = controller_conn_id
 
     def get_conn(self) -> WireSecurity:
-        """What every `Wire` to a controller needs; raises `Refused` for a missing or wrong connection."""
+        """The security of every `Wire` to a controller; raises `Refused` for a missing or wrong connection."""
         return controller_security(self.controller_conn_id, connection.get(self.controller_conn_id, self.conn_type))
 
     def wire(self, host: str, port: int) -> Wire:

@@ -25,7 +25,7 @@ class BrokerHostHook(BaseHook):
         self.host_conn_id = host_conn_id
 
     def get_conn(self) -> HostSettings:
-        """Raises `Refused` for a missing or wrong connection."""
+        """The hosts' settings; raises `Refused` for a missing or wrong connection."""
         return host_settings(self.host_conn_id, connection.get(self.host_conn_id, self.conn_type))
 
     def host(self, node: NodeSpec) -> Host:
@@ -33,7 +33,7 @@ class BrokerHostHook(BaseHook):
         return host_for(node, self.get_conn().environment)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Only the fields: a connection may not decide what runs on Airflow's machine, so nothing is run."""
+        """Check only the fields: a connection may not decide what runs on Airflow's machine, so nothing is run."""
         return connection.tested(self._look)
 
     def _look(self) -> str:

@@ -30,7 +30,7 @@ class KafkaAdminHook(BaseHook):
         self.kafka_config_id = kafka_config_id
 
     def settings(self) -> KafkaSettings:
-        """Raises `Refused` for a missing or wrong connection."""
+        """Kafka's settings; raises `Refused` for a missing or wrong connection."""
         return kafka_settings(self.kafka_config_id, connection.get(self.kafka_config_id, self.conn_type))
 
     def get_conn(self) -> Admin:

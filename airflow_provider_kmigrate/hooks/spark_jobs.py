@@ -29,7 +29,7 @@ Value = TypeVar("Value")
 
 
 def asked(path: str, conn_id: str | None, act: Callable[[ObjectStoragePath], Value], limit: float) -> Value:
-    """What `act` returns for that path, within `limit` seconds.
+    """Call `act` on that path of Airflow's object storage, for at most `limit` seconds.
 
     Raises `FileNotFoundError`, `ImportError` if this worker has no library for the scheme, and `Unavailable` for every other
     error and if there is no answer in time. A call that never returns stays in a thread of its own, which ends with the task's

@@ -1,4 +1,4 @@
-"""What a task, a sensor or a trigger may use, opened from the cluster file and Airflow's connections, and closed again."""
+"""The context of a task, a sensor or a trigger: opened from the cluster file and Airflow's connections, and closed again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Access(NamedTuple):
 
 @contextmanager
 def connected(spec: ClusterSpec) -> Iterator[Access]:
-    """Through Airflow's connections. Raises as `settings_of`."""
+    """Open a cluster through Airflow's connections. Raises as `settings_of`."""
     with opened(settings_of(spec), spec.name) as tools, Observer(spec, tools) as observer:
         yield Access(tools, observer, SystemClock())
 
@@ -53,7 +53,10 @@ opener: ContextVar[Callable[[ClusterSpec], AbstractContextManager[Access]]] = Co
 
 
 def folder() -> Path:
-    """`[kmigrate] folder`: journals and backups; by default `kmigrate` beside the DAGs folder. Shared by all workers, if there are several."""
+    """The folder of journals and backups, `[kmigrate] folder`; by default `kmigrate` beside the DAGs folder.
+
+    All workers share it, if there are several.
+    """
     default = Path(conf.get("core", "dags_folder")).parent / "kmigrate"
     return Path(conf.get("kmigrate", "folder", fallback="") or default).expanduser()
 

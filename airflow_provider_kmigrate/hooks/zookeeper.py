@@ -24,7 +24,7 @@ class ZooKeeperHook(BaseHook):
         self.zookeeper_conn_id = zookeeper_conn_id
 
     def settings(self) -> ZooKeeperSettings:
-        """Raises `Refused` for a missing or wrong connection."""
+        """ZooKeeper's settings; raises `Refused` for a missing or wrong connection."""
         return zookeeper_settings(self.zookeeper_conn_id, connection.get(self.zookeeper_conn_id, self.conn_type))
 
     def get_conn(self) -> ZooKeeper:

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.spec import load
 
 
 class ProbeOperator(BaseOperator):
-    """What the probe's operators have in common. A refusal fails the task at once.
+    """Base of the probe's operators. A refusal fails the task at once.
 
     The processes outlive the task, on the worker that started them: with several workers these tasks need one queue.
 
@@ -44,12 +44,12 @@ class ProbeOperator(BaseOperator):
             raise AirflowFailException(str(error)) from None
 
     def runs(self) -> ProbeRuns:
-        """Through the cluster's Kafka connection."""
+        """The probe's runs, through the cluster's Kafka connection."""
         return ProbeRuns(self.place, settings_of(load(self.cluster_file)).kafka.properties)
 
     @abstractmethod
     def done(self) -> str:
-        """Returns the sentence that says what is now so."""
+        """Act; returns the sentence that says what is now so."""
 
 
 class StartProbeOperator(ProbeOperator):

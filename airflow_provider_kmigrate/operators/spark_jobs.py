@@ -55,7 +55,7 @@ class SparkJobOperator(BaseOperator):
 
     @abstractmethod
     def run_in(self, control: JobControl, spec: ClusterSpec, run: str) -> str:
-        """Returns the sentence that says what is now so."""
+        """Act on the job; returns the sentence that says what is now so."""
 
 
 class HoldSparkJobOperator(SparkJobOperator):

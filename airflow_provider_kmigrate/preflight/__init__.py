@@ -19,7 +19,7 @@ __all__ = ["Outcome", "Report", "as_document", "outcome_of", "render", "write"]
 
 
 class Report(NamedTuple):
-    """Where the two files are."""
+    """The paths of the two files."""
 
     html: Path
     json: Path

@@ -20,7 +20,7 @@ SCHEMA: Final = 1
 
 
 class Outcome(StrEnum):
-    """What the findings come to."""
+    """The overall outcome of the findings."""
 
     BLOCKED = "BLOCKED"  # the migration refuses to begin
     OPEN = "OPEN QUESTIONS"  # it would begin, but something could not be observed from here

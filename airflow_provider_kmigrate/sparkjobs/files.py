@@ -121,7 +121,7 @@ class HadoopFiles:
         stream.close()
 
     def _rename(self, source: Any, target: Any) -> None:
-        """`FileSystem.rename` replaces nothing; `FileContext` does."""
+        """Rename over the target: `FileSystem.rename` replaces nothing; `FileContext` does."""
         rename = self._jvm.org.apache.hadoop.fs.Options.Rename
         options = self._gateway.new_array(rename, 1)
         options[0] = rename.OVERWRITE

@@ -258,7 +258,7 @@ class _QueryRunner:
 
 
 def _begins(progress: Any) -> dict[Any, int]:
-    """Where a batch began, of all its Kafka sources."""
+    """The start of a batch, of all its Kafka sources."""
     offsets = (kafka_offset(source.get("startOffset")) for source in progress.get("sources", ()))
     return {where: offset for source in offsets for where, offset in source.items()}
 

@@ -1,6 +1,6 @@
-"""What one key of a cluster file, or of a consumer group in it, says about another.
+"""Checks of a cluster file across its keys, and across those of a consumer group in it.
 
-Works on raw data, so that one wrong key hides no other finding.
+They work on raw data, so that one wrong key hides no other finding.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _is_told(key: str, value: str) -> bool:
 
 
 def _property_maps(data: object) -> Iterator[tuple[Loc, Mapping[Any, Any]]]:
-    """Where a file holds free keys and values."""
+    """The parts of a file with free keys and values."""
     found = data if isinstance(data, dict) else {}
     places: list[tuple[Loc, Any]] = [(("quorum", "properties"), _inner(found.get("quorum"), "properties"))]
     jobs = enumerate(_items(found.get("spark_jobs")))

@@ -180,7 +180,7 @@ def cluster_files(folder: str | Path) -> list[Path]:
 
 
 def advice(spec: ClusterSpec) -> tuple[Reason, ...]:
-    """What is allowed but unwise, as warnings."""
+    """Warnings about what is allowed but unwise."""
     return (*_unwise_quorum(spec), *without_wipe(spec))
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a cluster file: one `Problem` a finding, and the `SpecError` that lists them all.
+"""Problems of a cluster file: one `Problem` a finding, and the `SpecError` that lists them all.
 
 Codes: F00 unreadable, F00 no YAML, F04 unknown key, F04 missing key, F04 wrong value, F05 a duplicate of something unique, F06 a
 secret, F04 not in this version. `advice` uses F5x. pydantic's findings are put in the words of the fields they are about.
@@ -58,7 +58,7 @@ def spec_error(path: str, problems: Iterable[Problem]) -> SpecError:
 
 
 def dotted(loc: Loc) -> str:
-    """`brokers[1].port`."""
+    """A location as text: `brokers[1].port`."""
     text = ""
     for part in loc:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"

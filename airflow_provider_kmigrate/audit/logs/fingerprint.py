@@ -263,7 +263,7 @@ def _commits(
 
 
 def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans) -> tuple[Tracks, int]:
-    """How commits moved in these offsets of `__consumer_offsets`, and how many records could not be read.
+    """The moves of commits in these offsets of `__consumer_offsets`, and the number of records that could not be read.
 
     Offsets of an aborted transaction were never committed: they are left out.
     """
@@ -327,12 +327,12 @@ def compare(
 
 
 def as_dict(look: LogSnapshot) -> dict[str, Any]:
-    """For a file that keeps the observation until the step's end."""
+    """The observation as JSON values, for a file that keeps it until the step's end."""
     return {"logs": fingerprint.as_dict(look.logs), "commits": commit_tracks.as_dict(look.commits)}
 
 
 def from_dict(document: Mapping[str, Any]) -> LogSnapshot:
-    """What `as_dict` made. Raises `Refused` (X09, or D00 for another version)."""
+    """Read the document of `as_dict`. Raises `Refused` (X09, or D00 for another version)."""
     try:
         return LogSnapshot(fingerprint.from_dict(document["logs"]), commit_tracks.from_dict(document["commits"]))
     except (KeyError, TypeError, ValueError) as error:

@@ -80,7 +80,7 @@ def _keep(look: LogSnapshot, place: Path) -> None:
 
 
 def properties(wanted: LogsRequest | StreamRequest) -> Mapping[str, str]:
-    """How to reach Kafka; never log it. Raises `Failed`, or `Refused` (X09)."""
+    """Kafka's properties for the request; never log them. Raises `Failed`, or `Refused` (X09)."""
     return {str(name): str(value) for name, value in _read(wanted.properties).items()}
 
 

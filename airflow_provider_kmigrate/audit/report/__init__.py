@@ -22,7 +22,7 @@ HTML, JSON = "report.html", "report.json"
 
 
 class Report(NamedTuple):
-    """Where the two files are."""
+    """The paths of the two files."""
 
     html: Path
     json: Path

@@ -32,7 +32,7 @@ BAR = 14  # height of a row's bars in px
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Times as places from 0 to 100 %."""
+    """A time axis: times as places from 0 to 100 %."""
 
     window: Window
 
@@ -67,7 +67,7 @@ class Axis:
     def bar(  # noqa: PLR0917  # a bar has these parts
         self, css: str, from_ms: float, to_ms: float, title: str = "", y: float = 1, height: float = BAR - 2, least: float = 0.15
     ) -> str:
-        """`least`: the narrowest a bar may be, in %; an important moment must not vanish."""
+        """A bar of a row. `least`: the narrowest it may be, in %; an important moment must not vanish."""
         left = self.place(from_ms)
         width = max(least, self.place(to_ms) - left)
         left = min(left, 100 - width)
@@ -111,7 +111,7 @@ def legend(items: Iterable[tuple[str, str]]) -> str:
 
 
 def lasting(from_ms: int, to_ms: int) -> str:
-    """`12:00:01.000 to 12:00:02.500 (1.5 s)`."""
+    """A time span as text: `12:00:01.000 to 12:00:02.500 (1.5 s)`."""
     return f"{moment(from_ms)} to {moment(to_ms)} ({duration(to_ms - from_ms)})"
 
 
@@ -347,7 +347,7 @@ def _picture(verdict: CanaryVerdict) -> str:
 
 
 class _Scale:
-    """From a factor to a place from 4 to 96 %, on a logarithmic scale; 0 and infinity are at the edges."""
+    """A logarithmic scale from a factor to a place from 4 to 96 %; 0 and infinity are at the edges."""
 
     def __init__(self, factors: Sequence[float]) -> None:
         logs = list(map(math.log, factors))

@@ -151,7 +151,7 @@ def _figures(found: Facts) -> dict[str, str]:
 
 
 def about(facts: ReportFacts, json_name: str) -> str:
-    """How to read the page, and where the same facts are for programs."""
+    """Hints on reading the page, and the place of the same facts for programs."""
     unreadable = f"{facts.unreadable} lines of the journal could not be read. " if facts.unreadable else ""
     return (
         '<section id="about"><h2>How to read this</h2>'

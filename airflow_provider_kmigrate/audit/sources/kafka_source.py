@@ -103,7 +103,7 @@ def _read(
 
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
-    """Raises `Failed` for Spark's exceptions, with the first line of their words."""
+    """Turn Spark's exceptions into `Failed`, with the first line of their words."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -111,5 +111,5 @@ def spark_errors(what: str) -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    """Without the Java stack behind it, which may repeat options."""
+    """The first line, without the Java stack after it, which may repeat options."""
     return str(error).strip().partition("\n")[0][:500]

@@ -78,7 +78,7 @@ _ABSENT: Final = {
 
 
 class Absent:
-    """Raises `AttributeError`, as for any other name, and names the alternative."""
+    """A method that is not supported: raises `AttributeError`, as for any other name, and names the alternative."""
 
     def __getattr__(self, name: str) -> Any:
         return _refuse(type(self).__name__, name)
@@ -367,7 +367,7 @@ class MigratingConsumer(Absent):
             raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, f"{self._primary()} did not take {one}"))
 
     def committed(self, partitions: list[KafkaPartition], timeout: float = _ANSWER_S) -> list[KafkaPartition]:
-        """For held partitions the last commit in their mode's store; for others Kafka's."""
+        """The last commit in their mode's store for held partitions; Kafka's for others."""
         known = {one: self._hands.active.get(place(one)) for one in partitions}
         others = [one for one, mine in known.items() if mine is None]
         found = iter(self._data.committed(others, timeout=timeout) if others else [])

@@ -188,7 +188,7 @@ class DeliveryBuffer:
         return True
 
     def _open(self, member: Member, where: TopicPartition) -> Active | None:
-        """None if its records may not be returned; they are fetched again once they may."""
+        """The partition, if its records may be returned; otherwise None, and they are fetched again once they may."""
         mine = self._active.get(where)
         if mine is None or not mine.fetches:
             return None

@@ -56,7 +56,7 @@ Job = Callable[[], bool]
 
 
 class PartitionExecutors:
-    """`threads` that run jobs, in order within a lane. A job must bound its own time and raise nothing."""
+    """A pool of `threads` that runs jobs, in order within a lane. A job must bound its own time and raise nothing."""
 
     def __init__(self, threads: int = 8) -> None:
         self._lock = threading.Lock()

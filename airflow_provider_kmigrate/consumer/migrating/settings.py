@@ -256,7 +256,7 @@ _SETTINGS_REFUSED: Final = {
 
 
 class ClientStage(StrEnum):
-    """`coordination.migration.stage`: each restart of an application leads to the next."""
+    """The stage of an application, `coordination.migration.stage`: each restart leads to the next."""
 
     ZOOKEEPER = "zookeeper"  # a ZooKeeper (legacy) consumer
     MIGRATING = "migrating"  # follows the group's mode
@@ -299,7 +299,7 @@ class MigratingSettings:
 
 
 def told(properties: Mapping[str, Any]) -> MigratingSettings:
-    """`parse`, and one log line with every setting that has no effect."""
+    """`parse`, with one log line about every setting that has no effect."""
     found = parse(properties)
     if idle := without_effect(properties):
         _log.warning("settings without any effect here: %s", idle)
@@ -307,7 +307,7 @@ def told(properties: Mapping[str, Any]) -> MigratingSettings:
 
 
 def parse(properties: Mapping[str, Any]) -> MigratingSettings:
-    """Raises `Refused` for what a migrating consumer cannot do; an unknown property is librdkafka's to refuse."""
+    """Parse the properties. Raises `Refused` for what this consumer cannot do; an unknown property is librdkafka's to refuse."""
     given = renamed(properties)
     own = {name: given.pop(name) for name in list(given) if is_ours(name)}
     migration = {name.removeprefix(MIGRATION): value for name, value in own.items() if name.startswith(MIGRATION)}
@@ -395,7 +395,7 @@ def _embedded(given: Mapping[str, Any], migration: Mapping[str, Any]) -> dict[st
 
 
 def _answer_ms(given: Mapping[str, Any]) -> int:
-    """How long the embedded consumer waits for one answer, in ms.
+    """The time that the embedded consumer waits for one answer, in ms.
 
     A commit keeps it from learning that it was removed, and is tried three times: all within one session, or an isolated member
     keeps what it owns (librdkafka's own limit is a minute).
@@ -416,7 +416,7 @@ def _seconds(given: Mapping[str, Any], name: str, default_ms: int) -> float:
 
 
 def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
-    """What `subscribe` registers: topics with one stream each, or, for one entry that begins with `^`, a white list.
+    """The registration of `subscribe`: topics with one stream each, or, for one entry that begins with `^`, a white list.
 
     A white list must match a topic's whole name, as in the ZooKeeper consumer. Raises `Refused` for one that Java may read
     otherwise, and for what is no list of names.

@@ -57,7 +57,7 @@ Watched = Callable[[str], None]
 
 
 class Znode(NamedTuple):
-    """`session`: the session that made it; 0 for a persistent one."""
+    """A znode's data and version. `session`: the session that made it; 0 for a persistent one."""
 
     data: bytes
     version: int
@@ -82,7 +82,7 @@ class _Log(logging.Logger):
 
 
 class GroupSession:
-    """Thread-safe. `changed` and `watched` are called in kazoo's threads and must only put something into a queue."""
+    """A ZooKeeper session, thread-safe. `changed` and `watched` are called in kazoo's threads and must only put into a queue."""
 
     def __init__(self, settings: ZooKeeperSettings, changed: StateChanged, watched: Watched) -> None:
         self.where = f"ZooKeeper {settings.hosts}{settings.chroot}"
@@ -176,7 +176,7 @@ class GroupSession:
         self.call("sync", lambda client: client.sync_async("/"))
 
     def get(self, path: str, *, watch: bool = False) -> Znode | None:
-        """None if it is absent; the watch is then for its creation."""
+        """Read a znode; None if it is absent, and then the watch is for its creation."""
         watcher = self._on_watch if watch else None
         for _ in range(3):
             with contextlib.suppress(NoNodeError):

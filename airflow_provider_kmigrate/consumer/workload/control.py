@@ -57,7 +57,7 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPlan:
-    """`rate` records a second over all `producers`, to every partition of `topics` in turn, read by each of the groups.
+    """A workload's plan: `rate` records a second over all `producers`, to all partitions of `topics` in turn, read by each group.
 
     `topics` are names, or patterns that begin with `^`; new topics and partitions are included within seconds. Groups deliver and
     commit in batches of `batch_s` seconds. `run` separates the writers of this run from another's; `Workload.start` chooses it if
@@ -100,7 +100,7 @@ class WorkloadPlan:
         return ["--max-seconds", str(self.max_seconds)]
 
     def as_dict(self) -> dict[str, Any]:
-        """For the plan's file."""
+        """The plan as its file stores it."""
         return {"schema": _SCHEMA, **asdict(self)}
 
 
@@ -191,7 +191,7 @@ class Progress:
         return "" if len(members) >= share else f"{len(members)} of {share} members of group {group.name} own partitions"
 
     def unread(self, plan: WorkloadPlan) -> int:
-        """How many acknowledged offsets the groups have not committed."""
+        """The number of acknowledged offsets that the groups have not committed."""
         return sum(
             max(0, end - self.committed[group.name].get(where, 0))
             for group in plan.groups

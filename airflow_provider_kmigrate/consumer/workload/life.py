@@ -30,7 +30,7 @@ class Life:
 
     @property
     def over(self) -> bool:
-        """Whether to end. The folder is looked at once a second."""
+        """True if the process must end. The folder is checked once a second."""
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + _LOOK_S

@@ -36,7 +36,10 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ReceiverSettings:
-    """`topics` are names, or patterns that begin with `^`. Deliveries are written and committed every `batch_s` seconds."""
+    """A receiver's settings.
+
+    `topics`: names, or patterns that begin with `^`. Batches of `batch_s` seconds are written and committed.
+    """
 
     events: Path
     writer: str
@@ -73,7 +76,7 @@ class Receiver:
         )
 
     def run(self) -> None:
-        """Raises ours if librdkafka calls an error fatal."""
+        """Receive until the end. Raises ours if librdkafka calls an error fatal."""
         reason = "it ended with an error"
         try:
             self._consumer.subscribe(list(self._settings.topics), on_revoke=self._revoked, on_lost=self._lost)
@@ -117,7 +120,7 @@ class Receiver:
         self._lost(_, partitions)
 
     def _lost(self, _: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
-        """Another member may own them already; committing would fail, or overwrite what that one committed."""
+        """Drop uncommitted deliveries: a commit would fail, or overwrite that of another member that owns the partitions already."""
         for one in partitions:
             self._committed.pop(TopicPartition(one.topic, one.partition), None)
 

@@ -47,7 +47,7 @@ _FLUSH_S = 130.0  # longer than message.timeout.ms: by then every record is ackn
 
 @dataclass(frozen=True, slots=True)
 class SenderSettings:
-    """`rate` is records per second of this process; it feeds the `share` (index, count) of the partitions."""
+    """A sender's settings. `rate`: records per second of this process; it feeds the `share` (index, count) of the partitions."""
 
     events: Path
     writer: str
@@ -84,7 +84,7 @@ class Sender:
         self._watch = PartitionWatch(producer, settings.topics)
 
     def run(self) -> None:
-        """Raises `TimedOut` if there is no topic to write to."""
+        """Send until the end. Raises `TimedOut` if there is no topic to write to."""
         reason = "it ended with an error"
         try:
             self._watch.start()
