@@ -249,7 +249,7 @@ def _request(
 def _stream(spec: ClusterSpec, audit: AuditSpec, step: str) -> dict[str, Any] | None:
     """The part of a request that reads the topic.
 
-    Runs' audits, one at a time, continue from each other; scheduled ones may run meanwhile.
+    Runs' audits, of which there is one at a time, continue from each other; scheduled ones do so in a folder of their own.
     """
     if not audit.events_topic:
         return None

@@ -328,7 +328,7 @@ class FencedConsumer:
         return any(consumer.joined or consumer.refused for consumer in list(self._consumers.values()))
 
     def away(self, members: Collection[KafkaMember] | None) -> None:
-        """Set who else is in the stable group; None: the coordinator has been unreachable for a session. Any thread, often.
+        """React to the stable group's `members`; None: the coordinator has been unreachable for a session. Any thread, often.
 
         If unreachable, the group has rebalanced without this member: every partition is given up. Once reachable, the member has
         its former share if the group says so; the embedded consumer may learn only later that it was removed.

@@ -136,7 +136,7 @@ class GroupSession:
         return int(found[0]) if found and found[0] else None
 
     def pulse(self, answered: Callable[[int, float, float], None]) -> None:
-        """Sync with ZooKeeper's leader; then report the session, when it was asked, and the session's timeout.
+        """Sync with ZooKeeper's leader, then report to `answered`: the session, when it was asked, and the session's timeout.
 
         Only the leader keeps sessions alive. A follower that has lost it answers reads for seconds more; a `sync` goes through
         it.
@@ -282,9 +282,7 @@ class GroupZnodes:
         self._internal_too = internal_too
         self._own = f"{self.paths.ids}/{consumer}"
         self._own_migration = f"{self.paths.migration_ids}/{consumer}"
-        self._known: set[str] = (
-            set()
-        )  # who migrates, or did: Kafka keeps a dead member for its session, and no member delivers for it
+        self._known: set[str] = set()  # migrate, or did: Kafka keeps a dead member for its session, and no member delivers for it
         self._versions: dict[TopicPartition, int | None] = {}
         self._written: dict[TopicPartition, int] = {}
         self._resets: dict[TopicPartition, int] = {}  # read and not forgotten: their znodes' versions
@@ -430,7 +428,7 @@ class GroupZnodes:
             self._resets.pop(where, None)
 
     def write_offset(self, where: TopicPartition, offset: int, still_ours: Callable[[], bool]) -> bool:
-        """Commit by version; true if written.
+        """Commit by version; true once this or a higher offset is committed.
 
         A writer that ignores owners (a legacy consumer that woke too late, R14) is overwritten. If it wrote a higher offset, and
         no operator has reset it, only the next commit overwrites it.
