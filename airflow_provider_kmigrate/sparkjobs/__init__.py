@@ -1,9 +1,8 @@
 """Hold users' Spark streaming jobs while Kafka is restarted, and resume them exactly where they stopped.
 
 A job that reads Kafka with Structured Streaming survives a clean roll of the brokers without this (measured). It fails if a
-partition
-has no leader for longer than its retries last; and a careless stop repeats a batch. With two more lines kmigrate's DAGs, or an
-administrator, can hold it between two batches::
+partition has no leader for longer than its retries last; and a careless stop repeats a batch. With two more lines kmigrate's
+DAGs, or an administrator, can hold it between two batches::
 
     from airflow_provider_kmigrate.sparkjobs import Gate, keep_running
 

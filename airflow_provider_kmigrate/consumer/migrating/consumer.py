@@ -16,11 +16,10 @@ Properties: librdkafka's; the ZooKeeper consumer's (`settings`), whose `partitio
 * Records are returned, and callbacks run, only in the thread that polls. Callbacks get the partitions that change, not all
   (as with cooperative rebalancing).
 * A record counts as consumed when the next `poll` or `consume` asks for more, or when `close` is called; an automatic commit is
-  the
-  offset after it. With `enable.auto.commit` off only `commit` commits.
+  the offset after it. With `enable.auto.commit` off only `commit` commits.
 * After `on_revoke` no record of the partition is returned; it is freed only when its last commit is done. An application that
-  does
-  not poll keeps other members waiting; after `max.poll.interval.ms` its process is ended, since only that frees the partitions.
+  does not poll keeps other members waiting; after `max.poll.interval.ms` its process is ended, since only that frees the
+  partitions.
 * While ZooKeeper is unavailable nothing is delivered; delivery resumes by itself (`core.member.membership` has the rule).
 
 Unlike confluent-kafka's: no `seek`, `assign` or transactions (refused by name); `subscribe` may be called once.
@@ -329,8 +328,7 @@ class MigratingConsumer(Absent):
         """Commit to ZooKeeper and Kafka, the mode's own store first; without arguments everything that was returned.
 
         Synchronous: raises KafkaException if a partition was not held any more, nothing was returned up to there, or the mode's
-        own store
-        did not take it in time. A commit that the other store did not take is retried by itself.
+        own store did not take it in time. A commit that the other store did not take is retried by itself.
         """
         self._alive()
         wanted = self._wanted(message, offsets)

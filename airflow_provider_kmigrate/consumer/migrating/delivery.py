@@ -1,8 +1,7 @@
 """The delivery buffer: which fetched records may be returned by the rule of `core.member.membership`, and positions.
 
 Only the application's thread uses it. The check costs a dictionary look-up a record. A record that arrives while its partition
-may
-not be delivered is dropped; the partition is fetched again from the application's position as soon as it may be.
+may not be delivered is dropped; the partition is fetched again from the application's position as soon as it may be.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ class Active:
     """One partition that the application holds. `position`: after the last returned record; negative: none yet.
 
     `start`: where its generation began; `asked`: the last offset that a commit was requested for, `committed`: the last accepted
-    one;
-    `fetches`: the data consumer has it assigned; `paused`: by the application.
+    one; `fetches`: the data consumer has it assigned; `paused`: by the application.
     """
 
     generation: int
@@ -65,10 +63,8 @@ class DeliveryBuffer:
     """All partitions that the application holds, and the consumer that fetches them.
 
     As long as every fetched partition may be delivered, which is checked again whenever the member changes, nothing is done
-    record by
-    record: librdkafka drops what it fetched for an older assignment, and knows each partition's position. Reading `active` brings
-    the
-    positions up to date.
+    record by record: librdkafka drops what it fetched for an older assignment, and knows each partition's position. Reading
+    `active` brings the positions up to date.
     """
 
     def __init__(self, consumer: Consumer, reset: str) -> None:
