@@ -43,7 +43,7 @@ def configured_folder() -> Path:
 def dags_of(folder: Path) -> dict[str, DAG]:
     """DAG id -> DAG, for all builders and all good files; empty if the folder does not exist.
 
-    A process that runs one task gets that task's DAG alone, from its own cluster file, if the file can be told from the others.
+    A process that runs one task gets that task's DAG alone, from its own cluster file, if the file can be identified.
     """
     wanted = get_parsing_context().dag_id
     alone = _alone(folder, wanted) if wanted else None
