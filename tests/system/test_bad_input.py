@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_top
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_properties
+from airflow_provider_kmigrate.core.migration.roll import not_preferred
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, SpecError, WrongCluster
@@ -242,11 +243,15 @@ class TestNodes:
         finally:
             cluster.up()
         with direct.world(cluster) as world:
-            wait_for(
+            view = wait_for(
                 lambda: world.observer.look(Fields.PARTITIONS),
                 lambda view: not any(partition.under_replicated for partition in view.partitions or ()),
                 "every replica back in its ISR",
                 timeout=90,
+            )
+            world.tools.admin.elect_preferred(view.partitions or ())  # or Kafka does, at any time, beneath the next test
+            wait_for(
+                lambda: world.observer.look(Fields.PARTITIONS), lambda view: not not_preferred(view), "the preferred leaders"
             )
 
     def test_then_nothing_blocks(self, cluster: LocalCluster) -> None:
