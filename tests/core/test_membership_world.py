@@ -374,7 +374,7 @@ def test_a_store_that_an_earlier_holder_left_behind_gets_the_start(
     state.teardown()
 
 
-@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("late", [0, 2, 9])
 @pytest.mark.parametrize("commits", [False, True])
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("mode", [b"kafka", None])
@@ -402,7 +402,7 @@ def test_a_late_commit_that_takes_effect_after_the_next_holders_start_or_first_c
     taken_over = {where for shell in state.world.members.values() for where in shell.active} - before
     assert taken_over
     for where in taken_over:
-        state.world.given_up.append((state.world.now, where, 2 * late))
+        state.world.given_up.append((state.world.now, where, late))
         state.world.lands(0)
     state.teardown()
 

@@ -466,9 +466,8 @@ class _Turn(Reducer):
         elif held.stage is PartitionStage.CLAIMING and not held.waits:
             del self.held[where]
             self._calm(Alarm.BLOCKED, about=where.name)
-            self._do(
-                w.Release(where, held.generation)
-            )  # the claim may have succeeded in a newer session, of which the member has not heard
+            # The claim may have succeeded in a newer session, of which the member has not heard.
+            self._do(w.Release(where, held.generation))
 
     def _want(self, where: TopicPartition, thread: str) -> None:
         held = self.held.get(where)
