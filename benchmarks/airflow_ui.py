@@ -22,8 +22,8 @@ from typing import Any
 import psutil
 from cryptography.fernet import Fernet
 
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from benchmarks.run_dag import environment

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
-from airflow_provider_kmigrate.consumer.workload.control import GroupPlan
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
+from airflow_provider_kmigrate.probe.workload import GroupPlan
 from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
 from tests.kit.localcluster.plan import Shape
 

@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.consumer.workload import Workload
 from airflow_provider_kmigrate.core.events import Ack
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
+from airflow_provider_kmigrate.probe.workload import Workload
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing, stalls_by_act
 from benchmarks.spark_side import SparkSide, beside

@@ -23,10 +23,10 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.coordination.registration import Registration, thread_id, write_registration
 from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 

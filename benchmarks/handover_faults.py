@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.consumer.event_log import read_events
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.applications.event_log import read_events
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from tests.consumer.cut_off import BROKER, ZOOKEEPER, Cut
 from tests.consumer.migrating_group import (
     Load,

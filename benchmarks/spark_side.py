@@ -69,16 +69,16 @@ class SparkSide:
             "--jars",
             ",".join(self._jars),
         ]
-        self._stream = self._spawn("airflow_provider_kmigrate.sparkjobs.example", *words)
+        self._stream = self._spawn("tests.kit.spark_job", *words)
 
     def wait_streaming(self, timeout: float = 90.0) -> None:
         """Until its first batch is in the sink."""
         deadline = time.monotonic() + timeout
         while not (self._job / "checkpoint" / "commits" / "0").exists():
             if self._stream is None or self._stream.poll() is not None:
-                raise Failed(f"the streaming job ended; its log: {self._log('example')}")
+                raise Failed(f"the streaming job ended; its log: {self._log('spark_job')}")
             if time.monotonic() > deadline:
-                raise TimedOut(f"the streaming job had no batch within {timeout:g} s; its log: {self._log('example')}")
+                raise TimedOut(f"the streaming job had no batch within {timeout:g} s; its log: {self._log('spark_job')}")
             time.sleep(_POLL_S)
 
     def look(self, ledgers: Mapping[str, Path], cluster: str, cluster_id: str, run: str, journal: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.schema import Pile
-from airflow_provider_kmigrate.core.audit.event_lines import decode
+from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event, Ownership, Start
 from airflow_provider_kmigrate.core.ledger.health import Refusals
 from airflow_provider_kmigrate.core.model import Reason

@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.audit.result import Audited, Result
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
-from airflow_provider_kmigrate.core.audit.event_lines import limits
+from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.audit.verdict import (
     CanaryVerdict,
     Ground,

@@ -12,8 +12,8 @@ from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.request import ReportRequest
 from airflow_provider_kmigrate.audit.result import Result
 from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.audit.event_lines import decode
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, Subject, collect
+from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.exceptions import Failed
 

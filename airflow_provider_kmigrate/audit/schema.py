@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from airflow_provider_kmigrate.core.audit.event_lines import BadEvent, UnknownVersion, decode, encode
+from airflow_provider_kmigrate.core.event_lines import BadEvent, UnknownVersion, decode, encode
 from airflow_provider_kmigrate.core.events import Ack, Commit, DeliveryRun, Event, Heartbeat, Latencies, Slow
 
 

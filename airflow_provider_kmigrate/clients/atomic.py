@@ -1,13 +1,17 @@
-"""Replace files whole or not at all, whatever crashes meanwhile."""
+"""Replace files whole or not at all, whatever crashes meanwhile, and lock folders among processes."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 
+_LOCK_TIMEOUT = 30.0  # seconds
 OWNER, EVERYBODY = 0o600, 0o666  # a new file's mode before the umask
 
 
@@ -55,3 +59,35 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
         path.mkdir(parents=True, exist_ok=True, mode=mode)
     except OSError as error:
         raise Failed(f"cannot make the folder {path}: {error}") from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path, timeout: float = _LOCK_TIMEOUT) -> Iterator[None]:
+    """Hold `folder` exclusively among threads and processes; the kernel frees it if the holder dies. Raises `TimedOut`."""
+    make_folder(folder)
+    handle = _open(folder / "lock")
+    try:
+        _lock(handle, folder, timeout)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Failed(f"cannot open {path}: {error}") from error
+
+
+def _lock(handle: int, folder: Path, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise TimedOut(f"{folder / 'lock'} was held by another process for {timeout:.0f} s") from error
+            time.sleep(0.01)
+        else:
+            return

@@ -30,6 +30,7 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     GroupPaths,
     Registration,
     Unreadable,
+    is_number,
     read_offset,
     read_progress,
     read_registration,
@@ -84,14 +85,6 @@ def groups_in(zk: Tree, names: Collection[str] | None = None) -> dict[str, ZkGro
             name in joined,
         )
     return found
-
-
-def is_number(child: str) -> bool:
-    """True if a znode's name is a partition number.
-
-    Any client may create other names; Python's isdigit accepts `²`, which is none.
-    """
-    return child.isascii() and child.isdigit()
 
 
 def _thread(znode: Znode) -> str:

@@ -19,8 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from airflow_provider_kmigrate.clients.admin import asked, connect, error_of
 from airflow_provider_kmigrate.clients.znodes import batches
-from airflow_provider_kmigrate.core.audit.fingerprint import LogMark
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.exceptions import KMigrateError
 
 _BATCH: Final = 500  # partitions, or topics, of a request

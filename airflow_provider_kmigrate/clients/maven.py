@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.hosts import runner
-from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.exceptions import Refused
 
 _TIMEOUT_S: Final = 900.0

@@ -1,7 +1,7 @@
 """The vocabulary of the delivery audit: what clients recorded about sending, receiving, committing and owning; and latency buckets.
 
 Clients write events; `core.ledger` and the Spark audit read them. One event is one JSON object on one line
-(`core.audit.event_lines`)::
+(`core.event_lines`)::
 
     {"v":1,"kind":"delivery","writer":"load.g1.0-5c1e","event_seq":17,"t_ms":1795241479346,"group":"g1",...}
 
@@ -382,3 +382,23 @@ class LogExtent(Event):
     def flaw(self) -> str | None:
         ordered = 0 <= self.start <= self.end
         return Event.flaw(self) if ordered else "a log starts at 0 or later and ends where it starts or later"
+
+
+@dataclass(frozen=True, slots=True)
+class LogMark:
+    """A partition's log: offsets from `start` to before `end`; `leader_epoch` of its last record, `topic_id` if known.
+
+    `unread` says why nothing could be read, such as a missing leader; offsets are 0 then. `retention_ms`, `retention_bytes`: the
+    limits beyond which its beginning is removed, -1: none, None: unknown. `newest_ms`: the latest timestamp of a record in it,
+    from which retention counts; None: not reported, or there is none.
+    """
+
+    start: int = 0
+    end: int = 0
+    leader_epoch: int | None = None
+    topic_id: str | None = None
+    compacted: bool = False
+    unread: str = ""
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    newest_ms: int | None = None

@@ -10,9 +10,9 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_kmigrate.consumer.probe import ProbeRuns, flows
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.hooks.connection import settings_of
+from airflow_provider_kmigrate.probe.probe import ProbeRuns, flows
 from airflow_provider_kmigrate.spec import load
 
 

@@ -18,10 +18,10 @@ from airflow_provider_kmigrate.hooks.spark_jobs import control_of, logs_of
 from airflow_provider_kmigrate.hooks.step_context import finished_of, run_of, watching
 from airflow_provider_kmigrate.hooks.switch import stopped
 from airflow_provider_kmigrate.operators.approval import demand_answer
-from airflow_provider_kmigrate.sparkjobs.control import JobControl
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import refuse_if_on
+from airflow_provider_kmigrate.steps.spark_jobs import JobControl
 
 
 class SparkJobOperator(BaseOperator):
@@ -61,7 +61,7 @@ class SparkJobOperator(BaseOperator):
 class HoldSparkJobOperator(SparkJobOperator):
     """Hold a job of the cluster file between two batches, if its policy asks for it. The hold belongs to the DAG run.
 
-    The job must run under `sparkjobs.keep_running`. Skipped if the policy wants no hold. Fails, and withdraws the hold, if the job is not
+    The job must run under `spark_hold.keep_running`. Skipped if the policy wants no hold. Fails, and withdraws the hold, if the job is not
     held in time. Refuses while the kill switch is on (H05). Safe to be killed and run again.
 
     :param cluster_file: path of the cluster file. (templated)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from airflow_provider_kmigrate.core.audit.event_lines import decode, encode
+from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Stop
 from tests.core.histories import History
 

@@ -16,8 +16,8 @@ from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.job import Result, run
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources.source import Source
-from airflow_provider_kmigrate.core.audit.event_lines import encode
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
+from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, balance
 from tests.core.histories import History, calm, with_a_canary

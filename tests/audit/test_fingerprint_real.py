@@ -25,9 +25,9 @@ from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.log_marks import ends_at, read_marks
 from airflow_provider_kmigrate.core.audit.commit_tracks import Reader, Track
-from airflow_provider_kmigrate.core.audit.fingerprint import LogMark, Print, Sample
+from airflow_provider_kmigrate.core.audit.fingerprint import Print, Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape

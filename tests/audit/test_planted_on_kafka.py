@@ -18,16 +18,16 @@ from confluent_kafka import Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from airflow_provider_kmigrate.applications import runs
+from airflow_provider_kmigrate.applications.audited import AuditedConsumer
+from airflow_provider_kmigrate.applications.event_log import FileSink
+from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.audit import job
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources.source import Source
-from airflow_provider_kmigrate.consumer import runs
-from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_log import FileSink
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.consumer.producer import AuditedProducer
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from tests.consumer.mock_kafka import MockKafka
 from tests.kit.localcluster.cluster import lent
 from tests.kit.localcluster.plan import Shape

@@ -23,12 +23,12 @@ from airflow_provider_kmigrate.audit.logs import look
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.consumer.workload.control import GroupPlan, Workload, WorkloadPlan
-from airflow_provider_kmigrate.core.audit.event_lines import decode, encode
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level, Outcome
+from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, Stop
-from airflow_provider_kmigrate.sparkjobs import example
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
+from tests.kit import spark_job
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
@@ -73,7 +73,7 @@ class Run:
 
     def start_stream(self) -> subprocess.Popen[bytes]:
         where = ["--bootstrap", self.cluster.bootstrap, "--topic=orders", "--folder", str(self.folder / "stream")]
-        words = [sys.executable, "-m", example.__name__, *where, "--jars", ",".join(connector.jars())]
+        words = [sys.executable, "-m", spark_job.__name__, *where, "--jars", ",".join(connector.jars())]
         with (self.folder / "stream.log").open("wb") as log:
             return subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
 

@@ -14,15 +14,15 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 import pyarrow.parquet as pq
 
+from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.job import main, run
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.request import Request, parse
 from airflow_provider_kmigrate.audit.schema import Pile, rows_of, table_of
 from airflow_provider_kmigrate.audit.sources.source import Source, ToolOutput
-from airflow_provider_kmigrate.consumer.event_log import FileSink
-from airflow_provider_kmigrate.core.audit.event_lines import encode
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, outcome_of
+from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Ownership
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.exceptions import Failed, Refused

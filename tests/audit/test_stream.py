@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from airflow_provider_kmigrate.applications.event_log import TopicSink
 from airflow_provider_kmigrate.audit import connector, job
 from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine
 from airflow_provider_kmigrate.audit.schema import Pile
@@ -28,8 +29,8 @@ from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.audit.sources.storage import Storage
 from airflow_provider_kmigrate.audit.sources.stream import EventStream, StreamPlan, standing
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
-from airflow_provider_kmigrate.consumer.event_log import TopicSink
-from airflow_provider_kmigrate.core.audit.event_lines import decode, encode, limits
+from airflow_provider_kmigrate.core.audit.events_kept import limits
+from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.exceptions import Failed, Refused

@@ -11,10 +11,10 @@ import pytest
 from airflow_provider_kmigrate.clients.group_reads import Told, told
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.wire_groups import commit
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from tests.consumer.migrating_group import Beside
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape

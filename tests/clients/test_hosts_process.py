@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.hosts import local as module
 from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
-from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.core.model import Process, ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.waiting import wait_until

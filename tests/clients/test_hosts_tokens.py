@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.clients.hosts.tokens import admitted, highest, locked
+from airflow_provider_kmigrate.clients.atomic import locked
+from airflow_provider_kmigrate.clients.hosts.tokens import admitted, highest
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, TimedOut
 
 
@@ -62,7 +63,7 @@ def test_waiting_for_the_lock_ends(tmp_path: Path) -> None:
 
 def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib, signal; from airflow_provider_kmigrate.clients.hosts.tokens import locked\n"
+        "import sys, pathlib, signal; from airflow_provider_kmigrate.clients.atomic import locked\n"
         "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); signal.pause()"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)

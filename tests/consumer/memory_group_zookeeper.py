@@ -8,8 +8,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
+from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession, StateChanged, Watched, Znode
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession, StateChanged, Watched, Znode
 from airflow_provider_kmigrate.exceptions import Unreachable
 
 TIMEOUT = 4.0

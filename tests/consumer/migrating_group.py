@@ -16,12 +16,12 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaException, Message, Producer
 
-from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_log import FileSink, read_events
-from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating.runner import Connect
-from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
-from airflow_provider_kmigrate.consumer.producer import AuditedProducer
+from airflow_provider_kmigrate.applications.audited import AuditedConsumer
+from airflow_provider_kmigrate.applications.event_log import FileSink, read_events
+from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
+from airflow_provider_kmigrate.applications.migrating.runner import Connect
+from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
+from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.core.events import Commit, DeliveryRun, Event, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, balance
 from airflow_provider_kmigrate.core.ledger.facts import Case

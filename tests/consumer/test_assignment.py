@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.assignment import Assignment, AssignmentTimeouts
+from airflow_provider_kmigrate.applications.assignment import Assignment, AssignmentTimeouts
 from airflow_provider_kmigrate.core.events import TopicPartition
 
 NOW = AssignmentTimeouts(committed=0.3, silence=0.0, look=0.0, answer=0.1)

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.assignment import AssignmentTimeouts
-from airflow_provider_kmigrate.consumer.audited import AuditedConsumer, Membership, membership
-from airflow_provider_kmigrate.consumer.event_log import FileSink, TopicSink, read_events, read_topic
+from airflow_provider_kmigrate.applications.assignment import AssignmentTimeouts
+from airflow_provider_kmigrate.applications.audited import AuditedConsumer, Membership, membership
+from airflow_provider_kmigrate.applications.event_log import FileSink, TopicSink, read_events, read_topic
 from airflow_provider_kmigrate.core.events import (
     UNKNOWN_OFFSET,
     Change,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
-from airflow_provider_kmigrate.consumer import runs
-from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_log import FileSink, read_events
-from airflow_provider_kmigrate.consumer.producer import AuditedProducer
+from airflow_provider_kmigrate.applications import runs
+from airflow_provider_kmigrate.applications.audited import AuditedConsumer
+from airflow_provider_kmigrate.applications.event_log import FileSink, read_events
+from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.core.events import Ack, Event, Latencies, Remark, SendFailure, Stop
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from tests.consumer.mock_kafka import MockKafka

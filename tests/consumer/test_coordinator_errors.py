@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from airflow_provider_kmigrate.consumer.event_log import read_events
-from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating import runner as migrating_shell
+from airflow_provider_kmigrate.applications.event_log import read_events
+from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
+from airflow_provider_kmigrate.applications.migrating import runner as migrating_shell
 from airflow_provider_kmigrate.core.events import Change, Ownership
 from airflow_provider_kmigrate.core.member.state import Settings
 from airflow_provider_kmigrate.core.member.words import Alarm

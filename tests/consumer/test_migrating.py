@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
+from airflow_provider_kmigrate.applications.migrating.delivery import Active, permit
+from airflow_provider_kmigrate.applications.migrating.kafka import Committed
+from airflow_provider_kmigrate.applications.migrating.runner import PartitionExecutors
+from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupZnodes, partitions_in, wanted_topics
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating.delivery import Active, permit
-from airflow_provider_kmigrate.consumer.migrating.kafka import Committed
-from airflow_provider_kmigrate.consumer.migrating.runner import PartitionExecutors
-from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupZnodes, partitions_in, wanted_topics
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
+from airflow_provider_kmigrate.applications.migrating.settings import parse, zookeeper_of
+from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating.settings import parse, zookeeper_of
-from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from tests.clients.authority import Authority
 from tests.consumer.wire_zookeeper import AUTH, READ, WireZooKeeper

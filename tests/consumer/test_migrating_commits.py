@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.migrating.kafka import EmbeddedConsumer
+from airflow_provider_kmigrate.applications.migrating.kafka import EmbeddedConsumer
 from airflow_provider_kmigrate.core.events import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.migrating.delivery import Active, DeliveryBuffer
+from airflow_provider_kmigrate.applications.migrating.delivery import Active, DeliveryBuffer
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member.state import Held, Member, PartitionStage
 from tests.consumer.mock_kafka import MockKafka

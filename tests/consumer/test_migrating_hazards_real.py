@@ -14,7 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from airflow_provider_kmigrate.consumer.event_log import read_events
+from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.groups.__main__ import main
 from tests.consumer.migrating_group import (
     Load,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.consumer.migrating.runner import as_text, metrics_of
+from airflow_provider_kmigrate.applications.migrating.runner import as_text, metrics_of
 from tests.core.member_talk import KAFKA, T0, Talk
 
 

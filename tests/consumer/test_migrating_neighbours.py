@@ -6,9 +6,9 @@ import ssl
 
 import pytest
 
+from airflow_provider_kmigrate.applications.migrating.kafka import FencedConsumer
+from airflow_provider_kmigrate.applications.migrating.runner import GroupPoller
 from airflow_provider_kmigrate.clients import wire_groups
-from airflow_provider_kmigrate.consumer.migrating.kafka import FencedConsumer
-from airflow_provider_kmigrate.consumer.migrating.runner import GroupPoller
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition

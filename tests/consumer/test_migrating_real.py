@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
+from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from tests.consumer.migrating_group import (
     Load,
     Member,

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating.consumer import Absent
-from airflow_provider_kmigrate.consumer.migrating.settings import parse, registration_of
-from airflow_provider_kmigrate.consumer.stages import plain_properties
+from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
+from airflow_provider_kmigrate.applications.migrating.consumer import Absent, plain_properties
+from airflow_provider_kmigrate.applications.migrating.settings import parse, registration_of
 from airflow_provider_kmigrate.core.coordination.assignors import Strategy
 from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.exceptions import Refused

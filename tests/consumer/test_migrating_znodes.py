@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupZnodes
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupZnodes
 from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from kazoo.exceptions import BadVersionError, ConnectionLoss, NoNodeError
 
+from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.exceptions import Unreachable
 from tests.consumer.wire_zookeeper import SYNC, WireZooKeeper
 from tests.waiting import wait_until

@@ -11,14 +11,14 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.consumer import probe as cli
-from airflow_provider_kmigrate.consumer.event_log import read_events
-from airflow_provider_kmigrate.consumer.probe import TOPIC, Probe, ProbePlan, ProbeRuns, ensure_topic, flows, layout
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.probe import __main__ as cli
+from airflow_provider_kmigrate.probe.probe import TOPIC, Probe, ProbePlan, ProbeRuns, ensure_topic, flows, layout
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.consumer.event_log import EventLog, FileSink
-from airflow_provider_kmigrate.consumer.probe import Probe, ProbeRuns, flows, silent
-from airflow_provider_kmigrate.consumer.workload import WorkloadPlan
+from airflow_provider_kmigrate.applications.event_log import EventLog, FileSink
 from airflow_provider_kmigrate.core.events import Role, Start
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
+from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns, flows, silent
+from airflow_provider_kmigrate.probe.workload import WorkloadPlan
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 

@@ -15,9 +15,9 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_log import FileSink, read_events
-from airflow_provider_kmigrate.consumer.producer import AuditedProducer
+from airflow_provider_kmigrate.applications.audited import AuditedConsumer
+from airflow_provider_kmigrate.applications.event_log import FileSink, read_events
+from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Heartbeat, Ownership, Stop
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.exceptions import Failed
@@ -132,8 +132,8 @@ def test_a_forked_child_gives_no_sign_for_its_parent(tmp_path: Path) -> None:
     script = f"""
 import os, sys, time
 from confluent_kafka import Producer
-from airflow_provider_kmigrate.consumer.event_log import FileSink
-from airflow_provider_kmigrate.consumer.producer import AuditedProducer
+from airflow_provider_kmigrate.applications.event_log import FileSink
+from airflow_provider_kmigrate.applications.producer import AuditedProducer
 producer = AuditedProducer(Producer({NOWHERE!r}), FileSink({str(tmp_path)!r}), batch_s=0.02, beat_s=0.05)
 time.sleep(0.3)
 child = os.fork()

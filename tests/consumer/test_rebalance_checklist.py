@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_log import FileSink, read_events
-from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
+from airflow_provider_kmigrate.applications.audited import AuditedConsumer
+from airflow_provider_kmigrate.applications.event_log import FileSink, read_events
+from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
 from airflow_provider_kmigrate.core.events import Change, Ownership, TopicPartition
 from tests.consumer.in_kafka_mode import COORDINATOR, GROUP, MODE, after, goes_on, offsets
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper

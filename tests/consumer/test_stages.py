@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating.settings import ClientStage, parse, stage_of
-from airflow_provider_kmigrate.consumer.stages import consumer_of, plain_properties
+from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
+from airflow_provider_kmigrate.applications.migrating.consumer import consumer_of, plain_properties
+from airflow_provider_kmigrate.applications.migrating.settings import ClientStage, parse, stage_of
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
 from tests.consumer.mock_kafka import MockKafka

@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.consumer.event_log import EventLog, FileSink, Reader, read_events
-from airflow_provider_kmigrate.consumer.kafka_calls import matches
-from airflow_provider_kmigrate.consumer.runs import AckRuns, Content, DeliveryRuns, pack, unpack
-from airflow_provider_kmigrate.consumer.workload import GroupPlan, Workload, WorkloadPlan
-from airflow_provider_kmigrate.consumer.workload import __main__ as cli
-from airflow_provider_kmigrate.consumer.workload.control import Progress, plan_of
+from airflow_provider_kmigrate.applications.event_log import EventLog, FileSink, Reader, read_events
+from airflow_provider_kmigrate.applications.runs import AckRuns, Content, DeliveryRuns, pack, unpack
 from airflow_provider_kmigrate.core.events import (
     UNKNOWN_OFFSET,
     Ack,
@@ -31,6 +27,9 @@ from airflow_provider_kmigrate.core.events import (
     TopicPartition,
 )
 from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.probe import process as cli
+from airflow_provider_kmigrate.probe.kafka_calls import matches
+from airflow_provider_kmigrate.probe.workload import GroupPlan, Progress, Workload, WorkloadPlan, plan_of
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

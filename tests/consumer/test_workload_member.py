@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.event_log import read_events
-from airflow_provider_kmigrate.consumer.runs import pack
-from airflow_provider_kmigrate.consumer.workload.life import Life
-from airflow_provider_kmigrate.consumer.workload.receiver import Protocol, Receiver, ReceiverSettings
+from airflow_provider_kmigrate.applications.event_log import read_events
+from airflow_provider_kmigrate.applications.runs import pack
 from airflow_provider_kmigrate.core.events import Commit, DeliveryRun, Event, Ownership, Remark, TopicPartition
+from airflow_provider_kmigrate.probe.process import Life, Receiver, ReceiverSettings
+from airflow_provider_kmigrate.probe.workload import Protocol
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -13,11 +13,12 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from airflow_provider_kmigrate.consumer.workload import GroupPlan, TopicPlan, Workload, WorkloadPlan, create_topics
-from airflow_provider_kmigrate.consumer.workload import __main__ as cli
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.probe import process as cli
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
@@ -36,7 +37,7 @@ def mock_brokers() -> Iterator[str]:
 
 def consume_once(bootstrap: str, events: Path, writer: str) -> subprocess.Popen[bytes]:
     command = ["consume", "--events", str(events), "--writer", writer, "--bootstrap", bootstrap, "--group", "g", "--topic=^load-"]
-    return subprocess.Popen([sys.executable, "-m", cli.__package__, *command], stderr=subprocess.DEVNULL)
+    return subprocess.Popen([sys.executable, "-m", cli.__name__, *command], stderr=subprocess.DEVNULL)
 
 
 def test_a_client_process_ends_cleanly_by_signal_and_when_its_folder_goes(mock_brokers: str, tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_a_client_process_ends_cleanly_by_signal_and_when_its_folder_goes(mock_b
 
 
 def test_a_process_that_cannot_start_says_why(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", cli.__package__, "produce", "--events", str(tmp_path), "--writer", "p", "--topic=t"]
+    command = [sys.executable, "-m", cli.__name__, "produce", "--events", str(tmp_path), "--writer", "p", "--topic=t"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 1
     assert "bootstrap.servers" in result.stderr

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.consumer.workload import GroupPlan, WorkloadPlan
-from airflow_provider_kmigrate.consumer.workload.__main__ import main
-from airflow_provider_kmigrate.consumer.workload.control import all_run, told
 from airflow_provider_kmigrate.core.model import Process, ProcessState
+from airflow_provider_kmigrate.probe.process import main
+from airflow_provider_kmigrate.probe.workload import GroupPlan, WorkloadPlan, all_run, told
 
 RUNS, ENDED, UNKNOWN = Process(ProcessState.RUNNING, 7), Process(ProcessState.STOPPED), Process(ProcessState.UNKNOWN)
 

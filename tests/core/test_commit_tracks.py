@@ -25,7 +25,6 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     judge_commits,
     standing_still,
 )
-from airflow_provider_kmigrate.core.audit.fingerprint import LogMark
 from airflow_provider_kmigrate.core.audit.offsets_records import (
     ConsumerAssignment,
     ConsumerMemberRemoved,
@@ -36,7 +35,7 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     RawRecord,
 )
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Outcome
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused
 
 P0 = TopicPartition("t", 0)

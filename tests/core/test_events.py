@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core import events
-from airflow_provider_kmigrate.core.audit.event_lines import (
+from airflow_provider_kmigrate.core.event_lines import (
     KINDS,
     BadEvent,
     ForeignEvent,

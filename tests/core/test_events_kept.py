@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.audit.event_lines import limits, misfit, newest_written, refuse_removed
-from airflow_provider_kmigrate.core.audit.fingerprint import LogMark
+from airflow_provider_kmigrate.core.audit.events_kept import limits, misfit, newest_written, refuse_removed
 from airflow_provider_kmigrate.core.audit.verdict import Outcome
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused
 
 P0, P1 = TopicPartition("e", 0), TopicPartition("e", 1)

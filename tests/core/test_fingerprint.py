@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.audit import fingerprint
 from airflow_provider_kmigrate.core.audit.fingerprint import (
     Fingerprint,
-    LogMark,
     Print,
     Sample,
     compare,
@@ -26,7 +25,7 @@ from airflow_provider_kmigrate.core.audit.fingerprint import (
     stretches,
 )
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome, combine
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused
 
 BLOCK = 10

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.consumer.migrating.settings import registration_of
+from airflow_provider_kmigrate.applications.migrating.settings import registration_of
 from airflow_provider_kmigrate.core.coordination.registration import alike_in_librdkafka, compiled, selected, trimmed
 from airflow_provider_kmigrate.exceptions import Refused
 

@@ -18,7 +18,6 @@ from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, Store, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
@@ -28,6 +27,7 @@ from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObserv
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.groups.__main__ import main, scanned
 from airflow_provider_kmigrate.groups.report import SCHEMA, copied, document, table
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from tests.consumer.migrating_group import Member as Migrating
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape

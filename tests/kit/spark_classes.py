@@ -16,8 +16,8 @@ from typing import Final
 
 import pyspark
 
+from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.hosts import runner
-from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 
 OPTIONS: Final = "spark.driver.extraJavaOptions"

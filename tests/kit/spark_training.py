@@ -17,8 +17,8 @@ from pyspark import SparkContext
 
 from airflow_provider_kmigrate.audit import job
 from airflow_provider_kmigrate.audit.schema import rows_of, table_of
-from airflow_provider_kmigrate.core.audit.event_lines import encode
 from airflow_provider_kmigrate.core.audit.verdict import Level
+from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import (
     Ack,
     Change,

@@ -14,13 +14,11 @@ import yaml
 from airflow.sdk import DAG, TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_kmigrate.applications.spark_hold import Gate, LocalFiles, keep_running
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.core.audit.fingerprint import LogMark
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.dag_builders import rollback, zk_to_kraft
 from airflow_provider_kmigrate.hooks.spark_jobs import marks
-from airflow_provider_kmigrate.sparkjobs import Gate, keep_running
-from airflow_provider_kmigrate.sparkjobs.files import LocalFiles
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document
 from tests.sparkjobs.fakes import FakeStream

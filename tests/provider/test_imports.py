@@ -43,3 +43,17 @@ def test_a_dag_without_audit_does_not_import_spark(builder: str) -> None:
         "airflow.providers.apache.spark.operators.spark_submit",
         "airflow_provider_kmigrate.operators.spark_audit",
     }
+
+
+def test_what_applications_import_is_little() -> None:
+    """It runs inside an application, which has neither Airflow nor the rest of the provider's requirements."""
+    found = imported(*(f"airflow_provider_kmigrate.applications.{name}" for name in ("migrating", "producer", "spark_hold")))
+    rooms = {name.removeprefix("airflow_provider_kmigrate.") for name in ours(found)}
+    assert len(rooms) <= 55
+    for name in ("airflow", "pydantic", "psutil", "yaml", "httpx", "pyspark"):
+        assert name not in found, name
+
+
+def test_a_job_that_can_be_held_needs_no_other_package() -> None:
+    found = imported("airflow_provider_kmigrate.applications.spark_hold")
+    assert not found & {"confluent_kafka", "kafka", "kazoo", "tenacity", "pyspark"}

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.audit.fingerprint import LogMark
+from airflow_provider_kmigrate.applications.spark_hold import Gate, LocalFiles, keep_running
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import HELD, HOLD, STATE, JobState
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
-from airflow_provider_kmigrate.sparkjobs import Gate, keep_running
-from airflow_provider_kmigrate.sparkjobs.control import JobControl
-from airflow_provider_kmigrate.sparkjobs.files import LocalFiles
+from airflow_provider_kmigrate.steps.spark_jobs import JobControl
 from tests.sparkjobs.fakes import FakeClock, FakeStream
 
 FILES = LocalFiles()

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_kmigrate.applications.spark_hold import Gate, LocalFiles, join, keep_running, read_checkpoint
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import HOLD, STATE, Hold, JobState
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.sparkjobs import Gate, keep_running
-from airflow_provider_kmigrate.sparkjobs.files import LocalFiles, join, read_checkpoint
 from tests.sparkjobs.fakes import FakeClock, FakeStream
 
 FILES = LocalFiles()

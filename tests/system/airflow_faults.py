@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import psutil
 
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
-from airflow_provider_kmigrate.consumer.workload.control import GroupPlan
 from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
+from airflow_provider_kmigrate.probe.workload import GroupPlan
 from benchmarks import direct
 from benchmarks.airflow_ui import Airflow, serving, title
 from benchmarks.rehearsal import Rehearsal, rehearsing

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
-from airflow_provider_kmigrate.consumer.workload.control import GroupPlan
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
+from airflow_provider_kmigrate.probe.workload import GroupPlan
 from airflow_provider_kmigrate.steps.rolling import run_plan
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing

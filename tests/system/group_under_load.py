@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.consumer.event_log import read_events
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.ledger import Facts, balance
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.consumer.migrating_group import delivered

@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from airflow_provider_kmigrate.audit import connector
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
-from airflow_provider_kmigrate.consumer.probe import Probe, ProbeRuns
-from airflow_provider_kmigrate.consumer.workload.control import GroupPlan
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
+from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns
+from airflow_provider_kmigrate.probe.workload import GroupPlan
 from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
 from benchmarks.spark_side import SparkSide, beside
 from tests.kit.localcluster.plan import Shape

@@ -19,7 +19,6 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.connections import read_connections
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_properties
@@ -27,6 +26,7 @@ from airflow_provider_kmigrate.core.migration.roll import not_preferred
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, SpecError, WrongCluster
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.prepare import run_preflight

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.consumer.workload.control import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.core.ledger.facts import LedgerVerdict
 from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.steps.prepare import look_preflight, run_backup
 from airflow_provider_kmigrate.steps.rolling import run_rollback
 from benchmarks import direct

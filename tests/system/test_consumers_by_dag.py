@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.consumer.event_log import read_events
+from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.events import DeliveryRun
 from airflow_provider_kmigrate.core.ledger import Facts

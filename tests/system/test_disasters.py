@@ -15,7 +15,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics, quiet_admin
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import parse
@@ -23,6 +22,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.core.rollback.conditions import RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics, quiet_admin
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.rolling import run_rollback
 from benchmarks import direct

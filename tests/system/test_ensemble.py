@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster, lent

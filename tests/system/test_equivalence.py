@@ -23,12 +23,12 @@ from kafka.protocol.admin import AlterClientQuotasRequest, IncrementalAlterConfi
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.metadata.equivalence import differences, lost, same, unread_kinds
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Stored, StoredKind
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from benchmarks import direct
 from tests.kit.localcluster import config, plan
 from tests.kit.localcluster.cluster import LocalCluster

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from benchmarks import direct
 from tests.kit.localcluster.cluster import lent
 from tests.kit.localcluster.plan import Shape

@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct

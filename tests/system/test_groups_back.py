@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.consumer.event_log import read_events
+from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import Role, Start

@@ -13,10 +13,10 @@ from typing import Any, Self
 import psutil
 import pytest
 
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape

@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient
 
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.tools import opened
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.consumer.workload.control import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.core.events import SendFailure
 from airflow_provider_kmigrate.core.model import TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.observe import Observer
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.spec import load
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.kit.localcluster.plan import Shape

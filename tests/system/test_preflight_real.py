@@ -22,10 +22,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import Fields, ZkController
 from airflow_provider_kmigrate.core.preflight.findings import Severity
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster, lent

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.consumer.workload.control import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.core.ledger.facts import LedgerVerdict
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.steps.rolling import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct

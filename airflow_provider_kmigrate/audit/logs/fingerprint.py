@@ -32,19 +32,10 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     judge_commits,
     standing_still,
 )
-from airflow_provider_kmigrate.core.audit.fingerprint import (
-    BLOCK,
-    Fingerprint,
-    LogMark,
-    Print,
-    Sample,
-    remaining,
-    renewal,
-    stretches,
-)
+from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Fingerprint, Print, Sample, remaining, renewal, stretches
 from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord, Scan
 from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused

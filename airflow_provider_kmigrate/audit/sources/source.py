@@ -10,9 +10,9 @@ from typing import Literal
 
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.schema import Pile, Row, rows_of, rows_of_line, table_of
-from airflow_provider_kmigrate.core.audit.event_lines import BadEvent, decode
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.audit.verifiable import consumer_events, producer_events
+from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
 from airflow_provider_kmigrate.core.events import Event, Ownership
 from airflow_provider_kmigrate.core.ledger.ownership import by_one_log
 from airflow_provider_kmigrate.exceptions import Failed

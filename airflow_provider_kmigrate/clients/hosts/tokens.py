@@ -6,51 +6,15 @@ that slept through its ZooKeeper session, holds a lower one and is refused here 
 
 from __future__ import annotations
 
-import fcntl
-import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.znode_writes import outdated
-from airflow_provider_kmigrate.exceptions import Failed, Fenced, TimedOut
-
-_LOCK_TIMEOUT = 30.0
-
-
-@contextmanager
-def locked(folder: Path, timeout: float = _LOCK_TIMEOUT) -> Iterator[None]:
-    """Hold `folder` exclusively among threads and processes; the kernel frees it if the holder dies. Raises `TimedOut`."""
-    atomic.make_folder(folder)
-    handle = _open(folder / "lock")
-    try:
-        _lock(handle, folder, timeout)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _open(path: Path) -> int:
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise Failed(f"cannot open {path}: {error}") from error
-
-
-def _lock(handle: int, folder: Path, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                raise TimedOut(f"{folder / 'lock'} was held by another process for {timeout:.0f} s") from error
-            time.sleep(0.01)
-        else:
-            return
+from airflow_provider_kmigrate.exceptions import Failed, Fenced
 
 
 @contextmanager

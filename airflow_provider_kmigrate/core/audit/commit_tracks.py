@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from airflow_provider_kmigrate.core.audit.fingerprint import LogMark, compare_marks, marks_as_list, marks_from_list, refuse_other
+from airflow_provider_kmigrate.core.audit.fingerprint import compare_marks, marks_as_list, marks_from_list, refuse_other
 from airflow_provider_kmigrate.core.audit.offsets_records import (
     ConsumerAssignment,
     ConsumerMember,
@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     Record,
 )
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason

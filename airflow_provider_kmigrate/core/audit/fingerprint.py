@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, LevelHealth, Outcome
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
@@ -32,26 +32,6 @@ class Print(NamedTuple):
     xor: int = 0
     low: int = 0
     high: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LogMark:
-    """A partition's log: offsets from `start` to before `end`; `leader_epoch` of its last record, `topic_id` if known.
-
-    `unread` says why nothing could be read, such as a missing leader; offsets are 0 then. `retention_ms`, `retention_bytes`: the
-    limits beyond which its beginning is removed, -1: none, None: unknown. `newest_ms`: the latest timestamp of a record in it,
-    from which retention counts; None: not reported, or there is none.
-    """
-
-    start: int = 0
-    end: int = 0
-    leader_epoch: int | None = None
-    topic_id: str | None = None
-    compacted: bool = False
-    unread: str = ""
-    retention_ms: int | None = None
-    retention_bytes: int | None = None
-    newest_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,3 +302,11 @@ class GroupPaths:
     def hold(self) -> str:
         """The note that the group was rolled back: it is not migrated again until the operator says so."""
         return f"{self.root}/migration/hold"
+
+
+def is_number(child: str) -> bool:
+    """True if a znode's name is a partition number.
+
+    Any client may create other names; Python's isdigit accepts `²`, which is none.
+    """
+    return child.isascii() and child.isdigit()

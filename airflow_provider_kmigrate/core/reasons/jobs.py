@@ -71,7 +71,7 @@ ENTRIES = (
         True,
         "Yes. Nothing was started or stopped.",
         (
-            "Check that it runs, uses `sparkjobs.keep_running`, and has the hold folder and checkpoint that the cluster file names.",
+            "Check that it runs, uses `spark_hold.keep_running`, and has the hold folder and checkpoint that the cluster file names.",
             "Check that job and Airflow run the same release of kmigrate.",
             "An application that is meant to be stopped: set `hold: never`. A rollback goes on without it after a minute.",
         ),
@@ -104,7 +104,7 @@ ENTRIES = (
         (
             "Look at Spark's page and the job's log.",
             "The query failed or hangs: fix it, start the job again, clear the task.",
-            "It lives on topics without new records: only a job under `sparkjobs.keep_running` can show progress. Mark the task as success.",
+            "It lives on topics without new records: only a job under `spark_hold.keep_running` can show progress. Mark the task as success.",
         ),
         "Roll on before you know. Delete its checkpoint.",
     ),
@@ -180,7 +180,7 @@ ENTRIES = (
         "Yes, until the rolls begin.",
         (
             "List its topics under `spark_jobs` in the cluster file. May kmigrate's user describe them?",
-            "Raise the replication factor, or let the job be held: `hold: risky`, under `sparkjobs.keep_running`.",
+            "Raise the replication factor, or let the job be held: `hold: risky`, under `spark_hold.keep_running`.",
         ),
         "Set `hold: never` for such a job.",
         source="measured",

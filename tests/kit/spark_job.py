@@ -1,6 +1,6 @@
 """An example of a user's streaming job that kmigrate can hold: records of some topics into Parquet, each exactly once.
 
-`python -m airflow_provider_kmigrate.sparkjobs.example --bootstrap HOST:PORT --topic T --folder F --jars A,B` runs until it gets
+`python -m tests.kit.spark_job --bootstrap HOST:PORT --topic T --folder F --jars A,B` runs until it gets
 SIGTERM. It then takes in what the topics hold by now, counts what is in its sink, leaves the counts in `F/sink.json` and ends.
 Everything lies in the folder: `sink`, and `checkpoint` with the state of the helper in `checkpoint/_kmigrate`.
 """
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_kmigrate.sparkjobs.running import keep_running
+from airflow_provider_kmigrate.applications.spark_hold import keep_running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

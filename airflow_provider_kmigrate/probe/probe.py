@@ -1,7 +1,7 @@
 """The probe: kmigrate's own stream of numbered records through every broker (level L1), without a change of users' clients.
 
 Its topic has one partition led by each broker, with three replicas if there are so many brokers, in different racks if possible.
-A sender and a receiver run as separate processes (`consumer.workload`), are found again by pid and birth, and record what was
+A sender and a receiver run as separate processes (`probe.process`), are found again by pid and birth, and record what was
 acknowledged and delivered. The rate is small: the probe observes disturbances and adds no load.
 
 Runs of one cluster, one at a time, lie in `<place>/<run>/`, each with `machine`, the name of the machine that started it. The
@@ -10,28 +10,24 @@ events are read from any mount of the place; only that machine can see and end t
 
 from __future__ import annotations
 
-import argparse
-import json
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.consumer.kafka_calls import kafka_calls, quiet_admin, wait_for_leaders
-from airflow_provider_kmigrate.consumer.workload import GroupPlan, Workload, WorkloadPlan
-from airflow_provider_kmigrate.consumer.workload.control import Progress, all_run, plan_of, told
-from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, LevelHealth, as_dict, combine, of_facts
+from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, LevelHealth, of_facts
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
-from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, quiet_admin, wait_for_leaders
+from airflow_provider_kmigrate.probe.workload import GroupPlan, Progress, Workload, WorkloadPlan, plan_of
 
 _REPLICAS: Final = 3
 _CONFIG: Final = {
@@ -188,55 +184,6 @@ class Probe:
         return of_facts(self.facts(), Level.PROBE)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Exit code 0: done; 1: it failed and says why; 3: `status` found a process that ended, or none, or the verdict is no PASS."""
-    arguments = _parser().parse_args(argv)
-    try:
-        return _VERBS[arguments.verb](Probe(arguments.dir, _properties(arguments), ProbePlan(rate=arguments.rate)))
-    except KMigrateError as error:
-        print(f"{arguments.verb} failed: {error}", file=sys.stderr)  # noqa: T201  # a command line
-        return 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.consumer.probe", description=__doc__)
-    parser.add_argument("verb", choices=tuple(_VERBS))
-    parser.add_argument("--dir", type=Path, required=True, help="folder of this run")
-    parser.add_argument("--properties", type=Path, help="JSON file of librdkafka properties, for start")
-    parser.add_argument("--bootstrap", help="instead of bootstrap.servers in --properties")
-    parser.add_argument("--rate", type=float, default=ProbePlan().rate, help="records a second for each broker (%(default)s)")
-    return parser
-
-
-def _properties(arguments: argparse.Namespace) -> dict[str, str]:
-    found = (files.read_object(arguments.properties) if arguments.properties else None) or {}
-    return {**found, "bootstrap.servers": arguments.bootstrap} if arguments.bootstrap else found
-
-
-def _status(probe: Probe) -> int:
-    found = probe.status()
-    print(told(found), end="")  # noqa: T201
-    return 0 if all_run(found) else 3
-
-
-def _verdict(probe: Probe) -> int:
-    grounds, health = probe.evidence()
-    found: dict[str, Any] = as_dict(combine(grounds, [health], required=[Level.PROBE]))
-    print(json.dumps(found, indent=1))  # noqa: T201
-    return 0 if found["outcome"] == "PASS" else 3
-
-
-_VERBS: Final = {
-    "start": lambda probe: probe.start() or 0,
-    "status": _status,
-    "stop": lambda probe: probe.stop() or 0,
-    "verdict": _verdict,
-}
-
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 _MACHINE: Final = "machine"
 _LONG: Final = 14 * 86_400.0  # seconds: a migration with its soak, and a margin
 _SILENT_S: Final = 60.0  # a probe writes every second
@@ -298,7 +245,7 @@ class ProbeRuns:
         why = "Its processes can only be seen and ended there."
         remedy = (
             "Give the tasks of this DAG a queue of one worker, or run there, with librdkafka's properties in a JSON file: "
-            f"python -m {__package__}.probe stop --dir {folder} --properties FILE"
+            f"python -m {__package__} stop --dir {folder} --properties FILE"
         )
         raise Refused.because(Reason("Y09", text, why, remedy))
 

@@ -23,6 +23,12 @@ Properties: librdkafka's; the ZooKeeper consumer's (`settings`), whose `partitio
 * While ZooKeeper is unavailable nothing is delivered; delivery resumes by itself (`core.member.membership` has the rule).
 
 Unlike confluent-kafka's: no `seek`, `assign` or transactions (refused by name); `subscribe` may be called once.
+
+`consumer_of` creates it, or a Kafka consumer, by one setting that is changed from restart to restart::
+
+    consumer = consumer_of({..., "coordination.migration.stage": "zookeeper"})   # then "migrating", then "kafka"
+
+The other properties stay: those of a migrating consumer are left out once they mean nothing.
 """
 
 from __future__ import annotations
@@ -43,11 +49,11 @@ from typing import Any, Final, NoReturn, Self
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.assignment import place
-from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_log import FileSink, Sink
-from airflow_provider_kmigrate.consumer.migrating.delivery import Active, DeliveryBuffer
-from airflow_provider_kmigrate.consumer.migrating.runner import (
+from airflow_provider_kmigrate.applications.assignment import place
+from airflow_provider_kmigrate.applications.audited import AuditedConsumer
+from airflow_provider_kmigrate.applications.event_log import FileSink, Sink
+from airflow_provider_kmigrate.applications.migrating.delivery import Active, DeliveryBuffer
+from airflow_provider_kmigrate.applications.migrating.runner import (
     CommitAnswer,
     Connect,
     Inbox,
@@ -56,8 +62,16 @@ from airflow_provider_kmigrate.consumer.migrating.runner import (
     metrics_of,
     with_figures,
 )
-from airflow_provider_kmigrate.consumer.migrating.settings import MigratingSettings, registration_of, told
-from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
+from airflow_provider_kmigrate.applications.migrating.settings import (
+    ClientStage,
+    MigratingSettings,
+    is_ours,
+    registration_of,
+    renamed,
+    stage_of,
+    told,
+)
+from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import words as w
@@ -426,3 +440,35 @@ class MigratingConsumer(Absent):
     def _alive(self) -> None:
         if self._closed:
             raise RuntimeError("Consumer closed")
+
+
+ASSIGNOR: Final = "range"
+"""The only assignor that migrating members share with Kafka consumers, and only while Kafka coordinates (`migrating.kafka`)."""
+
+
+def consumer_of(properties: Mapping[str, Any], **options: Any) -> MigratingConsumer | Consumer:
+    """Make the consumer of the stage: a `MigratingConsumer` that takes `options`, or in stage `kafka` a Kafka consumer.
+
+    The stage is `coordination.migration.stage`. Raises `Refused` (Y06) for what a stage cannot do.
+    """
+    if stage_of(properties) is ClientStage.KAFKA:
+        return Consumer(plain_properties(properties))
+    return MigratingConsumer(properties, **options)
+
+
+def audited_of(properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
+    """The same, with its deliveries, commits and ownership written to a folder or sink; `options` are AuditedConsumer's."""
+    sink = FileSink(audit) if isinstance(audit, Path | str) else audit
+    how = {} if stage_of(properties) is ClientStage.KAFKA else {"incremental": True}
+    return AuditedConsumer.of(properties, sink, connect=consumer_of, **how, **options)  # type: ignore[arg-type]
+
+
+def plain_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Properties of librdkafka, with the assignor that lets it into a group with migrating members.
+
+    Without a `client.id` the member is called by its `consumer.id`, by which kmigrate identifies the instance.
+    """
+    given = renamed(properties)
+    called = {"client.id": given["consumer.id"]} if given.get("consumer.id") else {}
+    theirs = {name: value for name, value in given.items() if not is_ours(name)}
+    return {**called, **theirs, "partition.assignment.strategy": ASSIGNOR}

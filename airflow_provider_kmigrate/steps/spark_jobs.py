@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from airflow_provider_kmigrate.core.audit.fingerprint import LogMark
+from airflow_provider_kmigrate.applications.spark_hold import FOLDER, Files, JobClock, SystemClock, join, read_checkpoint
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason, headlines
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark import hold as spark_resume
 from airflow_provider_kmigrate.core.spark.hold import HELD, HOLD, STATE, Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut
-from airflow_provider_kmigrate.sparkjobs.files import Files, join, read_checkpoint
-from airflow_provider_kmigrate.sparkjobs.running import FOLDER, JobClock, SystemClock
 
 Logs = Callable[[Iterable[str]], Mapping[TopicPartition, LogMark]]
 """The logs of these topics now, without partitions that do not exist. Raises ours."""

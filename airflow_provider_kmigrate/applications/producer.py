@@ -21,9 +21,9 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from airflow_provider_kmigrate.consumer.audited import Identify, place_of
-from airflow_provider_kmigrate.consumer.event_log import EventLog, Sink, new_writer
-from airflow_provider_kmigrate.consumer.runs import BEAT_S, AckRuns, Content, Pulse
+from airflow_provider_kmigrate.applications.audited import Identify, place_of
+from airflow_provider_kmigrate.applications.event_log import EventLog, Sink, new_writer
+from airflow_provider_kmigrate.applications.runs import BEAT_S, AckRuns, Content, Pulse
 from airflow_provider_kmigrate.core.events import Role, Start, TopicPartition
 
 OnDelivery = Callable[[KafkaError | None, Message], object]
@@ -34,7 +34,7 @@ class AuditedProducer:
 
     `on_delivery` is called for every record without a callback of its own; one in the producer's properties is not called.
     Acknowledgements are written every `batch_s` seconds, when `poll` or `flush` is called. If neither is called for `beat_s`
-    seconds, a thread gives the heartbeats (`consumer.runs`). With `must_write` there is none: it could not report a failure.
+    seconds, a thread gives the heartbeats (`applications.runs`). With `must_write` there is none: it could not report a failure.
     `each_latency`: see `AckRuns`.
     """
 

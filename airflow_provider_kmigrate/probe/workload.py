@@ -15,16 +15,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import airflow_provider_kmigrate
+from airflow_provider_kmigrate.applications.event_log import EventLog, FileSink, Reader, Reading, read_events
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
-from airflow_provider_kmigrate.consumer.event_log import EventLog, FileSink, Reader, Reading, read_events
-from airflow_provider_kmigrate.consumer.kafka_calls import extents, matches, partitions_of, quiet_admin
-from airflow_provider_kmigrate.consumer.workload.life import MAX_SECONDS
-from airflow_provider_kmigrate.consumer.workload.receiver import Protocol
 from airflow_provider_kmigrate.core.events import (
     Ack,
     Change,
@@ -41,8 +38,13 @@ from airflow_provider_kmigrate.core.events import (
 from airflow_provider_kmigrate.core.ledger import Facts, balance
 from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
+from airflow_provider_kmigrate.probe.kafka_calls import extents, matches, partitions_of, quiet_admin
 
 _SCHEMA: Final = 1
+_PROCESS: Final = "airflow_provider_kmigrate.probe.process"
+MAX_SECONDS: Final = 6 * 3600.0  # a forgotten workload ends itself
+
+Protocol = Literal["cooperative", "eager"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +277,7 @@ class Workload:
         for writer, command in commands.items():
             paths = ["--events", str(self.events), "--writer", writer, "--properties", str(self.folder / "properties.json")]
             process = NodeProcess(self.folder / "processes" / writer)
-            argv = (sys.executable, "-m", __package__, command[0], *paths, *command[1:])
+            argv = (sys.executable, "-m", _PROCESS, command[0], *paths, *command[1:])
             process.define(Launch(argv, env={"PYTHONPATH": str(Path(airflow_provider_kmigrate.__file__).parents[1])}))
             process.start()
 

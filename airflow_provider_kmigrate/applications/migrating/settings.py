@@ -355,7 +355,7 @@ def _migrates(own: Mapping[str, Any]) -> bool:
     stage = stage_of(own)
     if stage is ClientStage.KAFKA:
         why = "Then no migrating consumer is needed."
-        raise cannot(f"{MIGRATION}stage is kafka.", why, "Make the consumer by stages.consumer_of, or a Consumer.")
+        raise cannot(f"{MIGRATION}stage is kafka.", why, "Make the consumer by consumer_of, or a Consumer.")
     return stage is ClientStage.MIGRATING
 
 

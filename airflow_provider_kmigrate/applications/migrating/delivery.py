@@ -15,7 +15,7 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.assignment import place
+from airflow_provider_kmigrate.applications.assignment import place
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member.state import DeliveryPermit, Member, permit
 

@@ -26,7 +26,6 @@ from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.group_reads import is_number
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper_session import access, error_for
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, foreign, topics_of
@@ -36,6 +35,7 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     Progress,
     Registration,
     Unreadable,
+    is_number,
     read_offset,
     read_registration,
     write_offset,

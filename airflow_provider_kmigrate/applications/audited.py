@@ -14,8 +14,8 @@ The order of writing makes the record trustworthy:
 3. `released` is written after the commit in the application's `on_revoke`, before the coordinator learns that a partition is
    free.
 
-It also works around librdkafka's stall after a coordinator has moved (`consumer.assignment`). A failing sink never stops the
-application: the gaps are numbered (`consumer.event_log`).
+It also works around librdkafka's stall after a coordinator has moved (`applications.assignment`). A failing sink never stops the
+application: the gaps are numbered (`applications.event_log`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from typing import Any, Final, NamedTuple, Self
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.assignment import COORDINATOR_MOVED, Assignment, AssignmentTimeouts, place
-from airflow_provider_kmigrate.consumer.event_log import EventLog, Sink, new_writer
-from airflow_provider_kmigrate.consumer.runs import BEAT_S, Content, DeliveryRuns, Pulse
+from airflow_provider_kmigrate.applications.assignment import COORDINATOR_MOVED, Assignment, AssignmentTimeouts, place
+from airflow_provider_kmigrate.applications.event_log import EventLog, Sink, new_writer
+from airflow_provider_kmigrate.applications.runs import BEAT_S, Content, DeliveryRuns, Pulse
 from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Change, Commit, Position, Role, Start, TopicPartition
 
 Callback = Callable[[Any, list[KafkaPartition]], object]
@@ -63,7 +63,7 @@ class AuditedConsumer:
     `reset` is its auto.offset.reset; None if unknown: then nothing is claimed about what the group had to be delivered before its
     first record, and partitions without a commit are left to librdkafka. `incremental`: see `Assignment`. Deliveries are
     written every `batch_s` seconds and before every commit. After `beat_s` seconds without a poll a thread writes them and the heartbeats
-    (`consumer.runs`), unless it `must_write`: a thread could not report a failure. `identify` gives the number of a record that
+    (`applications.runs`), unless it `must_write`: a thread could not report a failure. `identify` gives the number of a record that
     carries one. Raises if the sink cannot be written at the start.
     """
 

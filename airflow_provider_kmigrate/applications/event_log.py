@@ -33,8 +33,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import error_of
-from airflow_provider_kmigrate.clients.hosts.tokens import locked
-from airflow_provider_kmigrate.core.audit.event_lines import BadEvent, decode, encode
+from airflow_provider_kmigrate.clients.atomic import locked
+from airflow_provider_kmigrate.core.event_lines import BadEvent, decode, encode
 from airflow_provider_kmigrate.core.events import Change, Clock, Event, Heartbeat, Ownership, Remark, Stamp, Stop, TopicPartition
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unavailable
 

@@ -34,12 +34,12 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import ConsumerGroupState, KafkaException, Message
 
+from airflow_provider_kmigrate.applications.migrating.kafka import FencedConsumer
+from airflow_provider_kmigrate.applications.migrating.settings import MigratingSettings
+from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession, GroupZnodes, StateChanged, Watched
 from airflow_provider_kmigrate.clients import wire_groups
+from airflow_provider_kmigrate.clients.admin import asked, connect
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.consumer.kafka_calls import kafka_calls, quiet_admin
-from airflow_provider_kmigrate.consumer.migrating.kafka import FencedConsumer
-from airflow_provider_kmigrate.consumer.migrating.settings import MigratingSettings
-from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession, GroupZnodes, StateChanged, Watched
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, topics_of
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration, Unreadable
@@ -192,11 +192,11 @@ def asking(properties: Mapping[str, Any], group: str) -> Ask:
 
 
 def _by_librdkafka(properties: Mapping[str, Any], group: str) -> Ask:
-    admin = quiet_admin(properties)
+    admin = connect(properties)
 
     def ask() -> KafkaGroup:
-        with kafka_calls(f"describing {group}"):
-            found = admin.describe_consumer_groups([group], request_timeout=_ANSWER_S)[group].result(_ANSWER_S + 1)
+        (answer,) = admin.describe_consumer_groups([group], request_timeout=_ANSWER_S).values()
+        found = asked(f"describing {group}", answer, _ANSWER_S)
         # a group that rebalances reports members without assignments
         stable = found.state is ConsumerGroupState.STABLE
         return KafkaGroup(_STABLE, tuple(map(_member, found.members))) if stable else KafkaGroup(found.state.name)

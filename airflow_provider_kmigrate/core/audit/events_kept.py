@@ -1,0 +1,64 @@
+"""Checks that an events topic arrives whole in an output: nothing may be missing between the topic, the checkpoint and the output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from airflow_provider_kmigrate.core.audit.verdict import Ground, Outcome
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused
+
+Marks = Mapping[TopicPartition, LogMark]
+_COMPACT: Final = ".compact"  # of every tenth file of what Spark's file sink keeps of its batches
+_FOREVER: Final = "Set retention.ms and retention.bytes of the topic to -1 and its cleanup.policy to delete, at least until the migration is over"
+
+
+def newest_written(names: Iterable[str]) -> int | None:
+    """The last batch in an output, by the files of its `_spark_metadata`."""
+    bare = (name.removesuffix(_COMPACT) for name in names)
+    return max((int(name) for name in bare if name.isdigit()), default=None)
+
+
+def misfit(begun: int | None, done: int | None, written: int | None) -> str:
+    """Why a checkpoint does not belong to an output; empty if it may. Numbers of last batches, None: there was none.
+
+    A batch is begun in the checkpoint, then written to the output, then done in the checkpoint. Spark's sink skips every batch
+    that is not after the last one written, whatever is in it.
+    """
+    if done is not None and written is None:
+        return "is gone"
+    if done is not None and written is not None and written < done:
+        return f"ends with batch {written}, and batch {done} was written: it is an older one"
+    if written is not None and written > (-1 if begun is None else begun):
+        return f"has batch {written} already, the checkpoint knows none behind {begun}: it is an older one"
+    return ""
+
+
+def refuse_removed(marks: Marks, place: Mapping[TopicPartition, int]) -> None:
+    """Raises `Refused` (X12) if a log begins after the offset up to which it was read."""
+    gone = [(where, marks[where].start, at) for where, at in sorted(place.items()) if where in marks and marks[where].start > at]
+    if gone:
+        (where, start, at), more = gone[0], f", and {len(gone) - 1} more partitions" if len(gone) > 1 else ""
+        text = f"Events were removed before an audit took them in: {where.name} begins at {start}, and was read up to {at}{more}."
+        why = "What they said is lost, so nothing can be concluded from the others."
+        raise Refused.because(Reason("X12", text, why, f"{_FOREVER}; then begin anew with all clients (runbook, X12)."))
+
+
+def limits(topic: str, marks: Marks) -> list[Ground]:
+    """What the topic's own settings will remove, or may have removed."""
+    if any(mark.compacted for mark in marks.values()):
+        why = "Compaction keeps one event of each writer and removes the others, without a word."
+        return [_ground(Outcome.INCONCLUSIVE, f"The events topic {topic} is compacted.", why)]
+    kept = {(mark.retention_ms, mark.retention_bytes) for mark in marks.values() if not mark.unread} - {(-1, -1), (None, None)}
+    if not kept:
+        return []
+    ms, size = min(kept, key=str)
+    text = f"The events topic {topic} keeps events for a limited time or size: retention.ms {ms}, retention.bytes {size}."
+    why = "An audit that comes too late after the last one ends without a verdict (X12), and a new ledger lacks the beginnings of older clients (L03)."
+    return [_ground(Outcome.PASS, text, why)]
+
+
+def _ground(outcome: Outcome, text: str, why: str) -> Ground:
+    return Ground(outcome, Reason("X13", text, why, f"{_FOREVER}."))

@@ -1,0 +1,64 @@
+"""python -m airflow_provider_kmigrate.probe start | status | stop | verdict"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.core.audit.verdict import Level, as_dict, combine
+from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.probe.probe import Probe, ProbePlan
+from airflow_provider_kmigrate.probe.workload import all_run, told
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0: done; 1: it failed and says why; 3: `status` found a process that ended, or none, or the verdict is no PASS."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return _VERBS[arguments.verb](Probe(arguments.dir, _properties(arguments), ProbePlan(rate=arguments.rate)))
+    except KMigrateError as error:
+        print(f"{arguments.verb} failed: {error}", file=sys.stderr)  # noqa: T201  # a command line
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.probe", description=__doc__)
+    parser.add_argument("verb", choices=tuple(_VERBS))
+    parser.add_argument("--dir", type=Path, required=True, help="folder of this run")
+    parser.add_argument("--properties", type=Path, help="JSON file of librdkafka properties, for start")
+    parser.add_argument("--bootstrap", help="instead of bootstrap.servers in --properties")
+    parser.add_argument("--rate", type=float, default=ProbePlan().rate, help="records a second for each broker (%(default)s)")
+    return parser
+
+
+def _properties(arguments: argparse.Namespace) -> dict[str, str]:
+    found = (files.read_object(arguments.properties) if arguments.properties else None) or {}
+    return {**found, "bootstrap.servers": arguments.bootstrap} if arguments.bootstrap else found
+
+
+def _status(probe: Probe) -> int:
+    found = probe.status()
+    print(told(found), end="")  # noqa: T201
+    return 0 if all_run(found) else 3
+
+
+def _verdict(probe: Probe) -> int:
+    grounds, health = probe.evidence()
+    found: dict[str, Any] = as_dict(combine(grounds, [health], required=[Level.PROBE]))
+    print(json.dumps(found, indent=1))  # noqa: T201
+    return 0 if found["outcome"] == "PASS" else 3
+
+
+_VERBS: Final = {
+    "start": lambda probe: probe.start() or 0,
+    "status": _status,
+    "stop": lambda probe: probe.stop() or 0,
+    "verdict": _verdict,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,437 @@
+"""One process of the probe's load: it sends numbered records, or receives them as a member of a group; each writes its events.
+
+The sender: every partition of some topics, at an exact rate; librdkafka, idempotent, acks=all. The rate is open-loop: a stalled
+cluster delays acknowledgements, never the sending, so latencies are not flattered by a producer that waits. Latencies are
+librdkafka's own, from `produce()` to the acknowledgement.
+
+The receiver commits its deliveries once a second. `applications.audited` has the order of its writes, and its workaround for
+librdkafka's stall.
+
+`python -m airflow_provider_kmigrate.probe.process produce | consume | status | stop | summary`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from airflow_provider_kmigrate.applications import runs
+from airflow_provider_kmigrate.applications.audited import AuditedConsumer
+from airflow_provider_kmigrate.applications.event_log import FileSink
+from airflow_provider_kmigrate.applications.producer import AuditedProducer
+from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut
+from airflow_provider_kmigrate.probe.kafka_calls import PartitionWatch, kafka_calls
+from airflow_provider_kmigrate.probe.workload import MAX_SECONDS, Protocol, Workload, all_run, told
+
+#: With more than one request in flight a leader change makes librdkafka 2.16 store records twice in spite of idempotence: of two
+#: requests under way the first is refused (NOT_LEADER), the second arrives out of sequence, librdkafka takes a new producer epoch
+#: for all partitions, and whatever was stored and not yet acknowledged elsewhere is sent again under it (librdkafka issue 4953;
+#: measured: 4 records of 136,000 in two rolls of an overloaded cluster). A ledger's own client must not be the one that repeats.
+_IN_FLIGHT: Final = "1"
+DEFAULTS: Final = {
+    "enable.idempotence": "true",
+    "acks": "all",
+    "max.in.flight.requests.per.connection": _IN_FLIGHT,
+    "linger.ms": "2",
+    "message.timeout.ms": "120000",
+    "topic.metadata.refresh.interval.ms": "5000",  # of the default 300 s: partitions that are added are used soon
+}
+#: Records that a partition gets in a row. librdkafka sends one partition's records a request, and requests are what costs: 500 of
+#: one record a second took 0.5 of a core on each of three brokers, 100 of five records 0.18 (measured). A partition of 108 still
+#: has a record under way every 1.1 s at 500 records/s.
+_IN_A_ROW: Final = 5
+_FIRST_TOPIC_S = 60.0
+_FLUSH_S = 130.0  # longer than message.timeout.ms: by then every record is acknowledged or given up
+
+
+@dataclass(frozen=True, slots=True)
+class SenderSettings:
+    """A sender's settings. `rate`: records per second of this process; it feeds the `share` (index, count) of the partitions."""
+
+    events: Path
+    writer: str
+    properties: Mapping[str, str]
+    topics: tuple[str, ...]
+    rate: float = 500.0
+    share: tuple[int, int] = (0, 1)
+    record_bytes: int = 100
+    tick_s: float = 0.02
+
+
+class Sender:
+    """Runs until `life` is over; then waits for outstanding acknowledgements and writes its stop."""
+
+    def __init__(self, settings: SenderSettings, life: Life) -> None:
+        self._settings = settings
+        self._life = life
+        self._name = settings.writer.encode()
+        self._numbers: Counter[TopicPartition] = Counter()
+        self._turn = 0
+        self._here: TopicPartition | None = None
+        self._due_here = 0
+        self._refused: set[TopicPartition] = set()
+        producer = Producer({**DEFAULTS, **settings.properties, "client.id": settings.writer})
+        self._producer = AuditedProducer(
+            producer,
+            FileSink(settings.events),
+            writer=settings.writer,
+            topics=settings.topics,
+            identify=_content,
+            each_latency=True,
+            must_write=True,
+        )
+        self._watch = PartitionWatch(producer, settings.topics)
+
+    def run(self) -> None:
+        """Send until the end. Raises `TimedOut` if there is no topic to write to."""
+        reason = "it ended with an error"
+        try:
+            self._watch.start()
+            self._wait_for_topics()
+            self._produce()
+            reason = self._finish()
+        finally:
+            self._watch.end()
+            if not self._life.abandoned:
+                self._producer.close(0.0, reason=reason)
+
+    def _wait_for_topics(self) -> None:
+        deadline = time.monotonic() + _FIRST_TOPIC_S
+        while not self._watch.partitions and not self._life.over:
+            if time.monotonic() > deadline:
+                raise TimedOut(f"no topic matches {', '.join(self._settings.topics)} within {_FIRST_TOPIC_S:.0f} s")
+            self._producer.poll(0.1)
+
+    def _produce(self) -> None:
+        """Send the records that are due, in ticks; acknowledgements are served in between."""
+        began, sent, tick = time.monotonic(), 0, self._settings.tick_s
+        next_tick = began
+        while not self._life.over:
+            now = time.monotonic()
+            self._producer.slipped(now - next_tick)
+            due = int((now - began) * self._settings.rate)
+            while sent < due:
+                self._send()
+                sent += 1
+            next_tick += tick * max(1, -(-(now - next_tick) // tick))
+            self._poll_until(next_tick)
+
+    def _poll_until(self, deadline: float) -> None:
+        while (left := deadline - time.monotonic()) > 0:
+            self._producer.poll(max(left, 0.001))  # returns when it has served something; of less than 1 ms it makes a busy loop
+
+    def _send(self) -> None:
+        where = self._next_partition()
+        if where is None:
+            return
+        now_ms = self._producer.log.clock.now_ms()
+        value = runs.pack(self._name, self._numbers[where], now_ms, self._settings.record_bytes)
+        try:
+            self._producer.produce(where.topic, value, partition=where.partition, timestamp=now_ms)
+        except BufferError:  # librdkafka's queue is full: it drains by acknowledgement or time-out, so this ends
+            self._producer.poll(0.1)
+        except KafkaException as error:  # a partition that its metadata does not know yet
+            self._refuse(where, error.args[0])
+        else:
+            self._numbers[where] += 1
+
+    def _refuse(self, where: TopicPartition, error: KafkaError) -> None:
+        if where not in self._refused:
+            self._refused.add(where)
+            self._producer.log.remark("producer-refused", f"{where.topic}-{where.partition}: {error.str()}")
+
+    def _next_partition(self) -> TopicPartition | None:
+        if self._due_here == 0:
+            self._here, self._due_here = self._move_on(), _IN_A_ROW
+        self._due_here -= 1
+        return self._here
+
+    def _move_on(self) -> TopicPartition | None:
+        partitions = self._watch.partitions
+        for _ in range(len(partitions)):
+            self._turn += 1
+            where = partitions[self._turn % len(partitions)]
+            if self._is_mine(where):
+                return where
+        return None
+
+    def _is_mine(self, where: TopicPartition) -> bool:
+        index, count = self._settings.share
+        return count == 1 or (crc32(where.topic.encode()) + where.partition) % count == index
+
+    def _finish(self) -> str:
+        """Wait for every outstanding acknowledgement; returns why the record is incomplete, or an empty text."""
+        deadline = time.monotonic() + _FLUSH_S
+        while len(self._producer) and time.monotonic() < deadline and not self._life.abandoned:
+            self._producer.flush(0.5)
+        left = len(self._producer)
+        return f"{left} records were neither acknowledged nor given up within {_FLUSH_S:.0f} s" if left else ""
+
+
+def _content(message: Message) -> runs.Content | None:
+    return runs.unpack(message.value())
+
+
+RECEIVER_DEFAULTS: Final = {
+    "enable.auto.commit": "false",
+    "auto.offset.reset": "earliest",
+    "session.timeout.ms": "30000",
+    "topic.metadata.refresh.interval.ms": "5000",  # of the default 300 s: new topics and partitions are found soon
+    "fetch.wait.max.ms": "100",
+    "fetch.min.bytes": "65536",  # with the line above: ten fetches a second and broker, however slowly records trickle in
+}
+_STRATEGY: Final[Mapping[Protocol, str]] = {"cooperative": "cooperative-sticky", "eager": "range"}
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverSettings:
+    """A receiver's settings.
+
+    `topics`: names, or patterns that begin with `^`. Batches of `batch_s` seconds are written and committed.
+    """
+
+    events: Path
+    writer: str
+    group: str
+    properties: Mapping[str, str]
+    topics: tuple[str, ...]
+    protocol: Protocol = "cooperative"
+    batch_s: float = 1.0
+
+
+class Receiver:
+    """Runs until `life` is over; then commits, leaves the group and writes its stop.
+
+    `connect` makes the client from its properties.
+    """
+
+    def __init__(self, settings: ReceiverSettings, life: Life, connect: Callable[[dict[str, Any]], Consumer] = Consumer) -> None:
+        self._settings = settings
+        self._life = life
+        self._committed: dict[TopicPartition, int] = {}
+        fixed = {
+            "group.id": settings.group,
+            "client.id": settings.writer,
+            "partition.assignment.strategy": _STRATEGY[settings.protocol],
+        }
+        self._consumer = AuditedConsumer.of(
+            {**RECEIVER_DEFAULTS, **settings.properties, **fixed},
+            FileSink(settings.events),
+            writer=settings.writer,
+            batch_s=settings.batch_s,
+            identify=_content,
+            must_write=True,
+            connect=connect,
+        )
+
+    def run(self) -> None:
+        """Receive until the end. Raises ours if librdkafka calls an error fatal."""
+        reason = "it ended with an error"
+        try:
+            self._consumer.subscribe(list(self._settings.topics), on_revoke=self._revoked, on_lost=self._lost)
+            self._consume()
+            reason = ""
+        finally:
+            self._consumer.close(clean=not reason, reason=reason)
+
+    def _consume(self) -> None:
+        """Polls one record at a time; librdkafka has fetched them anyway, so single polls cost little."""
+        now = time.monotonic()
+        next_commit = now + self._settings.batch_s
+        while not self._life.over:
+            message = self._consumer.poll(_POLL_S)
+            error = None if message is None else message.error()
+            if error is not None and error.fatal():
+                with kafka_calls("consuming"):
+                    raise KafkaException(error)
+            before, now = now, time.monotonic()
+            self._consumer.slipped(now - before - _POLL_S)
+            if now >= next_commit:
+                next_commit = now + self._settings.batch_s
+                self._commit()
+
+    def _commit(self) -> None:
+        """Commit deliveries that are not committed yet. A refusal is recorded, and retried with the next batch."""
+        due = {where: offset for where, offset in self._consumer.positions().items() if self._committed.get(where) != offset}
+        if not due:
+            return
+        try:
+            answer = self._consumer.commit(
+                offsets=[KafkaPartition(*where, offset) for where, offset in due.items()], asynchronous=False
+            )
+        except KafkaException:
+            return
+        failed = {TopicPartition(one.topic, one.partition) for one in answer or () if one.error is not None}
+        self._committed |= {where: offset for where, offset in due.items() if where not in failed}
+
+    def _revoked(self, _: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
+        self._commit()
+        self._lost(_, partitions)
+
+    def _lost(self, _: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
+        """Drop uncommitted deliveries: a commit would fail, or overwrite that of another member that owns the partitions already."""
+        for one in partitions:
+            self._committed.pop(TopicPartition(one.topic, one.partition), None)
+
+
+_LOOK_S = 1.0
+
+
+class Life:
+    """Ends at SIGTERM or SIGINT, when the folder of the events is gone, or after `max_seconds`."""
+
+    def __init__(self, folder: Path, max_seconds: float = MAX_SECONDS) -> None:
+        self._folder = folder
+        self._deadline = time.monotonic() + max_seconds
+        self._next_look = 0.0
+        self._ended = False
+
+    def listen(self) -> Life:
+        """Take the signals; only a process's main thread may."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: self.end())
+        return self
+
+    def end(self) -> None:
+        self._ended = True
+
+    @property
+    def over(self) -> bool:
+        """True if the process must end. The folder is checked once a second."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_S
+            self._ended |= now > self._deadline or self.abandoned
+        return self._ended
+
+    @property
+    def abandoned(self) -> bool:
+        """True if the folder is gone: no audit will read what is written now."""
+        return not self._folder.is_dir()
+
+
+_FAILED, _NOT_CLEAN = 1, 3
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0: done; 1: it failed and says why; 3: `summary` is no PASS, or `status` found a process that ended, or none."""
+    arguments = _parser().parse_args(argv)
+    verbs = {"produce": _produce, "consume": _consume, "status": _status, "stop": _stop, "summary": _summary}
+    try:
+        return verbs[arguments.verb](arguments)
+    except KMigrateError as error:
+        print(f"{arguments.verb} failed: {error}", file=sys.stderr)  # noqa: T201  # a command line
+        return _FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.probe.process", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    client = argparse.ArgumentParser(add_help=False)
+    client.add_argument(
+        "--events", type=Path, required=True, help="folder for the event files; the process ends when it is removed"
+    )
+    client.add_argument("--writer", required=True, help="name of this run of this process, unlike any other")
+    client.add_argument("--properties", type=Path, help="JSON file of librdkafka properties")
+    client.add_argument("--bootstrap", help="instead of bootstrap.servers in --properties")
+    client.add_argument(
+        "--topic", action="append", required=True, help="a name, or a pattern that begins with ^; may be repeated"
+    )
+    client.add_argument("--max-seconds", type=float, default=MAX_SECONDS)
+    produce = verbs.add_parser("produce", parents=[client], help="numbered records at an exact rate until SIGTERM")
+    produce.add_argument("--rate", type=float, default=500.0, help="records per second (%(default)s)")
+    produce.add_argument("--bytes", type=int, default=100, help="size of a record's value (%(default)s)")
+    produce.add_argument("--share", default="0/1", help="i/n: feed one n-th of the partitions (%(default)s)")
+    consume = verbs.add_parser("consume", parents=[client], help="one member of a classic group until SIGTERM")
+    consume.add_argument("--group", required=True)
+    consume.add_argument("--protocol", choices=("cooperative", "eager"), default="cooperative")
+    consume.add_argument("--batch-seconds", type=float, default=1.0, help="time between commits (%(default)s)")
+    for verb, text in (("status", "what runs"), ("stop", "producers, then the rest of the log, then consumers"), ("summary", "")):
+        verbs.add_parser(verb, help=text or "the ledger in short").add_argument("--dir", type=Path, required=True)
+    return parser
+
+
+def _properties(arguments: argparse.Namespace) -> Mapping[str, str]:
+    found = files.read_object(arguments.properties) if arguments.properties else {}
+    if found is None:
+        raise _unconnected(f"There is no file {arguments.properties}.")
+    if arguments.bootstrap:
+        found["bootstrap.servers"] = arguments.bootstrap
+    if not found.get("bootstrap.servers"):
+        raise _unconnected("There is no bootstrap.servers.")
+    return found
+
+
+def _unconnected(text: str) -> Refused:
+    return Refused.because(Reason("Y01", text))
+
+
+def _life(arguments: argparse.Namespace) -> Life:
+    return Life(arguments.events, arguments.max_seconds).listen()
+
+
+def _produce(arguments: argparse.Namespace) -> int:
+    index, _, count = arguments.share.partition("/")
+    settings = SenderSettings(
+        arguments.events,
+        arguments.writer,
+        _properties(arguments),
+        tuple(arguments.topic),
+        rate=arguments.rate,
+        share=(int(index), int(count)),
+        record_bytes=arguments.bytes,
+    )
+    Sender(settings, _life(arguments)).run()
+    return 0
+
+
+def _consume(arguments: argparse.Namespace) -> int:
+    settings = ReceiverSettings(
+        arguments.events,
+        arguments.writer,
+        arguments.group,
+        _properties(arguments),
+        tuple(arguments.topic),
+        protocol=arguments.protocol,
+        batch_s=arguments.batch_seconds,
+    )
+    Receiver(settings, _life(arguments)).run()
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    found = Workload.attach(arguments.dir).status()
+    print(told(found), end="")  # noqa: T201
+    return 0 if all_run(found) else _NOT_CLEAN
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    Workload.attach(arguments.dir).stop()
+    return 0
+
+
+def _summary(arguments: argparse.Namespace) -> int:
+    found = Workload.attach(arguments.dir).summary()
+    print(json.dumps(found, indent=1))  # noqa: T201
+    return 0 if found["verdict"] == LedgerVerdict.PASS else _NOT_CLEAN
+
+
+if __name__ == "__main__":
+    sys.exit(main())
