@@ -14,17 +14,16 @@ from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Done, Wait
-from airflow_provider_kmigrate.core.migration.roll import next_to_roll
+from airflow_provider_kmigrate.core.migration.roll import LOOKS, next_to_roll
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.plan import MIGRATION, stage, stages
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
-from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.journal import FileJournal
-from airflow_provider_kmigrate.steps.rolling import run_plan
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.kit.localcluster.cluster import LocalCluster
 
 
@@ -88,7 +87,7 @@ def roll(here: StepContext, target: BrokerMode) -> None:
 
 
 def to_roll(here: StepContext, target: BrokerMode) -> int | None:
-    return next_to_roll(here.observer.look(ROLL_LOOKS), [node.id for node in here.spec.brokers], target)
+    return next_to_roll(here.observer.look(LOOKS), [node.id for node in here.spec.brokers], target)
 
 
 def copy(here: StepContext) -> None:

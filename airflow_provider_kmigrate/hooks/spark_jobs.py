@@ -5,6 +5,7 @@ Airflow's object storage is asked with a limit: some of the libraries behind it 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
@@ -121,3 +122,17 @@ class ObjectFiles:
         except ImportError as error:
             text = f"{path}: this worker has no file system for {scheme} ({error})."
             raise Refused.because(Reason("J14", text)) from error
+
+
+def stored(path: str, conn_id: str | None = None, limit: float = LIMIT) -> Mapping[str, Any] | None:
+    """The verdict in a file of an audit; None while there is none. A report contains its verdict.
+
+    An incomplete file, on a store that shows such, is none either. Raises `Unavailable` if the store does not answer within
+    `limit` seconds.
+    """
+    try:
+        document = json.loads(asked(path, conn_id, lambda place: place.read_bytes(), limit))
+    except (FileNotFoundError, ValueError):
+        return None
+    found = document.get("verdict", document) if isinstance(document, dict) else {}
+    return found if isinstance(found, dict) else {}

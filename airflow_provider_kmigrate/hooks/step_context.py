@@ -31,6 +31,8 @@ from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, StepC
 
 _PARSING = Lock()
 _OVER = {"success", "failed"}
+JUDGED_AT = "kmigrate_judged_at"
+"""The XCom key under which a PASS of an audit leaves its time, in seconds since the epoch: a later act checks its age."""
 
 
 class Access(NamedTuple):

@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.groups.scan import not_in_file, other_wave
 from airflow_provider_kmigrate.core.model import Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unreachable
-from airflow_provider_kmigrate.hooks.verdicts import stored
+from airflow_provider_kmigrate.hooks.spark_jobs import stored
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build, group_of, one_of
 from airflow_provider_kmigrate.steps.groups import CheckGroup, ReleaseGroup

@@ -11,22 +11,16 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.migration.controllers import may_begin
+from airflow_provider_kmigrate.core.migration.waits import nothing_left
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK
 from airflow_provider_kmigrate.core.rollback.rollback import NOTHING
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.hooks.step_context import asking, folder, refuse_if_way_back_is_lost
-from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT
+from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, refuse_if_way_back_is_lost
 from airflow_provider_kmigrate.operators.step import StepOperator
-from airflow_provider_kmigrate.preflight import write
-from airflow_provider_kmigrate.steps.catalog import STEPS, terms_of
-from airflow_provider_kmigrate.steps.prepare import Preflight, as_json, run_backup, run_preflight
-from airflow_provider_kmigrate.steps.rollback import planned, planned_forward
-from airflow_provider_kmigrate.steps.rolling import has_last, postponed, run_rest, run_rollback
+from airflow_provider_kmigrate.steps.catalog import STEPS, has_last, postponed, run_rest, terms_of
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
-from airflow_provider_kmigrate.steps.waits import run_watch
 
 IN_ONE_PROCESS = frozenset(
     {"finalize", "restore flag", "reconcile", "healed", "stop controller", "give back", "zookeeper leads", "wipe"}
@@ -98,17 +92,17 @@ class PreflightOperator(StepOperator):
     ui_color = _LOOKING
 
     def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+        from airflow_provider_kmigrate.preflight import write
+        from airflow_provider_kmigrate.steps.prepare import as_json, run_preflight
+
         del arguments
-        if done := waits.nothing_left(world.observer.look(Fields.POSITION), world.spec):
+        if done := nothing_left(world.observer.look(Fields.POSITION), world.spec):
             world.say(done)
             behind = sorted(self.get_flat_relative_ids(upstream=False))
             raise DownstreamTasksSkipped(tasks=behind)  # type: ignore[no-untyped-call]
-        found = run_preflight(world, lambda looked: self._keep(world, looked))
+        place = folder() / "preflight" / world.spec.name
+        found = run_preflight(world, lambda looked: self.log.info("The findings as a page: %s", write(looked, place).html))
         return json.dumps([as_json(finding) for finding in found])
-
-    def _keep(self, world: StepContext, looked: Preflight) -> None:
-        report = write(looked, folder() / "preflight" / world.spec.name)
-        self.log.info("The findings as a page: %s", report.html)
 
 
 class BackupOperator(StepOperator):
@@ -121,6 +115,8 @@ class BackupOperator(StepOperator):
     ui_color = _LOOKING
 
     def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+        from airflow_provider_kmigrate.steps.prepare import run_backup
+
         del arguments
         return run_backup(world)
 
@@ -244,6 +240,8 @@ class RollbackPlanOperator(StepOperator):
         return {} if self.forward else _terms(context)
 
     def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+        from airflow_provider_kmigrate.steps.rollback import planned, planned_forward
+
         terms_of(world.spec, arguments)  # refuses what would not be followed
         found = planned_forward(world) if self.forward else planned(world)
         if found is None:
@@ -278,6 +276,8 @@ class RollbackOperator(StepOperator):
         self.failover, self.accept_loss = failover, accept_loss
 
     def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+        from airflow_provider_kmigrate.steps.whole_plan import run_rollback
+
         del arguments
         return run_rollback(world, terms_of(world.spec, {"skip_failover": not self.failover, "accept_loss": self.accept_loss}))
 
@@ -299,6 +299,8 @@ class WatchOperator(StepOperator):
         super().__init__(**{**kwargs, "deferrable": False})
 
     def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+        from airflow_provider_kmigrate.steps.waits import run_watch
+
         del arguments
         return run_watch(world)
 

@@ -11,7 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.core.audit.verdict import Outcome, outcome_of
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT, stored
+from airflow_provider_kmigrate.hooks.spark_jobs import stored
+from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT
 
 
 class AuditVerdictSensor(BaseSensorOperator):

@@ -30,24 +30,11 @@ from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open; after that a degraded broker stays in its mode
 
-ROLL_LOOKS = (
-    Fields.BROKERS
-    | Fields.CONTROLLERS
-    | Fields.QUORUM
-    | Fields.ZOOKEEPER
-    | Fields.GROUPS
-    | Fields.PARTITIONS
-    | Fields.MIN_INSYNC
-    | Fields.REASSIGNMENTS
-    | Fields.PROCESSES
-    | Fields.FILES
-)
-
 
 class RollBroker(NodeStep):
     """Bring one broker into migration mode or into KRaft mode; `core.migration.roll.decide_restart` decides the acts."""
 
-    looks = ROLL_LOOKS
+    looks = roll.LOOKS
     elsewhere = frozenset({Verb.FREE, Verb.ELECT}) | CURES
     back = False  # the rollback does not stop at an edited file
     cured = staticmethod(recovery.recover)
@@ -82,7 +69,7 @@ class RollBroker(NodeStep):
         )
         judged = self.cured(view, self.node.id, decision, self._troubles)
         decision, self._troubles = self._reviving.cured(view, judged.decision), judged.troubles
-        self.looks = ROLL_LOOKS | self._reviving.wants
+        self.looks = roll.LOOKS | self._reviving.wants
         self.nodes = () if self._reviving.asks_controllers else (self.node,)
         self.acts_after = float("inf") if self._troubles.tried or self._reviving.sees_to_the_end else 0.0
         return decision

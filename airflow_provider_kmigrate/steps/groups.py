@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.clients.znode_writes import Delete
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.coordination.hold import Hold
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.groups import members as group_health
@@ -26,7 +27,6 @@ from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, watched
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed
-from airflow_provider_kmigrate.steps.notes import note_held
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
 _LOOKS = Fields.ZOOKEEPER | Fields.GROUP_MEMBERS
@@ -421,3 +421,8 @@ class ReleaseGroup(GroupStep):
     def act(self, world: StepContext, act: Act) -> None:
         del act
         group_writes.forget_hold(world.tools.zk, self.group.name, world.fence)
+
+
+def note_held(world: StepContext, group: str, act: Act) -> None:
+    """Hold the group before any of it is rolled back: no other run migrates it until the operator releases it."""
+    group_writes.note_hold(world.tools.zk, group, Hold(world.run, act.text), world.fence)

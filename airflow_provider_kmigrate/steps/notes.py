@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 
-from airflow_provider_kmigrate.clients import group_writes, znodes
+from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.znode_writes import NOTES, REGISTERED, TAKEN_BACK, UNFLAGGED, Create, Delete, Set
-from airflow_provider_kmigrate.core.coordination.hold import Hold
-from airflow_provider_kmigrate.core.decision import Act
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.steps.run import StepContext
 
@@ -27,11 +25,6 @@ def note_taken_back(world: StepContext, broker: int, mode: BrokerMode) -> None:
     found = world.tools.zk.read(TAKEN_BACK)
     known = znodes.taken_back(found[0]) if found else {}
     _put(world, TAKEN_BACK, {str(one): str(was) for one, was in {**known, broker: mode}.items()}, found)
-
-
-def note_held(world: StepContext, group: str, act: Act) -> None:
-    """Hold the group before any of it is rolled back: no other run migrates it until the operator releases it."""
-    group_writes.note_hold(world.tools.zk, group, Hold(world.run, act.text), world.fence)
 
 
 def notes_deleted(world: StepContext) -> list[Delete]:

@@ -23,11 +23,9 @@ def ours(names: set[str]) -> set[str]:
 
 
 def test_rolling_a_broker_imports_what_that_takes() -> None:
-    """A bound to lower: each module more is read, compiled and run by each of some thirty tasks."""
-    found = ours(imported("airflow_provider_kmigrate.operators.migration", "airflow_provider_kmigrate.steps.catalog"))
-    assert len(found) <= 152, "a new import from the roll of a broker: does it need it?"
-    for room in ("audit.job", "audit.session"):
-        assert f"airflow_provider_kmigrate.{room}" not in found, room
+    """Its operator, its step and the clients: each module more is read, compiled and run by each of some thirty tasks."""
+    found = ours(imported("airflow_provider_kmigrate.operators.migration", "airflow_provider_kmigrate.steps.brokers"))
+    assert len(found) <= 80, "a new import from the roll of a broker: does it need it?"
 
 
 def test_the_folder_of_dags_imports_no_builder_and_no_client() -> None:

@@ -26,8 +26,8 @@ from airflow_provider_kmigrate.core.migration import controllers, roll
 from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, where
 from airflow_provider_kmigrate.core.rollback import conditions as back_gates
 from airflow_provider_kmigrate.exceptions import KMigrateError
-from airflow_provider_kmigrate.steps.rolling import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
+from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Mortal, SimClock
 from tests.steps.test_migration import EVERYTHING, forward

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.decision import Refuse, Wait
+from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.roll import decide_restart
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import TimedOut
-from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS, RollBackBroker
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Soak
 from benchmarks import direct
@@ -70,11 +71,11 @@ def test_controllers_that_were_started_and_are_out_of_reach_are_waited_for_by_na
     cluster = SimCluster()
     world = cluster.world(tmp_path)
     direct.prepare(world)
-    view = cluster.look(ROLL_LOOKS)
+    view = cluster.look(roll.LOOKS)
     none = decide_restart(view, 0, BrokerMode.MIGRATION)
     assert isinstance(none, Refuse), "nobody has started any"
     direct.provision(world)
-    view = cluster.look(ROLL_LOOKS)
+    view = cluster.look(roll.LOOKS)
     silent = {node: replace(one, answers=False, migration_flag=None) for node, one in view.controllers.items()}
     waits = decide_restart(replace(view, controllers=silent), 0, BrokerMode.MIGRATION)
     assert isinstance(waits, Wait)

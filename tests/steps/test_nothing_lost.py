@@ -15,8 +15,8 @@ from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.core.rollback.conditions import RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.rollback import HandOver, StopController, planned
-from airflow_provider_kmigrate.steps.rolling import run_plan, run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_in_migration, check_back
 

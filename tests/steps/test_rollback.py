@@ -25,9 +25,9 @@ from airflow_provider_kmigrate.steps.rollback import (
     ZooKeeperLeads,
     planned,
 )
-from airflow_provider_kmigrate.steps.rolling import run_plan, run_rollback
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied
+from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, Killed, Mortal
 from tests.steps.test_migration import EVERYTHING, check_end, finalize, forward, roll

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.steps.brokers import RollBroker
-from airflow_provider_kmigrate.steps.rolling import roll_all
+from airflow_provider_kmigrate.steps.catalog import roll_all
 from tests.steps.sim import SimCluster
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy
+from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.exceptions import TimedOut
-from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.run import run_step
 from tests.steps.sim_nodes import Health, well
 from tests.steps.test_first_broker import CANARY, ready, step
@@ -61,31 +61,31 @@ def rolled(tmp_path, silent: int | None, behind: int = 0, takes: float = 0.0, *,
 def test_everything_is_looked_at_now_and_then_while_it_starts(tmp_path):
     looks = rolled(tmp_path, silent=40).looks
     silent = [what for what, mode, _ in looks if mode is None]
-    whole = [what for what in silent if what & ROLL_LOOKS == ROLL_LOOKS]
+    whole = [what for what in silent if what & roll.LOOKS == roll.LOOKS]
     assert len(silent) > 4 * len(whole) > 0
     assert all(not what & (Fields.PARTITIONS | Fields.ZOOKEEPER) for what in silent if what not in whole)
-    assert looks[-1][0] & ROLL_LOOKS == ROLL_LOOKS, "nothing is concluded from a narrow look"
+    assert looks[-1][0] & roll.LOOKS == roll.LOOKS, "nothing is concluded from a narrow look"
 
 
 def test_one_that_answers_is_asked_for_its_partitions_until_it_is_in_their_isrs_which_counts_as_one_look(tmp_path):
     answered = [(what, behind) for what, mode, behind in rolled(tmp_path, silent=10, behind=30).looks if mode is TARGET]
     behind = [what for what, behind in answered if behind]
-    whole = [what for what in behind if what & ROLL_LOOKS == ROLL_LOOKS]
+    whole = [what for what in behind if what & roll.LOOKS == roll.LOOKS]
     assert len(behind) > 4 * len(whole) > 0
     assert all(not what & (Fields.ZOOKEEPER | Fields.FILES) for what in behind if what not in whole)
     assert Policy().stable_samples == 3
-    assert [what & ROLL_LOOKS == ROLL_LOOKS for what, behind in answered[1:] if not behind] == [False, True, True]
+    assert [what & roll.LOOKS == roll.LOOKS for what, behind in answered[1:] if not behind] == [False, True, True]
 
 
 def test_that_counts_for_nothing_where_the_whole_look_before_did_not_see_zookeeper(tmp_path):
     looks = rolled(tmp_path, silent=10, behind=30, zookeeper=False).looks
     last = max(number for number, (_, _, behind) in enumerate(looks) if behind)
-    assert [what & ROLL_LOOKS == ROLL_LOOKS for what, _, _ in looks[last + 1 :]] == [False, True, True, True]
+    assert [what & roll.LOOKS == roll.LOOKS for what, _, _ in looks[last + 1 :]] == [False, True, True, True]
 
 
 def test_slow_looks_do_not_put_off_the_whole_one(tmp_path):
     asked = rolled(tmp_path, silent=16, takes=1.5)
-    whole = [at for at, (what, _, _) in zip(asked.times, asked.looks, strict=True) if what & ROLL_LOOKS == ROLL_LOOKS]
+    whole = [at for at, (what, _, _) in zip(asked.times, asked.looks, strict=True) if what & roll.LOOKS == roll.LOOKS]
     apart = [after - before for before, after in itertools.pairwise(whole)]
     assert len(apart) > 3
     assert max(apart) < 0.2 + 2.0 + 1.6 + 0.4, "the pause, two seconds and the whole look itself"

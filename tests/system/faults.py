@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.probe.workload import GroupPlan
-from airflow_provider_kmigrate.steps.rolling import run_plan
+from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.kit.localcluster import clocks

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.steps.prepare import look_preflight, run_backup
-from airflow_provider_kmigrate.steps.rolling import run_rollback
+from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
 from tests.kit.localcluster import clocks
 from tests.kit.localcluster.cluster import lent

@@ -26,8 +26,8 @@ from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.probe.workload import GroupPlan
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.rollback import StopController
-from airflow_provider_kmigrate.steps.rolling import run_plan, run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
+from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.kit.localcluster.cluster import LocalCluster, lent

@@ -30,6 +30,7 @@ from airflow_provider_kmigrate.core.model import (
     BrokerMode,
     Cause,
     ClusterView,
+    Fields,
     Partition,
     ProcessState,
     Reason,
@@ -57,6 +58,20 @@ _STAGES = {
 }  # of the target, or beyond
 _CUT_OFF = {Phase.STRANDED, Phase.SPLIT}  # isolated from its controller: out of its ISRs, and only its roll recovers it
 INTENT = {BrokerMode.MIGRATION: Intent.TO_MIGRATION, BrokerMode.KRAFT: Intent.TO_KRAFT}
+
+LOOKS = (
+    Fields.BROKERS
+    | Fields.CONTROLLERS
+    | Fields.QUORUM
+    | Fields.ZOOKEEPER
+    | Fields.GROUPS
+    | Fields.PARTITIONS
+    | Fields.MIN_INSYNC
+    | Fields.REASSIGNMENTS
+    | Fields.PROCESSES
+    | Fields.FILES
+)
+"""What a broker's restart is decided from."""
 
 
 def may_stop(view: ClusterView, ids: Collection[int]) -> Gate:

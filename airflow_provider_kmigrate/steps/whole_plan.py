@@ -1,0 +1,58 @@
+"""Run a whole plan in one task, as a DAG does task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.plan import APPROVE, ROLLBACK, Plan, PlanStep, after_approval
+from airflow_provider_kmigrate.core.rollback.conditions import SAFE, RollbackTerms
+from airflow_provider_kmigrate.steps.catalog import asked_by, run_rest, step_on
+from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
+from airflow_provider_kmigrate.steps.rollback import planned, planned_forward
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
+
+Arguments = Mapping[str, Any]
+_NONE: Arguments = MappingProxyType({})
+_WITHOUT_LOOP: Mapping[str, Callable[[StepContext], object]] = {
+    "preflight": run_preflight,
+    "backup": run_backup,
+    "plan": planned,
+    "show rollback": planned_forward,
+    APPROVE: lambda _world: None,  # only a DAG waits for approval
+}
+
+
+def run_rollback(world: StepContext, terms: RollbackTerms = SAFE) -> Done:
+    """Run the whole rollback as its DAG does, without approval, and release the fence at its end.
+
+    Raises as its steps do. Killed and run again, it observes the cluster and does what is left.
+    """
+    steps, _ = planned(world)
+    end = run_plan(world, after_approval(ROLLBACK), asked_by(world.spec, terms))
+    world.fence.release()
+    return Done(f"{getattr(end, 'text', '')} Steps taken: {len(steps)}.")
+
+
+def run_plan(world: StepContext, plan: Plan, arguments: Arguments = _NONE) -> object:
+    """Run every step of a plan in order, without approval; returns the last result. Raises as the steps do.
+
+    `arguments`: of all steps beside node and target, such as the terms of a rollback.
+    """
+    skipped = arguments.get("skip_failover")
+    return [_run_row(world, step, arguments) for step in plan if not (skipped and step.failover)][-1]
+
+
+def _run_row(world: StepContext, row: PlanStep, arguments: Arguments) -> object:
+    if row.kind in _WITHOUT_LOOP:
+        return _WITHOUT_LOOP[row.kind](world)
+    asked = {**arguments, "target": row.target} if row.target else arguments
+    rest = run_rest(world, row.kind, asked) if row.last else None
+    if rest is not None and not row.target:
+        return rest  # it ran every controller
+    # brokers already in the mode, too: only their own step finds what a dead run left on their machines
+    nodes = {Role.BROKER: world.spec.brokers, Role.CONTROLLER: world.spec.controllers}[row.each] if row.each else (None,)
+    return [run_step(step_on(world, row.kind, asked, node), world) for node in nodes][-1]
