@@ -6,14 +6,9 @@ from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.operators.step import FINALIZE, LEAVE, ROLL_BACK, STAY, TAKE_BACK
 
-FINALIZE, STAY = "Finalize", "Stay in dual-write"
-ROLL_BACK, LEAVE = "Roll back", "Leave as it is"
-TAKE_BACK = "Take back"
 
 _BODY = """\
 **Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is the **point of no return**: ZooKeeper is written no more,
@@ -52,19 +47,6 @@ The answers:
 * **{take_back}**: do it. Every step may be interrupted and goes on where it was.
 * **{leave}**: change nothing.
 """
-
-
-def demand_answer(context: Context, task: str) -> None:
-    """Raise unless `task` of this run left a yes: an administrator's, or the conf's.
-
-    A task skipped or marked as success left none.
-    """
-    answer = context["ti"].xcom_pull(task_ids=task)
-    chosen = answer.get("chosen_options") if isinstance(answer, dict) else None
-    if chosen in ([FINALIZE], [ROLL_BACK], [TAKE_BACK]):
-        return
-    text = f"Task {task!r} of this run left no approval."
-    raise AirflowFailException(format_reasons((Reason("H06", text),)))
 
 
 class _ApproveOperator(HITLOperator):

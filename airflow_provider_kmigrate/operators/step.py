@@ -17,12 +17,15 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
 from airflow_provider_kmigrate.hooks.step_context import acting, run_of, watching
-from airflow_provider_kmigrate.operators.approval import demand_answer
+from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger, readable
 
 _KEY = "progress"  # in Airflow's task state store
+FINALIZE, STAY = "Finalize", "Stay in dual-write"
+ROLL_BACK, LEAVE = "Roll back", "Leave as it is"
+TAKE_BACK = "Take back"
 
 
 class StepOperator(BaseOperator):
@@ -154,3 +157,16 @@ class _Stored:
     def secure(self, now: StepProgress) -> None:
         """Store what the process after a kill must know."""
         self.save(self.progress.to_secure(now))
+
+
+def demand_answer(context: Context, task: str) -> None:
+    """Raise unless `task` of this run left a yes: an administrator's, or the conf's.
+
+    A task skipped or marked as success left none.
+    """
+    answer = context["ti"].xcom_pull(task_ids=task)
+    chosen = answer.get("chosen_options") if isinstance(answer, dict) else None
+    if chosen in ([FINALIZE], [ROLL_BACK], [TAKE_BACK]):
+        return
+    text = f"Task {task!r} of this run left no approval."
+    raise AirflowFailException(format_reasons((Reason("H06", text),)))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.clients.connections import read_connections
-from airflow_provider_kmigrate.clients.hosts.base import Host
+from airflow_provider_kmigrate.clients.hosts import Host
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
