@@ -19,7 +19,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
 from typing import Any, Final, Self
 
-from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 from kafka.errors import AuthorizationError, NoError, RetriableError, for_code
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -203,7 +204,7 @@ class Admin:
         """
         failures = []
         for batch in batches(partitions, _ELECTIONS):
-            outcomes = self._elect([TopicPartition(partition.topic, partition.index) for partition in batch])
+            outcomes = self._elect([KafkaPartition(partition.topic, partition.index) for partition in batch])
             failures += [(where, refused) for where, refused in outcomes.items() if not _is_fine(refused)]
         if failures:
             where, refused = failures[0]
@@ -233,7 +234,7 @@ class Admin:
                 raise error_of(topic.error, f"{self._settings.bootstrap} Metadata of {topic.topic}")
         return dict(topics)
 
-    def _elect(self, wanted: list[TopicPartition]) -> Mapping[TopicPartition, Any]:
+    def _elect(self, wanted: list[KafkaPartition]) -> Mapping[KafkaPartition, Any]:
         elected = self._ask("ElectLeaders", lambda admin: admin.elect_leaders(ElectionType.PREFERRED, wanted))
         return dict(elected)
 

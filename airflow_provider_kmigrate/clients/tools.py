@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.group_reads import topic_settings
-from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.clients.hosts import Host
+from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.clients.instances import Instances
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire

@@ -5,8 +5,7 @@ from __future__ import annotations
 from airflow.sdk import BaseHook
 
 from airflow_provider_kmigrate.clients.connections import HOST, host_settings
-from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.clients.hosts import Host
+from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.clients.settings import HostSettings
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.hooks import connection

@@ -6,9 +6,9 @@ from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.operators.step import FINALIZE, LEAVE, ROLL_BACK, STAY, TAKE_BACK
-
 
 _BODY = """\
 **Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is the **point of no return**: ZooKeeper is written no more,

@@ -17,8 +17,8 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
 from airflow_provider_kmigrate.hooks.step_context import acting, run_of, watching
-from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger, readable
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import airflow_provider_kmigrate
-from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.clients.hosts import Host
+from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.clients.hosts.files import backup_name
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.model import ProcessState

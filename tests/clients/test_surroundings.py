@@ -19,9 +19,10 @@ from kafka.protocol.admin import (
     ListPartitionReassignmentsResponse,
 )
 
-from airflow_provider_kmigrate.clients import wire_environment, zookeeper_environment
+from airflow_provider_kmigrate.clients import zookeeper_environment
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.wire_environment import log_dirs, reassignments, release, taken
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.model import Malformed
 from airflow_provider_kmigrate.core.preflight.environment import Acl, LogDir, Taken, ZooKeeperServer
@@ -72,36 +73,36 @@ def configs(*synonyms: tuple[str, int]) -> Any:
 class TestBroker:
     def test_its_release_is_the_default_of_its_protocol_version(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.8", 4), ("3.9-IV0", 5))
-        assert wire_environment.release(wire, 1) == "3.9-IV0"
+        assert release(wire, 1) == "3.9-IV0"
         asked = node.seen[-1].resources[0]
         assert (asked.resource_type, asked.resource_name, node.seen[-1].include_synonyms) == (4, "1", True)
 
     def test_a_broker_that_keeps_its_default_for_itself(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.8", 4))
         with pytest.raises(Failed, match="does not tell"):
-            wire_environment.release(wire, 1)
+            release(wire, 1)
 
     def test_what_it_read_when_it_started(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.7", 1), ("3.8", 4), ("3.9-IV0", 5))
         key = "inter.broker.protocol.version"
-        assert wire_environment.taken(wire, 1) == Taken({key: "3.8"}, {key: "3.9-IV0"})
+        assert taken(wire, 1) == Taken({key: "3.8"}, {key: "3.9-IV0"})
         assert node.seen[-1].resources[0].configuration_keys is None
 
     def test_a_broker_that_tells_nothing_of_its_file(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.9-IV0", 5))
         with pytest.raises(Failed, match="nothing of its own file"):
-            wire_environment.taken(wire, 1)
+            taken(wire, 1)
 
     def test_directories_and_what_is_wrong_with_them(self, node: FakeNode, wire: Wire) -> None:
         result = DescribeLogDirsResponse.DescribeLogDirsResult
         rows = [result(error_code=code, log_dir=path, topics=[]) for path, code in (("/a", 0), ("/b", STORAGE_ERROR))]
         node.handlers[35] = DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=rows)
-        assert wire_environment.log_dirs(wire) == (LogDir("/a"), LogDir("/b", "KAFKA_STORAGE_ERROR"))
+        assert log_dirs(wire) == (LogDir("/a"), LogDir("/b", "KAFKA_STORAGE_ERROR"))
 
     def test_no_directory_at_all_is_a_right_that_we_lack(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[35] = DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[])
         with pytest.raises(Failed, match="DESCRIBE"):
-            wire_environment.log_dirs(wire)
+            log_dirs(wire)
 
     def test_reassignments(self, node: FakeNode, wire: Wire) -> None:
         topic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
@@ -112,14 +113,14 @@ class TestBroker:
             throttle_time_ms=0, error_code=0, error_message=None, topics=[topic(name="orders", partitions=[moving])]
         )
         node.handlers[46] = answer
-        assert wire_environment.reassignments(wire) == ("orders-3",)
+        assert reassignments(wire) == ("orders-3",)
 
     def test_who_is_no_controller_does_not_know_them(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[46] = ListPartitionReassignmentsResponse(
             throttle_time_ms=0, error_code=NOT_CONTROLLER, error_message=None, topics=[]
         )
         with pytest.raises(Unavailable, match="NOT_CONTROLLER"):
-            wire_environment.reassignments(wire)
+            reassignments(wire)
 
 
 @contextlib.contextmanager

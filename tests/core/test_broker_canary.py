@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.migration import canary
-from airflow_provider_kmigrate.core.migration.canary import LOOKS, SETTLING, WINDOW, Sample, departures, judge_bake, sample
+from airflow_provider_kmigrate.core.migration.canary import (
+    JUDGED_FOR,
+    MIN_SAMPLES,
+    SETTLING,
+    Sample,
+    departures,
+    judge_bake,
+    sample,
+)
 from airflow_provider_kmigrate.core.migration.roll import decide_restart, may_give_up, may_stop
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, NodeFiles
 from airflow_provider_kmigrate.core.rollback.rollback import decide_alone
@@ -59,7 +67,7 @@ def test_answer_times(mine, others, before, codes):
     since = [look(100.0 + n, mine, others) for n in range(40)]
     if others is None:
         since = [replace(one, silent=frozenset()) for one in since]
-    assert found(since, looks(*[before] * LOOKS) if before else ()) == codes
+    assert found(since, looks(*[before] * MIN_SAMPLES) if before else ()) == codes
 
 
 @pytest.mark.parametrize(
@@ -103,7 +111,7 @@ def test_what_was_bad_long_ago_is_over():
 
 def test_slow_looks_are_judged_by_their_number():
     """Where a look takes seconds, the window holds too few of them."""
-    rows = looks(*[1.0] * LOOKS, every=WINDOW)
+    rows = looks(*[1.0] * MIN_SAMPLES, every=JUDGED_FOR)
     assert found(rows) == ["V23"]
     assert not judge_bake((), rows[:-1], HERE, BAKE, SETTLING).sure
 
@@ -201,7 +209,7 @@ histories = st.lists(st.tuples(answers, answers, st.booleans()), max_size=60).ma
 @given(histories, histories)
 def test_too_few_looks_are_no_verdict_and_reasons_are_sure(before, since):
     verdict = judge_bake(before, since, HERE, BAKE, SETTLING)
-    assert verdict.sure is (len(since) >= LOOKS)
+    assert verdict.sure is (len(since) >= MIN_SAMPLES)
     assert verdict.sure or not verdict.reasons
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
-from airflow_provider_kmigrate.core.migration.canary import _KEPT, LOOKS, SETTLING, WINDOW, CanaryBake
+from airflow_provider_kmigrate.core.migration.canary import _KEPT, JUDGED_FOR, MIN_SAMPLES, SETTLING, CanaryBake
 from airflow_provider_kmigrate.core.model import ClusterView, Reason
 from tests.core.views import MIG, ZK, cluster, with_broker
 
@@ -44,7 +44,7 @@ def since(count: int, mine: float = 0.005) -> list[ClusterView]:
     return [view(100.0 + number, mine) for number in range(count)]
 
 
-@pytest.mark.parametrize(("looks", "restarts"), [(1, False), (LOOKS - 1, False), (LOOKS, True), (LOOKS + 5, True)])
+@pytest.mark.parametrize(("looks", "restarts"), [(1, False), (MIN_SAMPLES - 1, False), (MIN_SAMPLES, True), (MIN_SAMPLES + 5, True)])
 def test_it_restarts_once_it_was_observed_often_enough_as_it_is(looks: int, restarts: bool) -> None:
     first, decision = after(FIRST, before(looks), RESTART)
     assert len(first.before) == looks
@@ -53,7 +53,7 @@ def test_it_restarts_once_it_was_observed_often_enough_as_it_is(looks: int, rest
     else:
         assert isinstance(decision, Wait)
         assert (decision.reasons[0].code, decision.healthy) == ("T01", True)
-        assert f"{looks} of {LOOKS} times" in decision.reasons[0].text
+        assert f"{looks} of {MIN_SAMPLES} times" in decision.reasons[0].text
 
 
 def test_any_other_act_is_not_waited_with() -> None:
@@ -99,15 +99,15 @@ def test_it_is_observed_from_when_it_is_back() -> None:
 
 
 def test_a_healthy_one_is_fine_after_enough_observations() -> None:
-    few, _ = after(FIRST, since(int(SETTLING) + LOOKS - 1), DONE)
+    few, _ = after(FIRST, since(int(SETTLING) + MIN_SAMPLES - 1), DONE)
     assert (few.fine, few.sure) == (False, False)
-    enough, decision = after(FIRST, since(int(SETTLING) + LOOKS), DONE)
+    enough, decision = after(FIRST, since(int(SETTLING) + MIN_SAMPLES), DONE)
     assert (enough.fine, enough.sure, enough.worse, decision) == (True, True, (), DONE)
     assert replace(FIRST, bake=0.0).sure, "nothing is judged"
 
 
 def test_a_slow_one_is_taken_back_and_stays_condemned() -> None:
-    slow, decision = after(FIRST, since(int(SETTLING + WINDOW), 1.0), DONE)
+    slow, decision = after(FIRST, since(int(SETTLING + JUDGED_FOR), 1.0), DONE)
     assert [reason.code for reason in slow.worse] == ["V23"]
     assert isinstance(decision, Act)
     assert decision.verb is Verb.TAKE_BACK
@@ -118,14 +118,14 @@ def test_a_slow_one_is_taken_back_and_stays_condemned() -> None:
 
 
 def test_it_was_slow_before_as_well() -> None:
-    always = after(FIRST, [view(float(number), 1.0, mode=ZK) for number in range(LOOKS)], RESTART)[0]
-    assert after(always, since(int(SETTLING + WINDOW), 1.0), DONE)[1] is DONE
+    always = after(FIRST, [view(float(number), 1.0, mode=ZK) for number in range(MIN_SAMPLES)], RESTART)[0]
+    assert after(always, since(int(SETTLING + JUDGED_FOR), 1.0), DONE)[1] is DONE
 
 
 def test_what_earlier_processes_watched_shortens_the_settling() -> None:
     held = replace(FIRST, held=SETTLING)
-    assert after(held, since(LOOKS, 1.0), DONE)[0].worse
-    assert not after(FIRST, since(LOOKS, 1.0), DONE)[0].worse
+    assert after(held, since(MIN_SAMPLES, 1.0), DONE)[0].worse
+    assert not after(FIRST, since(MIN_SAMPLES, 1.0), DONE)[0].worse
 
 
 @pytest.mark.parametrize(

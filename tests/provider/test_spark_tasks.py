@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import Hold, JobReport, JobState
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.hooks.spark_jobs import ObjectFiles, control_of, files_of, stored
-from airflow_provider_kmigrate.operators import spark_audit
+from airflow_provider_kmigrate.operators import spark_audit as module
 from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
 from airflow_provider_kmigrate.operators.spark_jobs import (
     HoldSparkJobOperator,
@@ -343,16 +343,16 @@ class TestAudit:
         monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.operators.spark_submit", None)
         monkeypatch.setenv("AIRFLOW__KMIGRATE__FOLDER", str(tmp_path / "kmigrate"))
         try:
-            operator = importlib.reload(spark_audit).SparkAuditOperator
+            operator = importlib.reload(module).SparkAuditOperator
             with pytest.raises(AirflowFailException, match=r"\[spark\]"):
                 executed(operator, request={}, result=str(tmp_path), conn_id="spark_here", retries=6)
         finally:
             monkeypatch.undo()
-            importlib.reload(spark_audit)
+            importlib.reload(module)
 
     def test_what_is_shipped_imports_without_the_rest(self, tmp_path: Path) -> None:
         """The archive alone is enough for what the job imports, as far as it needs no engine."""
-        archive = spark_audit.package_archive(tmp_path)
+        archive = module.package_archive(tmp_path)
         code = (
             "import airflow_provider_kmigrate.audit.report, airflow_provider_kmigrate.core.audit.verdict as v; print(v.__file__)"
         )

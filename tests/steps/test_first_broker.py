@@ -8,7 +8,7 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.decision import Act, Done, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.migration.canary import SETTLING, WINDOW
+from airflow_provider_kmigrate.core.migration.canary import JUDGED_FOR, SETTLING
 from airflow_provider_kmigrate.core.model import BrokerMode, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused
@@ -355,4 +355,4 @@ def run_again(cluster, world, target, *, ill: bool) -> None:
 
 def test_the_verdict_needs_less_than_a_task_waits_before_it_defers():
     """A task that resumes has no memory: what it could not judge within that time it would never judge."""
-    assert SETTLING + WINDOW < 30.0
+    assert SETTLING + JUDGED_FOR < 30.0

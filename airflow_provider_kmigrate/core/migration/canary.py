@@ -6,7 +6,7 @@ healthy broker back costs a restart, and the gates of every step remain.
 
 Producer latency is no sign yet: a restarted broker leads nothing until the preferred leaders are elected, after its pass.
 
-Not judged: the first seconds after it is back (a cold JVM answers slowly), and anything from fewer than `LOOKS` observations.
+Not judged: the first seconds after it is back (a cold JVM answers slowly), and anything from fewer than `MIN_SAMPLES` observations.
 
 `CanaryBake` keeps the observations while one process lives; `judge_bake` judges them.
 """
@@ -24,9 +24,9 @@ from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
 from airflow_provider_kmigrate.core.phase import kraft_owns
 
-LOOKS = 8  # fewer prove nothing
+MIN_SAMPLES = 8  # fewer prove nothing
 SETTLING = 10.0  # seconds from the first good observation of the broker that are not judged
-WINDOW = 15.0  # seconds of observations over which answers are judged; ISRs over all of them
+JUDGED_FOR = 15.0  # seconds of observations over which answers are judged; ISRs over all of them
 TIMES_SLOWER = 3.0
 SECONDS_SLOWER = 0.25
 SILENT_SHARE = 0.3  # of the observations
@@ -72,10 +72,10 @@ def judge_bake(
     """
     settled = since[0].at + max(0.0, min(SETTLING, bake / 2) - watched) if since else 0.0
     counted = [one for one in since if one.at >= settled]
-    last = [one for one in counted if one.at > counted[-1].at - min(WINDOW, bake / 2)]
-    if len(counted) < LOOKS:
+    last = [one for one in counted if one.at > counted[-1].at - min(JUDGED_FOR, bake / 2)]
+    if len(counted) < MIN_SAMPLES:
         return BrokerVerdict()
-    recent = max(last, counted[-LOOKS:], key=len)
+    recent = max(last, counted[-MIN_SAMPLES:], key=len)
     found = (_silent(recent, broker), _slow(before, recent, broker), _leaving(counted, broker))
     return BrokerVerdict(tuple(reason for reason in found if reason is not None), sure=True)
 
@@ -144,7 +144,7 @@ def departures(samples: Sequence[Sample], broker: int) -> int:
 
 def _median(samples: Sequence[Sample], brokers: Collection[int]) -> float | None:
     seconds = [one.seconds[broker] for one in samples for broker in brokers if broker in one.seconds]
-    return median(seconds) if len(seconds) >= LOOKS // 2 else None
+    return median(seconds) if len(seconds) >= MIN_SAMPLES // 2 else None
 
 
 _KEPT = 3000  # observations; ten minutes of them, or more
@@ -199,9 +199,9 @@ class CanaryBake:
             return self, act
         before = (*self.before, sample(view))[-_KEPT:]
         anew = replace(self, worse=(), held=0.0, since=(), before=before)  # another restart follows
-        if len(before) >= LOOKS:
+        if len(before) >= MIN_SAMPLES:
             return anew, act
-        text = f"Broker {self.broker} is the first of its pass: looked {len(before)} of {LOOKS} times at it as it is."
+        text = f"Broker {self.broker} is the first of its pass: looked {len(before)} of {MIN_SAMPLES} times at it as it is."
         return anew, Wait((Reason("T01", text),), healthy=True)
 
     def _judged(self, view: ClusterView, decision: Decision) -> tuple[CanaryBake, Decision]:
