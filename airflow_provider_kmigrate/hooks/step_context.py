@@ -80,7 +80,7 @@ def acting(
 
 def _ended(cluster: str) -> NoReturn:
     raise Unavailable(
-        f"Airflow ends this task: nothing more is changed in {cluster}. Its next try observes the cluster and does the rest."
+        f"Airflow ends this task: it changes nothing more in {cluster}. Its next try observes the cluster and does the rest."
     )
 
 
@@ -147,7 +147,7 @@ class _NoFence:
 
 
 def _only_looks() -> Fenced:
-    return Fenced.because(Reason("H03", "There is something to do, and this process only looks."))
+    return Fenced.because(Reason("H03", "There is something to do, but this process only observes."))
 
 
 def journal_of(cluster: str, run: str) -> Path:

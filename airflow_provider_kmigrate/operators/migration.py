@@ -36,7 +36,7 @@ IN_ONE_PROCESS = frozenset(
 
 _ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind}
 _TERMS = ("skip_failover", "accept_loss")  # of the conf of a rollback's run
-_OPEN = "Open: every original that it needs is in the backup, with its hash. What it would do now:"
+_OPEN = "The rollback is possible: every original that it needs is in the backup, with its hash. It would now:"
 _LOOKING = "#e6e6fa"
 _RESTARTING = "#fdf0cd"
 _FINAL = "#f4d7d7"
@@ -66,7 +66,7 @@ class MigrationStepOperator(StepOperator):
 
     def execute(self, context: Context) -> str:
         if self.skip_if and context["params"].get(self.skip_if):
-            raise AirflowSkipException(f"The run's conf says {self.skip_if}.")
+            raise AirflowSkipException(f"The run's conf sets {self.skip_if}.")
         return super().execute(context)
 
     def arguments(self, context: Context) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class PreflightOperator(StepOperator):
 
     def _keep(self, world: StepContext, looked: Preflight) -> None:
         report = write(looked, folder() / "preflight" / world.spec.name)
-        self.log.info("The findings as a page: %s", report.html)
+        self.log.info("The page with all findings: %s", report.html)
 
 
 class BackupOperator(StepOperator):
@@ -248,7 +248,7 @@ class RollbackPlanOperator(StepOperator):
         found = planned_forward(world) if self.forward else planned(world)
         if found is None:
             return (
-                "The finalization has happened already: no rollback is possible any more, and only the rest of it is left to do."
+                "The finalization has happened already: no rollback is possible any more. Only its remaining steps are done."
             )
         steps, kept = found
         if not steps and not self.forward:

@@ -96,7 +96,7 @@ class HoldSparkJobOperator(SparkJobOperator):
         policy = control.job.hold
         risky = self._risky(control) if self.risky is None and policy is HoldPolicy.RISKY else bool(self.risky)
         if not policy.wants(risky=risky):
-            raise AirflowSkipException(f"Job {self.job} is not held for such a step: its policy is {policy}.")
+            raise AirflowSkipException(f"Job {self.job} is not held for this step: its policy is {policy}.")
         refuse_if_on(spec.name, stopped(spec.name))
         return control.hold(run, self.why, logs_of(spec), needed=self.needed)
 

@@ -43,7 +43,7 @@ class AuditVerdictSensor(BaseSensorOperator):
         try:
             document = stored(self.path, self.conn_id)
         except Unavailable as error:
-            self.log.warning("Whether there is a verdict cannot be told; looking again. %s", error)
+            self.log.warning("Could not read whether there is a verdict; trying again. %s", error)
             return PokeReturnValue(is_done=False)
         if document is None:
             self.log.info("There is no verdict yet at %s.", self.path)

@@ -44,7 +44,7 @@ STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every
 def over(view: ClusterView) -> Decision | None:
     """The refusal once no rollback is possible, a wait if that is unknown, None while it is possible."""
     if ended(view):
-        text = "The migration is finalized: there is no way back to ZooKeeper."
+        text = "The migration is finalized: a rollback to ZooKeeper is not possible."
         return Refuse((Reason("P12", text, cause=Cause.FINALIZED), *where(view).reasons))
     if view.zk is None:
         return Wait((Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
@@ -122,11 +122,11 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
     if view.zk is None or first.zk is None:
         return not_yet(could_not_read("ZooKeeper"))
     if view.zk.migration != first.zk.migration:
-        text = "/migration still moves, although every controller of the cluster file is stopped."
+        text = "/migration still changes, although every controller of the cluster file is stopped."
         return never(Reason("G29", text))
     if view.taken_at - first.taken_at < STILL_FOR:
         return not_yet(
-            Reason("T01", "Watching /migration for a moment: nobody may write it any more.", cause=Cause.HAND_OVER_OBSERVED)
+            Reason("T01", "Watching /migration for a moment: no controller may write it any more.", cause=Cause.HAND_OVER_OBSERVED)
         )
     return MET
 
@@ -183,7 +183,7 @@ def terms_error(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason 
     """G35: why the requested acceptance of a loss is not valid; None if it is, or none was requested."""
     if not accept_loss or (accept_loss == cluster_id and not failover):
         return None
-    wrong = [] if accept_loss == cluster_id else [f"is {accept_loss!r}, and not the cluster id {cluster_id!r}"]
+    wrong = [] if accept_loss == cluster_id else [f"is {accept_loss!r}, not the cluster id {cluster_id!r}"]
     wrong += ["counts only together with `skip_failover`, which was not asked for"] if failover else []
     wanted = f'{{"skip_failover": true, "accept_loss": "{cluster_id}"}}'
     return Reason("G35", f"`accept_loss` {', and '.join(wrong)}. The conf would be {wanted}.")
@@ -197,8 +197,8 @@ def compared(view: ClusterView, terms: RollbackTerms) -> Decision:
         return Done(taken_nothing(view))
     found = _found(view)
     if terms.accepts:
-        lost = " ".join(reason.text for reason in (*found, *_unread(view, strict=True))) or "nothing that can be seen."
-        return Done(f"The run's conf accepts to lose for good: {lost}")
+        lost = " ".join(reason.text for reason in (*found, *_unread(view, strict=True))) or "nothing that can be observed."
+        return Done(f"The run's conf accepts the permanent loss of: {lost}")
     reasons = (*_unread(view, strict=terms.failover or _somebody_tells(view)), *found)
     return Wait(reasons) if reasons else Done(f"{equivalence.same(view)}{_unheard(view)}")
 
@@ -253,7 +253,7 @@ def _told_no_more(view: ClusterView) -> bool:
 
 def _unheard(view: ClusterView) -> str:
     missing = [difference.entity for difference in _topics(view) if difference.kind is Kind.MISSING_TOPIC and difference.counts]
-    return f" The broker that was asked has not heard of {len(missing)} of them: {summarize(missing)}." if missing else ""
+    return f" The broker that was asked does not know {len(missing)} of them: {summarize(missing)}." if missing else ""
 
 
 def holds_more(view: ClusterView) -> bool:
@@ -299,7 +299,7 @@ def _told_nothing(view: ClusterView) -> tuple[Reason, ...]:
     if kraft or not zookeeper or not _told_no_more(view):
         return ()
     text = (
-        f"The broker that was asked knows no topic, ZooKeeper holds {len(zookeeper)}: it was told of none since it was started."
+        f"The broker that was asked knows no topic, ZooKeeper holds {len(zookeeper)}: it received no metadata since its start."
     )
     return (Reason("G00", text),)
 
@@ -307,5 +307,5 @@ def _told_nothing(view: ClusterView) -> tuple[Reason, ...]:
 def _said(gate: Gate) -> Gate:
     if gate.met:
         return gate
-    text = "ZooKeeper is not seen to hold all that KRaft does."
+    text = "ZooKeeper is not known to hold all that KRaft holds."
     return Gate(gate.standing, (Reason("G33", text), *gate.reasons))
