@@ -118,7 +118,7 @@ def process_known(node: Broker | Controller) -> Gate:
     if node.process.state is ProcessState.RUNNING:
         return MET
     answers = node.answers if isinstance(node, Controller) else node.mode is not None
-    text = f"The host of node {node.id} does not say that its process runs{', although the node answers' if answers else ''}."
+    text = f"The host of node {node.id} does not report its process as running{', although the node answers' if answers else ''}."
     return not_yet(Reason("U04", text))
 
 

@@ -338,8 +338,8 @@ def passed_over(read: Read) -> list[Case]:
     """Gaps between the deliveries, as far as no producer reported records in them."""
     delivered = union((run.first, run.last) for run in read.runs)
     whole = [(delivered[0][0], delivered[-1][1])] if delivered else []
-    told = union((ack.first, ack.last) for ack in read.acks if ack.located)
-    return [_coverage_case(read, *span, size([span])) for span in subtract(subtract(whole, delivered), told)]
+    covered = union((ack.first, ack.last) for ack in read.acks if ack.located)
+    return [_coverage_case(read, *span, size([span])) for span in subtract(subtract(whole, delivered), covered)]
 
 
 def _coverage_case(read: Read, first: int, last: int, count: int) -> Case:

@@ -308,8 +308,8 @@ def compare_kinds(kind: StoredKind, stored: Stored) -> tuple[Difference, ...]:
         return _ids_beyond(stored)
     if Stored.EVERY in stored.untold:
         return ()
-    told = {entity: settings for entity, settings in stored.zookeeper.items() if entity not in stored.untold}
-    return compare_settings(_KINDS_CODES[kind], told, stored.kraft)
+    known = {entity: settings for entity, settings in stored.zookeeper.items() if entity not in stored.untold}
+    return compare_settings(_KINDS_CODES[kind], known, stored.kraft)
 
 
 def _ids_beyond(stored: Stored) -> tuple[Difference, ...]:
@@ -328,8 +328,8 @@ def unread_kinds(view: ClusterView) -> tuple[Reason, ...]:
     if not missing:
         return topics
     why = [reason.text for reason in view.unknowns if reason.cause is Cause.UNREAD_STORED]
-    told = f" {'; '.join(why)}." if why else ""
-    return (*topics, Reason("G00", f"Could not read both sides of: {', '.join(missing)}.{told}"))
+    because = f" {'; '.join(why)}." if why else ""
+    return (*topics, Reason("G00", f"Could not read both sides of: {', '.join(missing)}.{because}"))
 
 
 def found(view: ClusterView) -> tuple[Reason, ...]:

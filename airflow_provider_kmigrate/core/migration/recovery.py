@@ -110,15 +110,15 @@ class StalledDualWrite:
         known = self._well(view, well=isinstance(decision, Wait) and decision.healthy)
         if view.zk is not None and view.quorum is None:
             return known, decision  # an observation without the quorum proves neither
-        told = (
+        stalled = (
             [reason.text for reason in decision.reasons if reason.cause is Cause.DUAL_WRITE_STALLED]
             if isinstance(decision, Wait)
             else []
         )
-        if not isinstance(decision, Wait) or not told:
+        if not isinstance(decision, Wait) or not stalled:
             return replace(known, since=None, untouched=None, pending=False), decision
         known = known.still(view)
-        return known.due(view, decision, told[0]) if known.pending else (known, decision)
+        return known.due(view, decision, stalled[0]) if known.pending else (known, decision)
 
     def still(self, view: ClusterView) -> StalledDualWrite:
         """Add an observation that waits for the dual-write to move."""

@@ -198,10 +198,10 @@ def _hidden(value: str | None) -> bool:
 def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Compare brokers whose file is of the stage that they run in; a file that is ahead comes from a stopped run."""
     comparable = _comparable(view, facts)
-    told = {broker: facts.around.taken.get(broker) for broker in answering(view, facts) if broker in comparable}
-    if silent := [broker for broker, taken in told.items() if taken is None]:
-        yield unknown("B15", f"whether the files of brokers {summarize(silent)} are what they run with: they do not tell")
-    for broker, taken in told.items():
+    taken_by = {broker: facts.around.taken.get(broker) for broker in answering(view, facts) if broker in comparable}
+    if silent := [broker for broker, taken in taken_by.items() if taken is None]:
+        yield unknown("B15", f"whether brokers {summarize(silent)} run with what their files say: they do not report it")
+    for broker, taken in taken_by.items():
         file = comparable[broker]
         changed = differences(file, taken, facts.configs.get(broker) or {}, _written_dynamic(facts, broker)) if taken else ()
         keys = [key for key in changed if taken and not _idle(key, file, taken, broker, facts.spec.controller_listener)]
@@ -243,7 +243,7 @@ def _kept_by_others(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefli
     kept = {broker.id: broker.files.kept_by for broker in view.brokers.values() if broker.files.kept_by}
     if kept:
         yield warns(
-            "W9", f"files that say who writes them: {summarize(f'broker {broker} {name}' for broker, name in kept.items())}"
+            "W9", f"files that name the tool that writes them: {summarize(f'broker {broker} {name}' for broker, name in kept.items())}"
         )
 
 

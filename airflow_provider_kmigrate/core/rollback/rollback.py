@@ -92,7 +92,7 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
     gate = together((gates.quorum_leads(view), back_gates.others_answer(view, controller_id)))
     if not gate.met:
         return unmet(gate)
-    restart = Act(Verb.RESTART, f"Controller {controller_id} stands by without the migration flag: elected, it would finalize.")
+    restart = Act(Verb.RESTART, f"Controller {controller_id} is a standby without the migration flag: if elected, it would finalize.")
     return end_unseen(view, controller) or restart
 
 
@@ -272,7 +272,7 @@ def _no_broker_needs_them(view: ClusterView) -> Gate:
     if kraft:
         return never(back_gates.kraft_left(kraft))
     if plain and kraft_owns(view):
-        text = f"Plain ZooKeeper brokers while KRaft owns the cluster: {join_ids(plain)}."
+        text = f"Brokers run in plain ZooKeeper mode while KRaft owns the cluster: {join_ids(plain)}."
         return never(Reason("P07", text))
     # If ZooKeeper owns the cluster, it does not depend on controllers, and a broker failing in migration mode may be why the
     # operator rolls back.
