@@ -206,7 +206,7 @@ class AuditedProducer:
         self._closed = True
         left = self.flush(timeout)
         if left:
-            reason = f"{left} records were neither acknowledged nor given up within {timeout:g} s"
+            reason = f"{left} records were neither acknowledged nor failed within {timeout:g} s"
         with self._lock:
             self._pulse.stop()
             self.log.close(clean=not reason, reason=reason)

@@ -68,7 +68,7 @@ class LocalFiles:
 def _local(path: str) -> Path:
     parts = urlsplit(path)
     if parts.scheme not in {"", "file"}:
-        raise Refused.because(Reason("J14", f"{path} is not a path of this machine."))
+        raise Refused.because(Reason("J14", f"{path} is not a path on this machine."))
     return Path(unquote(parts.path) if parts.scheme else path)
 
 

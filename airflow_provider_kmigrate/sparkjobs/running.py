@@ -38,7 +38,7 @@ class Gate:
         def guarded(frame: Any, number: int) -> None:
             if self._closed.is_set():
                 self._refused = number
-                raise BatchNotBegun(f"batch {number} waits: the job is to be held")
+                raise BatchNotBegun(f"batch {number} waits: the job will be held")
             write(frame, number)
 
         return guarded

@@ -38,7 +38,7 @@ class FileJournal:
         except OSError as error:
             closed = str(error)
         if closed:
-            text = f"The journal cannot be written by the user that this runs as: {closed}."
+            text = f"This process's user cannot write the journal: {closed}."
             raise Refused.because(Reason("O05", text))
 
     def begin(self) -> None:

@@ -48,8 +48,8 @@ def planned(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
     kept = back_plan.kept(view) if steps else ()
     for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *kept):
         world.say(text)
-    world.journal.write("plan", "rollback", f"{len(steps)} steps back", steps=list(steps), kept=list(kept))
-    world.say("Nothing has to be taken back: no trace of a migration." if not steps else f"Done: {len(steps)} steps lead back.")
+    world.journal.write("plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(kept))
+    world.say("Nothing to roll back: no trace of a migration." if not steps else f"Done: the rollback has {len(steps)} steps.")
     return steps, kept
 
 
@@ -191,14 +191,14 @@ class HandOver(Step):
         found = {path: world.tools.zk.read(path) for path in ("/controller_epoch", *change.delete)}
         read = {path: znode for path, znode in found.items() if znode is not None}
         if not _same(view, read, change):
-            world.say("The znodes changed while they were read; looking again.")
+            world.say("The znodes changed while they were read; reading them again.")
             return
         if change.states:
             raise_states(world)
         saved = world.backup.keep_znodes({path: data for path, (data, _) in read.items()}, world.fence.token)
         world.tools.zk.commit([*_operations(change, read), *notes_deleted(world)], holding=world.fence)
         epoch = "" if change.epoch is None else f" and /controller_epoch set to {change.epoch}"
-        world.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; what they held is in {saved}.")
+        world.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; their content is saved in {saved}.")
         world.journal.write("handed over", self.name, " ".join(change.delete), controller_epoch=change.epoch)
 
 

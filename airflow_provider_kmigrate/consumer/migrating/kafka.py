@@ -338,7 +338,7 @@ class FencedConsumer:
                 return
             self._away = members is None
             if members is None:
-                _log.warning("the Kafka group's coordinator is out of reach: what the group gave is given up")
+                _log.warning("the Kafka group's coordinator is unreachable: releasing the partitions that the group assigned")
                 self._tell(KafkaLost())
                 return
             mine = frozenset().union(*(member.partitions for member in members if member.client_id == self._client_id))

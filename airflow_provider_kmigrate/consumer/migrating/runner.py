@@ -126,15 +126,15 @@ class _Gauge(NamedTuple):
 
 _GAUGES: Final = {
     "ActiveKafkaCoordinationCount": _Gauge(
-        "kmigrate_consumer_kafka_coordination_active", "Whether Kafka coordinates, by the last look of this member (0 or 1)."
+        "kmigrate_consumer_kafka_coordination_active", "Whether Kafka coordinates the group, as this member last observed (0 or 1)."
     ),
     "KafkaOwnedPartitionsCount": _Gauge(
-        "kmigrate_consumer_kafka_owned_partitions", "Partitions that Kafka has given this member, in either mode."
+        "kmigrate_consumer_kafka_owned_partitions", "Partitions that Kafka has assigned to this member, in either mode."
     ),
 }
 _AGE: Final = _Gauge(
     "kmigrate_consumer_kafka_members_age_seconds",
-    "How old this member's knowledge of the Kafka group's members is; absent: none.",
+    "Age of this member's list of the Kafka group's members; absent: no list.",
 )
 
 
@@ -185,10 +185,10 @@ def asking(properties: Mapping[str, Any], group: str) -> Ask:
     By the wire client; if it does not support the properties' security, by librdkafka (see `wire_groups`).
     """
     given = {name: value for name, value in properties.items() if isinstance(value, str | int | float) or name == "oauth_cb"}
-    told = {name: value if callable(value) else str(value) for name, value in given.items()}
-    if "oauth_cb" not in told and wire_groups.speaks(told):
-        return lambda: wire_groups.describe(told, group, _ANSWER_S)
-    return _by_librdkafka(told, group)
+    texts = {name: value if callable(value) else str(value) for name, value in given.items()}
+    if "oauth_cb" not in texts and wire_groups.speaks(texts):
+        return lambda: wire_groups.describe(texts, group, _ANSWER_S)
+    return _by_librdkafka(texts, group)
 
 
 def _by_librdkafka(properties: Mapping[str, Any], group: str) -> Ask:
@@ -261,8 +261,8 @@ class GroupPoller(threading.Thread):
 
     def run(self) -> None:
         while not self._ending.is_set():
-            told = self.look() if self._may_ask() else self._rests()
-            self._changed.wait(_EVERY_S if told else _AGAIN_S)
+            answered = self.look() if self._may_ask() else self._rests()
+            self._changed.wait(_EVERY_S if answered else _AGAIN_S)
             self._changed.clear()
 
     def _rests(self) -> bool:
@@ -410,7 +410,7 @@ class MemberRunner:
             except queue.Empty:
                 pass
             except Exception:  # noqa: BLE001  # without the shell nothing is delivered: the lease runs out
-                _log.exception("a member's shell failed")
+                _log.exception("the member's thread failed")
             now = time.monotonic()
             if now >= next_tick:
                 next_tick = now + _TICK_S
@@ -500,7 +500,7 @@ class MemberRunner:
 
     @_do.register
     def _(self, _: w.End) -> None:
-        _log.critical("%s: the application holds a partition past every limit, the process ends", self.member.settings.consumer)
+        _log.critical("%s: the application holds a partition past every limit; ending the process", self.member.settings.consumer)
         self._end_process(_HUNG)
 
     @_do.register
@@ -630,10 +630,10 @@ class MemberRunner:
             try:
                 act()
             except (KMigrateError, KafkaException, FutureTimeout) as error:
-                _log.info("%s: to be tried again: %s", self.member.settings.consumer, error)
+                _log.info("%s failed; trying again: %s", self.member.settings.consumer, error)
                 return self._over.is_set()
             except Exception:  # noqa: BLE001  # the member awaits an answer
-                _log.exception("a member's action failed, to be tried again")
+                _log.exception("a member's action failed; trying again")
                 return self._over.is_set()
             return True
 

@@ -166,7 +166,7 @@ class Sender:
         while len(self._producer) and time.monotonic() < deadline and not self._life.abandoned:
             self._producer.flush(0.5)
         left = len(self._producer)
-        return f"{left} records were neither acknowledged nor given up within {_FLUSH_S:.0f} s" if left else ""
+        return f"{left} records were neither acknowledged nor failed within {_FLUSH_S:.0f} s" if left else ""
 
 
 def _content(message: Message) -> runs.Content | None:
