@@ -145,8 +145,8 @@ def _selected(
     wanted = {}
     for name, entries in registrations.items():
         asked = (entry for entry in entries.values() if isinstance(entry, Registration))
-        told = [entry.subscription if entry.wildcard is None else amounts(entry.pattern, entry.wildcard) for entry in asked]
-        wanted[name] = frozenset(topic for topics in told if not isinstance(topics, Unreadable) for topic in topics)
+        selected = [entry.subscription if entry.wildcard is None else amounts(entry.pattern, entry.wildcard) for entry in asked]
+        wanted[name] = frozenset(topic for topics in selected if not isinstance(topics, Unreadable) for topic in topics)
     partitions = _partitions(zk, frozenset().union(*wanted.values()))
     return {name: frozenset(place for topic in topics for place in partitions.get(topic, ())) for name, topics in wanted.items()}
 
@@ -156,7 +156,7 @@ def _partitions(zk: Tree, topics: Iterable[str]) -> dict[str, list[TopicPartitio
     for path, znode in zk.nodes(f"{_TOPICS}/{topic}" for topic in sorted(topics)):
         topic = znodes.topic(path.removeprefix(f"{_TOPICS}/"), znode.data)
         if isinstance(topic, Malformed):
-            raise Failed(f"{topic.path} is not what Kafka writes: {topic.content!r}")
+            raise Failed(f"{topic.path} does not have Kafka's format: {topic.content!r}")
         found[topic.name] = [TopicPartition(topic.name, index) for index in topic.partitions]
     return found
 

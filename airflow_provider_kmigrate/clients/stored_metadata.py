@@ -105,7 +105,7 @@ def tokens(wire: Wire, broker: int) -> Entities:
     if answer.error_code == _TOKENS_OFF or (answer.error_code == _TOKENS_NOT_HERE and not _uses_tokens(wire, broker)):
         raise NotTold("the brokers are configured without them")
     if answer.error_code == _TOKENS_NOT_HERE:
-        raise Failed(f"{wire.endpoint} tells delegation tokens over TLS or SASL only, and our connection is neither")
+        raise Failed(f"{wire.endpoint} reports delegation tokens only over TLS or SASL, and this connection uses neither")
     check(answer.error_code, f"{wire.endpoint} DescribeDelegationToken")
     return {f"token {each.token_id}": _token(each) for each in answer.tokens}
 
@@ -282,7 +282,7 @@ def _understood(path: str, parse: Callable[[Any], Value], data: Any) -> Value:
     try:
         return parse(data)
     except (ValueError, TypeError, KeyError, AttributeError):  # no cause either: it would quote the content
-        raise Failed(f"{path} is not what Kafka writes; what it holds may be secret and is not shown") from None
+        raise Failed(f"{path} does not have Kafka's format; its content may be secret and is not shown") from None
 
 
 _READS: Mapping[StoredKind, Callable[[ZooKeeper], Entities]] = {

@@ -134,7 +134,7 @@ class Wire:
         state = answer.topics[0].partitions[0]
         self._check_leads(state.error_code, state.error_message)
         if state.high_watermark < 0:
-            raise Unavailable(f"{self.endpoint} leads since a moment ago and knows no high watermark yet")
+            raise Unavailable(f"{self.endpoint} was elected a moment ago and knows no high watermark yet")
         return Quorum(
             leader_id=state.leader_id,
             leader_epoch=state.leader_epoch,

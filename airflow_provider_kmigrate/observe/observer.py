@@ -152,9 +152,9 @@ class _Observation:
             self._groups(what, groups),
         )
         fields = {name: value for finish in moving for name, value in finish().items()}
-        told = self._questions.now()
+        begun = self._questions.now()
         fields |= {name: value for finish in (self._min_insync(what), *slow) for name, value in finish().items()}
-        self.behind = self._questions.now() - told
+        self.behind = self._questions.now() - begun
         return fields
 
     def _nodes(self, what: Fields, hosts: Sequence[NodeSpec]) -> Finish:

@@ -62,7 +62,7 @@ class Questions:
         if question is None:
             return None
         if in_vain and not question.future.done():
-            self._note(replace(question.reason, text=f"{question.reason.text}: not waited for, since {in_vain}"))
+            self._note(replace(question.reason, text=f"{question.reason.text}: not waited for, because {in_vain}"))
             return None
         found, reason = self._result(question)
         self._note(reason)
@@ -138,7 +138,7 @@ class Reads:
         """Raises `Unavailable` if the host answers without a state: that is as unknown as no answer."""
         found = self._tools.host(node).status(node)
         if found.state is ProcessState.UNKNOWN:
-            raise Unavailable("it does not tell whether the node runs")
+            raise Unavailable("it does not report whether the node runs")
         return found
 
     def files(self, node: NodeSpec) -> NodeFiles:
@@ -196,7 +196,7 @@ class Reads:
             return frozenset()
         answers = wire.find_coordinators(offsets_topic.probe_groups())
         if wire.leaders(OFFSETS_TOPIC) != leaders:
-            raise Unavailable(f"leaders of {OFFSETS_TOPIC} moved while {node.name} was asked")
+            raise Unavailable(f"leaders of {OFFSETS_TOPIC} moved while {node.name} was read")
         return offsets_topic.possible_counts(answers, leaders)
 
     def groups(self, names: Sequence[str]) -> dict[str, GroupSeen]:

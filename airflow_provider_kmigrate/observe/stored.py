@@ -28,10 +28,10 @@ from airflow_provider_kmigrate.observe.reads import Question, Questions, Reads
 Value = TypeVar("Value")
 
 _NO_KRAFT: Final = "no broker that answers runs in KRaft mode yet"
-_NO_REQUEST: Final = "KRaft tells none; no transaction has an id beyond those of ZooKeeper"
+_NO_REQUEST: Final = "KRaft reports none; no transaction has an id beyond those of ZooKeeper"
 _STRANGER: Final = "not a broker of the cluster file"
-_SILENT: Final = "it does not answer, and only it could tell"
-_ON_ZOOKEEPER: Final = "not in KRaft mode, where a broker tells what ZooKeeper has"
+_SILENT: Final = "it does not answer, and only it could report this"
+_ON_ZOOKEEPER: Final = "not in KRaft mode; such a broker reports what ZooKeeper has"
 
 
 class Found(NamedTuple):
@@ -157,15 +157,15 @@ class EnvironmentReader:
         moving = ask(_not_told("the controller", "reassignments"), self._long, _granted(Reads(alive, self._tools).moving))
         tree = ask(_not_told("ZooKeeper", "settings, users and rules"), self._long, _granted(self._tools.zk.surroundings))
         servers = ask(_not_told("ZooKeeper", "versions"), self._long, _granted(self._tools.zk.servers))
-        told = questions.answer(servers) or ()
+        ensemble = questions.answer(servers) or ()
         return ClusterEnvironment(
             releases=_each(questions, releases, self._spec),
             log_dirs=_each(questions, dirs, self._spec),
             taken=_each(questions, taken, self._spec),
             moving=questions.answer(moving),
             tree=questions.answer(tree),
-            servers=told,
-            one_machine=one_machine(self._spec, told),
+            servers=ensemble,
+            one_machine=one_machine(self._spec, ensemble),
             unread=tuple(reason.text for reason in questions.unknowns),
             now=time.time(),
         )
@@ -211,4 +211,4 @@ def _granted(read: Callable[..., Value]) -> Callable[..., Value]:
 
 
 def _not_told(who: str, what: str) -> Reason:
-    return Reason("", f"{who} did not tell its {what}")
+    return Reason("", f"{who} did not report its {what}")

@@ -101,7 +101,7 @@ def _repeated(
             code="F05",
             loc=loc,
             line=line(loc),
-            found=f"{':'.join(map(str, values))}, which {dotted(other.loc)} in line {line(other.loc)} has too",
+            found=f"{':'.join(map(str, values))}, which {dotted(other.loc)} in line {line(other.loc)} also has",
             expected=expected,
             fix=fix(node, other),
         )
@@ -114,7 +114,7 @@ def _id_fix(node: Entry, other: Entry) -> str:
 
 
 def _path_fix(node: Entry, _: Entry) -> str:
-    return f"write {dotted(node.loc)}'s own path; nodes of one machine share nothing"
+    return f"write {dotted(node.loc)}'s own path; nodes on one machine share nothing"
 
 
 def _needs(nodes: list[Entry], line: Line) -> Iterator[Problem]:
@@ -201,7 +201,7 @@ def _jobs(data: object, line: Line) -> Iterator[Problem]:
                 loc=(*loc, "checkpoint"),
                 line=line(loc),
                 found="nothing",
-                expected="the checkpoint of a job that may be held: it says whether anything is half done",
+                expected="the checkpoint of a job that may be held: it shows whether a batch is unfinished",
                 fix="add `checkpoint`, or write `hold: never`",
             )
 
@@ -217,7 +217,7 @@ def _audit(data: object, line: Line) -> Iterator[Problem]:
             loc=("audit", "events"),
             line=line(("audit",)),
             found="nothing",
-            expected="where the events of clients lie (`events`, `ledgers`, `events_topic`), `topics` whose logs are compared, or the `probe`",
+            expected="where the clients' events are (`events`, `ledgers`, `events_topic`), `topics` whose logs are compared, or the `probe`",
             fix="add `events: [/var/lib/kmigrate/events]`",
         )
 
@@ -256,7 +256,7 @@ def _sees_nothing(loc: Loc, group: Mapping[str, Any], line: Line) -> Iterator[Pr
         code="F04",
         loc=loc,
         line=line(loc),
-        found=f"a bake of {bake:g} s beside a commit_within of {within:g} s, in which no partition is seen to starve",
+        found=f"a bake of {bake:g} s beside a commit_within of {within:g} s, too short to notice a partition without progress",
         expected="a bake longer than commit_within, or 0 for none",
         fix=f"write bake: {2 * within:g}s, or the seconds between two commits of these consumers as commit_within",
     )
@@ -276,7 +276,7 @@ def _one_task(items: list[Item], line: Line, fix: str, taken: Collection[str] = 
                 code="F05",
                 loc=loc,
                 line=line(loc),
-                found=f"{name}, whose tasks would be called as those of {other}",
+                found=f"{name}, whose tasks would have the names of those of {other}",
                 expected="a name that differs from others in more than a dot for `_`",
                 fix=fix,
             )
@@ -293,8 +293,8 @@ def _confusable(instances: list[Item], line: Line) -> Iterator[Problem]:
                 loc=loc,
                 line=line(loc),
                 found=f"{name}, with which the name of {dotted(other_place)}, {longer}, begins",
-                expected="a name whose members no other instance's are taken for",
-                fix="give the instances consumer.id and client.id of which none begins another",
+                expected="a name that no other instance's members match",
+                fix="give the instances consumer.id and client.id that are no prefix of another",
             )
 
 
@@ -316,7 +316,7 @@ def _hidden(instances: list[Item], group: object, line: Line) -> Iterator[Proble
                 loc=loc,
                 line=line(loc),
                 found=f"{longer}, which is also the consumer id of a member of {name} in group {group}",
-                expected="a name whose members no other instance's are taken for",
+                expected="a name that no other instance's members match",
                 fix="give one of them another consumer.id and client.id",
             )
 
@@ -330,7 +330,7 @@ def _how(place: Loc, item: Mapping[str, Any], line: Line) -> Iterator[Problem]:
     words = " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
     if words and "{kind}" not in words:
         loc = (*place, "switch")
-        found, expected = "a command without {kind}", "one that is told what to restart the instance as"
+        found, expected = "a command without {kind}", "a command with {kind}, the kind to restart the instance as"
         yield Problem(code="F04", loc=loc, line=line(loc), found=found, expected=expected, fix="write {kind} where it takes it")
 
 
@@ -341,6 +341,6 @@ def _nobody(place: Loc, instance: Mapping[str, Any], group: Mapping[str, Any], l
             loc=(*place, "switch"),
             line=line(place),
             found="nothing",
-            expected="how the instance is restarted, here or at the group",
+            expected="how to restart the instance, here or at the group",
             fix="add `switch: ssh {host} sudo billing-as {kind}`, or `webhook` with the id of an HTTP connection",
         )
