@@ -312,7 +312,9 @@ def webhook_settings(conn_id: str, connection: Connection) -> WebhookSettings:
     host, port, login = fields.field("host") or "", fields.field("port"), fields.field("login")
     url = host if "://" in host else f"{fields.field('schema') or 'http'}://{host}"
     if not host or not url.startswith(("http://", "https://")):
-        fields.refuse("host is not the address of an HTTP service", "The webhook could not be called.", "Write its host, or its whole URL.")
+        fields.refuse(
+            "host is not the address of an HTTP service", "The webhook could not be called.", "Write its host, or its whole URL."
+        )
     fields.check()
     headers = {str(name): str(value) for name, value in fields.extra.items()}
     return WebhookSettings(f"{url}:{port}" if port else url, headers, (login, fields.field("password") or "") if login else None)

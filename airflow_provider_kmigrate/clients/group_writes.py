@@ -98,7 +98,9 @@ def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: 
         _to_kafka(properties, plan, timeout)
     after = _look(zk, properties, plan, timeout)
     if lost := missing(plan, after):
-        raise Failed(f"{len(lost)} offsets of {plan.group} were written to {plan.to} but read back differently, such as {lost[0]}")
+        raise Failed(
+            f"{len(lost)} offsets of {plan.group} were written to {plan.to} but read back differently, such as {lost[0]}"
+        )
     return after
 
 

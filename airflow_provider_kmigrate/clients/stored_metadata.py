@@ -91,8 +91,8 @@ def credentials(wire: Wire) -> Entities:
 def acls(wire: Wire) -> Entities:
     """Every ACL. Raises `NotTold` if the node has no authorizer."""
     any_of = ("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
-    nobody = ("resource_name_filter", "principal_filter", "host_filter")
-    answer = wire.ask(DescribeAclsRequest, 1, 3, **dict.fromkeys(any_of, _ANY), **dict.fromkeys(nobody))
+    unset = ("resource_name_filter", "principal_filter", "host_filter")
+    answer = wire.ask(DescribeAclsRequest, 1, 3, **dict.fromkeys(any_of, _ANY), **dict.fromkeys(unset))
     if answer.error_code == _SECURITY_DISABLED:
         raise NotTold("no authorizer is configured")
     check(answer.error_code, f"{wire.endpoint} DescribeAcls", answer.error_message)

@@ -336,20 +336,22 @@ def parser() -> argparse.ArgumentParser:
     copying.add_argument("--to", required=True, choices=[str(store) for store in Store])
     copying.add_argument("--dry-run", action="store_true", help="only print what would be written")
     copying.add_argument("--reset", action="store_true", help="also lower offsets that are ahead in the target store")
-    setting = commands.add_parser(
-        "zookeeper-mode", help="emergency: set groups' migration/mode back to zookeeper at once"
-    )
+    setting = commands.add_parser("zookeeper-mode", help="emergency: set groups' migration/mode back to zookeeper at once")
     setting.add_argument(
         "--force",
         action="store_true",
         help="skip the check for live Kafka members; risk: records may be consumed twice",
     )
     going = commands.add_parser("go-on", help="allow groups that were rolled back to migrate again")
-    recording = commands.add_parser("reset", help="set the offsets at which the next owners of partitions start (migrating consumers only)")
+    recording = commands.add_parser(
+        "reset", help="set the offsets at which the next owners of partitions start (migrating consumers only)"
+    )
     one = recording.add_mutually_exclusive_group()
     one.add_argument("--at", type=_placed, action="append", metavar="TOPIC-PARTITION=OFFSET", help="may be given several times")
     one.add_argument(
-        "--forget", action="store_true", help="delete resets that no member has applied; without --at and --forget: only print them"
+        "--forget",
+        action="store_true",
+        help="delete resets that no member has applied; without --at and --forget: only print them",
     )
     recording.add_argument("--group", required=True)
     for command in (copying, setting, going, recording):

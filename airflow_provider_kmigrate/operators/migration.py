@@ -247,9 +247,7 @@ class RollbackPlanOperator(StepOperator):
         terms_of(world.spec, arguments)  # refuses what would not be followed
         found = planned_forward(world) if self.forward else planned(world)
         if found is None:
-            return (
-                "The finalization has happened already: no rollback is possible any more. Only its remaining steps are done."
-            )
+            return "The finalization has happened already: no rollback is possible any more. Only its remaining steps are done."
         steps, kept = found
         if not steps and not self.forward:
             raise Refused.because(NOTHING)

@@ -116,9 +116,9 @@ def _group(severity: str, findings: Iterable[Mapping[str, str]]) -> str:
     mine = [finding for finding in findings if finding["severity"] == severity]
     if not mine:
         return ""
-    told = "".join(_finding(finding, look) for finding in mine)
+    articles = "".join(_finding(finding, look) for finding in mine)
     name = severity.replace(" ", "-")
-    return f'<section id="{name}"><h2>{title} ({len(mine)})</h2><p class="soft">{meaning}</p>{told}</section>'
+    return f'<section id="{name}"><h2>{title} ({len(mine)})</h2><p class="soft">{meaning}</p>{articles}</section>'
 
 
 def _finding(finding: Mapping[str, str], look: str) -> str:

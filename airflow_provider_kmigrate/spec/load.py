@@ -227,7 +227,9 @@ def _parse(text: str, path: str) -> _Loaded:
 
 def _unreadable(error: Exception) -> Problem:
     found = f"{getattr(error, 'strerror', None) or error}"
-    return Problem(code="F00", loc=(), line=1, found=found, expected="a readable UTF-8 file", fix="check the path and its permissions")
+    return Problem(
+        code="F00", loc=(), line=1, found=found, expected="a readable UTF-8 file", fix="check the path and its permissions"
+    )
 
 
 def _clashes(one: _Loaded, loaded: list[_Loaded]) -> Iterator[Problem]:

@@ -559,7 +559,9 @@ class PolicySection(Section):
         examples=["10m"],
     )
     stable_samples: Count = Field(
-        default=_DEFAULT.stable_samples, description="how many healthy observations in a row are needed, a whole number from 1", examples=[3]
+        default=_DEFAULT.stable_samples,
+        description="how many healthy observations in a row are needed, a whole number from 1",
+        examples=[3],
     )
     sample_interval: Interval = Field(
         default=_DEFAULT.sample_interval,

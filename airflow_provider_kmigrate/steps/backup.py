@@ -180,9 +180,7 @@ def _unreadable(path: Path, error: Exception) -> Reason:
 
 def edited(node: NodeSpec, keys: Iterable[str], original: Path) -> Reason:
     """O03: a broker's file that was edited since the backup was made."""
-    text = (
-        f"The properties of {node.name} were edited after the backup: {', '.join(keys)}. The original is {original}."
-    )
+    text = f"The properties of {node.name} were edited after the backup: {', '.join(keys)}. The original is {original}."
     return Reason("O03", text)
 
 

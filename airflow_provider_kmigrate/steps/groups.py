@@ -208,7 +208,9 @@ class SwitchInstance(_Watching):
             return self._back(looks)
         if not isinstance(decision, Done) or self._green.held >= self._wanted:
             return decision
-        text = f"{self._instance.name} of group {self.group.name} bakes: healthy for {self._green.held:.0f} of {self._wanted:.0f} s."
+        text = (
+            f"{self._instance.name} of group {self.group.name} bakes: healthy for {self._green.held:.0f} of {self._wanted:.0f} s."
+        )
         return Wait((Reason("T01", text),), healthy=True)
 
     def _anew(self, renewed: int = 0) -> None:
@@ -302,7 +304,9 @@ class RollBackGroup(GroupStep):
             return Wait(missing)
         move = self._asked or group_move.next_back(looks, self.group, self._goal)
         if move is None:
-            return group_move.rested(looks.now, self.group, f"Group {self.group.name} is rolled back: {group_move.standing(looks.now)}.")
+            return group_move.rested(
+                looks.now, self.group, f"Group {self.group.name} is rolled back: {group_move.standing(looks.now)}."
+            )
         if move != self._move:
             self._move, self._since = move, looks.at
         decision = self._decided(looks, *move)

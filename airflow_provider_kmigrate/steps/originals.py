@@ -57,9 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("backup", type=Path, metavar="BACKUP", help="<folder>/backup/<cluster>_<cluster id>")
     parser.add_argument("broker", type=int, metavar="BROKER", help="the broker's id")
-    parser.add_argument(
-        "file", type=Path, nargs="?", metavar="FILE", help="its edited original; without it $EDITOR opens"
-    )
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="its edited original; without it $EDITOR opens")
     parser.add_argument("--lost", action="store_true", help="the backup is lost, and FILE is the new first original")
     parser.add_argument(
         "--metadata-version", metavar="V", help="with --lost: what `kafka-features.sh describe` shows, such as 3.9-IV0"

@@ -45,7 +45,7 @@ def test_it_is_recorded_told_changed_and_taken_away(world: World, capsys: pytest
         assert ask(world, *options) == 0
         found = world.zk.read(PATH)
         assert (found[0] if found else None) == there
-        assert capsys.readouterr().out == f"{GROUP}: recorded, and taken up by nobody yet: {told}\n"
+        assert capsys.readouterr().out == f"{GROUP}: recorded resets that no member has applied: {told}\n"
     assert world.zk.read("/_kmigrate/id/owner") is None, "the cluster is free again"
 
 

@@ -181,7 +181,9 @@ class CommandHost:
         if old != text:
             self._write(node, path, text)
         if read(path) != text:
-            raise Failed(f"{node.name}: {path} differs from what was just written; check that its `write` command replaces the whole file")
+            raise Failed(
+                f"{node.name}: {path} differs from what was just written; check that its `write` command replaces the whole file"
+            )
         return files.sha256(text)
 
     def files(self, node: NodeSpec) -> NodeFiles:

@@ -145,7 +145,9 @@ def must_format(node: NodeSpec, seen: NodeFiles, cluster_id: str) -> bool:
     they cannot be read.
     """
     if seen.properties is None or not seen.meta:
-        raise Failed(f"{node.name}: cannot read what its directories hold; check that {node.hosts.properties} exists and is readable")
+        raise Failed(
+            f"{node.name}: cannot read what its directories hold; check that {node.hosts.properties} exists and is readable"
+        )
     for path, meta in seen.meta.items():
         if meta and owner(meta) != (cluster_id, str(node.id)):
             text = f"{path} is formatted for cluster and node {owner(meta)}, not for {(cluster_id, str(node.id))}"
@@ -177,7 +179,9 @@ def must_wipe(node: NodeSpec, seen: NodeFiles, process: Process, cluster_id: str
         )
         raise Refused.because(reason)
     if seen.meta is None:
-        raise Failed(f"{node.name}: cannot read what its directories hold; check that {node.hosts.properties} exists and is readable")
+        raise Failed(
+            f"{node.name}: cannot read what its directories hold; check that {node.hosts.properties} exists and is readable"
+        )
     ours = in_use(Controller(node.id, files=seen))
     for folder in ours:
         if seen.meta[folder] and owner(seen.meta[folder]) != (cluster_id, str(node.id)):

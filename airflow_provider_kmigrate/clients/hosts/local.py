@@ -160,7 +160,9 @@ class NodeProcess:
         except psutil.NoSuchProcess:
             return None
         except psutil.AccessDenied as error:
-            raise Failed(f"may not send {number.name} to pid {pid} of {self.folder.name}: it is another user's process") from error
+            raise Failed(
+                f"may not send {number.name} to pid {pid} of {self.folder.name}: it is another user's process"
+            ) from error
         return pid
 
     def wait_gone(self, pid: int | None, timeout: float) -> bool:

@@ -126,7 +126,8 @@ class _Gauge(NamedTuple):
 
 _GAUGES: Final = {
     "ActiveKafkaCoordinationCount": _Gauge(
-        "kmigrate_consumer_kafka_coordination_active", "Whether Kafka coordinates the group, as this member last observed (0 or 1)."
+        "kmigrate_consumer_kafka_coordination_active",
+        "Whether Kafka coordinates the group, as this member last observed (0 or 1).",
     ),
     "KafkaOwnedPartitionsCount": _Gauge(
         "kmigrate_consumer_kafka_owned_partitions", "Partitions that Kafka has assigned to this member, in either mode."

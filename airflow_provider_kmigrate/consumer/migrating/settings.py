@@ -49,7 +49,9 @@ def milliseconds(given: Mapping[str, Any], name: str, default: int) -> int:
     """A setting in milliseconds. Raises `Refused` unless it is a whole number."""
     value = str(given.get(name, default)).strip()
     if not (value.isascii() and value.isdigit()):
-        raise cannot(f"{name} is {value or 'empty'}.", "It is a time in milliseconds.", f"Write a whole number, such as {default}.")
+        raise cannot(
+            f"{name} is {value or 'empty'}.", "It is a time in milliseconds.", f"Write a whole number, such as {default}."
+        )
     return int(value)
 
 
@@ -111,7 +113,9 @@ def _check(own: Mapping[str, Any]) -> None:
     for name in sorted(own):
         if name.startswith((_SSL, _SASL)) and name not in _TAKEN:
             raise cannot(
-                f"{name} is set.", "It would have no effect, and the connection would be less secure than requested.", f"Leave {name} out."
+                f"{name} is set.",
+                "It would have no effect, and the connection would be less secure than requested.",
+                f"Leave {name} out.",
             )
         if name.startswith(_ALL) and name not in _TAKEN | NO_EFFECT.keys():
             remedy = f"Remove it, or write one of: {', '.join(sorted(_TAKEN))}."
@@ -372,7 +376,9 @@ def _settings_check(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     for name in _SETTINGS_REFUSED.keys() & given.keys():
         raise cannot(f"{name} is set.", f"A migrating consumer cannot do that: {_SETTINGS_REFUSED[name]}.", f"Leave {name} out.")
     if str(given.get("group.protocol", "classic")).lower() != "classic":
-        raise cannot("group.protocol is not classic.", "Brokers in ZooKeeper mode support no other protocol.", "Leave group.protocol out.")
+        raise cannot(
+            "group.protocol is not classic.", "Brokers in ZooKeeper mode support no other protocol.", "Leave group.protocol out."
+        )
 
 
 def _unclear(text: str, remedy: str) -> Refused:
@@ -429,7 +435,9 @@ def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
         raise _unclear(f"{len(topics)} entries, one a wildcard.", "Join them into one expression with |.")
     expression = wildcards[0].removeprefix("^").removesuffix("$")
     if compiled(expression) is None:
-        raise _unclear(f"Python and Java may read {expression} differently.", "Write it without syntax that only one of them supports.")
+        raise _unclear(
+            f"Python and Java may read {expression} differently.", "Write it without syntax that only one of them supports."
+        )
     if not alike_in_librdkafka(wildcards[0]):
         _log.warning(
             "a Kafka consumer may select other topics by %s: change it for stage kafka, or name the topics", wildcards[0]

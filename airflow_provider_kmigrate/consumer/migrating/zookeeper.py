@@ -472,5 +472,7 @@ def partitions_in(topic: str, data: bytes) -> Collection[int]:
     """A topic's partitions. Raises `Failed` for an unreadable znode: taken for none, the member would release all its partitions."""
     found = znodes.topic(topic, data)
     if isinstance(found, Malformed):
-        raise Failed(f"{found.path} holds {found.content}: no member can assign the partitions of {topic}; find out which client wrote it")
+        raise Failed(
+            f"{found.path} holds {found.content}: no member can assign the partitions of {topic}; find out which client wrote it"
+        )
     return tuple(sorted(found.partitions))

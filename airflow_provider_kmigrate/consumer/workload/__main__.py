@@ -53,7 +53,11 @@ def _parser() -> argparse.ArgumentParser:
     consume.add_argument("--group", required=True)
     consume.add_argument("--protocol", choices=("cooperative", "eager"), default="cooperative")
     consume.add_argument("--batch-seconds", type=float, default=1.0, help="time between commits (%(default)s)")
-    for verb, text in (("status", "what runs"), ("stop", "stop producers, let consumers read the rest, then stop consumers"), ("summary", "")):
+    for verb, text in (
+        ("status", "what runs"),
+        ("stop", "stop producers, let consumers read the rest, then stop consumers"),
+        ("summary", ""),
+    ):
         verbs.add_parser(verb, help=text or "print a short ledger").add_argument("--dir", type=Path, required=True)
     return parser
 

@@ -74,7 +74,10 @@ def misfiled(name: str, files: NodeFiles, stage: FileStage) -> Decision | None:
     found = stage_of(files.properties)
     if found is stage:
         return None
-    return Act(Verb.REWRITE, f"{name.capitalize()} runs in the right mode, but its file is of stage {found}: writing the right file again.")
+    return Act(
+        Verb.REWRITE,
+        f"{name.capitalize()} runs in the right mode, but its file is of stage {found}: writing the right file again.",
+    )
 
 
 def whose_else(controller_id: int, properties: Mapping[str, str] | None) -> str | None:

@@ -430,7 +430,9 @@ def never_well(group: GroupSpec, watched: float, times: int, wanted: float) -> t
     """What is wrong with a group observed for `watched` seconds: unstable `times` times, and never healthy for `wanted`."""
     if watched <= STRETCHES * wanted or not times:
         return ()
-    text = f"Group {group.name} was unstable {times} times in {watched:.0f} s, and never healthy for {wanted:.0f} s without a break."
+    text = (
+        f"Group {group.name} was unstable {times} times in {watched:.0f} s, and never healthy for {wanted:.0f} s without a break."
+    )
     return (Reason("V30", text, cause=Cause.GROUP_UNWELL),)
 
 

@@ -124,9 +124,7 @@ def _unusable(seen: GroupSeen, to: Store) -> Iterator[Reason]:
     stored = seen.zk.offsets if seen.zk and to is Store.KAFKA else {}
     broken = sorted((where, one.offset) for where, one in stored.items() if isinstance(one.offset, Unreadable))
     if broken:
-        text = (
-            f"Offsets of {seen.name} in ZooKeeper are not numbers: {summarize(f'{where.name}: {flaw}' for where, flaw in broken)}."
-        )
+        text = f"Offsets of {seen.name} in ZooKeeper are not numbers: {summarize(f'{where.name}: {flaw}' for where, flaw in broken)}."
         yield Reason("K42", text)
     source, ends = _usable(seen, _other(to)), seen.ends or {}
     if beyond := sorted(where for where, offset in source.items() if where in ends and offset > ends[where]):
@@ -259,4 +257,6 @@ def _wrong(seen: GroupSeen, wanted: Mapping[TopicPartition, int]) -> Iterator[st
         if where not in read or where not in ends:
             yield f"no member selects {where.name}"
         elif not 0 <= offset <= ends[where]:
-            yield f"{where.name} ends at {ends[where]}, and {offset} is beyond it" if offset >= 0 else f"{offset} is not an offset"
+            yield (
+                f"{where.name} ends at {ends[where]}, and {offset} is beyond it" if offset >= 0 else f"{offset} is not an offset"
+            )

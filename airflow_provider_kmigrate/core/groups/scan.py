@@ -257,7 +257,8 @@ def _stores(looks: TwoObservations) -> Iterator[PreflightFinding]:
     held = _held_by_old(looks.now) & (_held_by_old(before) if before else frozenset())
     if committing := sorted(held & _moved_in_kafka(looks)):
         yield warns(
-            "K37", f"ZooKeeper consumers commit to Kafka: {summarize(where.name for where in committing)} moved there within {looks.gap:.0f} s"
+            "K37",
+            f"ZooKeeper consumers commit to Kafka: {summarize(where.name for where in committing)} moved there within {looks.gap:.0f} s",
         )
 
 
@@ -294,7 +295,9 @@ def _unowned(looks: TwoObservations) -> Iterator[PreflightFinding]:
     now, then = _nobodys(looks.now), _nobodys(looks.before) if looks.before else frozenset()
     if stayed := sorted(now & then):
         level = blocks if looks.gap >= REBALANCE else warns
-        yield level("K41", f"no member owned {summarize(where.name for where in stayed)} in two observations, {looks.gap:.0f} s apart")
+        yield level(
+            "K41", f"no member owned {summarize(where.name for where in stayed)} in two observations, {looks.gap:.0f} s apart"
+        )
     elif now:
         yield warns("K41", f"no member owns {summarize(where.name for where in sorted(now))} now")
 

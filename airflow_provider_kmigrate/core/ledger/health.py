@@ -227,7 +227,10 @@ def _still_failing(since: int, newest: Newest, failures: Iterable[SendFailure]) 
         place = f"{first.topic}-{first.partition} with {first.error}"
         text = f"{len(last)} partitions of producers had failed sends last, {first.producer} for {place}"
         yield Reason(
-            "L16", text, "Nothing shows that they can be written", "Fix the cause that the error names; one acknowledged record clears this"
+            "L16",
+            text,
+            "Nothing shows that they can be written",
+            "Fix the cause that the error names; one acknowledged record clears this",
         )
 
 

@@ -145,9 +145,7 @@ def _find_out(view: ClusterView) -> str:
     if down:
         flagged = [node for node in down if stage_on_disk(view.controllers[node].files) is FileStage.CONTROLLER_MIGRATION]
         first = f", those with the flag first ({join_ids(flagged)})" if flagged else ""
-        return (
-            f"Start the controllers that are down ({join_ids(down)}) with their present files{first}; then clear this task."
-        )
+        return f"Start the controllers that are down ({join_ids(down)}) with their present files{first}; then clear this task."
     return (
         "All are up, so search every controller's log for `Completing the ZK migration`. If a log has it, the cluster is finalized: restart "
         "the leader with its present file until one without the flag leads, and continue the finalization. If no log has it, find out why "
@@ -163,7 +161,9 @@ def _provision(view: ClusterView, controller: Controller, cluster_id: str, allow
         (gates.fresh_migration(view), gates.empty_controllers(view, (controller.id,)), _same_cluster(controller, cluster_id))
     )
     if gate.met:
-        return Act(Verb.PROVISION, f"Controller {controller.id} has an empty directory, and there is no trace of an earlier migration.")
+        return Act(
+            Verb.PROVISION, f"Controller {controller.id} has an empty directory, and there is no trace of an earlier migration."
+        )
     return gates.unmet(gate)
 
 
@@ -300,7 +300,9 @@ def _seen_open(view: ClusterView) -> gates.Gate:
     bare = sorted(c.id for c in view.controllers.values() if c.migration_flag is False)
     if not bare or still_open(view):
         return gates.MET
-    text = f"Controllers {join_ids(bare)} answer without the flag, and no leader with it has written /migration since its election."
+    text = (
+        f"Controllers {join_ids(bare)} answer without the flag, and no leader with it has written /migration since its election."
+    )
     return gates.not_yet(Reason("R12", f"{text} {_find_out(view)}"))
 
 

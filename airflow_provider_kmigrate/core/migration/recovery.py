@@ -146,7 +146,9 @@ class StalledDualWrite:
         lacking = all(reason.cause is Cause.ZOOKEEPER_MISSES for reason in refusal.reasons)
         if not lacking or self.times >= MAX_RECOVERIES or not may_recover(view).met:
             return self, refusal
-        return self._begun(), Act(Verb.FAIL_OVER, f"Electing a new leader, which writes to ZooKeeper what was lost: {refusal.reasons[0].text}")
+        return self._begun(), Act(
+            Verb.FAIL_OVER, f"Electing a new leader, which writes to ZooKeeper what was lost: {refusal.reasons[0].text}"
+        )
 
     def _begun(self) -> StalledDualWrite:
         """Count a recovery before it begins, so that a process which dies in it leaves a trace."""
@@ -370,7 +372,9 @@ def _led(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
     troubles = replace(judged.troubles, left_out=judged.troubles.left_out.saw(view.taken_at, there=bool(left)))
     if not troubles.left_out.due(view.taken_at):
         return Recovered(judged.decision, troubles)
-    text = f"Broker {broker} is up, but {len(left)} of its partitions have no leader: the takeover skipped them. Electing leaders."
+    text = (
+        f"Broker {broker} is up, but {len(left)} of its partitions have no leader: the takeover skipped them. Electing leaders."
+    )
     return Recovered(Act(Verb.ELECT, text), troubles)
 
 
@@ -393,6 +397,8 @@ def own_fault(view: ClusterView, broker: int, lags: Lags) -> str:
     """Why no other broker is the cause: it is far behind, or its lag is unread. Empty if it has caught up."""
     behind = lagging_replicas(view, broker, lags)
     if behind is None:
-        return f"Could not read how far broker {broker} is behind; nothing is done. Check that all its log directories are online."
+        return (
+            f"Could not read how far broker {broker} is behind; nothing is done. Check that all its log directories are online."
+        )
     still = f"Broker {broker} is {behind} records behind: it still catches up, nothing is done."
     return still if behind > CAUGHT_UP else ""

@@ -325,7 +325,9 @@ def finalized(view: ClusterView, first: ClusterView) -> Decision:
         refused = position.phase is Phase.STRANDED
         return Refuse(position.reasons) if refused else Wait(refusal(position, Intent.SOAK)[:1] + position.reasons)
     gate = together((gates.quorum_leads(view), gates.no_leaderless(view), _frozen(view, first)))
-    return as_decision(gate, "Every controller runs without ZooKeeper, every partition has a leader, /migration no longer changes.")
+    return as_decision(
+        gate, "Every controller runs without ZooKeeper, every partition has a leader, /migration no longer changes."
+    )
 
 
 def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:

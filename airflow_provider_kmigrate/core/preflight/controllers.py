@@ -125,7 +125,9 @@ def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
             f"the controllers' listener is {security}; super.users misses the name under which it would know {summarize(refused)}",
         )
     if unseen := [who for who, name in names.items() if name is None or listed is None]:
-        yield unknown("B13b", f"the names under which the controllers will know {summarize(unseen)}, or whether super.users has them")
+        yield unknown(
+            "B13b", f"the names under which the controllers will know {summarize(unseen)}, or whether super.users has them"
+        )
 
 
 def _names(there: _Rendered) -> Iterator[tuple[str, str | None, bool]]:

@@ -214,7 +214,9 @@ def _log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
     reported = {broker: facts.around.log_dirs.get(broker) for broker in answering(view, facts)}
     if silent := [broker for broker, dirs in reported.items() if dirs is None]:
         yield unknown("B7b", f"brokers that do not report the state of their log directories: {summarize(silent)}")
-    failed = [f"broker {broker} {each.path} ({each.error})" for broker, dirs in reported.items() for each in dirs or () if each.error]
+    failed = [
+        f"broker {broker} {each.path} ({each.error})" for broker, dirs in reported.items() for each in dirs or () if each.error
+    ]
     if failed:
         yield blocks("B7b", f"log directories that have failed: {summarize(failed)}")
     several = {broker: count for broker, dirs in reported.items() if (count := _count(view, broker, dirs)) > 1}

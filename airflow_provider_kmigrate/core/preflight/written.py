@@ -243,7 +243,8 @@ def _kept_by_others(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefli
     kept = {broker.id: broker.files.kept_by for broker in view.brokers.values() if broker.files.kept_by}
     if kept:
         yield warns(
-            "W9", f"files that name the tool that writes them: {summarize(f'broker {broker} {name}' for broker, name in kept.items())}"
+            "W9",
+            f"files that name the tool that writes them: {summarize(f'broker {broker} {name}' for broker, name in kept.items())}",
         )
 
 

@@ -126,7 +126,9 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
         return never(Reason("G29", text))
     if view.taken_at - first.taken_at < STILL_FOR:
         return not_yet(
-            Reason("T01", "Watching /migration for a moment: no controller may write it any more.", cause=Cause.HAND_OVER_OBSERVED)
+            Reason(
+                "T01", "Watching /migration for a moment: no controller may write it any more.", cause=Cause.HAND_OVER_OBSERVED
+            )
         )
     return MET
 
@@ -298,9 +300,7 @@ def _told_nothing(view: ClusterView) -> tuple[Reason, ...]:
     zookeeper, kraft = view.topics or ({}, {})
     if kraft or not zookeeper or not _told_no_more(view):
         return ()
-    text = (
-        f"The broker that was asked knows no topic, ZooKeeper holds {len(zookeeper)}: it received no metadata since its start."
-    )
+    text = f"The broker that was asked knows no topic, ZooKeeper holds {len(zookeeper)}: it received no metadata since its start."
     return (Reason("G00", text),)
 
 

@@ -92,7 +92,9 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
     gate = together((gates.quorum_leads(view), back_gates.others_answer(view, controller_id)))
     if not gate.met:
         return unmet(gate)
-    restart = Act(Verb.RESTART, f"Controller {controller_id} is a standby without the migration flag: if elected, it would finalize.")
+    restart = Act(
+        Verb.RESTART, f"Controller {controller_id} is a standby without the migration flag: if elected, it would finalize."
+    )
     return end_unseen(view, controller) or restart
 
 
@@ -128,7 +130,10 @@ def _once(view: ClusterView, first: ClusterView) -> Decision:
     if not isinstance(view.zk and view.zk.migration, Migration) or gates.dual_write_lag(view) is None:
         return Wait((gates.no_dual_write("/migration does not show a finished copy yet."),))
     if first.quorum is None or view.quorum.leader_epoch <= first.quorum.leader_epoch:
-        return Act(Verb.FAIL_OVER, f"Controller {view.quorum.leader_id} leads: its successor writes all metadata to ZooKeeper again (KIP-866).")
+        return Act(
+            Verb.FAIL_OVER,
+            f"Controller {view.quorum.leader_id} leads: its successor writes all metadata to ZooKeeper again (KIP-866).",
+        )
     gate = gates.dual_write_alive(view, first)
     return as_decision(gate, f"Controller {view.quorum.leader_id} leads since a failover, and the dual-write makes progress.")
 
@@ -399,7 +404,9 @@ def decide_rolled_back(view: ClusterView) -> Decision:
     return as_decision(gate, done + gates.after_the_way_back(view))
 
 
-_HEALED = "`heal` elects a new leader that writes ZooKeeper again, and ends once both are the same. Without a failover it is lost."
+_HEALED = (
+    "`heal` elects a new leader that writes ZooKeeper again, and ends once both are the same. Without a failover it is lost."
+)
 
 
 NOTHING = Reason(

@@ -235,9 +235,7 @@ def decide_held(hold: Hold, report: JobReport | None, now_ms: int, *, in_effect:
     alive = heard(report, now_ms)
     if alive is None:
         if in_effect or (not needed and now_ms - hold.since_ms > SILENT_MS):
-            return Done(
-                f"{silent(report, now_ms)} Continuing without it: a job that starts later obeys the hold."
-            )
+            return Done(f"{silent(report, now_ms)} Continuing without it: a job that starts later obeys the hold.")
         return Wait((silent(report, now_ms),))
     if alive.state is JobState.HELD and alive.hold == hold.id:
         return Done(f"The job is held after batch {batch(alive.committed)}.")
