@@ -188,7 +188,7 @@ def test_the_zookeeper_controller_goes_last():
 def test_a_broker_that_goes_after_those_taken_back_is_not_called_the_controller():
     """The canary failed, and a person reads closely."""
     view = with_zk(cluster([MIG, ZK, ZK], FLAGGED, -1), taken_back={1: ZK}, controller=ZkController(0, -1, ephemeral=True))
-    assert "(1) were taken back" in postponed(view, 2, (0, 1, 2), MIG)
+    assert "(1) were rolled back" in postponed(view, 2, (0, 1, 2), MIG)
     assert "ZooKeeper controller" not in postponed(view, 2, (0, 1, 2), MIG)
     assert not postponed(view, 1, (0, 1, 2), MIG)
 

@@ -50,7 +50,7 @@ def test_it_is_recorded_told_changed_and_taken_away(world: World, capsys: pytest
 
 
 def test_what_nobody_can_take_up_is_refused(world: World) -> None:
-    with pytest.raises(Refused, match="t-0 ends at 10, which 11 is beyond"):
+    with pytest.raises(Refused, match="t-0 ends at 10, and 11 is beyond it"):
         ask(world, "--at", "t-0=11")
     assert world.zk.read(GroupPaths(GROUP).resets) is None
 
