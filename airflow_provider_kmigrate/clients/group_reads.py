@@ -46,9 +46,14 @@ Parsed = TypeVar("Parsed")
 class Tree(Protocol):
     """The methods of `clients.zookeeper.ZooKeeper` that are used here."""
 
-    def children(self, path: str) -> list[str]: ...
-    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]: ...
-    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]: ...
+    def children(self, path: str) -> list[str]:
+        """The child names of a znode; empty if it does not exist."""
+
+    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+        """Each path with its child names; missing paths are left out."""
+
+    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
+        """Each path with its data; missing paths are left out."""
 
 
 def groups_in(zk: Tree, names: Collection[str] | None = None) -> dict[str, ZkGroup]:

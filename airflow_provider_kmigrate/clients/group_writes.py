@@ -3,7 +3,7 @@
 - `migration/mode` is the mode of KIP-125;
 - a hold notes that the group was rolled back (`core.coordination.hold`);
 - `copy` carries out what `core.groups.offsets` planned: read again, write, read back;
-- resets are offsets that an operator records, at which the next holders begin.
+- resets are offsets that an operator records; the next owners begin there.
 """
 
 from __future__ import annotations

@@ -103,6 +103,7 @@ class Wire:
 
     @property
     def endpoint(self) -> str:
+        """`host:port`."""
         return f"{self.host}:{self.port}"
 
     def close(self) -> None:

@@ -160,6 +160,7 @@ class Connection:
             raise
 
     def close(self) -> None:
+        """Close the socket; never raises."""
         with contextlib.suppress(OSError):
             self._socket.close()
 

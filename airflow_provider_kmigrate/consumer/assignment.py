@@ -169,9 +169,11 @@ class Assignment:
             self._held.pop(place(one), None)
 
     def clear(self) -> None:
+        """Forget every partition, as after a close."""
         self._held.clear()
 
     def delivered(self, where: TopicPartition, offset: int) -> None:
+        """Note a delivered record's offset; ignores partitions that are not owned."""
         held = self._held.get(where)
         if held is not None:  # else it came without ownership, which is for the ledger to find
             held.position, held.heard, held.delivered = offset + 1, time.monotonic(), True

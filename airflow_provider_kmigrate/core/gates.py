@@ -78,6 +78,7 @@ class Gate:
 
     @property
     def met(self) -> bool:
+        """Whether the gate lets the step act."""
         return self.standing is GateState.MET
 
 

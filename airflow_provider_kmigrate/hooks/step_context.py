@@ -67,7 +67,7 @@ def acting(
 ) -> Iterator[StepContext]:
     """A context in which the DAG run owns the cluster; raises `Fenced` if another run does.
 
-    Once Airflow has `killed` the task, each further act raises `Unavailable`: a retry goes on.
+    Once Airflow has `killed` the task, each further act raises `Unavailable`: a retry continues.
     """
     spec = load(cluster_file)
     run = run_of(context)

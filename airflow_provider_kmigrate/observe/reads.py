@@ -120,18 +120,22 @@ class Reads:
         self._doubtful: set[int] = set()
 
     def zookeeper(self, groups: bool) -> ZkView:
+        """ZooKeeper's view of the cluster; `groups`: also the consumer groups."""
         return self._tools.zk.view(groups=groups)
 
     def broker(self, node: NodeSpec) -> Seen:
+        """Versions and metadata of one broker, and the seconds of its first answer."""
         wire, asked = self._tools.wire(node), time.monotonic()
         versions = wire.api_versions()
         seconds = time.monotonic() - asked
         return Seen(versions, wire.metadata(), seconds)
 
     def controller(self, node: NodeSpec) -> ApiVersions:
+        """Versions and flags of one controller."""
         return self._tools.wire(node).api_versions()
 
     def quorum(self, node: NodeSpec) -> Quorum:
+        """The quorum, as this node describes it; only its leader can."""
         return self._tools.wire(node).describe_quorum()
 
     def process(self, node: NodeSpec) -> Process:
@@ -142,15 +146,19 @@ class Reads:
         return found
 
     def files(self, node: NodeSpec) -> NodeFiles:
+        """Properties and directories on the node's machine."""
         return self._tools.host(node).files(node)
 
     def zookeeper_topics(self) -> dict[str, TopicMetadata]:
+        """Every topic in ZooKeeper."""
         return self._tools.zk.topics()
 
     def state_epoch(self) -> int:
+        """The highest controller epoch in any partition state in ZooKeeper."""
         return self._tools.zk.state_epoch()
 
     def broker_topics(self) -> dict[str, TopicMetadata]:
+        """Every topic that the brokers report."""
         return self._tools.admin.topics()
 
     def witnesses(self) -> list[list[NodeSpec]]:

@@ -68,7 +68,7 @@ def demand_answer(context: Context, task: str) -> None:
 
 
 class _ApproveOperator(HITLOperator):
-    """Ask an administrator one question; a run whose conf gives the cluster id under `given_as` goes on without asking.
+    """Ask an administrator one question; a run whose conf gives the cluster id under `given_as` continues without asking.
 
     Any other text there is not taken for an approval. Never retried: a retry would ask again. Killed, it leaves nothing to stop or release:
     it only waits for the answer.

@@ -21,7 +21,7 @@ class AuditVerdictSensor(BaseSensorOperator):
 
     :param path: any place that Airflow's object storage reads. (templated)
     :param conn_id: connection of that object storage. (templated)
-    :param inconclusive: `wait`, until `timeout`: an audit that goes on may replace the file; or `fail`.
+    :param inconclusive: `wait`, until `timeout`: an audit that is repeated may replace the file; or `fail`.
     :param advice: said when it fails: what the reader may do now. (templated)
     """
 

@@ -49,10 +49,12 @@ class Gate:
         return self._refused
 
     def close(self) -> None:
+        """Let no further batch begin."""
         self._refused = None
         self._closed.set()
 
     def open(self) -> None:
+        """Let batches begin again."""
         self._closed.clear()
 
 

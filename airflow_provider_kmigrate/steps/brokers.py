@@ -222,6 +222,7 @@ class RollBackBroker(RollBroker):
         elect_anew(world)
 
     def while_down(self, world: StepContext) -> None:
+        """Write meta.properties of version 0 before a ZooKeeper start; a broker exits with version 1 (G10)."""
         if self.target is not BrokerMode.ZOOKEEPER:
             return
         host, what = (

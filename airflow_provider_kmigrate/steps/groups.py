@@ -47,6 +47,7 @@ class GroupStep(Step):
         self._past = GroupHistory()
 
     def seen(self, view: ClusterView) -> GroupSeen | None:
+        """The observation of this group; None if it was not read."""
         return (view.groups or {}).get(self.group.name)
 
     def looked(self, view: ClusterView) -> GroupObservations:

@@ -39,12 +39,14 @@ _REPEAT = 10.0  # seconds after which an unchanged reason is logged again
 class Clock(Protocol):
     """Time as an argument, so that tests need not wait."""
 
-    def monotonic(self) -> float: ...
+    def monotonic(self) -> float:
+        """Seconds of a clock that never runs backwards."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
 
-    def sleep(self, seconds: float) -> None: ...
+    def sleep(self, seconds: float) -> None:
+        """Wait for so many seconds."""
 
     async def pause(self, seconds: float) -> None:
         """Sleep in a coroutine."""
@@ -77,7 +79,8 @@ class Fencing(Protocol):
         """The znode whose version is the token; a transaction checks it."""
 
     @property
-    def token(self) -> int: ...
+    def token(self) -> int:
+        """The fencing token of this run, higher than any earlier one."""
 
     def check(self) -> None:
         """Raises `Fenced` when a newer run holds the cluster."""

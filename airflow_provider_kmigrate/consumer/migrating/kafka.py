@@ -106,6 +106,7 @@ class EmbeddedConsumer:
         self._poller = threading.Thread(target=self._poll, daemon=True, name="kmigrate-kafka-member")
 
     def start(self) -> None:
+        """Start the thread that polls."""
         self._poller.start()
 
     def want(self, topics: frozenset[str]) -> None:
@@ -151,10 +152,12 @@ class EmbeddedConsumer:
 
     @property
     def leaving(self) -> bool:
+        """Whether the consumer is closing."""
         return self._ending.is_set()
 
     @property
     def subscribed(self) -> bool:
+        """Whether it has, or will have, a subscription."""
         return bool(self._topics or self._wanted)
 
     @property
@@ -296,6 +299,7 @@ class FencedConsumer:
         return EmbeddedConsumer(given, client_id, partial(self._told, mode), partial(self._is_free, mode), poll_every)
 
     def start(self) -> None:
+        """Start the consumers made so far."""
         for consumer in self._consumers.values():
             consumer.start()
 

@@ -68,10 +68,12 @@ class PartitionExecutors:
         self._threads = [threading.Thread(target=self._run, daemon=True, name=f"kmigrate-lane-{n}") for n in range(threads)]
 
     def start(self) -> None:
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def add(self, key: Hashable, job: Job) -> None:
+        """Queue a job; jobs with the same key run one after another, in order."""
         with self._lock:
             lane = self._lanes.setdefault(key, deque())
             lane.append(job)
@@ -261,6 +263,7 @@ class GroupPoller(threading.Thread):
         self._changed.set()
 
     def run(self) -> None:
+        """Poll the group until `end`; sooner after a change or a failure."""
         while not self._ending.is_set():
             answered = self.look() if self._may_ask() else self._rests()
             self._changed.wait(_EVERY_S if answered else _AGAIN_S)
@@ -362,6 +365,7 @@ class MemberRunner:
         )
 
     def start(self) -> None:
+        """Start all threads of the member; it joins the group."""
         self._lanes.start()
         self._thread.start()
         self._zk.start()

@@ -294,6 +294,7 @@ class MigratingSettings:
 
     @property
     def reset(self) -> str:
+        """`auto.offset.reset`, by default `latest`."""
         return str(self.data.get("auto.offset.reset", "latest"))
 
     def consumer_id(self, host: str, now_ms: int, number: int) -> str:

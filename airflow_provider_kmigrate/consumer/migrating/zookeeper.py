@@ -128,10 +128,12 @@ class GroupSession:
 
     @property
     def connected(self) -> bool:
+        """Whether the client is connected now."""
         return bool(self._client.connected)
 
     @property
     def session(self) -> int | None:
+        """The id of the present session; None before the first one."""
         found = self._client.client_id
         return int(found[0]) if found and found[0] else None
 
@@ -173,6 +175,7 @@ class GroupSession:
             raise error_for(error, f"{self.where}: {what}") from error
 
     def sync(self) -> None:
+        """Make the server catch up with the leader, so that later reads are current."""
         self.call("sync", lambda client: client.sync_async("/"))
 
     def get(self, path: str, *, watch: bool = False) -> Znode | None:
@@ -379,6 +382,7 @@ class GroupZnodes:
         return self.owner(where)
 
     def relabel(self, where: TopicPartition, thread: str) -> None:
+        """Write another thread's name into our own owner znode; nothing if it is not ours."""
         znode = self._ours(where)
         if znode is not None and znode.data != thread.encode():
             self._zk.write(self.paths.owner(where), thread.encode(), znode.version)

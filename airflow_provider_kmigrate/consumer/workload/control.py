@@ -74,6 +74,7 @@ class WorkloadPlan:
     run: str = ""
 
     def topics_of(self, group: GroupPlan) -> tuple[str, ...]:
+        """The group's topics; by default all of the plan."""
         return group.topics or self.topics
 
     def producer_commands(self) -> dict[str, list[str]]:
@@ -137,6 +138,7 @@ class Progress:
         self.owners: dict[str, dict[TopicPartition, set[str]]] = defaultdict(lambda: defaultdict(set))
 
     def update(self) -> Progress:
+        """Read the events since the last call; returns itself."""
         for event in self._reader.read().events:
             self._take(event)
         return self

@@ -26,6 +26,7 @@ class Life:
         return self
 
     def end(self) -> None:
+        """End this life: `over` is true from now on."""
         self._ended = True
 
     @property

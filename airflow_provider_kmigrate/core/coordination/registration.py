@@ -270,24 +270,30 @@ class GroupPaths:
 
     @property
     def root(self) -> str:
+        """The group's znode."""
         return f"/consumers/{self.group}"
 
     @property
     def ids(self) -> str:
+        """The parent of the ZooKeeper consumers' registrations."""
         return f"{self.root}/ids"
 
     @property
     def migration_ids(self) -> str:
+        """The parent of the migrating members' registrations (KIP-125)."""
         return f"{self.root}/migration/ids"
 
     @property
     def mode(self) -> str:
+        """The znode with the coordination mode."""
         return f"{self.root}/migration/mode"
 
     def owner(self, where: TopicPartition) -> str:
+        """The partition's owner znode."""
         return f"{self.root}/owners/{where.topic}/{where.partition}"
 
     def offset(self, where: TopicPartition) -> str:
+        """The znode with the partition's committed offset."""
         return f"{self.root}/offsets/{where.topic}/{where.partition}"
 
     def reset(self, where: TopicPartition) -> str:
@@ -296,6 +302,7 @@ class GroupPaths:
 
     @property
     def resets(self) -> str:
+        """The parent of the recorded offset resets."""
         return f"{self.root}/migration/reset"
 
     @property

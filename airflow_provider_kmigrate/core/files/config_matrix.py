@@ -27,10 +27,12 @@ class FileStage(StrEnum):
 
     @property
     def of_controller(self) -> bool:
+        """Whether it is a controller's file."""
         return self in {FileStage.CONTROLLER_MIGRATION, FileStage.CONTROLLER_FINAL}
 
     @property
     def reads_zookeeper(self) -> bool:
+        """Whether a node with this file connects to ZooKeeper."""
         return self not in {FileStage.KRAFT, FileStage.CONTROLLER_FINAL}
 
 

@@ -311,7 +311,7 @@ class Health:
     Of the watched instance: `lives`: every life observed of its members, `crew`: the most members at once, `renewed`: how many
     began after it ran as the wanted kind. `earlier`: restarts counted by earlier processes.
 
-    `stood`: offset and log end of each partition just before the switch, `read`: what is surely read, then or since.
+    `stood`: offset and log end of each partition just before the switch, `read`: what is certainly read, then or since.
     """
 
     marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
@@ -331,7 +331,7 @@ class Health:
 
 
 def before(seen: GroupSeen | None, earlier: int = 0) -> Health:
-    """Start from the observation just before a change: the group must go on reading what it reads there."""
+    """Start from the observation just before a change: the group must keep reading what it reads there."""
     if seen is None:
         return Health(earlier=earlier)
     ends, at = seen.ends or {}, positions(seen)

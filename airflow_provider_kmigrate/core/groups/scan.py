@@ -110,6 +110,7 @@ class GroupScan:
 
     @property
     def blocked(self) -> bool:
+        """Whether a finding blocks the group's move."""
         return any(finding.severity is Severity.BLOCK for finding in self.findings)
 
 

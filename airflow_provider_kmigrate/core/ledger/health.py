@@ -121,6 +121,7 @@ class Newest:
 
     @classmethod
     def of(cls, book: Book, since: int | None = None) -> Newest:
+        """The newest times from a book's events; `since`: when the step began, ms since the epoch."""
         found = cls()
         for where, acks in book.acks.items():
             for ack in acks:
@@ -158,9 +159,11 @@ class Newest:
         return found
 
     def note_ack(self, sending: Sending, t_ms: int) -> None:
+        """Note an acknowledgement; only the newest counts."""
         self.acked[sending] = max(self.acked.get(sending, t_ms), t_ms)
 
     def note_delivery(self, key: GroupPartition, t_ms: int) -> None:
+        """Note a delivery; only the newest counts."""
         self.delivered[key] = max(self.delivered.get(key, t_ms), t_ms)
 
 
@@ -187,7 +190,7 @@ def unmet(demand: Demand, newest: Newest, failures: Iterable[SendFailure]) -> It
 
 
 def _not_everywhere(since: int, newest: Newest, groups: Iterable[str]) -> Iterator[Reason]:
-    """Partitions without evidence: one partition that goes on shows nothing of the others, and of the brokers that lead them."""
+    """Partitions without evidence: one active partition shows nothing of the others, and of the brokers that lead them."""
     acked: dict[TopicPartition, int] = {}
     for sending, t_ms in newest.acked.items():
         place = TopicPartition(*sending[1:])

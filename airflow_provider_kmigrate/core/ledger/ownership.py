@@ -244,6 +244,7 @@ class AckTimes:
 
     @classmethod
     def of(cls, acks: Sequence[Ack]) -> AckTimes:
+        """Latencies and gaps of these acknowledgements, merged."""
         untimed = [ack for ack in acks if not ack.latency]
         merged = events.merge(ack.latency for ack in acks)
         return cls(sum(ack.count for ack in acks), merged, _longest_ack_gap(untimed))

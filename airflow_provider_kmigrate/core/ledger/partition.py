@@ -54,6 +54,7 @@ class Limits:
         return since is not None and case.to_ms is not None and case.to_ms + self.skew_ms < since
 
     def finding(self, cases: Sequence[Case]) -> LedgerFinding:
+        """The finding of these cases, with at most `max_cases` kept."""
         return LedgerFinding.of(cases, self.max_cases)
 
     def dated(self, cases: Sequence[Case]) -> Dated:
@@ -104,6 +105,7 @@ class Setting:
 
     @classmethod
     def of(cls, book: Book, limits: Limits) -> Setting:
+        """The setting of every group that the book names."""
         tell = {key.group for key, changes in book.ownership.items() if any(one.change is Change.ACQUIRED for one in changes)}
         named = {start.group for start in book.starts if start.group is not None}
         groups = {name: _group(book, name, limits.times, tells_owners=name in tell) for name in named | tell}

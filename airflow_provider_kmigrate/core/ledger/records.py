@@ -34,6 +34,7 @@ class Piece(NamedTuple):
 
     @property
     def numbers(self) -> Span:
+        """The first and last of the producer's own record numbers."""
         return self.first - self.shift, self.last - self.shift
 
 
@@ -220,7 +221,7 @@ def _early(run: DeliveryRun, fresh: Sequence[Span], committed: int) -> Iterator[
 
 
 class _Order:
-    """The highest offset that was surely delivered before a run, and its member."""
+    """The highest offset certainly delivered before a run, and its member."""
 
     def __init__(self, runs: Sequence[DeliveryRun], skew_ms: int) -> None:
         self._runs = runs
@@ -243,7 +244,7 @@ class _Order:
 
 
 class _Commits:
-    """The highest offset that the group had surely committed before a time; asked with ascending times."""
+    """The highest offset that the group had certainly committed before a time; asked with ascending times."""
 
     def __init__(self, read: Read, skew_ms: int) -> None:
         self._commits = sorted(read.commits)

@@ -188,6 +188,7 @@ class Difference:
 
     @property
     def counts(self) -> bool:
+        """Whether it counts as a difference: an explained one does not."""
         return not self.explanation
 
     def __str__(self) -> str:

@@ -169,7 +169,7 @@ class CanaryBake:
 
     @property
     def sure(self) -> bool:
-        """Whether enough was observed to go on, or nothing is judged."""
+        """Whether enough was observed to continue, or nothing is judged."""
         return self.fine or self.bake == 0
 
     def baked(self, done: Done, gate: Gate, green: float) -> Decision:

@@ -227,7 +227,7 @@ def equivalent(view: ClusterView) -> Decision:
 
 
 def past_soak(view: ClusterView) -> Decision | None:
-    """The decision if no soak is needed: finalized, or kmigrate has begun to finalize (our note). None: the soak goes on.
+    """The decision if no soak is needed: finalized, or kmigrate has begun to finalize (our note). None: the soak continues.
 
     Refused if a flag was removed by anything else (G05): that replaces no soak, during it or before it.
     """

@@ -39,6 +39,7 @@ class Release(NamedTuple):
 
     @property
     def line(self) -> tuple[int, int]:
+        """Major and minor number, without the patch level."""
         return self.major, self.minor
 
     def __str__(self) -> str:

@@ -175,6 +175,7 @@ class RollbackTerms:
 
     @property
     def accepts(self) -> bool:
+        """Whether the run accepts to lose what ZooKeeper misses; counts only without a failover."""
         return self.lossy and not self.failover
 
 
