@@ -236,9 +236,9 @@ class Ownership(Event):
     def flaw(self) -> str | None:
         """Why the event contradicts itself; None if it does not."""
         if self.starts and (self.change is not Change.ACQUIRED or len(self.starts) != len(self.partitions)):
-            return "each partition that is acquired has one start, and no other"
+            return "each acquired partition has exactly one start, and no other partition has one"
         if self.until_ms is not None and (self.change is not Change.LOST or self.until_ms > self.stamp.t_ms):
-            return "only a loss has an end of its own, and not after it was found out"
+            return "only a loss has its own end, and not later than its discovery"
         return Event.flaw(self)
 
 
@@ -281,7 +281,7 @@ class DeliveryRun(Event):
         if (self.producer is None) != (self.producer_seq is None):
             return "producer and producer_seq come together"
         if self.producer is not None and not self.exact:
-            return "only a run without gaps can tell its records' numbers"
+            return "only a run without gaps shows its records' numbers"
         return Event.flaw(self)
 
 
@@ -337,7 +337,7 @@ class SendFailure(Event):
 
     def flaw(self) -> str | None:
         """Why the event contradicts itself; None if it does not."""
-        return "numbers run upwards" if self.seq_last < self.seq_first else Event.flaw(self)
+        return "numbers ascend" if self.seq_last < self.seq_first else Event.flaw(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _DOCS = {
     "would end the migration before it began.",
     "broker": "Writes this broker's next properties file and restarts it, as soon as every partition can spare it. Done when it is "
     "registered, known to all others and back in every ISR, in several observations in a row. The first broker of a pass then bakes for "
-    "`policy.canary_bake`. If it is worse than before and than the others, only this broker is rolled back, and the task fails with the "
+    "`policy.canary_bake`. If it is worse than before and than the others, only this broker is rolled back. The task then fails with the "
     "figures (V26).\n\n**Skipped:** this broker is the ZooKeeper controller; `postponed` restarts it last, so that the controller moves "
     "only once. Or brokers that were rolled back come first. The log says which.",
     "postponed": "Restarts the brokers of this pass that were skipped.",
@@ -93,7 +93,7 @@ _ROLLBACK = {
     "**Skipped:** this is the active controller; `active_last` stops it.",
     "stop_controllers.active_last": "Stops the remaining controllers, the active one last, because it writes the last epochs. From here until "
     "`hand_over.zookeeper_leads` there is no controller; clients continue. Do not pause the DAG between the two.",
-    "hand_over.transaction": "Watches `/migration` for 2 s, saves what it deletes into the backup, and hands the cluster over to ZooKeeper in one "
+    "hand_over.transaction": "Watches `/migration` for 2 s and saves what it will delete into the backup. Then it hands the cluster over to ZooKeeper in one "
     "transaction. `/controller_epoch` rises above every epoch that KRaft wrote; `/migration` and `/controller` are deleted. If ZooKeeper owns "
     "the cluster already, the remains of an earlier attempt are deleted. **From here on the migration cannot continue before this rollback has ended.**",
     "hand_over.zookeeper_leads": "Waits until a ZooKeeper broker is controller and every broker names it, and elects leaders that are "
@@ -114,13 +114,13 @@ _GROUPS = {
     "window": "Waits until the group's daily window (UTC) is open. A move may begin only in the window; it may end after it.\n\n"
     "**Skipped:** the group has left ZooKeeper.",
     "check": "Observes the group twice, `commit_within` apart, and lists what matters before the move: its assignor, where it commits, "
-    "which of its topics ZooKeeper consumers cannot read. It changes nothing. **Failed:** something blocks the move (K30 to K46), such as an unreadable "
-    "registration, a wildcard that Python and Java may read differently, or partitions without progress. "
+    "which of its topics ZooKeeper consumers cannot read. It changes nothing. **Failed:** something blocks the move (K30 to K46): an unreadable "
+    "registration, an ambiguous wildcard, partitions without progress, ... "
     "**Failed** with K69: the group was rolled back before, and stays so until a run's conf names it in `go_on`.",
     "to_migrating": "Restarts this instance as a migrating consumer, as soon as its group is stable: every partition owned, no rebalance, no instance "
-    "missing. Done when it is stable again. The first instance bakes: if the group stops committing or does not become stable, "
-    "only this instance becomes a ZooKeeper consumer again, and this task fails (V33).",
-    "mode_kafka": "Writes exactly `kafka` into the group's `migration/mode`, reads it back, and waits until every member reports that it is "
+    "missing. Done when it is stable again. The first instance bakes. If the group stops committing or does not become stable, "
+    "only this instance becomes a ZooKeeper consumer again. This task then fails (V33).",
+    "mode_kafka": "Writes `kafka` into the group's `migration/mode` and waits until every member reports that it is "
     "settled in that mode. **Failed** with K58: the log names a member whose kind cannot follow the mode. **Failed** with V30: the group "
     "does not become stable in that mode, and is rolled back.",
     "watch": "Watches the group for its `bake` and changes nothing. Every partition with waiting records must be committed within the "

@@ -152,14 +152,14 @@ class Instance(Section):
     """One process of an application that consumes; `switch` and `webhook` may stand at the group for all of them."""
 
     name: str = Field(
-        description="what its members are called by: consumer.id, client.id or, without those, its host's name",
+        description="the name of its members: consumer.id, client.id or, without those, its host's name",
         examples=["billing-0"],
         pattern=r"^[A-Za-z0-9_.\-]+$",
         max_length=100,
     )
     host: str = Field(
         default="",
-        description="the host that fills {host} in its command",
+        description="the host that replaces {host} in its command",
         examples=["app0.example.org"],
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
     )
@@ -343,7 +343,7 @@ class Audit(Section):
     )
     rewinding: tuple[str, ...] = Field(
         default=(),
-        description="a list of consumer groups that go back to earlier offsets on purpose, such as loaders that read all at each start",
+        description="a list of consumer groups that reset their offsets on purpose, such as loaders that read everything at each start",
         examples=[["table-loader"]],
     )
     share: Share | None = Field(
@@ -381,7 +381,7 @@ class Audit(Section):
     )
     extensions: Annotated[int, Field(ge=0, le=1000, strict=True)] = Field(
         default=_AUDIT.extensions,
-        description="how often an inconclusive audit is made again, a whole number from 0 to 1000",
+        description="how often an inconclusive audit is repeated, a whole number from 0 to 1000",
         examples=[6],
     )
     extend_by: Interval = Field(
@@ -401,7 +401,7 @@ class Audit(Section):
     )
     behind: Interval = Field(
         default=_AUDIT.behind,
-        description="how far behind clients may be that run on, above 0, as seconds or 1m",
+        description="how far behind running clients may be, above 0, as seconds or 1m",
         examples=["60s"],
     )
 
@@ -475,7 +475,7 @@ class Hosts(Section):
     )
     kill_after: Interval | None = Field(
         default=None,
-        description="when the node's service manager kills it in a stop (systemd: TimeoutStopSec), as seconds or 330s, 10m",
+        description="after how long the node's service manager kills it in a stop (systemd: TimeoutStopSec), as seconds or 330s, 10m",
         examples=["10m"],
     )
 
@@ -612,7 +612,7 @@ class ClusterFile(Section):
     kafka: Connection = Field(description="a mapping with conn_id", examples=[{"conn_id": "prod_kafka"}])
     kafka_release: str | None = Field(
         default=None,
-        description="the release of Kafka that every broker runs; brokers tell its first two numbers only",
+        description="the Kafka release that every broker runs; brokers report only its first two numbers",
         examples=["3.9.2"],
         pattern=r"^\d+\.\d+\.\d+$",
     )

@@ -99,7 +99,7 @@ class RestoreFlag(NodeStep):
 class ControllerFailover(Step):
     """Fail over the active controller once. Killed and run again it does so again, which is harmless."""
 
-    name = "failover before the way back"
+    name = "failover before the rollback"
     looks = DOWN_LOOKS | Fields.CLIENT_METRICS | Fields.PARTITIONS
     patience = 600.0
 

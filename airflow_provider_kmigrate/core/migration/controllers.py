@@ -20,8 +20,8 @@ from airflow_provider_kmigrate.core.text import join_ids
 
 _READ = "Read the end of its log."
 _HANGS = (
-    "If it ends with 'KRaftMigrationDriver' shutting down for a minute, the controller had no connection to ZooKeeper when it was "
-    "stopped, and never ends: kill -9 its process."
+    "If 'KRaftMigrationDriver' shutting down is its last line for a minute, the controller never ends: it has no connection to "
+    "ZooKeeper. Then kill -9 its process."
 )
 
 

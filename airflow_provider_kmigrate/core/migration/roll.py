@@ -164,8 +164,8 @@ def _after_others(view: ClusterView, broker: int, left: Collection[int], target:
     others = sorted(set(left) - {broker})
     if others and all(_still_known(view, other, target) for other in others):
         return (
-            f"All other remaining brokers ({join_ids(others)}) were rolled back: broker {broker} restarts after them. The takeover starts with the "
-            "last broker that the controllers do not know yet, and would isolate a broker in ZooKeeper mode."
+            f"All other remaining brokers ({join_ids(others)}) were rolled back: broker {broker} restarts after them. The takeover starts when the "
+            "controllers know every broker, and would isolate a broker in ZooKeeper mode."
         )
     return f"Broker {broker} is the ZooKeeper controller: it restarts last." if zookeeper_controller(view) == broker else ""
 
