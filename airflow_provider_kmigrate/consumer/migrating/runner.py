@@ -635,7 +635,7 @@ class MemberRunner:
             try:
                 act()
             except (KMigrateError, KafkaException, FutureTimeout) as error:
-                _log.info("%s failed; trying again: %s", self.member.settings.consumer, error)
+                _log.info("%s: trying again after a failure: %s", self.member.settings.consumer, error)
                 return self._over.is_set()
             except Exception:  # noqa: BLE001  # the member awaits an answer
                 _log.exception("a member's action failed; trying again")
