@@ -198,28 +198,28 @@ def told(properties: Mapping[str, str], timeout: float, names: Collection[str], 
 
 
 def _batch(brokers: Brokers, groups: Sequence[str], silent: Silent, pause: float) -> Iterator[Told]:
-    groups_told, offsets = _asked(brokers, groups, silent)
-    again = [name for name in groups if isinstance(groups_told[name], Unavailable) or isinstance(offsets[name], Unavailable)]
+    groups_read, offsets = _asked(brokers, groups, silent)
+    again = [name for name in groups if isinstance(groups_read[name], Unavailable) or isinstance(offsets[name], Unavailable)]
     if again:
         time.sleep(pause)
         more = _asked(brokers, again, silent)
-        groups_told, offsets = groups_told | more[0], offsets | more[1]
+        groups_read, offsets = groups_read | more[0], offsets | more[1]
     for name in groups:
-        yield Told(name, _or_none(groups_told[name]), _or_none(offsets[name]))
+        yield Told(name, _or_none(groups_read[name]), _or_none(offsets[name]))
 
 
 def _asked(brokers: Brokers, groups: Sequence[str], silent: Silent) -> tuple[Answers[KafkaGroup], Answers[Offsets]]:
-    groups_told, offsets = Answers[KafkaGroup](), Answers[Offsets]()
+    groups_read, offsets = Answers[KafkaGroup](), Answers[Offsets]()
     by_coordinator: dict[Address, list[str]] = defaultdict(list)
     for name, address in _coordinators(brokers, groups).items():
         if isinstance(address, KMigrateError):
-            groups_told[name] = offsets[name] = address
+            groups_read[name] = offsets[name] = address
         else:
             by_coordinator[address].append(name)
     for address, names in by_coordinator.items():
-        groups_told |= _answers(brokers, address, described, names, silent)
+        groups_read |= _answers(brokers, address, described, names, silent)
         offsets |= _answers(brokers, address, committed, names, silent)
-    return groups_told, offsets
+    return groups_read, offsets
 
 
 def _coordinators(brokers: Brokers, groups: Sequence[str]) -> Answers[Address]:

@@ -138,7 +138,7 @@ class _HoldFiles:
     clock: JobClock
     report: JobReport = field(default_factory=lambda: JobReport(JobState.RUNNING, 0))
     hold: Hold | None = None
-    _told: JobReport | None = None
+    _last_report: JobReport | None = None
 
     def held(self) -> bool:
         """True if a hold is there. One that cannot be looked for is as before; an unreadable one is a hold all the same."""
@@ -155,12 +155,12 @@ class _HoldFiles:
         """Write the state when it changes, and as a heartbeat; one that cannot be written now is written later."""
         self.report = replace(self.report, **changes)
         now = self.now()
-        if self._told and now - self._told.at_ms < BEAT_MS and _same(self._told, self.report):
+        if self._last_report and now - self._last_report.at_ms < BEAT_MS and _same(self._last_report, self.report):
             return
         self.report = replace(self.report, at_ms=now)
         try:
             self.files.write(join(self.folder, STATE), report_text(self.report))
-            self._told = self.report
+            self._last_report = self.report
         except Unavailable:
             pass
 

@@ -121,7 +121,7 @@ def _needs(nodes: list[Entry], line: Line) -> Iterator[Problem]:
     """One problem for a key that every node misses, else one for each such node."""
     lacking: dict[str, list[Entry]] = {}
     for node in nodes:
-        for name in _lacks(node):
+        for name in _missing_keys(node):
             lacking.setdefault(name, []).append(node)
     for name, those in lacking.items():
         locs = [("hosts",)] if len(those) == len(nodes) > 1 else [node.loc for node in those]
@@ -129,7 +129,7 @@ def _needs(nodes: list[Entry], line: Line) -> Iterator[Problem]:
             yield _missing(loc, name, those[0].keys.get("driver"), line)
 
 
-def _lacks(node: Entry) -> list[str]:
+def _missing_keys(node: Entry) -> list[str]:
     driver = node.keys.get("driver")
     needs = [*_NEEDS.get(driver, ())] if isinstance(driver, str) else [*_ANY_DRIVER_NEEDS]
     if driver == "command":
@@ -154,7 +154,7 @@ def _secrets(data: object, line: Line) -> Iterator[Problem]:
     """Cluster files are read by many and logged; Kafka resolves references itself (KIP-421)."""
     for place, properties in _property_maps(data):
         for key, value in properties.items():
-            if _is_told(str(key), str(value)):
+            if _is_secret(str(key), str(value)):
                 loc = (*place, str(key))
                 yield Problem(
                     code="F06",
@@ -166,7 +166,7 @@ def _secrets(data: object, line: Line) -> Iterator[Problem]:
                 )
 
 
-def _is_told(key: str, value: str) -> bool:
+def _is_secret(key: str, value: str) -> bool:
     """True if a key holds a secret that is written out; of a login only the options that Kafka keeps secret count."""
     if not _SECRET_KEY.search(key) or _NO_SECRET.search(key) or value.startswith("${"):
         return False
@@ -243,7 +243,7 @@ def check_groups(data: object, line: Line) -> Iterator[Problem]:
         for place, item in [(loc, group), *instances]:
             yield from _how(place, item, line)
         for place, instance in instances:
-            yield from _nobody(place, instance, group, line)
+            yield from _unswitched(place, instance, group, line)
 
 
 def _sees_nothing(loc: Loc, group: Mapping[str, Any], line: Line) -> Iterator[Problem]:
@@ -334,7 +334,7 @@ def _how(place: Loc, item: Mapping[str, Any], line: Line) -> Iterator[Problem]:
         yield Problem(code="F04", loc=loc, line=line(loc), found=found, expected=expected, fix="write {kind} where it takes it")
 
 
-def _nobody(place: Loc, instance: Mapping[str, Any], group: Mapping[str, Any], line: Line) -> Iterator[Problem]:
+def _unswitched(place: Loc, instance: Mapping[str, Any], group: Mapping[str, Any], line: Line) -> Iterator[Problem]:
     if not any(item.get(how) for item in (instance, group) for how in _HOWS):
         yield Problem(
             code="F04",

@@ -205,7 +205,7 @@ class SwitchInstance(_Watching):
         endless = self._saw(view, isinstance(decision, Done)) if self._settled else ()
         self._worse = group_health.worse(self._health, self.group, at, unrest) or endless
         if self._worse:
-            self._anew(self._health.restarts)  # a cleared task begins with a whole bake
+            self._restart_watch(self._health.restarts)  # a cleared task begins with a whole bake
             return self._back(looks)
         if not isinstance(decision, Done) or self._green.held >= self._wanted:
             return decision
@@ -214,7 +214,7 @@ class SwitchInstance(_Watching):
         )
         return Wait((Reason("T01", text),), healthy=True)
 
-    def _anew(self, renewed: int = 0) -> None:
+    def _restart_watch(self, renewed: int = 0) -> None:
         """Restart the watch. `renewed` is forgotten once it was acted on; a run that ends before passes it to the next."""
         self._green, self._health, self._settled = HealthyTimer(0.0, self.interval), Health(earlier=renewed), False
         self._seconds, self._times, self._at, self._was_well = 0.0, 0, None, False
@@ -246,7 +246,7 @@ class SwitchInstance(_Watching):
             note_held(world, self.group.name, act)
         self._asked = kind  # also if it fails half-way: the members show what became of it
         self._former = self._joined
-        self._anew()
+        self._restart_watch()
         self._health = self._before
         world.tools.instances.switch(self.group, self._instance, kind, world.fence.token)
 

@@ -44,7 +44,7 @@ def planned(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
         raise Unavailable(f"rollback: {format_reasons((*epochs.reasons, *view.unknowns))}")
     steps = back_plan.plan(view)
     if steps:
-        _refuse_what_is_lacking(world, view)
+        _refuse_missing_prerequisites(world, view)
     kept = back_plan.kept(view) if steps else ()
     for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *kept):
         world.say(text)
@@ -63,7 +63,7 @@ def planned_forward(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...
         return None
 
 
-def _refuse_what_is_lacking(world: StepContext, view: ClusterView) -> None:
+def _refuse_missing_prerequisites(world: StepContext, view: ClusterView) -> None:
     seen = {node: view.brokers.get(node.id) for node in world.spec.brokers}
     moved = [node for node, broker in seen.items() if broker is None or stage_on_disk(broker.files) is not FileStage.ZOOKEEPER]
     if reasons := rollback_prerequisites(world.spec, world.backup, moved):

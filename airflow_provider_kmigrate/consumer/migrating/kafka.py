@@ -296,7 +296,7 @@ class FencedConsumer:
 
     def _make(self, properties: Mapping[str, Any], client_id: str, poll_every: float, mode: Mode) -> EmbeddedConsumer:
         given = {**properties, "partition.assignment.strategy": ASSIGNORS[mode]}
-        return EmbeddedConsumer(given, client_id, partial(self._told, mode), partial(self._is_free, mode), poll_every)
+        return EmbeddedConsumer(given, client_id, partial(self._forward_event, mode), partial(self._is_free, mode), poll_every)
 
     def start(self) -> None:
         """Start the consumers made so far."""
@@ -384,7 +384,7 @@ class FencedConsumer:
         other = self._consumers.get(_other(mode))
         return other.assigned if other is not None else frozenset()
 
-    def _told(self, mode: Mode, event: KafkaEvent) -> None:
+    def _forward_event(self, mode: Mode, event: KafkaEvent) -> None:
         """Merge the shares: a partition that one loses and the other has been given since stays the member's."""
         with self._lock:
             others = self._others(mode)

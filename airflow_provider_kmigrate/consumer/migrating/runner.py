@@ -212,7 +212,7 @@ def _member(found: Any) -> KafkaMember:
     return KafkaMember(found.member_id, found.client_id, holds, found.host)
 
 
-def _from_nobody(error: KMigrateError) -> bool:
+def _from_no_member(error: KMigrateError) -> bool:
     """True if no coordinator was reached or answered; false for an answer that is an error or cannot be read."""
     return isinstance(error, Unreachable | TimedOut) and isinstance(error.__cause__, OSError | KafkaException | None)
 
@@ -283,7 +283,7 @@ class GroupPoller(threading.Thread):
             found = self._ask()
         except KMigrateError as error:
             _log.info("%s", error)
-            if not _from_nobody(error):
+            if not _from_no_member(error):
                 self._is_reached(began)
             elif self._spoken and time.monotonic() - self._reached >= self._session:
                 self._away(None)
@@ -420,13 +420,13 @@ class MemberRunner:
             if now >= next_tick:
                 next_tick = now + _TICK_S
                 self._step(w.Tick())
-                self._tell_figures()
+                self._report_figures()
                 self._pulse(now)
                 self._lanes.wake()
                 if self._kafka is not None:
                     self._events.put(self._kafka.change_over)
 
-    def _tell_figures(self) -> None:
+    def _report_figures(self) -> None:
         figures = metrics_of(self.member)
         if figures != self._figures:
             self._figures = figures

@@ -293,7 +293,7 @@ def _unreadable_for_old(settings: Mapping[str, str]) -> str:
 
 
 def _unowned(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    now, then = _nobodys(looks.now), _nobodys(looks.before) if looks.before else frozenset()
+    now, then = _ownerless(looks.now), _ownerless(looks.before) if looks.before else frozenset()
     if stayed := sorted(now & then):
         level = blocks if looks.gap >= REBALANCE else warns
         yield level(
@@ -303,7 +303,7 @@ def _unowned(looks: TwoObservations) -> Iterator[PreflightFinding]:
         yield warns("K41", f"no member owns {summarize(where.name for where in sorted(now))} now")
 
 
-def _nobodys(seen: GroupSeen) -> frozenset[TopicPartition]:
+def _ownerless(seen: GroupSeen) -> frozenset[TopicPartition]:
     """Partitions without an owner. What Kafka consumers hold has no owner znode; a group without members misses none."""
     held = frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.PLAIN)))
     return seen.zk.unowned - held if seen.zk is not None and seen.members else frozenset()

@@ -355,7 +355,7 @@ def same(view: ClusterView) -> str:
     counted = [f"{len(view.topics[0])} topics"] if view.topics else []
     counted += [f"{_count(kind, stored)} {kind}" for kind, stored in _known(view) if Stored.EVERY not in stored.untold]
     text = f"ZooKeeper and KRaft store the same {_listed(counted)}."
-    reasons = list(_untold(view))
+    reasons = list(_not_reported(view))
     return f"{text} Not compared: {'; '.join(reasons)}." if reasons else text
 
 
@@ -364,7 +364,7 @@ def _known(view: ClusterView) -> Iterator[tuple[StoredKind, Stored]]:
     return ((kind, stored[kind]) for kind in StoredKind if kind in stored)
 
 
-def _untold(view: ClusterView) -> Iterator[str]:
+def _not_reported(view: ClusterView) -> Iterator[str]:
     """Why something was not compared, each reason once, with its entities."""
     for kind, stored in _known(view):
         by_reason: dict[str, list[str]] = {}

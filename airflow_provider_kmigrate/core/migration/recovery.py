@@ -255,11 +255,11 @@ def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
     partitions have no leader until it is back. They lose nothing, except acks=1 writes if unclean leaders are allowed.
     """
     return together(
-        (_nobody_down(view), _only_this(view, follower, leader), _others_in_sync(view, leader), _owner_answers(view, leader))
+        (_no_broker_down(view), _only_this(view, follower, leader), _others_in_sync(view, leader), _owner_answers(view, leader))
     )
 
 
-def _nobody_down(view: ClusterView) -> Gate:
+def _no_broker_down(view: ClusterView) -> Gate:
     down = sorted(broker.id for broker in view.brokers.values() if broker.mode is None)
     return MET if not down else not_yet(Reason("R01", f"Brokers that do not answer: {join_ids(down)}."))
 

@@ -68,7 +68,7 @@ def may_stop(view: ClusterView, ids: Collection[int]) -> Gate:
     if view.partitions is None or view.min_insync is None:
         what = "the partitions" if view.partitions is None else "min.insync.replicas of the topics"
         return not_yet(could_not_read(what))
-    return together((_nobody_else_down(view, ids), _nothing_out_of_sync(view.partitions), _enough_left(view, set(ids))))
+    return together((_no_other_down(view, ids), _nothing_out_of_sync(view.partitions), _enough_left(view, set(ids))))
 
 
 def in_sync(view: ClusterView) -> Gate:
@@ -83,7 +83,7 @@ def nobody_fenced(view: ClusterView) -> Gate:
     return together(_unfenced(view, broker) for broker in view.running_brokers())
 
 
-def _nobody_else_down(view: ClusterView, ids: Collection[int]) -> Gate:
+def _no_other_down(view: ClusterView, ids: Collection[int]) -> Gate:
     down = sorted(b.id for b in view.brokers.values() if b.mode is None and b.id not in ids)
     if not down:
         return MET

@@ -70,19 +70,19 @@ def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
     listeners = {inter_broker_listener(config).upper() for config in configs.values()}
     differ = ["inter.broker.listener.name"] if len(listeners) > 1 else []
     secured = any(security_of(config, inter_broker_listener(config)).startswith("SASL") for config in configs.values())
-    differ += [key for key in (*_SAME, *([_MECHANISM] if secured else [])) if len(_told(configs, key)) > 1]
+    differ += [key for key in (*_SAME, *([_MECHANISM] if secured else [])) if len(_values_of(configs, key)) > 1]
     files = [file for file in zookeeper_files(view).values() if setting(file, _AUTHORIZER)]
     differ += [
         key for key, default in _SAME_IN_FILES.items() if len({_spelled(setting(file, key) or default) for file in files}) > 1
     ]
     if differ:
         yield blocks("B18", f"brokers differ in {summarize(differ)}")
-    lesser = {key: _told(configs, key) for key in _SAME_AT_BEST if key not in ours}
+    lesser = {key: _values_of(configs, key) for key in _SAME_AT_BEST if key not in ours}
     if differing := [f"{key} ({' and '.join(sorted(found))})" for key, found in lesser.items() if len(found) > 1]:
         yield warns("B18", f"brokers differ in {summarize(differing)}")
 
 
-def _told(configs: Mapping[int, Mapping[str, str]], key: str) -> set[str]:
+def _values_of(configs: Mapping[int, Mapping[str, str]], key: str) -> set[str]:
     """The brokers' values for a key, in one spelling; those that do not report it do not count."""
     return {_spelled(config[key]) for config in configs.values() if key in config}
 

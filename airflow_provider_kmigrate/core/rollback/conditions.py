@@ -202,8 +202,8 @@ def compared(view: ClusterView, terms: RollbackTerms) -> Decision:
     if terms.accepts:
         lost = " ".join(reason.text for reason in (*found, *_unread(view, strict=True))) or "nothing that can be observed."
         return Done(f"The run's conf accepts the permanent loss of: {lost}")
-    reasons = (*_unread(view, strict=terms.failover or _somebody_tells(view)), *found)
-    return Wait(reasons) if reasons else Done(f"{equivalence.same(view)}{_unheard(view)}")
+    reasons = (*_unread(view, strict=terms.failover or _kraft_reportable(view)), *found)
+    return Wait(reasons) if reasons else Done(f"{equivalence.same(view)}{_unknown_topics(view)}")
 
 
 def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) -> Gate:
@@ -216,7 +216,7 @@ def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) ->
         return MET
     strict = not _quorum_gone(view)
     moving = (gates.dual_write_alive(view, before), gates.lag_below(view, gates.MOST_LAG)) if strict and terms.failover else ()
-    differing = (*_unread(view, strict=strict and (terms.failover or _somebody_tells(view))), *_found(view))
+    differing = (*_unread(view, strict=strict and (terms.failover or _kraft_reportable(view))), *_found(view))
     return _said(together((*moving, not_yet(*differing) if differing else MET)))
 
 
@@ -242,7 +242,7 @@ def _topics(view: ClusterView) -> tuple[Difference, ...]:
 def _found(view: ClusterView) -> tuple[Reason, ...]:
     """`equivalence.found`; without a quorum, minus the topics that the queried broker does not know."""
     found = equivalence.differences(view)
-    return equivalence.reasons(_more(found) if _told_no_more(view) else found)
+    return equivalence.reasons(_more(found) if _no_node_reports(view) else found)
 
 
 def _more(found: Iterable[Difference]) -> tuple[Difference, ...]:
@@ -250,11 +250,11 @@ def _more(found: Iterable[Difference]) -> tuple[Difference, ...]:
     return tuple(difference for difference in found if difference.kind is not Kind.MISSING_TOPIC)
 
 
-def _told_no_more(view: ClusterView) -> bool:
-    return _quorum_gone(view) or not _somebody_tells(view)
+def _no_node_reports(view: ClusterView) -> bool:
+    return _quorum_gone(view) or not _kraft_reportable(view)
 
 
-def _unheard(view: ClusterView) -> str:
+def _unknown_topics(view: ClusterView) -> str:
     missing = [difference.entity for difference in _topics(view) if difference.kind is Kind.MISSING_TOPIC and difference.counts]
     return f" The broker that was asked does not know {len(missing)} of them: {summarize(missing)}." if missing else ""
 
@@ -284,7 +284,7 @@ def _quorum_gone(view: ClusterView) -> bool:
     return 2 * (len(view.controllers) - stopped) <= len(view.controllers)
 
 
-def _somebody_tells(view: ClusterView) -> bool:
+def _kraft_reportable(view: ClusterView) -> bool:
     """Whether any node can report KRaft's side of all kinds."""
     kraft = any(broker.mode is BrokerMode.KRAFT for broker in view.brokers.values())
     return kraft or any(controller.answers for controller in view.controllers.values())
@@ -294,12 +294,12 @@ def _unread(view: ClusterView, *, strict: bool) -> tuple[Reason, ...]:
     """What was not read: all kinds, or only topics, which brokers always report unless started without a leading controller."""
     unread = equivalence.unread_kinds(view)
     topics = unread[:1] if view.topics is None else ()
-    return (*(unread if strict else topics), *_told_nothing(view))
+    return (*(unread if strict else topics), *_knows_no_topic(view))
 
 
-def _told_nothing(view: ClusterView) -> tuple[Reason, ...]:
+def _knows_no_topic(view: ClusterView) -> tuple[Reason, ...]:
     zookeeper, kraft = view.topics or ({}, {})
-    if kraft or not zookeeper or not _told_no_more(view):
+    if kraft or not zookeeper or not _no_node_reports(view):
         return ()
     text = f"The broker that was asked knows no topic, ZooKeeper holds {len(zookeeper)}: it received no metadata since its start."
     return (Reason("G00", text),)

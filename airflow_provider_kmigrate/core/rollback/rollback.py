@@ -404,7 +404,7 @@ def decide_rolled_back(view: ClusterView) -> Decision:
     return as_decision(gate, done + gates.after_the_way_back(view))
 
 
-_HEALED = (
+_FAILOVER_RESTORES = (
     "`heal` elects a new leader that writes ZooKeeper again, and ends once both are the same. Without a failover it is lost."
 )
 
@@ -455,7 +455,7 @@ def kept(view: ClusterView) -> tuple[str, ...]:
     return (
         f"Kept: all records and committed offsets; {both}, as far as ZooKeeper holds them.{compared}",
         *(f"Not known to be kept: {reason.text}" for reason in unread),
-        *(f"Differs now: {reason.text} {_HEALED}" for reason in lacking),
+        *(f"Differs now: {reason.text} {_FAILOVER_RESTORES}" for reason in lacking),
         f"Lost: what only KRaft has: {features}{_metrics(view)}. The controllers' log is set aside, not deleted.",
     )
 

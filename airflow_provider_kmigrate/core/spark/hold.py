@@ -326,7 +326,7 @@ def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mappi
     reasons = tuple(_moved(before, now))
     if reasons:
         return Refuse(reasons)
-    broken = (*_truncated(now.offsets, logs), *_anew(now.offsets, logs, topic_ids or {}), *_passed(now.offsets, logs))
+    broken = (*_truncated(now.offsets, logs), *_recreated(now.offsets, logs, topic_ids or {}), *_passed(now.offsets, logs))
     if broken:
         return Refuse(broken)
     unknown = sorted(where.name for where in now.offsets if logs[where].unread)
@@ -357,7 +357,7 @@ def _truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
         yield Reason("J03", text)
 
 
-def _anew(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> Iterator[Reason]:
+def _recreated(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> Iterator[Reason]:
     """Recreated topics. In time such a topic grows past the job's position, so only its id shows it."""
     ids = {where.topic: log.topic_id for where in offsets if (log := logs.get(where)) and log.topic_id}
     other = sorted(topic for topic, known in topic_ids.items() if ids.get(topic, known) != known)
