@@ -91,7 +91,7 @@ def _params(spec: ClusterSpec) -> dict[str, Param]:
         "accept_loss": Param(
             None,
             type=["null", "string"],
-            title="Roll back without what ZooKeeper misses",
+            title="Roll back without what is missing in ZooKeeper",
             description="Only together with the box above, and only once `heal.equivalence` has named what would be lost for good. To accept "
             f"that, enter the cluster id {spec.cluster_id}.",
         ),

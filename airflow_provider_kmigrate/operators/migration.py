@@ -264,7 +264,7 @@ class RollbackOperator(StepOperator):
 
     :param cluster_file: path of the cluster file. (templated)
     :param failover: false leaves out the controller failover that repairs lost dual-writes: only if no controller can be started any more.
-    :param accept_loss: the cluster id: continue without what ZooKeeper misses. Only together with `failover=False`. (templated)
+    :param accept_loss: the cluster id: continue without what is missing in ZooKeeper. Only together with `failover=False`. (templated)
     """
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "accept_loss")

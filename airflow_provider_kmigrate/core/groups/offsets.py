@@ -196,7 +196,7 @@ def _skipping(looks: GroupObservations, group: GroupSpec) -> Decision | None:
     plain = not looks.now.of_kind(MemberKind.OLD)
     idle, used = ("zookeeper", "kafka") if plain else ("kafka", "zookeeper")
     text = f"Group {group.name} reads from {used}, and {idle}'s leftover offsets of {places(skipped)} are ahead."
-    text += f" If you reset them by hand: groups copy-offsets --to {idle} --reset --group {group.name}."
+    text += f" If you reset them by hand, run: groups copy-offsets --to {idle} --reset --group {group.name}."
     reasons = (Reason("K64", text),)
     return Refuse(reasons) if looks.at - looks.begun_at >= group.commit_within else Wait(reasons)
 

@@ -298,7 +298,7 @@ def _writer_flaws(writer: Writer) -> Iterator[Reason]:
     if not writer.started:
         yield Reason("L03", f"{writer.name} has no start at number 0", WHY_AUDIT)
     if writer.missing:
-        text = f"{writer.name} misses {writer.missing} of its events, first number {writer.first_missing}"
+        text = f"{writer.name} is missing {writer.missing} of its events, first number {writer.first_missing}"
         yield Reason("L04", text, WHY_AUDIT)
     if writer.conflicts:
         yield Reason("L07", f"{writer.name} has two different events under {writer.conflicts} numbers", WHY_AUDIT)

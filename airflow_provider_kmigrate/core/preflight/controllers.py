@@ -122,7 +122,7 @@ def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
         security = security_of(there.controllers, there.listener)
         yield blocks(
             "B13b",
-            f"the controllers' listener is {security}; super.users misses the name under which it would know {summarize(refused)}",
+            f"the controllers' listener is {security}; super.users does not contain the name under which it would know {summarize(refused)}",
         )
     if unseen := [who for who, name in names.items() if name is None or listed is None]:
         yield unknown(

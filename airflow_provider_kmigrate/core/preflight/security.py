@@ -176,7 +176,7 @@ def _of_controllers(view: ClusterView, wanted: Mapping[str, str | None]) -> Iter
         properties = controller.files.properties
         lacking = [key for key, value in wanted.items() if properties and properties.get(key) != value]
         if properties and setting(properties, "zookeeper.connect") and lacking:
-            yield blocks("B10a", f"the file of controller {controller.id} misses, or differs in, {summarize(lacking)}")
+            yield blocks("B10a", f"the file of controller {controller.id} has no value, or another one, for {summarize(lacking)}")
 
 
 def _large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
