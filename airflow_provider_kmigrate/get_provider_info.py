@@ -9,23 +9,23 @@ _INTEGRATION = "Kafka migration"
 _TLS_FIELDS = {
     "ca_file": {
         "label": "CA file",
-        "description": "PEM file with the certificates that sign the other side's; empty: those of the system",
+        "description": "PEM file with the CA certificates; empty: those of the system",
         "schema": {"type": ["string", "null"]},
     },
     "cert_file": {
         "label": "Certificate file",
-        "description": "PEM file with our own certificate, where the other side asks for one",
+        "description": "PEM file with kmigrate's certificate, if the other side asks for one",
         "schema": {"type": ["string", "null"]},
     },
     "key_file": {
         "label": "Key file",
-        "description": "PEM file with our key; empty: it is in the certificate file",
+        "description": "PEM file with kmigrate's key; empty: it is in the certificate file",
         "schema": {"type": ["string", "null"]},
     },
     "key_password": {"label": "Key password", "schema": {"type": ["string", "null"], "format": "password"}},
     "verify_hostname": {
         "label": "Verify host names",
-        "description": "the other side's certificate must carry the name that we connect to",
+        "description": "the other side's certificate must have the host name",
         "schema": {"type": "boolean", "default": True},
     },
 }
@@ -44,7 +44,7 @@ _ZOOKEEPER = {
     "conn-fields": {
         "chroot": {
             "label": "Chroot",
-            "description": "only where the connect string does not have it",
+            "description": "only if the connect string does not have it",
             "schema": {"type": ["string", "null"]},
         },
         "session_timeout": {
@@ -105,7 +105,7 @@ _HOST = {
         },
         "secret_environment": {
             "label": "Secret environment",
-            "description": "the same for values that must not be shown",
+            "description": "the same, for secret values",
             "schema": {"type": ["object", "null"]},
         },
     },
@@ -146,7 +146,7 @@ _PROVIDER: dict[str, Any] = {
             "description": "Settings of the provider that migrates Kafka clusters.",
             "options": {
                 "clusters_folder": {
-                    "description": "Folder of the cluster files; every DAG of every file in it is offered.\n"
+                    "description": "Folder of the cluster files; Airflow gets every DAG of every file in it.\n"
                     "Empty: the folder `clusters` beside the DAGs folder.",
                     "version_added": "0.1.0",
                     "type": "string",

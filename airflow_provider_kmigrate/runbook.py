@@ -13,7 +13,7 @@ from importlib import resources
 
 from airflow_provider_kmigrate.core.reasons import registry
 
-_ABOUT = "What codes mean and what to do about them. Without a code: the whole runbook. Ends with 1 if a code has no entry."
+_ABOUT = "Print what codes mean and what to do. Without a code: the whole runbook. Exits with 1 if a code has no entry."
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -111,7 +111,7 @@ class Assignment:
             found = self._retrying()(self._committed, partitions)
         except (KafkaException, RetryError) as error:
             cause = error.last_attempt.exception() if isinstance(error, RetryError) else error
-            self._remark("consumer-no-offsets", f"not told the committed offsets: {cause}")
+            self._remark("consumer-no-offsets", f"did not get the committed offsets: {cause}")
             return partitions  # librdkafka fetches them again, and `watch` checks the result
         for one in found:
             if one.offset < 0:
@@ -169,9 +169,11 @@ class Assignment:
             self._held.pop(place(one), None)
 
     def clear(self) -> None:
+        """Forget every partition, as after a close."""
         self._held.clear()
 
     def delivered(self, where: TopicPartition, offset: int) -> None:
+        """Note a delivered record's offset; ignores partitions that are not owned."""
         held = self._held.get(where)
         if held is not None:  # else it came without ownership, which is for the ledger to find
             held.position, held.heard, held.delivered = offset + 1, time.monotonic(), True
@@ -205,7 +207,7 @@ class Assignment:
         except KafkaException:
             return  # no leader to ask: then there is nothing to fetch either
         if end > max(start, held.position):
-            self.again(f"{where.name} was silent at {held.position} of {end}", silent)
+            self.again(f"{where.name} delivered nothing at {held.position} of {end}", silent)
         else:
             held.heard = time.monotonic()  # no record waits; ask about another partition next time
 

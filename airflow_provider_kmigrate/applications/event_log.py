@@ -8,7 +8,7 @@ Files: one a writer, one for all ownership changes, in one folder. Lines reach t
 killed process loses none. The marker `<writer>.done` appears atomically after a writer's last event.
 
 Kafka topic: a record a line, its key the writer. It must keep all records: retention.ms and retention.bytes -1, no compaction. A
-writer's events stay in one partition, in order. So do a group's ownership changes, each acknowledged before the member goes on:
+writer's events stay in one partition, in order. So do a group's ownership changes, each acknowledged before the member continues:
 the record's offset is then an order that needs no clock, which readers set as `position`. Other events are sent without waiting,
 so that a stalled audit topic does not stall the application; a killed process may leave missing numbers, never missing records.
 """
@@ -46,6 +46,7 @@ class SteadyClock:
         self._offset_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ms(self) -> int:
+        """Milliseconds since the epoch; they never run backwards."""
         return (time.monotonic_ns() + self._offset_ns) // 1_000_000
 
     def at_ms(self, monotonic: float) -> int:
@@ -99,10 +100,12 @@ class EventLog:
             return Stamp(self.writer, self._next - 1, self.clock.now_ms())
 
     def write(self, *events: Event) -> None:
+        """Queue events; a thread writes them."""
         with self._lock:
             self._lines += [encode(event) for event in events]
 
     def remark(self, code: str, text: str) -> None:
+        """Queue a remark: a condition that an audit must know of."""
         self.write(Remark(self.stamp(), code, text))
 
     def slipped(self, seconds: float) -> None:

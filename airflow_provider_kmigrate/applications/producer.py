@@ -197,7 +197,7 @@ class AuditedProducer:
         self.log.remark("producer-aborted", f"{len(sent)} records of an aborted transaction")
 
     def close(self, timeout: float = 130.0, *, reason: str = "") -> None:
-        """Flush and write the last event, which reports records neither acknowledged nor given up within `timeout` seconds.
+        """Flush and write the last event, which reports records neither acknowledged nor failed within `timeout` seconds.
 
         The producer itself stays open.
         """
@@ -206,7 +206,7 @@ class AuditedProducer:
         self._closed = True
         left = self.flush(timeout)
         if left:
-            reason = f"{left} records were neither acknowledged nor given up within {timeout:g} s"
+            reason = f"{left} records were neither acknowledged nor failed within {timeout:g} s"
         with self._lock:
             self._pulse.stop()
             self.log.close(clean=not reason, reason=reason)

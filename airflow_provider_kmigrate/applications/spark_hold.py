@@ -94,7 +94,7 @@ class LocalFiles:
 def _local(path: str) -> Path:
     parts = urlsplit(path)
     if parts.scheme not in {"", "file"}:
-        raise Refused.because(Reason("J14", f"{path} is not a path of this machine."))
+        raise Refused.because(Reason("J14", f"{path} is not a path on this machine."))
     return Path(unquote(parts.path) if parts.scheme else path)
 
 
@@ -214,7 +214,7 @@ class Gate:
         def guarded(frame: Any, number: int) -> None:
             if self._closed.is_set():
                 self._refused = number
-                raise BatchNotBegun(f"batch {number} waits: the job is to be held")
+                raise BatchNotBegun(f"batch {number} waits: the job will be held")
             write(frame, number)
 
         return guarded
@@ -225,10 +225,12 @@ class Gate:
         return self._refused
 
     def close(self) -> None:
+        """Let no further batch begin."""
         self._refused = None
         self._closed.set()
 
     def open(self) -> None:
+        """Let batches begin again."""
         self._closed.clear()
 
 
@@ -312,7 +314,7 @@ class _HoldFiles:
     clock: JobClock
     report: JobReport = field(default_factory=lambda: JobReport(JobState.RUNNING, 0))
     hold: Hold | None = None
-    _told: JobReport | None = None
+    _last_report: JobReport | None = None
 
     def held(self) -> bool:
         """True if a hold is there. One that cannot be looked for is as before; an unreadable one is a hold all the same."""
@@ -329,12 +331,12 @@ class _HoldFiles:
         """Write the state when it changes, and as a heartbeat; one that cannot be written now is written later."""
         self.report = replace(self.report, **changes)
         now = self.now()
-        if self._told and now - self._told.at_ms < BEAT_MS and _same(self._told, self.report):
+        if self._last_report and now - self._last_report.at_ms < BEAT_MS and _same(self._last_report, self.report):
             return
         self.report = replace(self.report, at_ms=now)
         try:
             self.files.write(join(self.folder, STATE), report_text(self.report))
-            self._told = self.report
+            self._last_report = self.report
         except Unavailable:
             pass
 

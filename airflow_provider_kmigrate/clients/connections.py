@@ -127,7 +127,7 @@ class Fields:
         extra = _from_json(self._connection.get("extra") or {})
         if isinstance(extra, Mapping):
             return extra
-        self.refuse("extra is no JSON object", "kmigrate reads its settings from it.", "Write extra as a JSON object.")
+        self.refuse("extra is not a JSON object", "kmigrate reads its settings from it.", "Write extra as a JSON object.")
         return {}
 
     def _check_type(self, wanted: str) -> None:
@@ -291,7 +291,7 @@ def controller_address(conn_id: str, connection: Connection) -> tuple[str, int] 
     match = _SERVER.fullmatch(f"{host}")
     port = (match[2] if match else None) or fields.field("port") or ""
     if host and not (match and port.isdigit()):
-        fields.refuse("host is no controller's address", "Expected host:port.", "Write it, or leave host empty.")
+        fields.refuse("host is not a controller's address", "Expected host:port.", "Write it, or leave host empty.")
     fields.check()
     return (match[1], int(port)) if host and match else None
 
@@ -312,7 +312,9 @@ def webhook_settings(conn_id: str, connection: Connection) -> WebhookSettings:
     host, port, login = fields.field("host") or "", fields.field("port"), fields.field("login")
     url = host if "://" in host else f"{fields.field('schema') or 'http'}://{host}"
     if not host or not url.startswith(("http://", "https://")):
-        fields.refuse("host is no address of an HTTP service", "Nobody would be told.", "Write its host, or its whole URL.")
+        fields.refuse(
+            "host is not the address of an HTTP service", "The webhook could not be called.", "Write its host, or its whole URL."
+        )
     fields.check()
     headers = {str(name): str(value) for name, value in fields.extra.items()}
     return WebhookSettings(f"{url}:{port}" if port else url, headers, (login, fields.field("password") or "") if login else None)
@@ -346,7 +348,7 @@ def missing(conn_id: str, conn_type: str, named_in: str = "") -> Refused:
     """The refusal for a connection that does not exist; `named_in` says where it is named."""
     text = f"There is no connection {conn_id}{f', which {named_in} names' if named_in else ''}."
     remedy = f"Create it: airflow connections add {conn_id} --conn-type {conn_type} {_example(conn_type)}"
-    reason = Reason("N01", text, "Addresses and secrets of a cluster live in Airflow connections.", remedy)
+    reason = Reason("N01", text, "A cluster's addresses and secrets are stored in Airflow connections.", remedy)
     return Refused(str(reason), (reason,))
 
 
@@ -370,7 +372,7 @@ def read_connections(path: str | Path) -> Mapping[str, Connection]:
     except (OSError, ValueError) as error:
         raise _no_connections(f"{path} cannot be read as JSON: {type(error).__name__}") from error
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise _no_connections(f"{path} is no JSON object of connections")
+        raise _no_connections(f"{path} is not a JSON object of connections")
     return found
 
 
@@ -409,7 +411,7 @@ def _controllers(spec: ClusterSpec, brokers: WireSecurity, lookup: Lookup) -> Wi
 
 def _contradict(spec: ClusterSpec, found: str, remedy: str) -> NoReturn:
     text = f"{found}, and quorum.security in {spec.path or 'the cluster file'} is {spec.controller_security}."
-    reason = Reason("N03", text, "Controllers are configured with one and asked with the other.", remedy)
+    reason = Reason("N03", text, "Controllers are configured with one protocol and contacted with the other.", remedy)
     raise Refused(str(reason), (reason,))
 
 
@@ -418,7 +420,7 @@ def _servers(fields: Fields) -> str:
     text = (fields.field("host") or "").partition("/")[0]
     matches = [_SERVER.fullmatch(server.strip()) for server in text.split(",")]
     if not text or not all(matches):
-        found = "host is empty" if not text else "host is no list of servers"
+        found = "host is empty" if not text else "host is not a list of servers"
         fields.refuse(found, "Expected host:port,host:port/chroot.", "Write it as the brokers' zookeeper.connect has it.")
         return ""
     port = fields.field("port") or _ZOOKEEPER_PORT
@@ -435,8 +437,8 @@ def _chroot(fields: Fields) -> str:
     chroot = next(iter(given.values()), "")
     if chroot and ("," in chroot or not _CHROOT.fullmatch(chroot)):
         fields.refuse(
-            "the chroot is no path of a znode",
-            "Expected /name, once, at the end of host.",
+            "the chroot is not a znode's path",
+            "Expected /name once, at the end of host.",
             "Write it as the brokers have it.",
         )
     return chroot
@@ -456,7 +458,7 @@ def _login_complete(fields: Fields, *, needed: bool) -> None:
     login, password = fields.field("login"), fields.field("password")
     if bool(login) != bool(password) or (needed and not login):
         absent = [name for name, value in (("login", login), ("password", password)) if not value]
-        fields.refuse(f"{' and '.join(absent)} missing", "A user is known by both.", "Fill in login and password.")
+        fields.refuse(f"{' and '.join(absent)} missing", "A user needs both.", "Fill in login and password.")
 
 
 def _property(fields: Fields, name: str, value: object) -> str:
@@ -475,10 +477,10 @@ def _usable(fields: Fields, properties: Mapping[str, str]) -> None:
             fields.refuse(f"{name} cannot be used", "kmigrate's own client reads PEM files only.", f"Instead, {remedy}.")
     for name in properties:
         if name.endswith("_cb"):
-            fields.refuse(f"{name} cannot be used", "kmigrate runs no code that a connection names.", "Remove it.")
+            fields.refuse(f"{name} cannot be used", "kmigrate does not run code from a connection.", "Remove it.")
     if properties.get("enable.ssl.certificate.verification") == "false":
         text = "enable.ssl.certificate.verification is false"
-        fields.refuse(text, "Whoever answers could then be anybody.", "Name the CA in ssl.ca.location.")
+        fields.refuse(text, "Any server could then pretend to be a broker.", "Name the CA in ssl.ca.location.")
     _usable_protocol(fields, properties)
 
 

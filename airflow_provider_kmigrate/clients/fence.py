@@ -74,7 +74,7 @@ class Fence:
         if not _CLUSTER_ID.fullmatch(cluster_id):
             text = f"{cluster_id!r} is not a Kafka cluster id"
             raise SpecError.because(
-                Reason("F04", text, "The fence lies under this name.", "Correct cluster_id in the cluster file.")
+                Reason("F04", text, "The fence's znode has this name.", "Correct cluster_id in the cluster file.")
             )
         self._zookeeper = zookeeper
         self._cluster_id = cluster_id
@@ -112,7 +112,7 @@ class Fence:
             with contextlib.suppress(Changed):  # another process was faster: read the owner again
                 self._token = self._raise(self._claim(), shows_life=True)
                 return self._token
-        raise Fenced.because(outdated(f"{self._root}: it changed hands {_ATTEMPTS} times while run {self._me} tried to take it"))
+        raise Fenced.because(outdated(f"{self._root}: its owner changed {_ATTEMPTS} times while run {self._me} tried to take it"))
 
     def ask(self) -> None:
         """Raise `Fenced` if `take` would, because another run is the owner now; writes nothing."""
@@ -122,7 +122,7 @@ class Fence:
         """Raise `Fenced` if any process has taken the fence since; one round trip."""
         found = self._zookeeper.read(self.path)
         if found is None or found[1] != self.token:
-            text = f"token {self.token} of run {self._me} is outdated; the cluster is owned by {self.holder() or 'nobody'}"
+            text = f"token {self.token} of run {self._me} is outdated; the cluster is owned by {self.holder() or 'no run'}"
             raise Fenced.because(outdated(text))
 
     def leave(self) -> None:
@@ -192,9 +192,9 @@ class Fence:
     def _refusal(self, held: Owner) -> Fenced:
         text = f"The cluster is owned by {held}"
         if self.alive():
-            reason = Reason("H01", f"{text}; a process of it is alive.")
+            reason = Reason("H01", f"{text}; one of its processes is alive.")
         else:
-            reason = Reason("H01", f"{text}; no process of it is alive now.")
+            reason = Reason("H01", f"{text}; none of its processes is alive now.")
         return Fenced.because(reason)
 
     def _ensure_tree(self) -> None:

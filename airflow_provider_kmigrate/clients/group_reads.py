@@ -47,9 +47,14 @@ Parsed = TypeVar("Parsed")
 class Tree(Protocol):
     """The methods of `clients.zookeeper.ZooKeeper` that are used here."""
 
-    def children(self, path: str) -> list[str]: ...
-    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]: ...
-    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]: ...
+    def children(self, path: str) -> list[str]:
+        """The child names of a znode; empty if it does not exist."""
+
+    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+        """Each path with its child names; missing paths are left out."""
+
+    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
+        """Each path with its data; missing paths are left out."""
 
 
 def groups_in(zk: Tree, names: Collection[str] | None = None) -> dict[str, ZkGroup]:
@@ -138,8 +143,8 @@ def _selected(
     wanted = {}
     for name, entries in registrations.items():
         asked = (entry for entry in entries.values() if isinstance(entry, Registration))
-        told = [entry.subscription if entry.wildcard is None else amounts(entry.pattern, entry.wildcard) for entry in asked]
-        wanted[name] = frozenset(topic for topics in told if not isinstance(topics, Unreadable) for topic in topics)
+        selected = [entry.subscription if entry.wildcard is None else amounts(entry.pattern, entry.wildcard) for entry in asked]
+        wanted[name] = frozenset(topic for topics in selected if not isinstance(topics, Unreadable) for topic in topics)
     partitions = _partitions(zk, frozenset().union(*wanted.values()))
     return {name: frozenset(place for topic in topics for place in partitions.get(topic, ())) for name, topics in wanted.items()}
 
@@ -149,7 +154,7 @@ def _partitions(zk: Tree, topics: Iterable[str]) -> dict[str, list[TopicPartitio
     for path, znode in zk.nodes(f"{_TOPICS}/{topic}" for topic in sorted(topics)):
         topic = znodes.topic(path.removeprefix(f"{_TOPICS}/"), znode.data)
         if isinstance(topic, Malformed):
-            raise Failed(f"{topic.path} is not what Kafka writes: {topic.content!r}")
+            raise Failed(f"{topic.path} does not have Kafka's format: {topic.content!r}")
         found[topic.name] = [TopicPartition(topic.name, index) for index in topic.partitions]
     return found
 
@@ -186,28 +191,28 @@ def told(properties: Mapping[str, str], timeout: float, names: Collection[str], 
 
 
 def _batch(brokers: Brokers, groups: Sequence[str], silent: Silent, pause: float) -> Iterator[Told]:
-    groups_told, offsets = _asked(brokers, groups, silent)
-    again = [name for name in groups if isinstance(groups_told[name], Unavailable) or isinstance(offsets[name], Unavailable)]
+    groups_read, offsets = _asked(brokers, groups, silent)
+    again = [name for name in groups if isinstance(groups_read[name], Unavailable) or isinstance(offsets[name], Unavailable)]
     if again:
         time.sleep(pause)
         more = _asked(brokers, again, silent)
-        groups_told, offsets = groups_told | more[0], offsets | more[1]
+        groups_read, offsets = groups_read | more[0], offsets | more[1]
     for name in groups:
-        yield Told(name, _or_none(groups_told[name]), _or_none(offsets[name]))
+        yield Told(name, _or_none(groups_read[name]), _or_none(offsets[name]))
 
 
 def _asked(brokers: Brokers, groups: Sequence[str], silent: Silent) -> tuple[Answers[KafkaGroup], Answers[Offsets]]:
-    groups_told, offsets = Answers[KafkaGroup](), Answers[Offsets]()
+    groups_read, offsets = Answers[KafkaGroup](), Answers[Offsets]()
     by_coordinator: dict[Address, list[str]] = defaultdict(list)
     for name, address in _coordinators(brokers, groups).items():
         if isinstance(address, KMigrateError):
-            groups_told[name] = offsets[name] = address
+            groups_read[name] = offsets[name] = address
         else:
             by_coordinator[address].append(name)
     for address, names in by_coordinator.items():
-        groups_told |= _answers(brokers, address, described, names, silent)
+        groups_read |= _answers(brokers, address, described, names, silent)
         offsets |= _answers(brokers, address, committed, names, silent)
-    return groups_told, offsets
+    return groups_read, offsets
 
 
 def _coordinators(brokers: Brokers, groups: Sequence[str]) -> Answers[Address]:

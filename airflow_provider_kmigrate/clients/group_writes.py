@@ -3,7 +3,7 @@
 - `migration/mode` is the mode of KIP-125;
 - a hold notes that the group was rolled back (`core.coordination.hold`);
 - `copy` carries out what `core.groups.offsets` planned: read again, write, read back;
-- resets are offsets that an operator records, at which the next holders begin.
+- resets are offsets that an operator records; the next owners begin there.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def write_mode(zk: ZooKeeper, group: str, mode: Mode, holding: Holding) -> None:
     after = zk.read(paths.mode)
     if after is None or after[0] != data:
         raise Failed(
-            f"{paths.mode} was written as {data!r} and reads {after[0] if after else None!r}: somebody else writes it, too"
+            f"{paths.mode} was written as {data!r} but reads {after[0] if after else None!r}: another client also writes it"
         )
 
 
@@ -98,7 +98,9 @@ def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: 
         _to_kafka(properties, plan, timeout)
     after = _look(zk, properties, plan, timeout)
     if lost := missing(plan, after):
-        raise Failed(f"{len(lost)} offsets of {plan.group} were written to {plan.to} and read back as others, such as {lost[0]}")
+        raise Failed(
+            f"{len(lost)} offsets of {plan.group} were written to {plan.to} but read back differently, such as {lost[0]}"
+        )
     return after
 
 

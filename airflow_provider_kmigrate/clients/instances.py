@@ -40,11 +40,11 @@ class Instances:
 
         Raises `Failed` if it refuses, `TimedOut` and `Unreachable` if the result is unknown.
         """
-        told = {"group": group.name, "instance": instance.name, "host": instance.host, "kind": kind}
+        body = {"group": group.name, "instance": instance.name, "host": instance.host, "kind": kind}
         if instance.webhook:
-            self._post(group, instance, {"cluster": self.cluster, **told, "token": token})
+            self._post(group, instance, {"cluster": self.cluster, **body, "token": token})
         else:
-            self._run(group, instance, told)
+            self._run(group, instance, body)
 
     def _run(self, group: GroupSpec, instance: InstanceSpec, places: Mapping[str, str]) -> None:
         environment = self.hosts[group.conn_id].environment if group.conn_id else None
@@ -55,10 +55,10 @@ class Instances:
         if answer.code != 0:
             raise Failed(f"{what} ended with exit code {answer.code}: {answer.err_tail}")
 
-    def _post(self, group: GroupSpec, instance: InstanceSpec, told: Mapping[str, str | int]) -> None:
+    def _post(self, group: GroupSpec, instance: InstanceSpec, body: Mapping[str, str | int]) -> None:
         settings, what = self.webhooks[instance.webhook], f"{instance.name} of group {group.name}: webhook {instance.webhook}"
         try:
-            answer = asyncio.run(_posted(settings, told, group.switch_timeout))
+            answer = asyncio.run(_posted(settings, body, group.switch_timeout))
         except (TimeoutError, httpx.TimeoutException) as error:
             raise TimedOut(f"{what}: no answer within {group.switch_timeout:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may show the address, which may hold a secret
@@ -67,8 +67,8 @@ class Instances:
             raise Failed(f"{what} answered {answer.status_code}: {answer.text[:_SHOWN]}")
 
 
-async def _posted(settings: WebhookSettings, told: Mapping[str, str | int], seconds: float) -> httpx.Response:
+async def _posted(settings: WebhookSettings, body: Mapping[str, str | int], seconds: float) -> httpx.Response:
     """The whole answer within so many seconds; httpx's own timeouts apply to each chunk, so a trickling answer never ends."""
     client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds)
     async with asyncio.timeout(seconds), client:
-        return await client.post(settings.url, json=told)
+        return await client.post(settings.url, json=body)

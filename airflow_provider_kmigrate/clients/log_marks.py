@@ -109,8 +109,8 @@ def ends_at(
     admin, found = connect(properties), dict[TopicPartition, int]()
     for some in batches(sorted(set(wheres)), _BATCH):
         later = _offsets(admin, some, partial(OffsetSpec.for_timestamp, t_ms), timeout)
-        told = {where: answer.offset for where, answer in later.items() if not isinstance(answer, KMigrateError | str)}
-        found |= {where: offset for where, offset in told.items() if offset >= 0}
+        found_at = {where: answer.offset for where, answer in later.items() if not isinstance(answer, KMigrateError | str)}
+        found |= {where: offset for where, offset in found_at.items() if offset >= 0}
     return found
 
 

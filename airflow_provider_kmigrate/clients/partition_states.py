@@ -3,7 +3,7 @@
 Partly created topics: a controller that writes KRaft's changes to ZooKeeper creates a topic by several concurrent requests: the
 topic's znode, then `partitions`, each partition, its state. If ZooKeeper goes away in between and comes back, the writer retries,
 finds the topic's znode and takes the topic for complete. Every later controller fails to update the missing state and retries
-forever, so nothing is written to ZooKeeper any more. Once the missing znodes exist, it goes on. Seen on real brokers (Kafka
+forever, so nothing is written to ZooKeeper any more. Once the missing znodes exist, it continues. Seen on real brokers (Kafka
 3.9.2; ZooKeeper stopped for 9 s while topics were created; ZkTopicMigrationClient.createTopic and updateTopicPartitions).
 
 Partition epochs: a ZooKeeper controller takes the version of the partition's state znode, KRaft counts changes. The copy takes

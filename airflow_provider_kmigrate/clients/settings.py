@@ -42,6 +42,7 @@ class KafkaSettings:
 
     @property
     def bootstrap(self) -> str:
+        """`bootstrap.servers`; empty if it is not set."""
         return self.properties.get("bootstrap.servers", "")
 
     @property

@@ -91,8 +91,8 @@ def credentials(wire: Wire) -> Entities:
 def acls(wire: Wire) -> Entities:
     """Every ACL. Raises `NotTold` if the node has no authorizer."""
     any_of = ("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
-    nobody = ("resource_name_filter", "principal_filter", "host_filter")
-    answer = wire.ask(DescribeAclsRequest, 1, 3, **dict.fromkeys(any_of, _ANY), **dict.fromkeys(nobody))
+    unset = ("resource_name_filter", "principal_filter", "host_filter")
+    answer = wire.ask(DescribeAclsRequest, 1, 3, **dict.fromkeys(any_of, _ANY), **dict.fromkeys(unset))
     if answer.error_code == _SECURITY_DISABLED:
         raise NotTold("no authorizer is configured")
     check(answer.error_code, f"{wire.endpoint} DescribeAcls", answer.error_message)
@@ -105,7 +105,7 @@ def tokens(wire: Wire, broker: int) -> Entities:
     if answer.error_code == _TOKENS_OFF or (answer.error_code == _TOKENS_NOT_HERE and not _uses_tokens(wire, broker)):
         raise NotTold("the brokers are configured without them")
     if answer.error_code == _TOKENS_NOT_HERE:
-        raise Failed(f"{wire.endpoint} tells delegation tokens over TLS or SASL only, and our connection is neither")
+        raise Failed(f"{wire.endpoint} reports delegation tokens only over TLS or SASL, and this connection uses neither")
     check(answer.error_code, f"{wire.endpoint} DescribeDelegationToken")
     return {f"token {each.token_id}": _token(each) for each in answer.tokens}
 
@@ -282,7 +282,7 @@ def _understood(path: str, parse: Callable[[Any], Value], data: Any) -> Value:
     try:
         return parse(data)
     except (ValueError, TypeError, KeyError, AttributeError):  # no cause either: it would quote the content
-        raise Failed(f"{path} is not what Kafka writes; what it holds may be secret and is not shown") from None
+        raise Failed(f"{path} does not have Kafka's format; its content may be secret and is not shown") from None
 
 
 _READS: Mapping[StoredKind, Callable[[ZooKeeper], Entities]] = {

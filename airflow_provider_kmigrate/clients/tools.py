@@ -34,6 +34,7 @@ class Wires:
         return found or self._wires.setdefault(key, Wire(node.host, node.port, self._security[node.role], self._timeout))
 
     def close(self) -> None:
+        """Close every open connection."""
         for wire in tuple(self._wires.values()):
             wire.close()
 

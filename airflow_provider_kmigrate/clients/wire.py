@@ -103,6 +103,7 @@ class Wire:
 
     @property
     def endpoint(self) -> str:
+        """`host:port`."""
         return f"{self.host}:{self.port}"
 
     def close(self) -> None:
@@ -134,7 +135,7 @@ class Wire:
         state = answer.topics[0].partitions[0]
         self._check_leads(state.error_code, state.error_message)
         if state.high_watermark < 0:
-            raise Unavailable(f"{self.endpoint} leads since a moment ago and knows no high watermark yet")
+            raise Unavailable(f"{self.endpoint} was elected a moment ago and knows no high watermark yet")
         return Quorum(
             leader_id=state.leader_id,
             leader_epoch=state.leader_epoch,

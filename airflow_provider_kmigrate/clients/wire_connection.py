@@ -83,7 +83,7 @@ def authenticate(call: Call, security: WireSecurity, where: str) -> None:
 def _mechanism(security: WireSecurity) -> Any:
     if security.sasl_mechanism not in MECHANISMS:
         known = ", ".join(MECHANISMS)
-        raise AuthenticationFailed(f"SASL mechanism {security.sasl_mechanism} is not spoken here; use one of {known}")
+        raise AuthenticationFailed(f"SASL mechanism {security.sasl_mechanism} is not supported here; use one of {known}")
     if not security.sasl_user or not security.sasl_password:
         raise AuthenticationFailed(f"SASL {security.sasl_mechanism} needs a user and a password in the Kafka connection")
     return get_sasl_mechanism(security.sasl_mechanism)(
@@ -97,7 +97,7 @@ def _believe(mechanism: Any, proof: bytes, where: str) -> None:
     try:
         mechanism.receive(proof)
     except (ValueError, KeyError) as error:  # SCRAM: the node must prove that it knows the password too
-        raise AuthenticationFailed(f"{where}: the node's SASL answer proves nothing: {error}") from error
+        raise AuthenticationFailed(f"{where}: the node's SASL answer is not valid proof: {error}") from error
 
 
 def _no_password() -> str:
@@ -160,6 +160,7 @@ class Connection:
             raise
 
     def close(self) -> None:
+        """Close the socket; never raises."""
         with contextlib.suppress(OSError):
             self._socket.close()
 
@@ -191,7 +192,7 @@ class Connection:
             raise Failed(f"{self.where} does not serve {name} (api key {request.API_KEY})")
         version = min(highest, served[1])
         if version < max(lowest, served[0]):
-            raise Failed(f"{self.where} serves {name} v{served[0]}-v{served[1]}, we speak v{lowest}-v{highest}")
+            raise Failed(f"{self.where} serves {name} v{served[0]}-v{served[1]}, kmigrate supports v{lowest}-v{highest}")
         return version
 
     def _send(self, data: bytes, deadline: Deadline) -> None:

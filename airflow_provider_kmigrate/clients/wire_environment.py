@@ -28,7 +28,7 @@ def release(wire: Wire, broker: int) -> str:
         found = [synonym.value for synonym in entry.synonyms if synonym.source == _DEFAULT and synonym.value]
         if entry.name == _PROTOCOL and found:
             return str(found[0])
-    raise Failed(f"{wire.endpoint} does not tell the default of {_PROTOCOL}")
+    raise Failed(f"{wire.endpoint} does not report the default of {_PROTOCOL}")
 
 
 def taken(wire: Wire, broker: int) -> Taken:
@@ -36,7 +36,7 @@ def taken(wire: Wire, broker: int) -> Taken:
     synonyms = [synonym for entry in _configs(wire, broker, None) for synonym in entry.synonyms]
     values = {each.name: each.value for each in synonyms if each.source == _STATIC}
     if not values:
-        raise Failed(f"{wire.endpoint} tells nothing of its own file")
+        raise Failed(f"{wire.endpoint} reports nothing of its own file")
     return Taken(values, {each.name: each.value for each in synonyms if each.source == _DEFAULT and each.value is not None})
 
 

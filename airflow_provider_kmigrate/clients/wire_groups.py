@@ -73,6 +73,7 @@ class Brokers:
             wire.close()
 
     def at(self, host: str, port: int) -> Wire:
+        """The client of one broker, made once per address."""
         if (host, port) not in self._wires:
             self._wires[host, port] = Wire(host, port, from_kafka(self._settings), self._timeout)
         return self._wires[host, port]
@@ -88,6 +89,7 @@ class Brokers:
         raise last or Unreachable(f"{self._settings.bootstrap}: no address of a broker")
 
     def coordinator(self, group: str) -> Address:
+        """The address of the group's coordinator, from the first broker that answers."""
         return self.first(lambda wire: _coordinator(wire, group))
 
     def coordinators(self, groups: Sequence[str]) -> dict[str, Address | KMigrateError]:

@@ -92,14 +92,14 @@ def check_allowed(operation: Operation, *, held: bool) -> None:
     of_group = OF_GROUPS[type(operation)].fullmatch(operation.path) is not None
     of_partition = type(operation) in _OF_PARTITIONS and _OF_PARTITIONS[type(operation)].fullmatch(operation.path) is not None
     if not of_group and not of_partition and operation.path not in WRITABLE:
-        raise _forbidden(f"{operation.path} is not on the list of znodes that may be written")
+        raise _forbidden(f"{operation.path} is not on the list of writable znodes")
     if not held:
         raise _forbidden(f"{operation.path} may only be written by the run that holds the fence")
     if isinstance(operation, Create):
         if operation.ephemeral or not (of_group or (of_partition and operation.like)):
-            raise _forbidden(f"{operation.path} may not be made" + (" for a session" if operation.ephemeral else ""))
+            raise _forbidden(f"{operation.path} may not be created" + (" for a session" if operation.ephemeral else ""))
     elif operation.version == _ANY_VERSION:
-        raise _forbidden(f"{operation.path} may only be changed from a version that was looked at")
+        raise _forbidden(f"{operation.path} may only be changed from a version that was read")
 
 
 def _forbidden(text: str) -> Forbidden:

@@ -101,9 +101,9 @@ def taken_back(data: bytes) -> Mapping[int, BrokerMode]:
     """Our own note {"0": "zookeeper"}: the brokers rolled back alone, and their mode. Raises `Failed` if it is unreadable."""
     found = _parse("taken back", data, lambda fields: {int(broker): BrokerMode(mode) for broker, mode in fields.items()})
     if isinstance(found, Malformed):
-        why = "without it a roll may let the takeover cut off a broker that was taken back"
+        why = "without it a roll may let the takeover isolate a broker that was rolled back"
         raise Failed(
-            f'kmigrate\'s note of brokers that were taken back holds {found.content}: {why}; correct it, such as {{"0": "zookeeper"}}'
+            f'kmigrate\'s note of brokers that were rolled back holds {found.content}: {why}; correct it, such as {{"0": "zookeeper"}}'
         )
     return found
 
@@ -113,7 +113,7 @@ def node_ids(path: str, data: bytes) -> frozenset[int]:
     try:
         return frozenset(map(_int, json.loads(data)))
     except (ValueError, TypeError) as error:
-        why = "without it a roll may let the takeover cut a broker off, or a lost migration flag pass for a finalization"
+        why = "without it the takeover may isolate a broker, or a lost migration flag may look like a finalization"
         raise Failed(f"kmigrate's note {path} holds {readable(data)}: {why}; correct it, such as [0, 1]") from error
 
 

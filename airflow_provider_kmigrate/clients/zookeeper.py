@@ -1,7 +1,7 @@
 """Kafka's tree in ZooKeeper: read in few round trips, written only by fenced transactions on an allow-list of paths.
 
 Every path is below the chroot of the settings, which is never created: a wrong chroot is a wrong cluster. Raises what
-`zookeeper_session` maps kazoo's errors to; `WrongCluster` (Z01) if there is no such chroot, no Kafka cluster in it, or its id is
+`zookeeper_session` maps kazoo's errors to; `WrongCluster` (Z01) if the chroot does not exist, no Kafka cluster in it, or its id is
 unreadable.
 """
 
@@ -236,9 +236,9 @@ class ZooKeeper:
 
     def _identity(self, root: object, found: Any) -> str:
         if root is None:
-            self._refuse("there is no such chroot")
+            self._refuse("the chroot does not exist")
         if found is None:
-            self._refuse("there is no /cluster/id")
+            self._refuse("/cluster/id does not exist")
         identity = znodes.cluster_id(_data(found))
         if isinstance(identity, Malformed):
             self._refuse(f"/cluster/id is {identity.content!r}")
@@ -321,7 +321,7 @@ def _broker_ids(names: Sequence[str] | None) -> tuple[int, ...]:
 
 def _sound(parsed: Parsed | Malformed) -> Parsed:
     if isinstance(parsed, Malformed):
-        raise Failed(f"{parsed.path} is not what Kafka writes: {parsed.content!r}")
+        raise Failed(f"{parsed.path} does not have Kafka's format: {parsed.content!r}")
     return parsed
 
 

@@ -148,7 +148,7 @@ def _changed(reading: _Reading) -> tuple[tuple[str, float], ...]:
     found = []
     for folder, names in zip(_CHANGES, reading.children(*_CHANGES), strict=True):
         for _, data, stat in reading.data(folder, names[-_NEWEST:]):
-            found.append((_entity(data) if folder == _CHANGES[0] else "rules of access", stat.ctime / 1000))
+            found.append((_entity(data) if folder == _CHANGES[0] else "access rules", stat.ctime / 1000))
     return tuple(sorted(found, key=lambda change: -change[1])[:_NEWEST])
 
 
@@ -163,10 +163,10 @@ def _registrations(reading: _Reading, ids: Iterable[str]) -> dict[int, Registrat
     found = {}
     for name, data, stat in reading.data("/brokers/ids", (name for name in ids if name.isdecimal())):
         try:
-            told = int(json.loads(data)["timestamp"]) / 1000
+            broker_time = int(json.loads(data)["timestamp"]) / 1000
         except (ValueError, TypeError, KeyError):
             continue
-        found[int(name)] = Registration(told, stat.ctime / 1000)
+        found[int(name)] = Registration(broker_time, stat.ctime / 1000)
     return found
 
 

@@ -55,6 +55,7 @@ class NodeSpec:
 
     @property
     def name(self) -> str:
+        """The role and id, such as `broker 1`."""
         return f"{self.role} {self.id}"
 
     @property
@@ -64,6 +65,7 @@ class NodeSpec:
 
     @property
     def endpoint(self) -> str:
+        """`host:port`."""
         return f"{self.host}:{self.port}"
 
 
@@ -245,6 +247,7 @@ class ClusterSpec:
     audit: AuditSpec | None = None
 
     def nodes(self) -> Iterator[NodeSpec]:
+        """All brokers, then all controllers."""
         yield from self.brokers
         yield from self.controllers
 

@@ -234,10 +234,11 @@ class Ownership(Event):
     starts: tuple[int, ...] = ()
 
     def flaw(self) -> str | None:
+        """Why the event contradicts itself; None if it does not."""
         if self.starts and (self.change is not Change.ACQUIRED or len(self.starts) != len(self.partitions)):
-            return "each partition that is acquired has one start, and no other"
+            return "each acquired partition has exactly one start, and no other partition has one"
         if self.until_ms is not None and (self.change is not Change.LOST or self.until_ms > self.stamp.t_ms):
-            return "only a loss has an end of its own, and not after it was found out"
+            return "only a loss has its own end, and not later than its discovery"
         return Event.flaw(self)
 
 
@@ -274,12 +275,13 @@ class DeliveryRun(Event):
         return self.count == self.last - self.first + 1
 
     def flaw(self) -> str | None:
+        """Why the event contradicts itself; None if it does not."""
         if not (0 <= self.first <= self.last and self.count >= 1 and self.seq >= 0):
             return "a run has a first record, a last one not before it, and counts from 0"
         if (self.producer is None) != (self.producer_seq is None):
             return "producer and producer_seq come together"
         if self.producer is not None and not self.exact:
-            return "only a run without gaps can tell its records' numbers"
+            return "only a run without gaps shows its records' numbers"
         return Event.flaw(self)
 
 
@@ -310,6 +312,7 @@ class Ack(Event):
         return self.first != UNKNOWN_OFFSET
 
     def flaw(self) -> str | None:
+        """Why the event contradicts itself; None if it does not."""
         if self.count < 1 or self.seq_last - self.seq_first != self.count - 1:
             return "an ack's numbers are consecutive"
         if self.located and (self.first < 0 or self.last - self.first != self.count - 1):
@@ -333,7 +336,8 @@ class SendFailure(Event):
     t_failed_ms: int
 
     def flaw(self) -> str | None:
-        return "numbers run upwards" if self.seq_last < self.seq_first else Event.flaw(self)
+        """Why the event contradicts itself; None if it does not."""
+        return "numbers ascend" if self.seq_last < self.seq_first else Event.flaw(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +384,7 @@ class LogExtent(Event):
     compacted: bool = False
 
     def flaw(self) -> str | None:
+        """Why the event contradicts itself; None if it does not."""
         ordered = 0 <= self.start <= self.end
         return Event.flaw(self) if ordered else "a log starts at 0 or later and ends where it starts or later"
 

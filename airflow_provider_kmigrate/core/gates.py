@@ -35,7 +35,7 @@ def strangers(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
     wrong = tuple(_reason(where, found, spec) for where, found in named if found != spec.cluster_id)
     if wrong or named:
         return wrong
-    text = f"Nothing that was read names a cluster id; expected {spec.cluster_id}."
+    text = f"No source reported a cluster id; expected {spec.cluster_id}."
     return (Reason("G00", text),)
 
 
@@ -43,7 +43,7 @@ def unidentified(node: Broker | Controller) -> tuple[Reason, ...]:
     """Why the owner of a node's directories is unknown; empty if they were read, even if still unformatted."""
     if node.files.meta is not None:
         return ()
-    text = f"Whose directories the machine of node {node.id} holds was not read."
+    text = f"Could not read which cluster the directories of node {node.id}'s machine belong to."
     return (Reason("U04", text),)
 
 
@@ -78,6 +78,7 @@ class Gate:
 
     @property
     def met(self) -> bool:
+        """Whether the gate lets the step act."""
         return self.standing is GateState.MET
 
 
@@ -118,7 +119,7 @@ def process_known(node: Broker | Controller) -> Gate:
     if node.process.state is ProcessState.RUNNING:
         return MET
     answers = node.answers if isinstance(node, Controller) else node.mode is not None
-    text = f"The host of node {node.id} does not say that its process runs{', although the node answers' if answers else ''}."
+    text = f"The host of node {node.id} does not report its process as running{', although the node answers' if answers else ''}."
     return not_yet(Reason("U04", text))
 
 
@@ -252,7 +253,7 @@ def _advanced(view: ClusterView, before: ClusterView | None) -> Gate:
     now, earlier = migration_of(view), migration_of(before)
     if now and earlier and earlier.metadata_offset > 0 and _stamp(now) > _stamp(earlier):
         return MET
-    return not_yet(no_dual_write(f"/migration has not moved from offset {now.metadata_offset if now else None} yet."))
+    return not_yet(no_dual_write(f"/migration has not advanced from offset {now.metadata_offset if now else None} yet."))
 
 
 def migration_of(view: ClusterView | None) -> Migration | None:
@@ -360,8 +361,8 @@ def alarm_of_living(view: ClusterView) -> str:
     if not (groups := living(view)):
         return ""
     return (
-        f" ALARM: groups live on ZooKeeper: {groups}. They work while one ZooKeeper-mode broker is left, and the last one will be refused"
-        f" (G21): move them now with the DAG {mover(view.name)}."
+        f" ALARM: groups use ZooKeeper: {groups}. They work until the last ZooKeeper-mode broker leaves, and that restart will be refused"
+        f" (G21). Move them now with the DAG {mover(view.name)}."
     )
 
 
@@ -371,7 +372,7 @@ def after_the_way_back(view: ClusterView) -> str:
     They watch the brokers for ever and rebalance at each change.
     """
     groups = living(view)
-    return f" Restart the old consumers of these groups once, at a quiet time: {groups}." if groups else ""
+    return f" Restart the ZooKeeper consumers of these groups once, at a quiet time: {groups}." if groups else ""
 
 
 def all_kraft(view: ClusterView) -> Gate:
@@ -399,7 +400,7 @@ def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
     stuck = [p for p in view.partitions if p.leader == broker and set(p.isr) - {broker}]
     if not stuck or stop_seconds < slow_stop_limit(len(view.partitions)):
         return MET
-    text = f"The stop of broker {broker} took {stop_seconds:.1f} s and left it leader of {len(stuck)} partitions: {summarize(p.name for p in sorted(stuck))}."
+    text = f"Broker {broker} took {stop_seconds:.1f} s to stop and still leads {len(stuck)} partitions: {summarize(p.name for p in sorted(stuck))}."
     return never(Reason("G12", text))
 
 

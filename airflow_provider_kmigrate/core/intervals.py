@@ -79,6 +79,7 @@ class Coverage:
 
     @property
     def spans(self) -> Sequence[Span]:
+        """The covered spans, in ascending order."""
         return self._spans
 
     @property

@@ -26,6 +26,7 @@ class Line:
 
     @property
     def began_ms(self) -> int:
+        """When what the line reports began, ms since the epoch."""
         return self.at_ms - round(1000 * (self.seconds or 0))
 
 

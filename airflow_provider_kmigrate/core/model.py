@@ -278,6 +278,7 @@ class ZkController:
 
     @property
     def is_kraft(self) -> bool:
+        """Whether the znode names a KRaft controller."""
         return self.kraft_epoch >= 0
 
 
@@ -349,10 +350,12 @@ class Partition:
 
     @property
     def name(self) -> str:
+        """`topic-index`."""
         return f"{self.topic}-{self.index}"
 
     @property
     def under_replicated(self) -> bool:
+        """Whether a replica is missing from the ISR."""
         return set(self.isr) != set(self.replicas)
 
 
@@ -444,6 +447,7 @@ class ClusterView:
         return tuple(p for p in self.partitions or () if broker in p.replicas and (broker not in p.isr or p.leader < 0))
 
     def modes(self) -> dict[int, BrokerMode | None]:
+        """Broker id -> mode; None for a broker that did not answer."""
         return {broker.id: broker.mode for broker in self.brokers.values()}
 
 

@@ -88,13 +88,13 @@ def _wrong(broker: int, possible: frozenset[int], topic_count: int) -> Reason:
 
 def _unread(brokers: Collection[int]) -> Reason:
     named = join_ids(brokers) or "all"
-    text = f"no count of {OFFSETS_TOPIC} explains the answers of brokers {named}, or they gave none"
+    text = f"no count of {OFFSETS_TOPIC} explains the answers of brokers {named}, or they did not answer"
     return Reason("K02", text)
 
 
 def _ambiguous(brokers: Collection[int], others: frozenset[int], topic_count: int) -> Reason:
     named = join_ids(brokers)
-    text = f"brokers {named} use {topic_count} partitions of {OFFSETS_TOPIC} or, just as likely by their answers, {_some(others)}"
+    text = f"brokers {named} use {topic_count} partitions of {OFFSETS_TOPIC} or, by the same answers, {_some(others)}"
     return Reason("K02", text)
 
 

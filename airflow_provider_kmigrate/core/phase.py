@@ -131,7 +131,7 @@ def permit(position: ClusterPosition, intent: Intent) -> PhasePermit:
 
 def refusal(position: ClusterPosition, intent: Intent) -> tuple[Reason, ...]:
     """Why `intent` does not fit here, in words; the position's own reasons follow."""
-    text = f"The cluster is in phase '{position.phase}', where it is not possible to {intent}."
+    text = f"The cluster is in phase '{position.phase}'; in this phase it is not possible to {intent}."
     return (Reason("P01", text), *position.reasons)
 
 
@@ -155,7 +155,7 @@ def _finalized(view: ClusterView) -> ClusterPosition | None:
         return None
     left = _with_mode(view, BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)
     if left:
-        text = f"ZooKeeper-mode brokers are left after finalization: {join_ids(left)}."
+        text = f"Brokers are still in ZooKeeper mode after finalization: {join_ids(left)}."
         return ClusterPosition(Phase.STRANDED, (Reason("P02", text, cause=Cause.LEFT_BEHIND),))
     if not everywhere:
         return None
@@ -189,7 +189,7 @@ def _split(view: ClusterView) -> ClusterPosition | None:
     plain = _with_mode(view, BrokerMode.ZOOKEEPER)
     if not plain or not (kraft_owns(view) or _with_mode(view, BrokerMode.KRAFT)):
         return None
-    text = f"Plain ZooKeeper brokers beside a KRaft controller that owns the cluster: {join_ids(plain)}."
+    text = f"Brokers run in plain ZooKeeper mode while a KRaft controller owns the cluster: {join_ids(plain)}."
     return ClusterPosition(Phase.SPLIT, (Reason("P07", text),))
 
 

@@ -22,7 +22,7 @@ class StepProgress:
     `healthy_seconds`: all was healthy without interruption. `waited_seconds`: no act and no healthy observation, counted against
     the step's timeout. `watched_seconds`, `lapses`: a consumer group was watched, and how often it became unhealthy in that time.
 
-    `worse`: why what is watched must not go on, as one process of this try found it. `verdict`: why an instance must be rolled
+    `worse`: why what is watched must not continue, as one process of this try found it. `verdict`: why an instance must be rolled
     back, until it is. `restart_begun`: it was decided to restart an instance. `member_restarts`: of an instance under watch.
     `recoveries`: of a dual-write.
     """

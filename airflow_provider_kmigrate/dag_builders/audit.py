@@ -23,8 +23,8 @@ from airflow_provider_kmigrate.dag_builders.task_docs import doc
 _DOC = """\
 ### {name}: are all records there?
 
-Audits what the clients of cluster `{cluster_id}` wrote down of their records, with Spark, and changes nothing. The result of each run
-lies in `{result}`. Red is a finding, or evidence that stayed too thin; the log of `verdict` says which.
+Audits with Spark the events that the clients of cluster `{cluster_id}` recorded, and changes nothing. The result of each run
+lies in `{result}`. A failure means a finding or too little evidence; the log of `verdict` says which.
 """
 _RUN = "{{ run_id | replace(':', '_') | replace('+', '_') }}"
 _LOOK = "look_at_logs"
@@ -32,12 +32,12 @@ _TAIL = 1_000  # offsets of each partition, and up to as many again, since it be
 _SCHEDULED = "scheduled"
 _BEGAN = "kmigrate_began_ms"
 _WAY_BACK = (
-    "Nothing behind this task has been started, and the cluster serves as it is. Until 'finalize' begins everything can be taken "
-    "back: stay here, look at the findings, and decide on the rollback (the way back from this phase: `python -m airflow_provider_kmigrate.runbook`, section 2)."
+    "No later task has started, and the cluster keeps serving. Until 'finalize' begins everything can be rolled back. "
+    "Read the findings, then decide on a rollback (from this phase: `python -m airflow_provider_kmigrate.runbook`, section 2)."
 )
 _NO_WAY_BACK = (
-    "The cluster is finalized: a rollback to ZooKeeper is not possible any more. Keep the event files and the backup, and look at the "
-    "findings: they name topic, partition, offsets and members."
+    "The cluster is finalized: a rollback to ZooKeeper is not possible any more. Keep the event files and the backup. The "
+    "findings name topic, partition, offsets and members."
 )
 
 

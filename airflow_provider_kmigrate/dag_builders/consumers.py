@@ -39,35 +39,35 @@ _DOC = """\
 Moves the consumer groups of the cluster file from ZooKeeper's coordination to Kafka's (KIP-125), live, instance by instance, before the
 brokers of cluster `{cluster_id}` leave ZooKeeper. Groups: {groups}.
 
-| task | what happens | over when |
+| task | what happens | done when |
 | --- | --- | --- |
 | check | the group is scanned, twice | nothing blocks it |
-| to_migrating | each instance restarts as a migrating member; the first one bakes | the group is at rest |
-| mode_kafka | `migration/mode` says `kafka` | every member has reported it and is at rest |
-| to_plain | each instance restarts as a plain Kafka consumer; the first one bakes | the group is at rest |
+| to_migrating | each instance restarts as a migrating consumer; the first one bakes | the group is stable |
+| mode_kafka | `migration/mode` says `kafka` | every member reports it and is settled |
+| to_plain | each instance restarts as a Kafka consumer; the first one bakes | the group is stable |
 | clean_up | the mode and empty folders in ZooKeeper are deleted | gone; the last offsets stay |
 
-A canary that makes its group worse goes back alone. After a verdict of FAIL, a mode under which the group does not settle, or a group that
-stops committing, `back_*` takes the group back. `kmigrate_consumers_back__{name}` takes groups back by hand, from anywhere. To stop everything: Variable `kmigrate_stop__{name}`.
-A run with conf `{{"wave": 1}}` moves that wave only; groups that were moved are left alone, so that a schedule goes on where it was.
-A group that was taken back, by itself or by hand, stops the line (K69) until a person says `{{"go_on": ["<group>"]}}`.
+A canary that makes its group worse is rolled back alone. `back_*` rolls the group back after a verdict of FAIL, or if the group does not
+settle in the new mode, or stops committing. `kmigrate_consumers_back__{name}` rolls groups back by hand, from any state. To stop everything: Variable `kmigrate_stop__{name}`.
+A run with conf `{{"wave": 1}}` moves that wave only. Groups that were moved are skipped, so a schedule continues where it stopped.
+A group that was rolled back stops the later groups (K69) until the operator starts a run with `{{"go_on": ["<group>"]}}`.
 """
 
 _BACK_DOC = """\
 ### {name}: consumer groups back
 
-Takes consumer groups back from wherever each stands, instance by instance: plain Kafka consumers become migrating members again, the
-mode goes back to ZooKeeper, offsets that only Kafka has are copied, migrating members become old consumers.
+Rolls consumer groups back from any state, instance by instance. Kafka consumers become migrating consumers again, the mode becomes
+`zookeeper`, offsets that only Kafka has are copied, and migrating consumers become ZooKeeper consumers.
 
 | goal | the groups end with |
 | --- | --- |
-| old | old consumers, as before the migration |
-| migrating | migrating members, coordinated through ZooKeeper |
-| kafka | migrating members, coordinated through Kafka |
+| old | ZooKeeper consumers, as before the migration |
+| migrating | migrating consumers, coordinated through ZooKeeper |
+| kafka | migrating consumers, coordinated through Kafka |
 """
 _ADVICE = (
-    "After a FAIL the group is taken back by the task behind this one. Without a clear answer nothing is taken back: give the audit more "
-    "evidence and clear it, or take the group back by kmigrate_consumers_back__{cluster}. No other instance and no other group was touched."
+    "After a FAIL the next task rolls the group back. If the audit is inconclusive, nothing is rolled back: give it more "
+    "evidence and clear it, or roll the group back with kmigrate_consumers_back__{cluster}. No other instance or group was changed."
 )
 
 
@@ -253,7 +253,7 @@ def _wave(groups: Sequence[GroupSpec]) -> Param:
 def _go_on(groups: Sequence[GroupSpec]) -> Param:
     return Param(
         None, type=["null", "array"], items={"type": "string"}, examples=[group.name for group in groups], title="Go on with",
-        description="Groups that were taken back and may be moved forward again. Any other one that was taken back is refused (K69).",
+        description="Groups that were rolled back and may migrate again. Any other group that was rolled back is refused (K69).",
     )  # fmt: skip
 
 

@@ -11,9 +11,9 @@ from airflow_provider_kmigrate.operators.migration import PreflightOperator
 _DOC = """\
 ### {name}: may it be migrated?
 
-Reads everything that decides whether cluster `{cluster_id}` may move from ZooKeeper to KRaft. It takes no lock and changes nothing, so it may
-run at any time. **Red** means that something blocks; the log has every finding with its remedy, and says where the page with all of them is.
-The migration's own first task asks the same again.
+Checks whether cluster `{cluster_id}` may move from ZooKeeper to KRaft. It takes no lock and changes nothing, so it may
+run at any time. **Failed** means that something blocks the migration. The log has every finding with its remedy, and names the page with all of
+them. The migration's first task checks the same again.
 """
 
 

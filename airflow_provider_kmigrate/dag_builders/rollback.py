@@ -18,22 +18,22 @@ from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator
 _DOC = """\
 ### {name}: back to ZooKeeper
 
-Takes back a migration of cluster `{cluster_id}` from any phase before finalization, clients going on. Each task looks at the cluster
-and does what is left; where there is nothing to take back `plan` refuses, and nobody is asked.
+Rolls a migration of cluster `{cluster_id}` back from any phase before finalization, while clients continue. Each task observes the
+cluster and does what is left. If there is nothing to roll back, `plan` refuses and no approval is asked for.
 
-| group | what happens | over when |
+| group | what happens | done when |
 | --- | --- | --- |
-| plan, approve | reads only; refused where another run owns the cluster; a person sees the steps | a person (or the run's conf) says yes |
+| plan, approve | reads only; refused if another run owns the cluster; an operator sees the steps | the operator (or the run's conf) approves |
 | heal | controllers that lost their flag get it back; the active one is restarted | ZooKeeper and KRaft store the same |
-| hold_for, resume_after | Spark jobs of the cluster file stand still meanwhile | the job runs again from where it stopped |
+| hold_for, resume_after | Spark jobs of the cluster file are held meanwhile | the job runs again from where it stopped |
 | to_migration | each KRaft broker restarts as a ZooKeeper broker in migration mode | back in every ISR |
-| stop_controllers | standbys first, the active one last; each only while both sides are the same | all processes gone |
+| stop_controllers | standbys first, the active one last; each only while ZooKeeper and KRaft are the same | all processes gone |
 | hand_over | one transaction: `/controller_epoch` raised, `/migration` and `/controller` deleted | a ZooKeeper controller leads |
-| wipe | the controllers' directories are set aside: one that came up again would take the cluster over | empty |
+| wipe | the controllers' directories are set aside: a controller that started again would take the cluster over | empty |
 | to_zookeeper | each broker restarts with its original file | back in every ISR |
 
-The run that migrated must be over (mark it as failed first): one run at a time owns the cluster. A rollback that was left half-way
-goes on with a new run; before `hand_over` the migration may go forward again instead.
+The run that migrated must be over (mark it as failed first): one run at a time owns the cluster. A new run continues an
+interrupted rollback. Before `hand_over` the migration may continue instead.
 """
 
 
@@ -86,12 +86,12 @@ def _params(spec: ClusterSpec) -> dict[str, Param]:
             False,
             type="boolean",
             title="Do not fail the controllers over",
-            description="Only where no controller can be started any more. Nothing is healed then, but both sides are compared all the same.",
+            description="Only if no controller can be started any more. Then no failover is made, but both sides are still compared.",
         ),
         "accept_loss": Param(
             None,
             type=["null", "string"],
-            title="Go back without what ZooKeeper lacks",
+            title="Roll back without what is missing in ZooKeeper",
             description="Only together with the box above, and only once `heal.equivalence` has named what would be lost for good. To accept "
             f"that, enter the cluster id {spec.cluster_id}.",
         ),

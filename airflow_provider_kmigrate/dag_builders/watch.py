@@ -14,9 +14,9 @@ _EVERY = timedelta(minutes=10)
 _DOC = """\
 ### {name}: is anything wrong?
 
-Looks at cluster `{cluster_id}` every ten minutes, takes no lock and changes nothing. **Red** means that a person must hear of it: a state that
-must never be, brokers in migration mode for longer than `policy.max_hybrid`, an original that the way back would need and that is gone, nodes
-that stay silent, or a finalization that stays half-way, for three looks. Unpause it before the migration, with whatever tells you of failed DAGs; pause it when all is over.
+Checks cluster `{cluster_id}` every ten minutes, takes no lock and changes nothing. **Failed** means that someone must act: a forbidden
+state, brokers in migration mode for longer than `policy.max_hybrid`, or a missing original that a rollback would need. It also fails if nodes
+do not respond, or a finalization stays incomplete, in three checks. Unpause it before the migration and alert on its failures; pause it afterwards.
 """
 
 

@@ -24,20 +24,20 @@ _GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_fin
 _DOC = """\
 ### {name}: ZooKeeper to KRaft
 
-Moves cluster `{cluster_id}` live (KIP-866). Until **finalize** everything can be taken back.
+Moves cluster `{cluster_id}` live (KIP-866). Until **finalize** everything can be rolled back.
 
-| group | what happens | over when |
+| group | what happens | done when |
 | --- | --- | --- |
 | preflight, backup | reads only; originals and ZooKeeper's tree are saved | no blocking finding |
 | controllers | {controllers} KRaft controllers start with the migration flag | one leader, all answer with the flag |
 | first_roll | each broker restarts in migration mode | back in every ISR |
 | copy | metadata is copied, dual-write begins | ZooKeeper and KRaft store the same |
 | second_roll | each broker restarts in KRaft mode | back in every ISR |
-| soak | dual-write for {soak} with every gate green | time is up |
-| approve | a person decides | **point of no return** |
+| soak | dual-write for {soak} with every gate healthy | the time has passed |
+| approve | an operator decides | **point of no return** |
 | finalize | controllers restart without the flag, the active one last | nothing is written to ZooKeeper |
 
-Any task may be cleared at any time: it looks at the cluster and does what is left. A broker that is the ZooKeeper controller is
+Any task may be cleared at any time: it observes the cluster and does what is left. A broker that is the ZooKeeper controller is
 skipped in the first roll and rolled at its end.
 """
 
@@ -49,7 +49,7 @@ _EVIDENCE = f"""\
 * soak: {{{{ ti.xcom_pull(task_ids='{_SHOWN["soak"]}') }}}}
 * metadata: {{{{ ti.xcom_pull(task_ids='{_EQUAL}') }}}}
 * dual-write: {{{{ ti.xcom_pull(task_ids='{_SHOWN["lag"]}') }}}}
-* the way back, which ends here:
+* the rollback, which becomes impossible after this step:
 
 {{{{ ti.xcom_pull(task_ids='{_SHOWN["show rollback"]}') | indent(2, first=True) }}}}
 """
@@ -79,7 +79,7 @@ def _mover(spec: ClusterSpec, task: str) -> str:
     """A link to the DAG that migrates consumer groups, for the tasks that a group on ZooKeeper holds up (G21)."""
     if not spec.groups or not (task == "soak" or task.startswith("second_roll.")):
         return ""
-    return f"\n\nConsumer groups that live on ZooKeeper are moved by [{mover(spec.name)}](/dags/{mover(spec.name)})."
+    return f"\n\n[{mover(spec.name)}](/dags/{mover(spec.name)}) moves the consumer groups that use ZooKeeper."
 
 
 def _around(spec: ClusterSpec) -> dict[str, Around]:

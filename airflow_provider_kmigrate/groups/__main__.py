@@ -50,8 +50,8 @@ from airflow_provider_kmigrate.groups.report import copied, document, table
 from airflow_provider_kmigrate.spec import load
 
 _TAKEN = (
-    "The cluster was owned by {}. Its task that is under way is refused from now on; the next one would take the cluster again: mark that run "
-    "failed, or set the kill switch, if you have not."
+    "The cluster was owned by {}. Its running task is refused from now on, but its next task would take the cluster again. Mark that run "
+    "as failed, or set the kill switch."
 )
 _TIMEOUT = 30.0  # seconds for a request
 _WAIT = 5.0  # seconds between the two observations; below an auto commit's interval, so that a standstill is a suspicion only
@@ -149,7 +149,7 @@ def _reset(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namesp
             else:
                 group_writes.forget_reset(zk, name, look.zk.resets if look.zk else (), fence)
         look = GroupSeen(name, groups_in(zk, [name])[name])
-    sys.stdout.write(f"{name}: recorded, and taken up by nobody yet: {pending(look) or 'none'}\n")
+    sys.stdout.write(f"{name}: recorded resets that no member has applied: {pending(look) or 'none'}\n")
     return 0
 
 
@@ -158,7 +158,7 @@ def _placed(text: str) -> tuple[TopicPartition, int]:
     where, _, offset = text.partition("=")
     topic, _, partition = where.rpartition("-")
     if not (topic and is_number(partition) and is_number(offset)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not as orders-0=100")
+        raise argparse.ArgumentTypeError(f"{text!r} does not have the form orders-0=100")
     return TopicPartition(topic, int(partition)), int(offset)
 
 
@@ -247,7 +247,7 @@ class _Emergency:
         if isinstance(decision, Act):
             group_writes.write_mode(self._zk, self.name, Mode.ZOOKEEPER, fence)
             sys.stdout.write(f"{decision.text} Written.\n")
-            group_writes.note_hold(self._zk, self.name, Hold(_owner(chosen), "its mode was set back in an emergency."), fence)
+            group_writes.note_hold(self._zk, self.name, Hold(_owner(chosen), "its mode was reset in an emergency."), fence)
         return isinstance(decision, Act) or written(looks.now, Mode.ZOOKEEPER)
 
     def settles(self, deadline: float) -> bool:
@@ -294,15 +294,15 @@ def _planned(zk: ZooKeeper, properties: Mapping[str, Any], name: str, chosen: ar
 
 def _identify(zk: ZooKeeper, properties: Mapping[str, Any], expected: str | None, *, blind: bool) -> None:
     """Check that both sides are of one cluster, the one in the file. `blind`: unresponsive brokers are a finding later."""
-    told = {"ZooKeeper": zk.cluster_id(), "the cluster file": expected}
+    ids = {"ZooKeeper": zk.cluster_id(), "the cluster file": expected}
     try:
-        told["the brokers"] = cluster_id(properties)
+        ids["the brokers"] = cluster_id(properties)
     except Unavailable:
         if not blind:
             raise
-    if len({identity for identity in told.values() if identity}) > 1:
+    if len({identity for identity in ids.values() if identity}) > 1:
         text = (
-            f"These are different clusters: {', '.join(f'{side} has {identity}' for side, identity in told.items() if identity)}."
+            f"These are different clusters: {', '.join(f'{side} has {identity}' for side, identity in ids.items() if identity)}."
         )
         raise WrongCluster.because(Reason("I01", text))
 
@@ -323,38 +323,40 @@ def parser() -> argparse.ArgumentParser:
     lines = (__doc__ or "").split("\n")
     made = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.groups", description=lines[0])
     commands = made.add_subparsers(dest="command", required=True)
-    looking = commands.add_parser("scan", help="where each group stands and what speaks against moving it; reads only")
-    looking.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON, too")
+    looking = commands.add_parser("scan", help="list each group's state and what blocks its move; read-only")
+    looking.add_argument("--json", type=Path, metavar="FILE", help="also write the result as JSON")
     looking.add_argument(
         "--wait",
         type=_seconds,
         default=_WAIT,
         metavar="SECONDS",
-        help="between two looks (5); 90 proves a standstill, 0: one look",
+        help="between two observations (5); 90 proves a standstill, 0: observe once",
     )
-    copying = commands.add_parser("copy-offsets", help="committed offsets from one store to the other, read back")
+    copying = commands.add_parser("copy-offsets", help="copy committed offsets from one store to the other and verify them")
     copying.add_argument("--to", required=True, choices=[str(store) for store in Store])
-    copying.add_argument("--dry-run", action="store_true", help="only say what would be written")
-    copying.add_argument("--reset", action="store_true", help="lower offsets that are ahead in the store that is written")
-    setting = commands.add_parser(
-        "zookeeper-mode", help="in an emergency: migration/mode of groups set back to zookeeper, at once"
-    )
+    copying.add_argument("--dry-run", action="store_true", help="only print what would be written")
+    copying.add_argument("--reset", action="store_true", help="also lower offsets that are ahead in the target store")
+    setting = commands.add_parser("zookeeper-mode", help="emergency: set groups' migration/mode back to zookeeper at once")
     setting.add_argument(
         "--force",
         action="store_true",
-        help="also where the members in Kafka cannot be read, or one of them is surely dead: plain ones would read twice",
+        help="skip the check for live Kafka members; risk: records may be consumed twice",
     )
-    going = commands.add_parser("go-on", help="groups that were taken back may be moved forward again")
-    recording = commands.add_parser("reset", help="from where the next holders of partitions begin, for migrating members")
+    going = commands.add_parser("go-on", help="allow groups that were rolled back to migrate again")
+    recording = commands.add_parser(
+        "reset", help="set the offsets at which the next owners of partitions start (migrating consumers only)"
+    )
     one = recording.add_mutually_exclusive_group()
     one.add_argument("--at", type=_placed, action="append", metavar="TOPIC-PARTITION=OFFSET", help="may be given several times")
     one.add_argument(
-        "--forget", action="store_true", help="take away what nobody took up yet; neither: only say what is recorded"
+        "--forget",
+        action="store_true",
+        help="delete resets that no member has applied; without --at and --forget: only print them",
     )
     recording.add_argument("--group", required=True)
     for command in (copying, setting, going, recording):
-        command.add_argument("--take-over", action="store_true", help="take the cluster from the run of kmigrate that holds it")
-    setting.add_argument("--wait", type=_seconds, default=60.0, metavar="SECONDS", help="for the members to come to rest (60)")
+        command.add_argument("--take-over", action="store_true", help="take the cluster from the kmigrate run that owns it")
+    setting.add_argument("--wait", type=_seconds, default=60.0, metavar="SECONDS", help="for the group to become stable (60)")
     for command in (looking, copying, setting, going, recording):
         command.add_argument("cluster", nargs="?", type=Path, metavar="CLUSTER.yaml", help="the cluster file, with --connections")
         command.add_argument("--connections", type=Path, help="JSON file as `airflow connections export` writes it")

@@ -22,7 +22,7 @@ def table(scans: Sequence[GroupScan], *, members: bool = False) -> str:
     rows = [_HEAD, *(_row(one) for one in scans)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    told = [f"{one.seen.name}: {finding}" for one in scans for finding in one.findings]
+    findings = [f"{one.seen.name}: {finding}" for one in scans for finding in one.findings]
     blocked = sum(one.blocked for one in scans)
     who = [f"{one.seen.name}: {_member(each)}" for one in scans for each in (one.seen.members or ()) if members]
     return (
@@ -31,8 +31,8 @@ def table(scans: Sequence[GroupScan], *, members: bool = False) -> str:
                 *lines,
                 *([""] if who else []),
                 *who,
-                *([""] if told else []),
-                *told,
+                *([""] if findings else []),
+                *findings,
                 f"{len(scans)} groups, {blocked} of them blocked",
             ]
         )
@@ -57,8 +57,8 @@ def copied(plan: CopyPlan, *, done: bool) -> str:
     """The partitions and offsets that a copy writes, or has written."""
     verb = "written and read back" if done else "to write"
     lines = [f"{one.where.name}: {'nothing' if one.over is None else one.over} -> {one.offset}" for one in plan.writes]
-    left = [f"{where.name}: left alone, {plan.to} is ahead" for where in plan.lower]
-    gone = [f"{where.name}: left out, its log has no end that is known" for where in plan.gone]
+    left = [f"{where.name}: not written, {plan.to} is ahead" for where in plan.lower]
+    gone = [f"{where.name}: skipped, its log end is unknown" for where in plan.gone]
     return "\n".join([*lines, *left, *gone, f"{plan.group}: {len(lines)} offsets {verb} to {plan.to}"]) + "\n"
 
 
@@ -69,9 +69,9 @@ def _row(one: GroupScan) -> tuple[str, ...]:
     owned = "?" if zk is None else f"{len(zk.partitions - zk.unowned)}/{len(zk.partitions)}"
     moved = f"{one.advanced['zookeeper']}/{one.advanced['kafka']}" if one.advanced else "-"
     severities = Counter(str(finding.severity) for finding in one.findings)
-    told = ", ".join(f"{count} {severity}" for severity, count in severities.items()) or "none"
+    findings = ", ".join(f"{count} {severity}" for severity, count in severities.items()) or "none"
     mode = "?" if zk is None else str(zk.mode)
-    return (one.seen.name, str(one.standing), *kinds, mode, owned, "?" if one.lag is None else str(one.lag), moved, told)
+    return (one.seen.name, str(one.standing), *kinds, mode, owned, "?" if one.lag is None else str(one.lag), moved, findings)
 
 
 def _member(member: MemberSeen) -> str:
@@ -117,5 +117,5 @@ def _group(one: GroupScan) -> dict[str, Any]:
 
 def _finding(finding: PreflightFinding) -> dict[str, str]:
     reason = finding.reason
-    told = {"seen": reason.text, "why": reason.meaning, "remedy": reason.next_step, "source": finding.source}
-    return {"code": reason.code, "severity": str(finding.severity), **told}
+    texts = {"seen": reason.text, "why": reason.meaning, "remedy": reason.next_step, "source": finding.source}
+    return {"code": reason.code, "severity": str(finding.severity), **texts}

@@ -39,7 +39,7 @@ class KRaftControllerHook(BaseHook):
         security = controller_security(self.controller_conn_id, found)
         address = controller_address(self.controller_conn_id, found)
         if address is None:
-            return f"The fields are right ({security.protocol}); nothing was asked. To ask a controller, write it into Host."
+            return f"The fields are valid ({security.protocol}); no controller was contacted. To test one, write its address into Host."
         with Wire(*address, security) as wire:
             ready = wire.api_versions().migration_ready
             cluster_id, leader, _ = wire.describe_cluster()

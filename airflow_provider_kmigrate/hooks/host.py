@@ -38,4 +38,4 @@ class BrokerHostHook(BaseHook):
     def _look(self) -> str:
         names = sorted(self.get_conn().environment)
         variables = f"the variables {', '.join(names)}" if names else "no variables"
-        return f"The commands of the cluster file get {variables}; none was run. The preflight runs the status commands."
+        return f"The commands of the cluster file get {variables}; no command was run. The preflight runs the status commands."

@@ -69,7 +69,7 @@ def acting(
 ) -> Iterator[StepContext]:
     """A context in which the DAG run owns the cluster; raises `Fenced` if another run does.
 
-    Once Airflow has `killed` the task, each further act raises `Unavailable`: a retry goes on.
+    Once Airflow has `killed` the task, each further act raises `Unavailable`: a retry continues.
     """
     spec = load(cluster_file)
     run = run_of(context)
@@ -82,7 +82,7 @@ def acting(
 
 def _ended(cluster: str) -> NoReturn:
     raise Unavailable(
-        f"Airflow ends this task: nothing more is changed in {cluster}. Its next try observes the cluster and does the rest."
+        f"Airflow ends this task: it changes nothing more in {cluster}. Its next try observes the cluster and does the rest."
     )
 
 
@@ -149,7 +149,7 @@ class _NoFence:
 
 
 def _only_looks() -> Fenced:
-    return Fenced.because(Reason("H03", "There is something to do, and this process only looks."))
+    return Fenced.because(Reason("H03", "There is something to do, but this process only observes."))
 
 
 def journal_of(cluster: str, run: str) -> Path:

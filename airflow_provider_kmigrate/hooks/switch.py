@@ -31,7 +31,7 @@ def stopped(cluster: str) -> str:
     except Exception as error:  # noqa: BLE001  # of whatever kind: unread is not off
         raise _unread(cluster, f"{type(error).__name__}: {error}") from None
     if listed := [name for name in names if name in there]:
-        raise _unread(cluster, f"Variable {listed[0]} is there, but its value did not come")
+        raise _unread(cluster, f"Variable {listed[0]} exists, but its value was not delivered")
     return ""
 
 

@@ -38,10 +38,10 @@ class ZooKeeperHook(BaseHook):
     def _look(self) -> str:
         settings = self.settings()
         with ZooKeeper(settings) as client:
-            return f"{settings.hosts}{settings.chroot} holds {_told(client.view())}."
+            return f"{settings.hosts}{settings.chroot} holds {_summary(client.view())}."
 
 
-def _told(view: ZkView) -> str:
+def _summary(view: ZkView) -> str:
     brokers = f"brokers {', '.join(map(str, view.broker_ids))}" if view.broker_ids else "no registered broker"
     controller = view.controller
     if controller is None:

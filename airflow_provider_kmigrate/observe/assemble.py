@@ -32,7 +32,7 @@ ZOOKEEPER = Reason(
     "ZooKeeper was not read",
     cause=Cause.UNREAD,
 )
-PARTITIONS = Reason("U05", "No broker told the partitions", cause=Cause.UNREAD)
+PARTITIONS = Reason("U05", "No broker reported the partitions", cause=Cause.UNREAD)
 MIN_INSYNC = Reason("U05", "min.insync.replicas was not read", cause=Cause.UNREAD_SLOW)
 METRICS = Reason(
     "U05",
@@ -86,7 +86,7 @@ def quorum(node: NodeSpec) -> Reason:
 
 def offsets(node: NodeSpec) -> Reason:
     """U05: this broker did not report its coordinators."""
-    return Reason("U05", f"{_named(node)} did not tell its coordinators", cause=Cause.UNREAD_OFFSETS_COUNT)
+    return Reason("U05", f"{_named(node)} did not report its coordinators", cause=Cause.UNREAD_OFFSETS_COUNT)
 
 
 def _named(node: NodeSpec) -> str:
@@ -110,7 +110,7 @@ def identify(spec: ClusterSpec, answers: Answers) -> str | None:
     Raises `WrongCluster` if any source reports another id than the spec.
     """
     named = {f"{node.name} at {node.endpoint}": seen.metadata.cluster_id for node, seen in answers.brokers.items()}
-    told = [found for found in named.values() if found]
+    reported = [found for found in named.values() if found]
     if answers.zk is not None:
         named["ZooKeeper's /cluster/id"] = answers.zk.cluster_id
     for who, found in named.items():
@@ -118,7 +118,7 @@ def identify(spec: ClusterSpec, answers: Answers) -> str | None:
             text = f"{who} belongs to cluster {found}, the cluster file names {spec.cluster_id}."
             reason = Reason("I01", text)
             raise WrongCluster(str(reason), [reason])
-    return told[0] if told else None
+    return reported[0] if reported else None
 
 
 def brokers(spec: ClusterSpec, answers: Answers) -> dict[int, Broker]:
@@ -161,8 +161,8 @@ def leader_of(quorums: Iterable[Quorum]) -> Quorum | None:
 
 def metadata_version(answers: Answers) -> str | None:
     """The finalized metadata.version that controllers and KRaft brokers report; the highest, since it only grows."""
-    told = [*answers.controllers.values(), *(seen.versions for seen in answers.brokers.values())]
-    levels = [versions.metadata_version for versions in told if versions.metadata_version]
+    answered = [*answers.controllers.values(), *(seen.versions for seen in answers.brokers.values())]
+    levels = [versions.metadata_version for versions in answered if versions.metadata_version]
     return version_of(max(levels)) if levels else None
 
 

@@ -97,18 +97,18 @@ class Observer:
         answers alone: 15 s, by `ObserverTimeouts`. Topics and settings may be as old as the whole observation took.
         """
         hosts, started = tuple(nodes) or tuple(self._spec.nodes()), self._clock()
-        glance = self._glance()
-        fields = glance.view_fields(what, hosts, groups)
-        unknowns = tuple(glance.unknowns)
-        if what & _SLOW and glance.behind > self._patience.fresh and not glance.zookeeper_silent:
-            again = self._glance()
+        seen = self._observation()
+        fields = seen.view_fields(what, hosts, groups)
+        unknowns = tuple(seen.unknowns)
+        if what & _SLOW and seen.behind > self._patience.fresh and not seen.zookeeper_silent:
+            again = self._observation()
             newer = again.view_fields(_moving_of(what), hosts, ())
             fields |= {name: value for name, value in newer.items() if name in _MOVING_FIELDS}
             unknowns = (*again.unknowns, *(reason for reason in unknowns if reason.cause in OF_WHAT_IS_SLOW))
         now = self._clock()
         return ClusterView(taken_at=now, took=now - started, name=self._spec.name, unknowns=unknowns, **fields)
 
-    def _glance(self) -> _Observation:
+    def _observation(self) -> _Observation:
         return _Observation(self._spec, self._reads, self._stored, self._patience, Questions(self._lane, self._clock))
 
     def surroundings(self, view: ClusterView) -> ClusterEnvironment:
@@ -152,9 +152,9 @@ class _Observation:
             self._groups(what, groups),
         )
         fields = {name: value for finish in moving for name, value in finish().items()}
-        told = self._questions.now()
+        begun = self._questions.now()
         fields |= {name: value for finish in (self._min_insync(what), *slow) for name, value in finish().items()}
-        self.behind = self._questions.now() - told
+        self.behind = self._questions.now() - begun
         return fields
 
     def _nodes(self, what: Fields, hosts: Sequence[NodeSpec]) -> Finish:

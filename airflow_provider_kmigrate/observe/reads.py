@@ -62,7 +62,7 @@ class Questions:
         if question is None:
             return None
         if in_vain and not question.future.done():
-            self._note(replace(question.reason, text=f"{question.reason.text}: not waited for, since {in_vain}"))
+            self._note(replace(question.reason, text=f"{question.reason.text}: not waited for, because {in_vain}"))
             return None
         found, reason = self._result(question)
         self._note(reason)
@@ -120,37 +120,45 @@ class Reads:
         self._doubtful: set[int] = set()
 
     def zookeeper(self, groups: bool) -> ZkView:
+        """ZooKeeper's view of the cluster; `groups`: also the consumer groups."""
         return self._tools.zk.view(groups=groups)
 
     def broker(self, node: NodeSpec) -> Seen:
+        """Versions and metadata of one broker, and the seconds of its first answer."""
         wire, asked = self._tools.wire(node), time.monotonic()
         versions = wire.api_versions()
         seconds = time.monotonic() - asked
         return Seen(versions, wire.metadata(), seconds)
 
     def controller(self, node: NodeSpec) -> ApiVersions:
+        """Versions and flags of one controller."""
         return self._tools.wire(node).api_versions()
 
     def quorum(self, node: NodeSpec) -> Quorum:
+        """The quorum, as this node describes it; only its leader can."""
         return self._tools.wire(node).describe_quorum()
 
     def process(self, node: NodeSpec) -> Process:
         """Raises `Unavailable` if the host answers without a state: that is as unknown as no answer."""
         found = self._tools.host(node).status(node)
         if found.state is ProcessState.UNKNOWN:
-            raise Unavailable("it does not tell whether the node runs")
+            raise Unavailable("it does not report whether the node runs")
         return found
 
     def files(self, node: NodeSpec) -> NodeFiles:
+        """Properties and directories on the node's machine."""
         return self._tools.host(node).files(node)
 
     def zookeeper_topics(self) -> dict[str, TopicMetadata]:
+        """Every topic in ZooKeeper."""
         return self._tools.zk.topics()
 
     def state_epoch(self) -> int:
+        """The highest controller epoch in any partition state in ZooKeeper."""
         return self._tools.zk.state_epoch()
 
     def broker_topics(self) -> dict[str, TopicMetadata]:
+        """Every topic that the brokers report."""
         return self._tools.admin.topics()
 
     def witnesses(self) -> list[list[NodeSpec]]:
@@ -196,7 +204,7 @@ class Reads:
             return frozenset()
         answers = wire.find_coordinators(offsets_topic.probe_groups())
         if wire.leaders(OFFSETS_TOPIC) != leaders:
-            raise Unavailable(f"leaders of {OFFSETS_TOPIC} moved while {node.name} was asked")
+            raise Unavailable(f"leaders of {OFFSETS_TOPIC} moved while {node.name} was read")
         return offsets_topic.possible_counts(answers, leaders)
 
     def groups(self, names: Sequence[str]) -> dict[str, GroupSeen]:

@@ -28,10 +28,10 @@ from airflow_provider_kmigrate.observe.reads import Question, Questions, Reads
 Value = TypeVar("Value")
 
 _NO_KRAFT: Final = "no broker that answers runs in KRaft mode yet"
-_NO_REQUEST: Final = "KRaft tells none; no transaction has an id beyond those of ZooKeeper"
+_NO_REQUEST: Final = "KRaft reports none; no transaction has an id beyond those of ZooKeeper"
 _STRANGER: Final = "not a broker of the cluster file"
-_SILENT: Final = "it does not answer, and only it could tell"
-_ON_ZOOKEEPER: Final = "not in KRaft mode, where a broker tells what ZooKeeper has"
+_SILENT: Final = "it does not answer, and only it could report this"
+_ON_ZOOKEEPER: Final = "not in KRaft mode; such a broker reports what ZooKeeper has"
 
 
 class Found(NamedTuple):
@@ -73,22 +73,22 @@ class StoredReads:
         except NotTold as error:
             return Stored(zookeeper, untold={Stored.EVERY: str(error)})
 
-    def _kraft(self, kind: StoredKind, told_by: Sequence[NodeSpec]) -> Entities:
+    def _kraft(self, kind: StoredKind, reporters: Sequence[NodeSpec]) -> Entities:
         if kind is StoredKind.ACLS:
-            return self._first((*told_by, *self._controllers), stored_metadata.acls)
-        if not told_by:
+            return self._first((*reporters, *self._controllers), stored_metadata.acls)
+        if not reporters:
             raise NotTold(_NO_KRAFT)
         if kind is StoredKind.TOKENS:
-            return self._first_broker(told_by, stored_metadata.tokens)
-        return self._first(told_by, stored_metadata.quotas if kind is StoredKind.QUOTAS else stored_metadata.credentials)
+            return self._first_broker(reporters, stored_metadata.tokens)
+        return self._first(reporters, stored_metadata.quotas if kind is StoredKind.QUOTAS else stored_metadata.credentials)
 
     def _broker_settings(self, zookeeper: Entities, modes: Mapping[NodeSpec, BrokerMode]) -> Stored:
         """Each broker in KRaft mode reports its own settings, any KRaft node the default of all brokers."""
-        told_by = _in_kraft_mode(modes)
+        reporters = _in_kraft_mode(modes)
         kraft = {
-            equivalence.broker(node.id): stored_metadata.broker_settings(self._tools.wire(node), node.id) for node in told_by
+            equivalence.broker(node.id): stored_metadata.broker_settings(self._tools.wire(node), node.id) for node in reporters
         }
-        default = self._first((*told_by, *self._controllers), lambda wire: stored_metadata.broker_settings(wire, None))
+        default = self._first((*reporters, *self._controllers), lambda wire: stored_metadata.broker_settings(wire, None))
         others = {equivalence.broker(node.id): _ON_ZOOKEEPER if node in modes else _SILENT for node in self._brokers}
         known = {**kraft, equivalence.ALL_BROKERS: default}
         entities = sorted({*zookeeper, *others} - known.keys())
@@ -146,26 +146,26 @@ class EnvironmentReader:
         alive = [node for node in self._spec.brokers if view.answered(node.id)]
         ask = questions.ask
         releases = {
-            node.id: ask(_not_told(node.name, "release"), self._patience, _granted(self._release), node) for node in alive
+            node.id: ask(_unreported(node.name, "release"), self._patience, _granted(self._release), node) for node in alive
         }
         dirs = {
-            node.id: ask(_not_told(node.name, "log directories"), self._patience, _granted(self._dirs), node) for node in alive
+            node.id: ask(_unreported(node.name, "log directories"), self._patience, _granted(self._dirs), node) for node in alive
         }
         taken = {
-            node.id: ask(_not_told(node.name, "configuration"), self._patience, _granted(self._taken), node) for node in alive
+            node.id: ask(_unreported(node.name, "configuration"), self._patience, _granted(self._taken), node) for node in alive
         }
-        moving = ask(_not_told("the controller", "reassignments"), self._long, _granted(Reads(alive, self._tools).moving))
-        tree = ask(_not_told("ZooKeeper", "settings, users and rules"), self._long, _granted(self._tools.zk.surroundings))
-        servers = ask(_not_told("ZooKeeper", "versions"), self._long, _granted(self._tools.zk.servers))
-        told = questions.answer(servers) or ()
+        moving = ask(_unreported("the controller", "reassignments"), self._long, _granted(Reads(alive, self._tools).moving))
+        tree = ask(_unreported("ZooKeeper", "settings, users and rules"), self._long, _granted(self._tools.zk.surroundings))
+        servers = ask(_unreported("ZooKeeper", "versions"), self._long, _granted(self._tools.zk.servers))
+        ensemble = questions.answer(servers) or ()
         return ClusterEnvironment(
             releases=_each(questions, releases, self._spec),
             log_dirs=_each(questions, dirs, self._spec),
             taken=_each(questions, taken, self._spec),
             moving=questions.answer(moving),
             tree=questions.answer(tree),
-            servers=told,
-            one_machine=one_machine(self._spec, told),
+            servers=ensemble,
+            one_machine=one_machine(self._spec, ensemble),
             unread=tuple(reason.text for reason in questions.unknowns),
             now=time.time(),
         )
@@ -210,5 +210,5 @@ def _granted(read: Callable[..., Value]) -> Callable[..., Value]:
     return wrapped
 
 
-def _not_told(who: str, what: str) -> Reason:
-    return Reason("", f"{who} did not tell its {what}")
+def _unreported(who: str, what: str) -> Reason:
+    return Reason("", f"{who} did not report its {what}")

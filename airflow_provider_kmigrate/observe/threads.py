@@ -73,15 +73,18 @@ class Threads:
         self._forget()
 
     def lane(self) -> Lane:
+        """A new lane for one caller's calls."""
         return Lane(self)
 
     def start(self, job: _Job) -> None:
+        """Queue a job on its lane."""
         with self._lock:
             job.lane.waiting.append(job)
             self._lanes[job.lane] = None
             self._dispatch()
 
     def drop(self, lane: Lane) -> None:
+        """Cancel the lane's waiting jobs; a running one ends by itself."""
         with self._lock:
             self._lanes.pop(lane, None)
             dropped = list(lane.waiting)

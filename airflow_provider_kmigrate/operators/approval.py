@@ -11,46 +11,46 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_kmigrate.operators.step import FINALIZE, LEAVE, ROLL_BACK, STAY, TAKE_BACK
 
 _BODY = """\
-**Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is the **point of no return**: ZooKeeper is written no more,
-and no rollback is possible afterwards.
+**Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is the **point of no return**: nothing is written to
+ZooKeeper any more, and no rollback is possible afterwards.
 
 {evidence}
 
 The answers:
 
-* **{finalize}**: restart the controllers without the migration flag, one at a time. Whenever you answer: before each restart all of this is
-  looked at again, and it waits where something is not so any more.
-* **{stay}**: change nothing. This run ends; clear `before_approval` and what follows to be asked again with fresh evidence.
+* **{finalize}**: restart the controllers without the migration flag, one at a time. Before each restart all of this is
+  checked again; the task waits while anything is worse.
+* **{stay}**: change nothing. This run ends. To be asked again with fresh evidence, clear `before_approval` and its downstream tasks.
 """
 
 
 _PLAN = """\
-**Cluster {name}** (`{cluster_id}`) goes back to ZooKeeper. Brokers restart one at a time, up to twice; clients go on. These steps were
-planned from what the cluster shows now:
+**Cluster {name}** (`{cluster_id}`) is to be rolled back to ZooKeeper. Brokers restart one at a time, up to twice; clients continue.
+The steps, planned from the present state of the cluster:
 
 {plan}
 
 The answers:
 
-* **{roll_back}**: do it. Every step may be interrupted and goes on where it was.
+* **{roll_back}**: start the rollback. An interrupted step continues where it stopped.
 * **{leave}**: change nothing.
 """
 
 
 _GROUPS_BACK = """\
-**Consumer groups of cluster {name}** (`{cluster_id}`) are taken back, instance by instance. What was seen, and what follows from it:
+**Consumer groups of cluster {name}** (`{cluster_id}`) are to be rolled back, instance by instance. What was observed, and what follows from it:
 
 {plan}
 
 The answers:
 
-* **{take_back}**: do it. Every step may be interrupted and goes on where it was.
+* **{take_back}**: start the rollback. An interrupted step continues where it stopped.
 * **{leave}**: change nothing.
 """
 
 
 class _ApproveOperator(HITLOperator):
-    """Ask an administrator one question; a run whose conf gives the cluster id under `given_as` goes on without asking.
+    """Ask an administrator one question; a run whose conf gives the cluster id under `given_as` continues without asking.
 
     Any other text there is not taken for an approval. Never retried: a retry would ask again. Killed, it leaves nothing to stop or release:
     it only waits for the answer.
@@ -68,7 +68,7 @@ class _ApproveOperator(HITLOperator):
     def execute(self, context: Context) -> Any:
         given = context["params"].get(self.given_as) or ""
         if given == self.cluster_id:
-            self.log.info("Approved beforehand: the run's conf names cluster id %s.", given)
+            self.log.info("Approved by the run's conf: it names cluster id %s.", given)
             return {"chosen_options": [self.yes], "responded_by_user": "the run's conf"}
         if given:
             self.log.warning(
@@ -78,7 +78,7 @@ class _ApproveOperator(HITLOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         answer = super().execute_complete(context, event)
-        by = (answer["responded_by_user"] or {}).get("name", "somebody whom Airflow does not name")
+        by = (answer["responded_by_user"] or {}).get("name", "a user whom Airflow does not name")
         self.log.info("Answered %s by %s.", ", ".join(answer["chosen_options"]), by)
         if answer["chosen_options"] != [self.yes]:
             raise AirflowFailException(self.refused)
@@ -111,7 +111,7 @@ class ApproveRollbackOperator(_ApproveOperator):
     """
 
     given_as, yes, no = "approve_rollback", ROLL_BACK, LEAVE
-    refused = "Left as it is: nothing was changed. Clear `plan` and what follows to be asked again."
+    refused = "Left as it is: nothing was changed. To be asked again, clear `plan` and its downstream tasks."
 
     def __init__(self, *, cluster: str, cluster_id: str, plan: str, **kwargs: Any) -> None:
         body = _PLAN.format(name=cluster, cluster_id=cluster_id, plan=plan, roll_back=ROLL_BACK, leave=LEAVE)
@@ -128,9 +128,9 @@ class ApproveGroupsBackOperator(_ApproveOperator):
     """
 
     given_as, yes, no = "approve_back", TAKE_BACK, LEAVE
-    refused = "Left as it is: nothing was changed. Clear `plan` and what follows to be asked again."
+    refused = "Left as it is: nothing was changed. To be asked again, clear `plan` and its downstream tasks."
 
     def __init__(self, *, cluster: str, cluster_id: str, plan: str, **kwargs: Any) -> None:
         body = _GROUPS_BACK.format(name=cluster, cluster_id=cluster_id, plan=plan, take_back=TAKE_BACK, leave=LEAVE)
-        subject = f"Take consumer groups of Kafka cluster {cluster} back?"
+        subject = f"Roll consumer groups of Kafka cluster {cluster} back?"
         super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})

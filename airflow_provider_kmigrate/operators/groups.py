@@ -32,9 +32,9 @@ _EVERY_WAVE = 0
 _GO_ON = "go_on"  # of a run's conf: groups that the operator lets migrate again
 _CAUSES = "causes"  # the XCom with what a step was refused for
 _NOTHING_RED = (
-    "No step before it found the group worse, and no audit said FAIL: nothing is known that the group would have to be taken back for. "
-    "Where a step is red, it could not look or act, or a person ended it; where an audit is red, it could not be made, or stayed "
-    "INCONCLUSIVE: clear it, or take the group back by the DAG for that."
+    "No earlier step found the group worse, and no audit said FAIL: there is no reason to roll the group back. "
+    "If a step failed, it could not observe or act, or an operator ended it. If an audit failed, it did not run or stayed "
+    "INCONCLUSIVE. Clear it, or roll the group back with the DAG kmigrate_consumers_back."
 )
 
 
@@ -62,7 +62,7 @@ class _Forward(StepOperator):
 
     def execute(self, context: Context) -> str:
         if other_wave(context["params"].get("wave"), self.wave):
-            raise AirflowSkipException(f"This run is not for wave {self.wave}, of which {', '.join(self.names())} is.")
+            raise AirflowSkipException(f"This run does not move wave {self.wave}, the wave of {', '.join(self.names())}.")
         return super().execute(context)
 
     def _execute(self, context: Context, progress: StepProgress) -> str:
@@ -193,7 +193,7 @@ class SetModeOperator(_Forward):
                 run_step(build(world.spec, self.kind, {"group": group, "mode": self.mode}), world)
             except KMigrateError:
                 done, left = (", ".join(names) or "none" for names in (self.groups[:number], self.groups[number + 1 :]))
-                world.say(f"It ends with group {group}. In {self.mode} mode before it: {done}; not touched: {left}.")
+                world.say(f"Stopped at group {group}. In {self.mode} mode already: {done}; not changed: {left}.")
                 raise
         return f"In {self.mode} mode, and settled: {', '.join(self.groups)}."
 
@@ -243,7 +243,7 @@ class GroupBackOperator(StepOperator):
         steps = [build(world.spec, self.kind, {"group": group, "goal": arguments["goal"]}) for group in self.groups]
         for step in steps:
             run_step(step, world)
-        return f"Back at {arguments['goal']}: {', '.join(self.groups)}."
+        return f"Rolled back to {arguments['goal']}: {', '.join(self.groups)}."
 
 
 def _several(groups: Sequence[str] | str) -> tuple[str, ...]:
@@ -318,4 +318,4 @@ class GroupsDoneOperator(StepOperator):
     def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         del arguments
         world.fence.release()
-        return Done("All groups of this run are done; the run lets go of the cluster.")
+        return Done("All groups of this run are done; the run releases the cluster.")

@@ -30,7 +30,7 @@ IN_ONE_PROCESS = frozenset(
 
 _ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind}
 _TERMS = ("skip_failover", "accept_loss")  # of the conf of a rollback's run
-_OPEN = "Open: every original that it needs is in the backup, with its hash. What it would do now:"
+_OPEN = "The rollback is possible: every original that it needs is in the backup, with its hash. It would now:"
 _LOOKING = "#e6e6fa"
 _RESTARTING = "#fdf0cd"
 _FINAL = "#f4d7d7"
@@ -60,7 +60,7 @@ class MigrationStepOperator(StepOperator):
 
     def execute(self, context: Context) -> str:
         if self.skip_if and context["params"].get(self.skip_if):
-            raise AirflowSkipException(f"The run's conf says {self.skip_if}.")
+            raise AirflowSkipException(f"The run's conf sets {self.skip_if}.")
         return super().execute(context)
 
     def arguments(self, context: Context) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class PreflightOperator(StepOperator):
             behind = sorted(self.get_flat_relative_ids(upstream=False))
             raise DownstreamTasksSkipped(tasks=behind)  # type: ignore[no-untyped-call]
         place = folder() / "preflight" / world.spec.name
-        found = run_preflight(world, lambda looked: self.log.info("The findings as a page: %s", write(looked, place).html))
+        found = run_preflight(world, lambda looked: self.log.info("The page with all findings: %s", write(looked, place).html))
         return json.dumps([as_json(finding) for finding in found])
 
 
@@ -245,9 +245,7 @@ class RollbackPlanOperator(StepOperator):
         terms_of(world.spec, arguments)  # refuses what would not be followed
         found = planned_forward(world) if self.forward else planned(world)
         if found is None:
-            return (
-                "The finalization has happened already: no rollback is possible any more, and only the rest of it is left to do."
-            )
+            return "The finalization has happened already: no rollback is possible any more. Only its remaining steps are done."
         steps, kept = found
         if not steps and not self.forward:
             raise Refused.because(NOTHING)
@@ -264,7 +262,7 @@ class RollbackOperator(StepOperator):
 
     :param cluster_file: path of the cluster file. (templated)
     :param failover: false leaves out the controller failover that repairs lost dual-writes: only if no controller can be started any more.
-    :param accept_loss: the cluster id: go on without what ZooKeeper lacks then. Only together with `failover=False`. (templated)
+    :param accept_loss: the cluster id: continue without what is missing in ZooKeeper. Only together with `failover=False`. (templated)
     """
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "accept_loss")

@@ -72,4 +72,4 @@ class StopProbeOperator(ProbeOperator):
 
     def done(self) -> str:
         ended = self.runs().end()
-        return f"No probe of this cluster runs here; looked at: {', '.join(ended) or 'none'}."
+        return f"No probe of this cluster runs on this worker; checked: {', '.join(ended) or 'none'}."

@@ -132,7 +132,7 @@ class SparkAuditOperator(_AuditJob):
         page = f" Its page: {place / 'report.html'}" if self.request.get("report") else ""
         self.log.info("The audit says %s.%s", outcome, page)
         if self.extends and outcome is Outcome.INCONCLUSIVE and may_change(document) and _may_retry(context):
-            raise AirflowException(f"{headline} The audit is made again, with more evidence.")
+            raise AirflowException(f"{headline} The audit runs again, with more evidence.")
         return headline
 
     def _take_journal(self, context: Context, place: Path) -> None:
@@ -148,7 +148,7 @@ class SparkAuditOperator(_AuditJob):
         try:
             document: dict[str, Any] = json.loads(verdict.read_text())
         except (FileNotFoundError, ValueError):
-            raise AirflowFailException(f"The Spark job ended and left no verdict at {verdict}; see its log.") from None
+            raise AirflowFailException(f"The Spark job ended without a verdict at {verdict}; read its log.") from None
         return document
 
 
@@ -168,11 +168,11 @@ class SparkLookOperator(_AuditJob):
     def execute(self, context: Context) -> Any:
         place = Path(self.request["logs"]["before"])
         if place.exists():
-            return f"The logs were looked at before: {place}."
+            return f"The logs were read before; the fingerprint: {place}."
         self.submit(context)
         if not place.exists():
-            raise AirflowFailException(f"The Spark job ended and left no look at {place}; see its log.")
-        return f"The logs were looked at: {place}."
+            raise AirflowFailException(f"The Spark job ended without a fingerprint at {place}; read its log.")
+        return f"The logs were read; the fingerprint: {place}."
 
 
 def _may_retry(context: Context) -> bool:

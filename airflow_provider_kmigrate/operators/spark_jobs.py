@@ -41,7 +41,7 @@ class SparkJobOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """End the wait. A hold that was only asked for is withdrawn, or the job would stop later when no task is left to resume it; one in
-        effect stays, and belongs to the run: its next try, or its task that resumes the job, goes on from there.
+        effect stays, and belongs to the run: its next try, or its task that resumes the job, continues from there.
         """
         self._killed = True
 
@@ -69,7 +69,7 @@ class HoldSparkJobOperator(SparkJobOperator):
     :param risky: the step may hurt the job; None: observe whether restarting brokers one after another may leave one of its topics without
         a leader; what cannot be observed may.
     :param why: what the hold is for, as its log says. (templated)
-    :param needed: false: go on without a job that has not been heard of for a minute.
+    :param needed: false: continue without a job that has not responded for a minute.
     :param approved_by: id of an approval task of the same run, whose answer must be yes (H06).
     """
 
@@ -96,7 +96,7 @@ class HoldSparkJobOperator(SparkJobOperator):
         policy = control.job.hold
         risky = self._risky(control) if self.risky is None and policy is HoldPolicy.RISKY else bool(self.risky)
         if not policy.wants(risky=risky):
-            raise AirflowSkipException(f"Job {self.job} is not held for such a step: its policy is {policy}.")
+            raise AirflowSkipException(f"Job {self.job} is not held for this step: its policy is {policy}.")
         refuse_if_on(spec.name, stopped(spec.name))
         return control.hold(run, self.why, logs_of(spec), needed=self.needed)
 

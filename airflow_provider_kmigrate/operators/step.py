@@ -62,7 +62,7 @@ class StepOperator(BaseOperator):
         self.cluster_file, self.deferrable, self.sync_for = cluster_file, deferrable, sync_for
 
     def on_kill(self) -> None:
-        """Begin no further act on the cluster; the current one goes on for the seconds that Airflow still gives it.
+        """Begin no further act on the cluster; the current one continues for the seconds that Airflow still gives it.
 
         Stopping it would be worse: a broker between its stop and its start would stay down. Nothing is released: the run still
         owns the cluster, and its next try observes it and does the rest. A command that outlives this process is refused by the
@@ -118,7 +118,7 @@ class StepOperator(BaseOperator):
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:
         """Resume after the trigger: it saw something to do, or a problem, or time has passed. Observe again here."""
-        self.log.info("The triggerer watched on; %s. %s", event["outcome"], event["text"])
+        self.log.info("The triggerer observed; %s. %s", event["outcome"], event["text"])
         self._stored, self._progress = _Stored(context), readable(event["progress"])
         self._stored.save(self._progress)
         if event["outcome"] == "waiting":

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("cluster", type=Path, metavar="CLUSTER.yaml")
     parser.add_argument("--connections", type=Path, required=True, help="JSON file as `airflow connections export` writes it")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write preflight.html and preflight.json there")
-    parser.add_argument("--json", action="store_true", help="print the document instead of sentences")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of sentences")
     chosen = parser.parse_args(argv)
     try:
         looked = look(load(chosen.cluster), read_connections(chosen.connections))
@@ -75,7 +75,7 @@ class _Nothing:
         """Nothing to write: the findings go to standard output."""
 
     def _refuse(self) -> NoReturn:
-        raise Fenced.because(Reason("H03", "There is something to do, and preflight only looks."))
+        raise Fenced.because(Reason("H03", "There is something to do, but preflight only reads."))
 
 
 def _sentences(looked: Preflight) -> str:

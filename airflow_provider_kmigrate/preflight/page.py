@@ -62,14 +62,14 @@ def as_document(looked: Preflight, clock: Callable[[], float] = time.time) -> di
 _LOOKS = {Outcome.BLOCKED: "fail", Outcome.OPEN: "inconclusive", Outcome.READY: "pass"}
 _SIGNS = {"fail": "\N{MULTIPLICATION X}", "inconclusive": "?", "pass": "\N{CHECK MARK}", "none": "!"}
 _MEANING = {
-    Outcome.BLOCKED: "The migration would refuse to begin. Everything that is to be mended is below, at once.",
-    Outcome.OPEN: "Nothing that was seen blocks the migration, but something could not be seen from here: find it out first.",
-    Outcome.READY: "Nothing speaks against the migration.",
+    Outcome.BLOCKED: "The migration would refuse to begin. Every problem that must be fixed is below.",
+    Outcome.OPEN: "Nothing observed blocks the migration, but something could not be checked from here. Find it out first.",
+    Outcome.READY: "No objection to the migration was found.",
 }
 _GROUPS = {
-    "block": ("fail", "What blocks", "The migration refuses to begin while these are there."),
-    "not known": ("inconclusive", "What could not be seen", "Each says how to find it out. The migration does not wait for it."),
-    "warn": ("none", "What to know of", "The migration begins in spite of these; some cost users something on the way."),
+    "block": ("fail", "What blocks", "The migration refuses to begin until these are fixed."),
+    "not known": ("inconclusive", "What could not be checked", "Each says how to check it. The migration does not wait for it."),
+    "warn": ("none", "Warnings", "The migration begins in spite of these; some affect users during it."),
 }
 
 
@@ -116,9 +116,9 @@ def _group(severity: str, findings: Iterable[Mapping[str, str]]) -> str:
     mine = [finding for finding in findings if finding["severity"] == severity]
     if not mine:
         return ""
-    told = "".join(_finding(finding, look) for finding in mine)
+    articles = "".join(_finding(finding, look) for finding in mine)
     name = severity.replace(" ", "-")
-    return f'<section id="{name}"><h2>{title} ({len(mine)})</h2><p class="soft">{meaning}</p>{told}</section>'
+    return f'<section id="{name}"><h2>{title} ({len(mine)})</h2><p class="soft">{meaning}</p>{articles}</section>'
 
 
 def _finding(finding: Mapping[str, str], look: str) -> str:
@@ -139,6 +139,6 @@ def _unread(texts: Iterable[str]) -> str:
 
 def _about(json_name: str) -> str:
     return (
-        '<section id="about"><h2>About this page</h2><p>Nothing was changed, and no lock was taken. What each code means for the person '
-        f'on call stands in the runbook (<code>python -m airflow_provider_kmigrate.runbook CODE</code>). The same as JSON: <a href="{safe(json_name)}">{safe(json_name)}</a>.</p></section>'
+        '<section id="about"><h2>About this page</h2><p>Nothing was changed, and no lock was taken. The runbook explains each code '
+        f'(<code>python -m airflow_provider_kmigrate.runbook CODE</code>). The same as JSON: <a href="{safe(json_name)}">{safe(json_name)}</a>.</p></section>'
     )

@@ -116,6 +116,7 @@ class PartitionWatch(threading.Thread):
         self.partitions: tuple[events.TopicPartition, ...] = ()  # replaced as a whole, never changed
 
     def run(self) -> None:
+        """Refresh the partitions until `end`; keeps the former list while no broker answers."""
         while not self._end.is_set():
             try:
                 self.partitions = partitions_of(self._client, self._patterns) or self.partitions
@@ -124,6 +125,7 @@ class PartitionWatch(threading.Thread):
             self._end.wait(self._every if self.partitions else _POLL_S)
 
     def end(self) -> None:
+        """Stop the thread and wait for it, at most 15 s."""
         self._end.set()
         self.join(timeout=15.0)
 

@@ -153,14 +153,14 @@ class Probe:
         found = self.status()
         ended = [name for name, process in found.items() if process.state is ProcessState.STOPPED]
         if ended or not found:
-            text = f"The probe in {self.folder} has ended: {', '.join(ended) or 'it was killed before it started anything'}."
-            why = "What it did not see since then cannot be made up for."
+            text = f"The probe in {self.folder} has ended: {', '.join(ended) or 'it was killed before it started a process'}."
+            why = "It has observed nothing since then."
             raise Refused.because(
                 Reason(
                     "Y05",
                     text,
                     why,
-                    "In a migration a new run has a probe of its own, or `probe: false` goes on without (runbook, Y05); else start the next one in another folder.",
+                    "In a migration start a new run, which starts its own probe, or set `probe: false` (runbook, Y05). Otherwise start the next probe in another folder.",
                 )
             )
 
@@ -241,10 +241,10 @@ class ProbeRuns:
 
     def _refuse(self, folder: Path) -> None:
         machine = files.read(str(folder / _MACHINE))
-        text = f"The probe in {folder} runs on {machine}, and this is {self._machine}."
-        why = "Its processes can only be seen and ended there."
+        text = f"The probe in {folder} runs on {machine}, but this machine is {self._machine}."
+        why = "Only there its processes can be observed and stopped."
         remedy = (
-            "Give the tasks of this DAG a queue of one worker, or run there, with librdkafka's properties in a JSON file: "
+            "Give this DAG's tasks a queue with one worker. Or run there, with librdkafka's properties in a JSON file: "
             f"python -m {__package__} stop --dir {folder} --properties FILE"
         )
         raise Refused.because(Reason("Y09", text, why, remedy))
@@ -269,8 +269,8 @@ def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
         if now[0] > before[0] and now[1] > before[1]:
             return now
     text = f"The probe in {events} shows nothing new for {patience:g} s: {before[0]} records acknowledged, {before[1]} offsets committed."
-    why = "It was started on a worker that is gone, or its folder is not the same everywhere; the audits would have no evidence."
-    remedy = "Run it where it can stay (see the operator's guide), or write `probe: false` in the section `audit`."
+    why = "Its worker is gone, or its folder is not shared by all workers; the audits would have no evidence."
+    remedy = "Run it on a worker that stays (see the operator's guide), or write `probe: false` in the section `audit`."
     raise Refused.because(Reason("Y09", text, why, remedy))
 
 

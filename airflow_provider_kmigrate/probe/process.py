@@ -181,7 +181,7 @@ class Sender:
         while len(self._producer) and time.monotonic() < deadline and not self._life.abandoned:
             self._producer.flush(0.5)
         left = len(self._producer)
-        return f"{left} records were neither acknowledged nor given up within {_FLUSH_S:.0f} s" if left else ""
+        return f"{left} records were neither acknowledged nor failed within {_FLUSH_S:.0f} s" if left else ""
 
 
 def _content(message: Message) -> runs.Content | None:
@@ -363,8 +363,12 @@ def _parser() -> argparse.ArgumentParser:
     consume.add_argument("--group", required=True)
     consume.add_argument("--protocol", choices=("cooperative", "eager"), default="cooperative")
     consume.add_argument("--batch-seconds", type=float, default=1.0, help="time between commits (%(default)s)")
-    for verb, text in (("status", "what runs"), ("stop", "producers, then the rest of the log, then consumers"), ("summary", "")):
-        verbs.add_parser(verb, help=text or "the ledger in short").add_argument("--dir", type=Path, required=True)
+    for verb, text in (
+        ("status", "what runs"),
+        ("stop", "stop producers, let consumers read the rest, then stop consumers"),
+        ("summary", ""),
+    ):
+        verbs.add_parser(verb, help=text or "print a short ledger").add_argument("--dir", type=Path, required=True)
     return parser
 
 

@@ -76,6 +76,7 @@ class WorkloadPlan:
     run: str = ""
 
     def topics_of(self, group: GroupPlan) -> tuple[str, ...]:
+        """The group's topics; by default all of the plan."""
         return group.topics or self.topics
 
     def producer_commands(self) -> dict[str, list[str]]:
@@ -139,6 +140,7 @@ class Progress:
         self.owners: dict[str, dict[TopicPartition, set[str]]] = defaultdict(lambda: defaultdict(set))
 
     def update(self) -> Progress:
+        """Read the events since the last call; returns itself."""
         for event in self._reader.read().events:
             self._take(event)
         return self
@@ -257,7 +259,7 @@ class Workload:
 
     def _prepare(self) -> None:
         if (self.folder / "plan.json").exists():
-            text = f"{self.folder} holds a workload or probe already."
+            text = f"{self.folder} already holds a workload or probe."
             raise Refused.because(Reason("Y01", text))
         self.plan = replace(self.plan, run=self.plan.run or os.urandom(3).hex())
         atomic.make_folder(self.events)
@@ -311,7 +313,7 @@ class Workload:
             if ended:
                 raise Failed(f"{ended[0].folder.name} ended by itself; {ended[0].log_tail(10)}")
             if time.monotonic() > deadline:
-                raise TimedOut(f"the workload in {self.folder} does not get going: {what}; its events were kept")
+                raise TimedOut(f"the workload in {self.folder} does not start: {what}; its events were kept")
             time.sleep(_POLL_S)
 
     def stop(self, drain: float = 60.0) -> None:

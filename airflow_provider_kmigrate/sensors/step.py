@@ -74,7 +74,7 @@ class StepSensor(BaseSensorOperator):
     def resume(self, context: Context, event: dict[str, Any]) -> str:
         """Observe again: the trigger's event is a reason to observe, not the answer."""
         del context
-        self.log.info("The triggerer watched on; %s. %s", event["outcome"], event["text"])
+        self.log.info("The triggerer observed; %s. %s", event["outcome"], event["text"])
         progress = readable(event["progress"])
         if event["outcome"] == "waiting":
             self._defer(progress)

@@ -22,7 +22,7 @@ class AuditVerdictSensor(BaseSensorOperator):
 
     :param path: any place that Airflow's object storage reads. (templated)
     :param conn_id: connection of that object storage. (templated)
-    :param inconclusive: `wait`, until `timeout`: an audit that goes on may replace the file; or `fail`.
+    :param inconclusive: `wait`, until `timeout`: an audit that is repeated may replace the file; or `fail`.
     :param advice: said when it fails: what the reader may do now. (templated)
     """
 
@@ -44,7 +44,7 @@ class AuditVerdictSensor(BaseSensorOperator):
         try:
             document = stored(self.path, self.conn_id)
         except Unavailable as error:
-            self.log.warning("Whether there is a verdict cannot be told; looking again. %s", error)
+            self.log.warning("Could not read whether there is a verdict; trying again. %s", error)
             return PokeReturnValue(is_done=False)
         if document is None:
             self.log.info("There is no verdict yet at %s.", self.path)

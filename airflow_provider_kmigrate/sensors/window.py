@@ -42,7 +42,7 @@ class WindowSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> bool:
         if other_wave(context["params"].get("wave"), self.wave):
-            raise AirflowSkipException(f"This run is not for wave {self.wave}.")
+            raise AirflowSkipException(f"This run does not move wave {self.wave}.")
         try:
             group_of(load(self.cluster_file), self.group)
         except Refused as error:
@@ -60,5 +60,5 @@ class WindowSensor(BaseSensorOperator):
                 groups = world.observer.look(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=(self.group,)).groups or {}
                 return moved(groups.get(self.group), group_of(world.spec, self.group))
         except KMigrateError as error:
-            self.log.info("Whether %s is to be moved cannot be told; looking again. %s", self.group, error)
+            self.log.info("Could not read whether %s is left to move; trying again. %s", self.group, error)
             return False

@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
     for path in empty:
         sys.stderr.write(
-            f"{path}: no cluster file: nothing ends with .yaml or .yml directly in it. Name the folder that has them, or a file.\n"
+            f"{path}: no cluster file: the folder has no .yaml or .yml file. Name the folder that has them, or a file.\n"
         )
     return 1 if errors or empty else 0
 
@@ -48,7 +48,7 @@ def _one(path: Path) -> Folder:
 
 
 def _summary(spec: ClusterSpec) -> str:
-    return f"{spec.path}: right; cluster {spec.name} ({spec.cluster_id}), brokers {len(spec.brokers)}, controllers {len(spec.controllers)}"
+    return f"{spec.path}: valid; cluster {spec.name} ({spec.cluster_id}), brokers {len(spec.brokers)}, controllers {len(spec.controllers)}"
 
 
 if __name__ == "__main__":

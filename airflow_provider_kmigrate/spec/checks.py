@@ -101,7 +101,7 @@ def _repeated(
             code="F05",
             loc=loc,
             line=line(loc),
-            found=f"{':'.join(map(str, values))}, which {dotted(other.loc)} in line {line(other.loc)} has too",
+            found=f"{':'.join(map(str, values))}, which {dotted(other.loc)} in line {line(other.loc)} also has",
             expected=expected,
             fix=fix(node, other),
         )
@@ -114,14 +114,14 @@ def _id_fix(node: Entry, other: Entry) -> str:
 
 
 def _path_fix(node: Entry, _: Entry) -> str:
-    return f"write {dotted(node.loc)}'s own path; nodes of one machine share nothing"
+    return f"write {dotted(node.loc)}'s own path; nodes on one machine share nothing"
 
 
 def _needs(nodes: list[Entry], line: Line) -> Iterator[Problem]:
     """One problem for a key that every node misses, else one for each such node."""
     lacking: dict[str, list[Entry]] = {}
     for node in nodes:
-        for name in _lacks(node):
+        for name in _missing_keys(node):
             lacking.setdefault(name, []).append(node)
     for name, those in lacking.items():
         locs = [("hosts",)] if len(those) == len(nodes) > 1 else [node.loc for node in those]
@@ -129,7 +129,7 @@ def _needs(nodes: list[Entry], line: Line) -> Iterator[Problem]:
             yield _missing(loc, name, those[0].keys.get("driver"), line)
 
 
-def _lacks(node: Entry) -> list[str]:
+def _missing_keys(node: Entry) -> list[str]:
     driver = node.keys.get("driver")
     needs = [*_NEEDS.get(driver, ())] if isinstance(driver, str) else [*_ANY_DRIVER_NEEDS]
     if driver == "command":
@@ -154,7 +154,7 @@ def _secrets(data: object, line: Line) -> Iterator[Problem]:
     """Cluster files are read by many and logged; Kafka resolves references itself (KIP-421)."""
     for place, properties in _property_maps(data):
         for key, value in properties.items():
-            if _is_told(str(key), str(value)):
+            if _is_secret(str(key), str(value)):
                 loc = (*place, str(key))
                 yield Problem(
                     code="F06",
@@ -166,7 +166,7 @@ def _secrets(data: object, line: Line) -> Iterator[Problem]:
                 )
 
 
-def _is_told(key: str, value: str) -> bool:
+def _is_secret(key: str, value: str) -> bool:
     """True if a key holds a secret that is written out; of a login only the options that Kafka keeps secret count."""
     if not _SECRET_KEY.search(key) or _NO_SECRET.search(key) or value.startswith("${"):
         return False
@@ -201,7 +201,7 @@ def _jobs(data: object, line: Line) -> Iterator[Problem]:
                 loc=(*loc, "checkpoint"),
                 line=line(loc),
                 found="nothing",
-                expected="the checkpoint of a job that may be held: it says whether anything is half done",
+                expected="the checkpoint of a job that may be held: it shows whether a batch is unfinished",
                 fix="add `checkpoint`, or write `hold: never`",
             )
 
@@ -217,7 +217,7 @@ def _audit(data: object, line: Line) -> Iterator[Problem]:
             loc=("audit", "events"),
             line=line(("audit",)),
             found="nothing",
-            expected="where the events of clients lie (`events`, `ledgers`, `events_topic`), `topics` whose logs are compared, or the `probe`",
+            expected="where the clients' events are (`events`, `ledgers`, `events_topic`), `topics` whose logs are compared, or the `probe`",
             fix="add `events: [/var/lib/kmigrate/events]`",
         )
 
@@ -243,7 +243,7 @@ def check_groups(data: object, line: Line) -> Iterator[Problem]:
         for place, item in [(loc, group), *instances]:
             yield from _how(place, item, line)
         for place, instance in instances:
-            yield from _nobody(place, instance, group, line)
+            yield from _unswitched(place, instance, group, line)
 
 
 def _sees_nothing(loc: Loc, group: Mapping[str, Any], line: Line) -> Iterator[Problem]:
@@ -256,7 +256,7 @@ def _sees_nothing(loc: Loc, group: Mapping[str, Any], line: Line) -> Iterator[Pr
         code="F04",
         loc=loc,
         line=line(loc),
-        found=f"a bake of {bake:g} s beside a commit_within of {within:g} s, in which no partition is seen to starve",
+        found=f"a bake of {bake:g} s beside a commit_within of {within:g} s, too short to notice a partition without progress",
         expected="a bake longer than commit_within, or 0 for none",
         fix=f"write bake: {2 * within:g}s, or the seconds between two commits of these consumers as commit_within",
     )
@@ -276,7 +276,7 @@ def _one_task(items: list[Item], line: Line, fix: str, taken: Collection[str] = 
                 code="F05",
                 loc=loc,
                 line=line(loc),
-                found=f"{name}, whose tasks would be called as those of {other}",
+                found=f"{name}, whose tasks would have the names of those of {other}",
                 expected="a name that differs from others in more than a dot for `_`",
                 fix=fix,
             )
@@ -293,8 +293,8 @@ def _confusable(instances: list[Item], line: Line) -> Iterator[Problem]:
                 loc=loc,
                 line=line(loc),
                 found=f"{name}, with which the name of {dotted(other_place)}, {longer}, begins",
-                expected="a name whose members no other instance's are taken for",
-                fix="give the instances consumer.id and client.id of which none begins another",
+                expected="a name that no other instance's members match",
+                fix="give the instances consumer.id and client.id that are no prefix of another",
             )
 
 
@@ -316,7 +316,7 @@ def _hidden(instances: list[Item], group: object, line: Line) -> Iterator[Proble
                 loc=loc,
                 line=line(loc),
                 found=f"{longer}, which is also the consumer id of a member of {name} in group {group}",
-                expected="a name whose members no other instance's are taken for",
+                expected="a name that no other instance's members match",
                 fix="give one of them another consumer.id and client.id",
             )
 
@@ -330,17 +330,17 @@ def _how(place: Loc, item: Mapping[str, Any], line: Line) -> Iterator[Problem]:
     words = " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
     if words and "{kind}" not in words:
         loc = (*place, "switch")
-        found, expected = "a command without {kind}", "one that is told what to restart the instance as"
+        found, expected = "a command without {kind}", "a command with {kind}, the kind to restart the instance as"
         yield Problem(code="F04", loc=loc, line=line(loc), found=found, expected=expected, fix="write {kind} where it takes it")
 
 
-def _nobody(place: Loc, instance: Mapping[str, Any], group: Mapping[str, Any], line: Line) -> Iterator[Problem]:
+def _unswitched(place: Loc, instance: Mapping[str, Any], group: Mapping[str, Any], line: Line) -> Iterator[Problem]:
     if not any(item.get(how) for item in (instance, group) for how in _HOWS):
         yield Problem(
             code="F04",
             loc=(*place, "switch"),
             line=line(place),
             found="nothing",
-            expected="how the instance is restarted, here or at the group",
+            expected="how to restart the instance, here or at the group",
             fix="add `switch: ssh {host} sudo billing-as {kind}`, or `webhook` with the id of an HTTP connection",
         )

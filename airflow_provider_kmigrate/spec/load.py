@@ -126,9 +126,9 @@ def _syntax(error: Exception, text: str) -> Problem:
         code="F00",
         loc=(),
         line=before + 1,
-        found=f"text that is no YAML ({what})",
+        found=f"text that is not YAML ({what})",
         expected="one YAML mapping",
-        fix="mend the syntax there or in the line above",
+        fix="fix the syntax there or in the line above",
     )
 
 
@@ -194,7 +194,7 @@ def without_wipe(spec: ClusterSpec) -> tuple[Reason, ...]:
 def _unwise_quorum(spec: ClusterSpec) -> tuple[Reason, ...]:
     count = len(spec.controllers)
     if count == 1:
-        why = "While it restarts, or after its disk is lost, there is no controller at all."
+        why = "While it restarts, or if its disk is lost, there is no controller."
     elif count % 2 == 0:
         why = f"They survive {(count - 1) // 2} failures, as {count - 1} would (a quorum is a majority)."
     else:
@@ -227,7 +227,9 @@ def _parse(text: str, path: str) -> _Loaded:
 
 def _unreadable(error: Exception) -> Problem:
     found = f"{getattr(error, 'strerror', None) or error}"
-    return Problem(code="F00", loc=(), line=1, found=found, expected="a readable UTF-8 file", fix="check the path and its rights")
+    return Problem(
+        code="F00", loc=(), line=1, found=found, expected="a readable UTF-8 file", fix="check the path and its permissions"
+    )
 
 
 def _clashes(one: _Loaded, loaded: list[_Loaded]) -> Iterator[Problem]:
@@ -239,9 +241,9 @@ def _clashes(one: _Loaded, loaded: list[_Loaded]) -> Iterator[Problem]:
                 code="F05",
                 loc=(key,),
                 line=one.document.line((key,)),
-                found=f"{value}, which {', '.join(others)} has too",
-                expected="one file a cluster",
-                fix="remove or rename the copy; until then none of these files is used",
+                found=f"{value}, which {', '.join(others)} also has",
+                expected="one file for each cluster",
+                fix="remove or rename the copy; until then kmigrate uses none of these files",
             )
 
 

@@ -152,25 +152,25 @@ class Instance(Section):
     """One process of an application that consumes; `switch` and `webhook` may stand at the group for all of them."""
 
     name: str = Field(
-        description="what its members are called by: consumer.id, client.id or, without those, its host's name",
+        description="the name of its members: consumer.id, client.id or, without those, its host's name",
         examples=["billing-0"],
         pattern=r"^[A-Za-z0-9_.\-]+$",
         max_length=100,
     )
     host: str = Field(
         default="",
-        description="the host that fills {host} in its command",
+        description="the host that replaces {host} in its command",
         examples=["app0.example.org"],
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
     )
     switch: Command = Field(
         default=(),
-        description="a command that restarts the instance as {kind} (old, migrating or plain) and ends with 0 when it is restarted",
+        description="a command that restarts the instance as {kind} (old, migrating or plain) and exits with 0 once it has restarted",
         examples=["ssh {host} sudo billing-as {kind}"],
     )
     webhook: str | None = Field(
         default=None,
-        description="the id of an Airflow HTTP connection that is told to restart the instance",
+        description="the id of an Airflow HTTP connection to the service that restarts the instance",
         examples=["deployer"],
         pattern=r"^[\w.\-]+$",
     )
@@ -204,7 +204,7 @@ class Group(Section):
     wave: Count = Field(default=_GROUP.wave, description="a whole number from 1; later waves wait for earlier ones", examples=[1])
     window: Window | None = Field(
         default=None,
-        description="a daily time in UTC in which the group may be begun, such as 22:00-04:00",
+        description="a daily time in UTC in which the group's move may start, such as 22:00-04:00",
         examples=["22:00-04:00"],
     )
     bake: Duration = Field(
@@ -268,7 +268,7 @@ class SparkJob(Section):
     )
     repeats_harmless: bool = Field(
         default=_JOB.repeats_harmless,
-        description="true where the sink takes a repeated batch once, else false",
+        description="true if the sink ignores a repeated batch, else false",
         examples=[False],
         strict=True,
     )
@@ -338,12 +338,12 @@ class Audit(Section):
     )
     ignored: tuple[str, ...] = Field(
         default=(),
-        description="a list of topics that may come and go, so that nobody compares them where `topics` is left out",
+        description="a list of topics that may be created and deleted; they are not compared if `topics` is left out",
         examples=[["scratch"]],
     )
     rewinding: tuple[str, ...] = Field(
         default=(),
-        description="a list of consumer groups that go back to earlier offsets on purpose, such as loaders that read all at each start",
+        description="a list of consumer groups that reset their offsets on purpose, such as loaders that read everything at each start",
         examples=[["table-loader"]],
     )
     share: Share | None = Field(
@@ -363,7 +363,7 @@ class Audit(Section):
     )
     tolerated: tuple[Finding, ...] = Field(
         default=(),
-        description="a list of findings that are shown and do not fail: lost, diverged, stored_twice, overrun, redelivered, reordered or double_owned",
+        description="a list of findings that are shown but do not fail the audit: lost, diverged, stored_twice, overrun, redelivered, reordered or double_owned",
         examples=[["redelivered"]],
     )
     environment: FilePath | None = Field(
@@ -381,7 +381,7 @@ class Audit(Section):
     )
     extensions: Annotated[int, Field(ge=0, le=1000, strict=True)] = Field(
         default=_AUDIT.extensions,
-        description="how often an inconclusive audit is made again, a whole number from 0 to 1000",
+        description="how often an inconclusive audit is repeated, a whole number from 0 to 1000",
         examples=[6],
     )
     extend_by: Interval = Field(
@@ -401,7 +401,7 @@ class Audit(Section):
     )
     behind: Interval = Field(
         default=_AUDIT.behind,
-        description="how far behind clients may be that run on, above 0, as seconds or 1m",
+        description="how far behind running clients may be, above 0, as seconds or 1m",
         examples=["60s"],
     )
 
@@ -439,7 +439,7 @@ class Hosts(Section):
     )
     status: Command = Field(
         default=(),
-        description="a command that ends with 0 when the node runs, and with 3 and a line `inactive` or `failed` when it is stopped",
+        description="a command that exits with 0 if the node runs, and with 3 and a line `inactive` or `failed` if it is stopped",
         examples=["ssh {host} systemctl is-active kafka"],
     )
     read: Command = Field(
@@ -459,7 +459,7 @@ class Hosts(Section):
     )
     wipe: Command = Field(
         default=(),
-        description="a command that takes a controller's directory {path} out of the way, each time to another name; a rollback needs it",
+        description="a command that takes a controller's directory {path} away, each time to another name; a rollback needs it",
         examples=["ssh {host} sudo /usr/local/sbin/kmigrate-node wipe {path}"],
     )
     conn_id: str | None = Field(
@@ -475,7 +475,7 @@ class Hosts(Section):
     )
     kill_after: Interval | None = Field(
         default=None,
-        description="when the node's service manager kills it in a stop (systemd: TimeoutStopSec), as seconds or 330s, 10m",
+        description="after how long the node's service manager kills it in a stop (systemd: TimeoutStopSec), as seconds or 330s, 10m",
         examples=["10m"],
     )
 
@@ -550,20 +550,22 @@ class PolicySection(Section):
     )
     max_hybrid: Duration = Field(
         default=_DEFAULT.max_hybrid,
-        description="the longest time from the start of the controllers until the last broker runs in KRaft mode, as seconds or 4h, 90m; after it every look raises an alarm (T06)",
+        description="the longest time from the start of the controllers until the last broker runs in KRaft mode, as seconds or 4h, 90m; afterwards every observation raises an alarm (T06)",
         examples=["4h"],
     )
     canary_bake: Duration = Field(
         default=_DEFAULT.canary_bake,
-        description="how long to watch the first broker of each roll, which goes back if it is worse, as seconds or 10m; 0 for not at all",
+        description="how long to watch the first broker of each roll, which is rolled back if it is worse, as seconds or 10m; 0: not at all",
         examples=["10m"],
     )
     stable_samples: Count = Field(
-        default=_DEFAULT.stable_samples, description="how many healthy looks in a row count, a whole number from 1", examples=[3]
+        default=_DEFAULT.stable_samples,
+        description="how many healthy observations in a row are needed, a whole number from 1",
+        examples=[3],
     )
     sample_interval: Interval = Field(
         default=_DEFAULT.sample_interval,
-        description="the time between two looks, above 0, as seconds or 300ms; half of it between those that confirm each other",
+        description="the time between two observations, above 0, as seconds or 300ms; half of it between those that confirm each other",
         examples=["300ms"],
     )
     max_parallel: Count = Field(
@@ -610,7 +612,7 @@ class ClusterFile(Section):
     kafka: Connection = Field(description="a mapping with conn_id", examples=[{"conn_id": "prod_kafka"}])
     kafka_release: str | None = Field(
         default=None,
-        description="the release of Kafka that every broker runs; brokers tell its first two numbers only",
+        description="the Kafka release that every broker runs; brokers report only its first two numbers",
         examples=["3.9.2"],
         pattern=r"^\d+\.\d+\.\d+$",
     )

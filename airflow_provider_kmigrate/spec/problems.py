@@ -98,7 +98,7 @@ def same(items: Iterable[Item], key: str, line: Line, fix: str) -> Iterator[Prob
             code="F05",
             loc=loc,
             line=line(loc),
-            found=f"{value}, which {dotted(first[value])} has too",
+            found=f"{value}, which {dotted(first[value])} also has",
             expected=f"a {key} that no other has",
             fix=fix,
         )

@@ -16,7 +16,7 @@ _HEAD = """\
 
 Written by `python -m airflow_provider_kmigrate.spec --reference`, from the models that read the file; an editor has the same from
 `airflow_provider_kmigrate/cluster.schema.json`. An example is in the [README](../README.md#use-it-on-your-cluster); `python -m
-airflow_provider_kmigrate.spec FILE` checks one. **bold**: must be there. Times are seconds, or text such as `300ms`, `90s`, `10m`, `24h`.
+airflow_provider_kmigrate.spec FILE` checks one. **bold**: required. Times are seconds, or text such as `300ms`, `90s`, `10m`, `24h`.
 """
 
 
@@ -30,7 +30,7 @@ def _section(path: str, model: type[BaseModel]) -> Iterator[str]:
     yield f"## {f'`{path}`' if path else 'At the top'}\n"
     yield f"{(model.__doc__ or '').strip()}\n"
     if issubclass(model, (Broker, Controller)):
-        yield "Every key of `hosts` may stand here too, where it wins.\n"
+        yield "Every key of `hosts` may also stand here; it overrides `hosts`.\n"
     yield "| key | default | example | what |\n| --- | --- | --- | --- |"
     for name, field in model.model_fields.items():
         if not (issubclass(model, (Broker, Controller)) and name in Hosts.model_fields):

@@ -174,15 +174,13 @@ def _unwritable(folder: Path, error: Exception) -> Reason:
 
 
 def _unreadable(path: Path, error: Exception) -> Reason:
-    text = f"{path} of the backup cannot be read by the user that this task runs as: {error}."
+    text = f"This task's user cannot read {path} of the backup: {error}."
     return Reason("O05", text)
 
 
 def edited(node: NodeSpec, keys: Iterable[str], original: Path) -> Reason:
     """O03: a broker's file that was edited since the backup was made."""
-    text = (
-        f"The properties of {node.name} were changed since the backup was made, at {', '.join(keys)}. The original is {original}."
-    )
+    text = f"The properties of {node.name} were edited after the backup: {', '.join(keys)}. The original is {original}."
     return Reason("O03", text)
 
 

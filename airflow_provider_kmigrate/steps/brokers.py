@@ -148,10 +148,10 @@ class RollBroker(NodeStep):
             world.say(str(found))
             return
         if not (gate := ours(world, self.name, leader)).met:
-            world.say(f"{leader.name} is not restarted now: {format_reasons(gate.reasons)}")
+            world.say(f"Not restarting {leader.name} now: {format_reasons(gate.reasons)}")
             return
         restart(world, leader)
-        world.say(f"{leader.name} is started again; look for 'alter-partition' and ERROR in its log.")
+        world.say(f"Restarted {leader.name}. Search its log for 'alter-partition' and ERROR.")
 
     def _take_back(self, world: StepContext) -> NoReturn:
         """Run the rollback step for this one broker to its end. This run never continues, whatever the result."""
@@ -174,7 +174,7 @@ class RollBroker(NodeStep):
         try:
             view = world.observer.look(Fields.PARTITIONS)
         except KMigrateError as error:
-            world.say(f"Whether the slow stop of {self.node.name} left leaders behind (G12) could not be seen: {error}")
+            world.say(f"Could not read whether the slow stop of {self.node.name} left leaders behind (G12): {error}")
             return gates.MET
         return gates.after_stop(view, self.node.id, seconds)
 
@@ -209,6 +209,7 @@ class RollBackBroker(RollBroker):
         elect_anew(world)
 
     def while_down(self, world: StepContext) -> None:
+        """Write meta.properties of version 0 before a ZooKeeper start; a broker exits with version 1 (G10)."""
         if self.target is not BrokerMode.ZOOKEEPER:
             return
         host, what = (
@@ -217,7 +218,7 @@ class RollBackBroker(RollBroker):
         )
         files = retry(world, what, lambda: host.files(self.node))
         for folder in node_files.needs_version_0(files):
-            world.say(f"{self.node.name}: {folder}/meta.properties goes from version 1 to 0, which ZooKeeper brokers need.")
+            world.say(f"{self.node.name}: {folder}/meta.properties changes from version 1 to 0, which ZooKeeper brokers need.")
             text = node_files.version_0((files.meta or {})[folder])
             retry(world, what, partial(host.put_meta, self.node, folder, text, world.fence.token))
 

@@ -354,7 +354,7 @@ def roll_all(world: StepContext, target: BrokerMode, step: Callable[[NodeSpec], 
     while (number := roll.next_to_roll(world.observer.look(roll.LOOKS), list(nodes), target)) is not None:
         run_step(step(nodes[number]), world)
         done.append(number)
-    text = f"Restarted at the end: {join_ids(done)}." if done else "No broker was left."
+    text = f"Restarted last: {join_ids(done)}." if done else "No broker was left."
     world.say(f"Done: {text}")
     return Done(text)
 

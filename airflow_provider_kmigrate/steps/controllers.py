@@ -49,7 +49,7 @@ class ProvisionController(NodeStep):
         left = notes_deleted(world) if world.tools.zk.read("/migration") is None else []
         if left:
             world.tools.zk.commit(left, holding=world.fence)
-            world.say("Notes of an earlier migration's brokers removed: these controllers are the first of a new one.")
+            world.say("Removed the notes of an earlier migration's brokers: a new migration begins with these controllers.")
 
 
 class FinalizeController(NodeStep):

@@ -28,9 +28,9 @@ def raise_states(world: StepContext) -> None:
     try:
         count, times = raise_versions(world.tools.zk, world.fence)
     except (AuthenticationFailed, Changed) as error:
-        world.say(f"Partition states could not all be raised above KRaft's partition epochs: {error}")
+        world.say(f"Could not raise all partition states above KRaft's partition epochs: {error}")
         return
-    world.say(f"{count} partition states written again as they are, {times} times: above KRaft's partition epochs.")
+    world.say(f"Wrote {count} partition states again unchanged, {times} times, so that they exceed KRaft's partition epochs.")
 
 
 def elect_anew(world: StepContext) -> None:
@@ -48,7 +48,7 @@ def elect_anew(world: StepContext) -> None:
     except AuthenticationFailed as error:
         world.say(f"No controller was elected: {error}")
     except Changed:
-        world.say("Another controller was elected meanwhile; it has read the states.")
+        world.say("Another controller was elected in the meantime; it has read the states.")
 
 
 CURES = frozenset({Verb.START_CONTROLLER, Verb.MEND, Verb.FAIL_OVER})
@@ -125,11 +125,11 @@ def _complete(world: StepContext, name: str) -> None:
         return
     made = sum(_made(world, path) for path in found)
     left = tuple(path for path in half_made(world.tools.zk) if path in found)
-    text = f"{made} partitions had no state in ZooKeeper, at which every controller fails: made, to be written over"
-    world.say(f"{text} ({summarize(found)}).")
+    text = f"Created {made} missing partition-state znodes; each new controller failed on them"
+    world.say(f"{text}. KRaft will overwrite them ({summarize(found)}).")
     if left:
-        text = f"{len(left)} partitions have no state in ZooKeeper, and it could not be made: {summarize(left)}."
-        raise Failed(f"{name}: {text} No failover was made: each controller that is elected fails at them, for ever.")
+        text = f"{len(left)} partitions have no state in ZooKeeper, and it could not be created: {summarize(left)}."
+        raise Failed(f"{name}: {text} No failover was made: every controller would fail on them.")
 
 
 def _made(world: StepContext, path: str) -> int:
@@ -150,7 +150,7 @@ def fail_over(world: StepContext, name: str) -> None:
     gate = ours(world, name, leader) if gate.met and leader is not None else gate
     if not gate.met or leader is None:
         world.say(
-            f"No failover now: {format_reasons(gate.reasons) or 'the quorum names no leader of the cluster file.'} It is looked at again."
+            f"No failover now: {format_reasons(gate.reasons) or 'the quorum names no leader of the cluster file.'} It is checked again."
         )
         return
     world.fence.check()

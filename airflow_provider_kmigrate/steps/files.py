@@ -67,7 +67,7 @@ def _mind_edits(world: StepContext, node: NodeSpec, old: str, *, back: bool) -> 
         raise Refused.because(reason)
     kept = backup_name(node.hosts.properties, old)
     world.say(
-        f"ATTENTION: {reason.text} The way back goes on without that; the file as it is now is kept as {kept} on {node.host}."
+        f"ATTENTION: {reason.text} The rollback continues without these edits; the present file is kept as {kept} on {node.host}."
     )
     world.journal.write("edited", node.name, f"changed since the backup: {', '.join(keys)}", kept=kept)
 
@@ -108,8 +108,8 @@ def refuse_if_rollback_lost(name: str, spec: ClusterSpec, backup: BackupStore, j
     """
     reasons = rollback_prerequisites(spec, backup, spec.brokers)
     if reasons:
-        journal.write("lost", name, f"The way back is not open any more. {format_reasons(reasons)}")
-        raise Refused(f"{name}: the way back is not open any more. {format_reasons(reasons)}", reasons)
+        journal.write("lost", name, f"A rollback is not possible any more. {format_reasons(reasons)}")
+        raise Refused(f"{name}: a rollback is not possible any more. {format_reasons(reasons)}", reasons)
 
 
 def _reasons(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> Iterator[Reason]:

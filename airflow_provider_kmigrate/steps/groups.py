@@ -47,6 +47,7 @@ class GroupStep(Step):
         self._past = GroupHistory()
 
     def seen(self, view: ClusterView) -> GroupSeen | None:
+        """The observation of this group; None if it was not read."""
         return (view.groups or {}).get(self.group.name)
 
     def looked(self, view: ClusterView) -> GroupObservations:
@@ -204,14 +205,16 @@ class SwitchInstance(_Watching):
         endless = self._saw(view, isinstance(decision, Done)) if self._settled else ()
         self._worse = group_health.worse(self._health, self.group, at, unrest) or endless
         if self._worse:
-            self._anew(self._health.restarts)  # a cleared task begins with a whole bake
+            self._restart_watch(self._health.restarts)  # a cleared task begins with a whole bake
             return self._back(looks)
         if not isinstance(decision, Done) or self._green.held >= self._wanted:
             return decision
-        text = f"{self._instance.name} of group {self.group.name} bakes: well for {self._green.held:.0f} of {self._wanted:.0f} s."
+        text = (
+            f"{self._instance.name} of group {self.group.name} bakes: healthy for {self._green.held:.0f} of {self._wanted:.0f} s."
+        )
         return Wait((Reason("T01", text),), healthy=True)
 
-    def _anew(self, renewed: int = 0) -> None:
+    def _restart_watch(self, renewed: int = 0) -> None:
         """Restart the watch. `renewed` is forgotten once it was acted on; a run that ends before passes it to the next."""
         self._green, self._health, self._settled = HealthyTimer(0.0, self.interval), Health(earlier=renewed), False
         self._seconds, self._times, self._at, self._was_well = 0.0, 0, None, False
@@ -220,12 +223,12 @@ class SwitchInstance(_Watching):
         before = _BEFORE[self._target]
         decision = self._to(looks, before, hurry=True)
         if isinstance(decision, Act):
-            text = f"{self._instance.name} goes back to {before}: {' '.join(reason.text for reason in self._worse)}"
+            text = f"{self._instance.name} is rolled back to {before}: {' '.join(reason.text for reason in self._worse)}"
             return Act(Verb.TAKE_BACK if decision.verb is Verb.SWITCH else decision.verb, text)
         if isinstance(decision, Done):
             self._back_again, self._begun = True, False
             text = (
-                f"{self._instance.name} of group {self.group.name} was taken back and is {before} again; no other was switched."
+                f"{self._instance.name} of group {self.group.name} was rolled back to {before}; no other instance was switched."
             )
             return Refuse((Reason("V33", text), *self._worse))
         if isinstance(decision, Refuse) and group_move.absent(looks.now, self.group, self._instance.name):
@@ -243,7 +246,7 @@ class SwitchInstance(_Watching):
             note_held(world, self.group.name, act)
         self._asked = kind  # also if it fails half-way: the members show what became of it
         self._former = self._joined
-        self._anew()
+        self._restart_watch()
         self._health = self._before
         world.tools.instances.switch(self.group, self._instance, kind, world.fence.token)
 
@@ -276,8 +279,8 @@ class GroupWatched(_Watching):
         if self._worse:
             return Refuse(self._worse)
         if self._green.held >= self._wanted:
-            return Done(f"Group {self.group.name} was well for {self._green.held:.0f} s.")
-        text = f"Group {self.group.name} is watched: well for {self._green.held:.0f} of {self._wanted:.0f} s."
+            return Done(f"Group {self.group.name} was healthy for {self._green.held:.0f} s.")
+        text = f"Group {self.group.name} is watched: healthy for {self._green.held:.0f} of {self._wanted:.0f} s."
         return Wait((Reason("T01", text),), healthy=self._health.unrest is None)
 
 
@@ -302,7 +305,9 @@ class RollBackGroup(GroupStep):
             return Wait(missing)
         move = self._asked or group_move.next_back(looks, self.group, self._goal)
         if move is None:
-            return group_move.rested(looks.now, self.group, f"Group {self.group.name} is back: {group_move.standing(looks.now)}.")
+            return group_move.rested(
+                looks.now, self.group, f"Group {self.group.name} is rolled back: {group_move.standing(looks.now)}."
+            )
         if move != self._move:
             self._move, self._since = move, looks.at
         decision = self._decided(looks, *move)
@@ -374,7 +379,7 @@ def copy_offsets(world: StepContext, group: str) -> None:
     """Copy Kafka's committed offsets into ZooKeeper if those there are lower or missing; never the other way, never lower."""
     seen = (world.observer.look(_LOOKS, groups=(group,)).groups or {}).get(group)
     if seen is None or seen.committed is None:
-        raise Failed(f"group {group}: its offsets could not be read, none was copied")
+        raise Failed(f"group {group}: could not read its offsets; none was copied")
     group_writes.raise_in_zookeeper(world.tools.zk, group, seen.committed, world.fence)
 
 
@@ -402,7 +407,7 @@ class CheckGroup(GroupStep):
         if (wait := scan.waits(now, view.taken_at, before, self.group)) is not None:
             return wait
         if now is None or before is None:
-            raise AssertionError("two whole looks are judged")
+            raise AssertionError("two complete observations are needed")
         settings = self._settings(scan.topics(now))
         return scan.judged(TwoObservations(now, before[0], view.taken_at - before[1], settings), self.group)
 

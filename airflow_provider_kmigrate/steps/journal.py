@@ -38,7 +38,7 @@ class FileJournal:
         except OSError as error:
             closed = str(error)
         if closed:
-            text = f"The journal cannot be written by the user that this runs as: {closed}."
+            text = f"This process's user cannot write the journal: {closed}."
             raise Refused.because(Reason("O05", text))
 
     def begin(self) -> None:
@@ -47,6 +47,7 @@ class FileJournal:
             self.write("began", "run", "The run owns the cluster.")
 
     def write(self, kind: str, step: str, text: str, **facts: object) -> None:
+        """Append one line and flush it to disk before returning."""
         line = {"at": round(self._now(), 3), "run": self.run, "kind": kind, "step": step, "text": text, **facts}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -57,10 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("backup", type=Path, metavar="BACKUP", help="<folder>/backup/<cluster>_<cluster id>")
     parser.add_argument("broker", type=int, metavar="BROKER", help="the broker's id")
-    parser.add_argument(
-        "file", type=Path, nargs="?", metavar="FILE", help="its original, with the edit made; absent: $EDITOR opens"
-    )
-    parser.add_argument("--lost", action="store_true", help="the backup is gone, and FILE is its first original")
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="its edited original; without it $EDITOR opens")
+    parser.add_argument("--lost", action="store_true", help="the backup is lost, and FILE is the new first original")
     parser.add_argument(
         "--metadata-version", metavar="V", help="with --lost: what `kafka-features.sh describe` shows, such as 3.9-IV0"
     )
@@ -75,12 +73,12 @@ def take_in(store: BackupStore, node: NodeSpec, file: Path) -> str:
     old = store.original(node)
     new = _original(node, file, node_id(parse(old)))
     if new == old:
-        return f"The original of broker {node.id} is this already; nothing was changed.\n"
+        return f"This is already the original of broker {node.id}; nothing was changed.\n"
     kept = Path(files.backup_name(str(store.path(node)), old))
     atomic.replace(kept, old.encode(files.ENCODING))
     store.replace_original(node, new)
-    changes = "".join(f"    {change}\n" for change in diff(old, new)) or "    nothing but comments or order\n"
-    return f"Stored as the original of broker {node.id}; the one before is {kept}:\n{changes}"
+    changes = "".join(f"    {change}\n" for change in diff(old, new)) or "    only comments or order\n"
+    return f"Stored as the original of broker {node.id}; the previous one is {kept}:\n{changes}"
 
 
 def bring_in(store: BackupStore, node: NodeSpec, file: Path | None, version: str | None) -> str:
@@ -97,7 +95,7 @@ def bring_in(store: BackupStore, node: NodeSpec, file: Path | None, version: str
 def _store(backup: Path) -> BackupStore:
     folder = backup.resolve()
     if folder.name[-_ID - 1 : -_ID] != "_":
-        raise Refused.because(Reason("O01", f"{folder} is no backup's folder. Name <folder>/backup/<cluster>_<cluster id>."))
+        raise Refused.because(Reason("O01", f"{folder} is not a backup folder. Name <folder>/backup/<cluster>_<cluster id>."))
     return BackupStore(folder.parent, folder.name[: -_ID - 1], folder.name[-_ID:])
 
 
@@ -124,7 +122,7 @@ def _refuse_as_stranger(backup: Path) -> None:
     owner = next(place for place in (backup.resolve(), *backup.resolve().parents) if place.exists()).stat().st_uid
     if owner == os.geteuid():
         return
-    text = f"{backup} belongs to {_name(owner)}, and this is {_name(os.geteuid())}."
+    text = f"{backup} belongs to user {_name(owner)}, but this process runs as {_name(os.geteuid())}."
     raise Refused.because(Reason("O05", f"{text} Run it as that user: sudo -u {_name(owner)} ..."))
 
 
@@ -136,12 +134,12 @@ def _name(uid: int) -> str:
 
 
 def _not_lost(store: BackupStore, node: NodeSpec) -> Reason:
-    text = f"{store.path(node)} is there already, or no FILE is named. Leave --lost out to take an edit in, or name the file."
+    text = f"{store.path(node)} exists already, or FILE is missing. Omit --lost to store an edit, or name the file."
     return Reason("O01", text)
 
 
 def _no_original(file: Path, broker: int) -> Reason:
-    text = f"{file} is not there, or no original of broker {broker}: that is its file before the migration, with the same id."
+    text = f"{file} does not exist, or is not the original of broker {broker}: its file before the migration, with the same id."
     return Reason("O01", text)
 
 

@@ -51,7 +51,7 @@ def run_preflight(world: StepContext, keep: Callable[[Preflight], object] = lamb
             f"preflight: {len(blocking)} findings block the migration; nothing was changed. {format_reasons(reasons)}", reasons
         )
     unknown = sum(finding.severity is Severity.UNKNOWN for finding in found)
-    world.say(f"Done: nothing blocks the migration; {len(found) - unknown} warnings, {unknown} not known.")
+    world.say(f"Done: nothing blocks the migration; {len(found) - unknown} warnings, {unknown} unknown.")
     return found
 
 
@@ -101,7 +101,7 @@ def run_backup(world: StepContext) -> Done:
             world.journal.write("backup", node.name, "original server.properties", sha256=digest)
         else:
             world.backup.original(node)
-            world.say(f"{node.name}: its file is of a later stage; the original in the backup holds.")
+            world.say(f"{node.name}: its file is of a later stage; keeping the original in the backup.")
     count = world.backup.keep_tree(world.tools.zk.tree())
     names = world.backup.verify()
     text = f"{count} znodes and {len(world.spec.brokers)} originals saved in {world.backup.folder}, {len(names)} files verified by hash."
@@ -113,6 +113,6 @@ def run_backup(world: StepContext) -> Done:
 def _version(world: StepContext, view: ClusterView) -> str:
     version = preflight.protocol_version(_facts(world, view))
     if version is None:
-        reason = Reason("B1a", "The brokers' inter.broker.protocol.version is not known, or not the same on all.")
+        reason = Reason("B1a", "The brokers' inter.broker.protocol.version is unknown or differs.")
         raise Refused(str(reason), (reason,))
     return version

@@ -49,7 +49,7 @@ def stop(world: StepContext, node: NodeSpec) -> float:
     try:
         return stop_node(world, node)
     except Unreachable as error:
-        world.say(f"Whether {node.name} has stopped is not known: {error} It is started, should it be down.")
+        world.say(f"Lost contact while stopping {node.name}: {error} Starting it in case it is down.")
         start(world, node)
         raise
 
@@ -71,7 +71,7 @@ def apply(world: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> N
     Raises ValueError for any other verb, with nothing done.
     """
     if verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
-        raise ValueError(f"{verb} is none of a node's file and process")
+        raise ValueError(f"{verb} does not change a node's file or process")
     if verb is not Verb.START:
         install(world, node, stage)
     if verb is Verb.RESTART:
@@ -86,6 +86,6 @@ def retry(world: StepContext, what: str, do: Callable[[], Value]) -> Value:
         try:
             return do()
         except Unavailable as error:
-            world.say(f"{what}: {error} Tried again, {left} times at most.")
+            world.say(f"{what}: {error} Trying again, at most {left} times.")
             world.clock.sleep(_PAUSE)
     return do()

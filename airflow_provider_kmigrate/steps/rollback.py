@@ -44,12 +44,12 @@ def planned(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
         raise Unavailable(f"rollback: {format_reasons((*epochs.reasons, *view.unknowns))}")
     steps = back_plan.plan(view)
     if steps:
-        _refuse_what_is_lacking(world, view)
+        _refuse_missing_prerequisites(world, view)
     kept = back_plan.kept(view) if steps else ()
     for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *kept):
         world.say(text)
-    world.journal.write("plan", "rollback", f"{len(steps)} steps back", steps=list(steps), kept=list(kept))
-    world.say("Nothing has to be taken back: no trace of a migration." if not steps else f"Done: {len(steps)} steps lead back.")
+    world.journal.write("plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(kept))
+    world.say("Nothing to roll back: no trace of a migration." if not steps else f"Done: the rollback has {len(steps)} steps.")
     return steps, kept
 
 
@@ -63,7 +63,7 @@ def planned_forward(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...
         return None
 
 
-def _refuse_what_is_lacking(world: StepContext, view: ClusterView) -> None:
+def _refuse_missing_prerequisites(world: StepContext, view: ClusterView) -> None:
     seen = {node: view.brokers.get(node.id) for node in world.spec.brokers}
     moved = [node for node, broker in seen.items() if broker is None or stage_on_disk(broker.files) is not FileStage.ZOOKEEPER]
     if reasons := rollback_prerequisites(world.spec, world.backup, moved):
@@ -99,7 +99,7 @@ class RestoreFlag(NodeStep):
 class ControllerFailover(Step):
     """Fail over the active controller once. Killed and run again it does so again, which is harmless."""
 
-    name = "failover before the way back"
+    name = "failover before the rollback"
     looks = DOWN_LOOKS | Fields.CLIENT_METRICS | Fields.PARTITIONS
     patience = 600.0
 
@@ -191,14 +191,14 @@ class HandOver(Step):
         found = {path: world.tools.zk.read(path) for path in ("/controller_epoch", *change.delete)}
         read = {path: znode for path, znode in found.items() if znode is not None}
         if not _same(view, read, change):
-            world.say("The znodes changed while they were read; looking again.")
+            world.say("The znodes changed while they were read; reading them again.")
             return
         if change.states:
             raise_states(world)
         saved = world.backup.keep_znodes({path: data for path, (data, _) in read.items()}, world.fence.token)
         world.tools.zk.commit([*_operations(change, read), *notes_deleted(world)], holding=world.fence)
         epoch = "" if change.epoch is None else f" and /controller_epoch set to {change.epoch}"
-        world.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; what they held is in {saved}.")
+        world.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; their content is saved in {saved}.")
         world.journal.write("handed over", self.name, " ".join(change.delete), controller_epoch=change.epoch)
 
 

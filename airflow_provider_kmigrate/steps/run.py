@@ -39,12 +39,14 @@ _REPEAT = 10.0  # seconds after which an unchanged reason is logged again
 class Clock(Protocol):
     """Time as an argument, so that tests need not wait."""
 
-    def monotonic(self) -> float: ...
+    def monotonic(self) -> float:
+        """Seconds of a clock that never runs backwards."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
 
-    def sleep(self, seconds: float) -> None: ...
+    def sleep(self, seconds: float) -> None:
+        """Wait for so many seconds."""
 
     async def pause(self, seconds: float) -> None:
         """Sleep in a coroutine."""
@@ -77,7 +79,8 @@ class Fencing(Protocol):
         """The znode whose version is the token; a transaction checks it."""
 
     @property
-    def token(self) -> int: ...
+    def token(self) -> int:
+        """The fencing token of this run, higher than any earlier one."""
 
     def check(self) -> None:
         """Raises `Fenced` when a newer run holds the cluster."""
@@ -129,7 +132,7 @@ class Step(ABC):
 
     def act(self, world: StepContext, act: Act) -> None:
         """Do what `decide` asked for; idempotent, and safe if killed."""
-        raise AssertionError(f"{self.name} was asked to {act.verb} in {world.spec.name}, which is none of its acts")
+        raise AssertionError(f"{self.name} was asked to {act.verb} in {world.spec.name}, but it has no such act")
 
     def resume(self, progress: StepProgress) -> Self:
         """Continue from the progress of earlier lives of this step; before the first observation."""
@@ -325,17 +328,17 @@ class _Narrow:
 def _act(step: Step, world: StepContext, view: ClusterView, decision: Act, diary: _Diary) -> None:
     age = world.clock.monotonic() - view.taken_at
     if age > MAX_VIEW_AGE:
-        world.say(f"The last look is {age:.1f} s old; looking again before acting.")
+        world.say(f"The last observation is {age:.1f} s old; observing again before acting.")
         if diary.waited() >= step.patience:
-            text = f"every look was more than {MAX_VIEW_AGE:.0f} s old when it could be acted on: this machine is too slow, or stops at times"
+            text = f"every observation was more than {MAX_VIEW_AGE:.0f} s old before it could be used: this machine is too slow, or pauses"
             raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress; {text}.")
         return
     refuse_strangers(step.name, world, view)
     world.fence.check()
     refuse_if_stopped(step.name, world)
     if diary.times(decision) >= step.most_acts:
-        told_again = f"{step.name}: did '{decision.named}' {step.most_acts} times in vain. {decision.text}"
-        raise Failed(f"{told_again} {step.traces(world)}".strip())
+        repeated = f"{step.name}: did '{decision.named}' {step.most_acts} times without effect. {decision.text}"
+        raise Failed(f"{repeated} {step.traces(world)}".strip())
     world.journal.write("act", step.name, f"{decision.named}: {decision.text}", **evidence(view))
     started = world.clock.monotonic()
     try:
@@ -401,7 +404,7 @@ class _Diary:
             self._lost = now
         if view.zk is None or not isinstance(decision, Act) or decision.verb.brings_up or now - self._lost >= SETTLING:
             return decision
-        text = f"ZooKeeper did not answer a look {now - self._lost:.0f} s ago: {SETTLING:.0f} s are waited for what that has changed."
+        text = f"ZooKeeper did not answer {now - self._lost:.0f} s ago: waiting {SETTLING:.0f} s for the effects."
         return Wait((Reason("T01", text),))
 
     def saw(self, view: ClusterView, decision: Decision) -> None:

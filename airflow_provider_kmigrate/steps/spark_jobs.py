@@ -51,22 +51,22 @@ class JobControl:
         hold, record = self._wish(by, why), self._record()
         in_effect = record is not None and record.hold == hold.id
         try:
-            told = self._wait(
+            outcome = self._wait(
                 lambda: spark_hold.decide_held(hold, self._report(), self._now(), in_effect=in_effect, needed=needed)
             )
         except TimedOut:
             if not in_effect:
                 self.files.delete(self._path(HOLD))
             raise
-        return told if in_effect else self._took_effect(hold, told, logs)
+        return outcome if in_effect else self._took_effect(hold, outcome, logs)
 
-    def _took_effect(self, hold: Hold, told: str, logs: Logs | None) -> str:
+    def _took_effect(self, hold: Hold, outcome: str, logs: Logs | None) -> str:
         report, checkpoint = self._report(), read_checkpoint(self.files, self.job.checkpoint)
         if report is None or (report.state is JobState.RUNNING and spark_hold.heard(report, self._now()) is None):
-            return told  # no job is there to be held
+            return outcome  # no job runs that could be held
         record = HeldRecord(hold.id, self._now(), report.state, checkpoint, _topic_ids(checkpoint, logs))
         self.files.write(self._path(HELD), spark_hold.held_text(record))
-        return f"{told} {_words(self._quiescent(checkpoint))}"
+        return f"{outcome} {_words(self._quiescent(checkpoint))}"
 
     def resume(self, by: str, logs: Logs) -> str:
         """Resume the job and wait for progress; returns what is now so.
@@ -82,9 +82,9 @@ class JobControl:
         if hold:
             self.say(self._wait(lambda: self._may_resume(record, logs)))
             self.files.delete(self._path(HOLD))
-        told = self._wait(lambda: spark_resume.decide_resumed(record, self._report(), self._now()))
+        outcome = self._wait(lambda: spark_resume.decide_resumed(record, self._report(), self._now()))
         self.files.delete(self._path(HELD))
-        return told
+        return outcome
 
     def progress(self) -> str:
         """Wait until the query has progressed since this call; returns what is now so. A held job is left alone.
@@ -92,7 +92,7 @@ class JobControl:
         Raises `Refused` if the query has failed (J11), and `TimedOut` if it shows no progress within `job.hold_timeout`.
         """
         if self.files.read(self._path(HOLD)) is not None:
-            return "The job is held; whoever lets it go waits for its progress."
+            return "The job is held; its progress is checked when it resumes."
         before = self._signs()
         return self._wait(lambda: spark_hold.decide_progress(before, self._signs()))
 
@@ -136,7 +136,7 @@ class JobControl:
             if isinstance(decision, Refuse):
                 raise Refused.because(*decision.reasons)
             if self.killed():
-                raise TimedOut(f"Airflow ends this task while it waits for job {self.job.name}; its next try goes on.")
+                raise TimedOut(f"Airflow ends this task while it waits for job {self.job.name}; its next try continues.")
             if self.clock.now() >= deadline:
                 raise TimedOut(f"Job {self.job.name}: gave up after {self.job.hold_timeout:.0f} s. {_words(decision)}")
             if _headlines(decision) != said:

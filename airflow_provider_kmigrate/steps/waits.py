@@ -225,7 +225,7 @@ class Soak(_DualWriting):
         held = self._green.held
         if held >= self.seconds:
             return Done(waits.soaked(view, held))
-        return Wait((Reason("T01", f"Soaking: green for {held:.0f} of {self.seconds:.0f} s."),), healthy=True)
+        return Wait((Reason("T01", f"Soaking: healthy for {held:.0f} of {self.seconds:.0f} s."),), healthy=True)
 
     def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
         gate = waits.soaking(view, before, self._lag_limit)

@@ -125,7 +125,7 @@ def test_partitions_that_fell_silent(engine: Engine, stops: int | None) -> None:
     for since in (BEGAN, BEGAN + 100_000, None):
         policy = replace(ALL, alive_since=BEGAN, demand=Demand(since))
         facts = told_by_ledger(events, policy)
-        assert any("written steadily" in reason for reason in facts["reasons"]) == (stops is not None and since == BEGAN)
+        assert any("steady writes" in reason for reason in facts["reasons"]) == (stops is not None and since == BEGAN)
         assert differences(of_polls(events, engine, policy), facts) == {}
 
 

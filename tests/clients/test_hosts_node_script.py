@@ -117,7 +117,7 @@ def test_a_new_file_is_the_services_own(host: Host, node: NodeSpec) -> None:
 def test_nothing_is_no_file(host: Host, node: NodeSpec) -> None:
     path = existing(node)
     before = path.read_text()
-    with pytest.raises(Failed, match="nothing came"):
+    with pytest.raises(Failed, match="standard input is empty"):
         host.put_properties(node, "", 1)
     assert path.read_text() == before
 

@@ -350,7 +350,7 @@ class TestWhatEndsALook:
         [
             lambda cluster: setattr(cluster.wires[2], "peers", NodeMetadata("other", 1, frozenset({1}))),
             lambda cluster: setattr(cluster.zk, "answer", ZkView(cluster_id="other")),
-            lambda cluster: setattr(cluster.zk, "answer", WrongCluster("no such chroot")),
+            lambda cluster: setattr(cluster.zk, "answer", WrongCluster("the chroot does not exist")),
         ],
         ids=["broker", "ZooKeeper", "chroot"],
     )

@@ -79,7 +79,7 @@ class TestBroker:
 
     def test_a_broker_that_keeps_its_default_for_itself(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.8", 4))
-        with pytest.raises(Failed, match="does not tell"):
+        with pytest.raises(Failed, match="does not report"):
             release(wire, 1)
 
     def test_what_it_read_when_it_started(self, node: FakeNode, wire: Wire) -> None:

@@ -63,7 +63,7 @@ class TestAsKafkaWrites:
 
     @pytest.mark.parametrize("data", [b"", b"[0]", b'{"0": "elsewhere"}', b'{"zero": "zookeeper"}'])
     def test_a_note_that_nobody_can_read_is_not_taken_for_none(self, data: bytes) -> None:
-        with pytest.raises(Failed, match="taken back"):
+        with pytest.raises(Failed, match="rolled back"):
             znodes.taken_back(data)
 
     def test_a_topic(self) -> None:

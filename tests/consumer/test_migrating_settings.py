@@ -170,7 +170,7 @@ def test_a_white_list_that_stage_kafka_reads_otherwise_is_told(caplog: pytest.Lo
     registration_of(["^app.*"], 7)
     assert not caplog.records
     registration_of(["^app"], 7)
-    assert "by ^app: in stage kafka" in caplog.text
+    assert "by ^app: change it for stage kafka" in caplog.text
 
 
 @pytest.mark.parametrize(

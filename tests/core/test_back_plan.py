@@ -30,7 +30,7 @@ def test_the_plan_of_every_phase_ends_with_what_is_left():
     ("view", "said"),
     [
         (handed_over([ZK] * 3, UP3), ["Kept: everything"]),
-        (equal(DUAL), ["Kept: all records", "the same 0 topics", "Lost: what KRaft alone has"]),
+        (equal(DUAL), ["Kept: all records", "the same 0 topics", "Lost: what only KRaft has"]),
         (replace(lacking(DUAL), client_metrics=("app",)), ["Kept", "Differs now: 1 topics are in KRaft", "subscriptions app"]),
         (replace(DUAL, client_metrics=None), ["Kept", "Not known to be kept: Could not read the topics", "could not be read"]),
     ],

@@ -89,8 +89,8 @@ LAGS = {("t", 0): 0, ("t", 2): 0}
     [
         (STUCK, LAGS, 1, ""),
         (STUCK, {**LAGS, ("t", 0): CAUGHT_UP + 1}, "catches up", "catches up"),
-        (STUCK, {}, "could not be read", "could not be read"),
-        (replace(STUCK, partitions=None), LAGS, "No leader keeps", "could not be read"),
+        (STUCK, {}, "Could not read how far", "Could not read how far"),
+        (replace(STUCK, partitions=None), LAGS, "No leader keeps", "Could not read how far"),
         (WELL, LAGS, "No leader keeps", "back in its ISRs"),
     ],
 )

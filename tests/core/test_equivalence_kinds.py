@@ -98,7 +98,7 @@ def test_equality_is_told_with_its_numbers() -> None:
 )
 def test_no_producer_id_in_use_lies_beyond_the_last_block(last: str | None, used: str | None, found: list[str]) -> None:
     zookeeper, kraft = ({"producer ids": {"highest": each}} if each else {} for each in (last, used))
-    view = with_kind(StoredKind.PRODUCER_IDS, Stored(zookeeper, kraft, {Stored.EVERY: "KRaft tells none"}))
+    view = with_kind(StoredKind.PRODUCER_IDS, Stored(zookeeper, kraft, {Stored.EVERY: "KRaft reports none"}))
     assert codes(equivalence.found(view)) == found
 
 

@@ -44,7 +44,9 @@ def since(count: int, mine: float = 0.005) -> list[ClusterView]:
     return [view(100.0 + number, mine) for number in range(count)]
 
 
-@pytest.mark.parametrize(("looks", "restarts"), [(1, False), (MIN_SAMPLES - 1, False), (MIN_SAMPLES, True), (MIN_SAMPLES + 5, True)])
+@pytest.mark.parametrize(
+    ("looks", "restarts"), [(1, False), (MIN_SAMPLES - 1, False), (MIN_SAMPLES, True), (MIN_SAMPLES + 5, True)]
+)
 def test_it_restarts_once_it_was_observed_often_enough_as_it_is(looks: int, restarts: bool) -> None:
     first, decision = after(FIRST, before(looks), RESTART)
     assert len(first.before) == looks

@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.core.coordination.hold import Hold, read_hold, wr
 from airflow_provider_kmigrate.core.decision import Act, Done, Wait
 from airflow_provider_kmigrate.core.groups.move import go_on, held
 
-BY = Hold("kmigrate_consumers__x/scheduled__1", "app0 goes back to old: it was worse.")
+BY = Hold("kmigrate_consumers__x/scheduled__1", "app0 is rolled back to old: it was worse.")
 
 
 def seen(hold: Hold | None) -> GroupSeen:

@@ -281,9 +281,13 @@ def test_the_next_move_back(seen: GroupSeen, goal: Goal, move: object) -> None:
 @pytest.mark.parametrize(
     ("seen", "forward", "back"),
     [
-        (group("o", "o"), ["a, b become migrating", "mode kafka", "a, b become plain", "leftovers"], []),
-        (group("m", "o"), ["b become migrating", "mode kafka", "a, b become plain"], ["a become old"]),
-        (group("p", "m", "kafka"), ["b become plain", "leftovers"], ["a become migrating", "mode zookeeper", "b, a become old"]),
+        (group("o", "o"), ["a, b become migrating", "mode kafka", "a, b become Kafka consumers", "leftovers"], []),
+        (group("m", "o"), ["b become migrating", "mode kafka", "a, b become Kafka consumers"], ["a become ZooKeeper consumers"]),
+        (
+            group("p", "m", "kafka"),
+            ["b become Kafka consumers", "leftovers"],
+            ["a become migrating", "mode zookeeper", "b, a become ZooKeeper consumers"],
+        ),
         (group("p", "p", "kafka"), ["leftovers"], ["b, a become migrating", "mode zookeeper"]),
         (group("p", "p"), [], ["mode kafka, b, a become migrating", "mode zookeeper"]),
     ],
@@ -292,13 +296,13 @@ def test_the_plan_in_words(seen: GroupSeen, forward: list[str], back: list[str])
     for goal, expected in ((None, forward), (Goal.OLD, back)):
         said = plan(seen, SPEC, goal)
         assert all(part in said for part in expected), said
-        assert expected or "Nothing is to be done" in said
+        assert expected or "Nothing to do" in said
 
 
 def test_strangers_stand_in_the_plan_where_they_keep_the_group_from_it() -> None:
     strange = changed(group("m", "m"), registrations={"g_a": STATIC, "g_b": STATIC, "g_c": STATIC})
     assert "[K56]" in plan(strange, SPEC)
-    assert "b, a become old consumers" in plan(strange, SPEC, Goal.OLD)
+    assert "b, a become ZooKeeper consumers" in plan(strange, SPEC, Goal.OLD)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_evidence_of_another_group_is_none_of_this_one() -> None:
     assert balance(events, demand=Demand(groups=("g",))).verdict is LedgerVerdict.PASS
     facts = balance(events, demand=Demand(groups=("g", "billing")))
     assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L14"})
-    assert "group billing was delivered no record" in facts.reasons[0].text
+    assert "group billing received no record" in facts.reasons[0].text
 
 
 def test_a_group_that_stood_still_while_others_read() -> None:
@@ -138,7 +138,7 @@ def test_a_producer_whose_sends_only_fail() -> None:
         refused(history, seq)
     facts = balance(history.events, alive_since=0, demand=Demand(begun))
     assert (facts.verdict, codes(facts), facts.send_failures) == (LedgerVerdict.INCONCLUSIVE, {"L16"}, 5)
-    assert "p those of t-0 with NOT_ENOUGH_REPLICAS" in facts.reasons[0].text
+    assert "p for t-0 with NOT_ENOUGH_REPLICAS" in facts.reasons[0].text
     assert balance(history.events, alive_since=0).verdict is LedgerVerdict.PASS, "without a step it is nobody's fault"
     history.ack("p", 0, 35, 40, 5)
     history.deliver("g", "m", 0, 35, 5, 40)

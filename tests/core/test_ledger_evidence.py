@@ -46,7 +46,7 @@ def test_a_sender_of_fixed_rate_has_evidence_of_each_partition() -> None:
     assert told(steady(), everywhere=True) == []
     acked, delivered, silent = told(steady(stops=1), everywhere=True)
     assert acked == "no record of 1 of 3 partitions was acknowledged since the step began, first t-1"
-    assert delivered == "group g was delivered no record of 1 of 3 partitions since the step began, first t-1"
+    assert delivered == "group g received no record of 1 of 3 partitions since the step began, first t-1"
     assert "t-1 by p" in silent
     (delivered,) = told(steady(dry=2), everywhere=True)
     assert "first t-2" in delivered
@@ -57,9 +57,7 @@ def test_a_sender_of_fixed_rate_has_evidence_of_each_partition() -> None:
 def test_a_partition_that_was_written_steadily_and_then_not() -> None:
     """Its leader is gone, and no record was given up yet: no failure is told, and nothing is missing."""
     (text,) = told(steady(stops=1), everywhere=False)
-    assert text.startswith(
-        "1 partitions of producers were written steadily before the step and not since it began, first t-1 by p"
-    )
+    assert text.startswith("1 partitions of producers had steady writes before the step and none since it began, first t-1 by p")
 
 
 def test_partitions_that_may_be_silent() -> None:

@@ -98,8 +98,8 @@ def test_a_node_with_the_file_of_another_stage_gets_its_own() -> None:
         ({"process.roles": "controller", "node.id": "3001"}, "the file of controller 3001"),
         ({"process.roles": "broker", "node.id": "3000"}, "the file of broker 3000"),
         ({"broker.id": "1", "zookeeper.connect": "z"}, "the file of broker 1"),
-        ({"process.roles": "controller"}, "no controller's file"),
-        ({"unknown": "x"}, "no controller's file"),
+        ({"process.roles": "controller"}, "not a controller's file"),
+        ({"unknown": "x"}, "not a controller's file"),
     ],
 )
 def test_whose_file_lies_at_a_controllers_place(properties: dict[str, str] | None, found: str | None) -> None:

@@ -41,7 +41,7 @@ def beside_broker_0(log_dir: str, **extra: str) -> Case:
         (with_files(config(1)), "/etc/kafka/server.properties of controller 3001 on node3001 is the file of broker 1"),
         (with_files({**OWN_FILE, "node.id": "3002"}), "is the file of controller 3002"),
         (with_files({"process.roles": "broker,controller", "node.id": "3001"}), "is the file of broker 3001"),
-        (with_files({"a": "1"}), "is no controller's file"),
+        (with_files({"a": "1"}), "is not a controller's file"),
         (beside_broker_0("/data"), "one place on node0 for controller 3001 and another: /data and /data of broker 0"),
         (beside_broker_0("/data/kraft"), "/data/kraft and /data of broker 0"),
         (beside_broker_0("/data/"), "one place"),

@@ -178,7 +178,7 @@ def test_two_brokers_of_one_partition_do_not_stop_together():
 def test_the_zookeeper_controller_goes_last():
     view = with_zk(PRE, controller=ZkController(0, -1, ephemeral=True))
     assert next_to_roll(view, (0, 1, 2), MIG) == 1
-    assert postponed(view, 0, (0, 1, 2), MIG) == "Broker 0 is the ZooKeeper controller: it goes last."
+    assert postponed(view, 0, (0, 1, 2), MIG) == "Broker 0 is the ZooKeeper controller: it restarts last."
     assert not postponed(view, 1, (0, 1, 2), MIG)
     assert not postponed(
         with_zk(cluster([ZK, MIG, MIG], FLAGGED, -1), controller=ZkController(0, -1, ephemeral=True)), 0, (0, 1, 2), MIG
@@ -188,7 +188,7 @@ def test_the_zookeeper_controller_goes_last():
 def test_a_broker_that_goes_after_those_taken_back_is_not_called_the_controller():
     """The canary failed, and a person reads closely."""
     view = with_zk(cluster([MIG, ZK, ZK], FLAGGED, -1), taken_back={1: ZK}, controller=ZkController(0, -1, ephemeral=True))
-    assert "(1) were taken back" in postponed(view, 2, (0, 1, 2), MIG)
+    assert "(1) were rolled back" in postponed(view, 2, (0, 1, 2), MIG)
     assert "ZooKeeper controller" not in postponed(view, 2, (0, 1, 2), MIG)
     assert not postponed(view, 1, (0, 1, 2), MIG)
 

@@ -324,7 +324,7 @@ def test_the_end_tells_of_old_consumers_that_want_a_restart():
     assert "Restart" not in rollback.decide_rolled_back(view).text
     decision = rollback.decide_rolled_back(with_zk(view, live_groups=("billing",), live_members={"billing": LiveMembers(2, 0)}))
     assert isinstance(decision, Done)
-    assert "Restart the old consumers" in decision.text
+    assert "Restart the ZooKeeper consumers" in decision.text
     assert "billing (2 old)" in decision.text
 
 

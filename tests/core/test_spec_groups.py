@@ -71,7 +71,7 @@ def test_what_is_wrong_is_told_with_its_line(was: str, now: str, code: str, line
 
 def test_a_group_is_listed_once() -> None:
     again = BILLING.replace("groups:\n", "")
-    with pytest.raises(SpecError, match=r"groups\[1\].name: found billing, which groups\[0\] has too"):
+    with pytest.raises(SpecError, match=r"groups\[1\].name: found billing, which groups\[0\] also has"):
         spec.loads(GOOD + BILLING + again)
 
 

@@ -273,8 +273,8 @@ def test_a_dual_write_that_has_had_no_time_to_move_is_no_alarm(after, expected):
 
 def test_what_changed_since_the_approval_is_said():
     same = waits.equivalent(equal(DUAL)).text
-    assert "Since" not in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, same).text
-    assert "Since the approval" in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, f"{same} Another topic.").text
+    assert "Changed since" not in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, same).text
+    assert "Changed since the approval" in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, f"{same} Another topic.").text
 
 
 def test_a_finalization_acts_and_goes_on():
@@ -291,7 +291,7 @@ def test_no_restart_of_the_leader_is_advised_while_a_standby_without_the_flag_mi
     ]
     assert "More: E02" in advice[0]
     assert "E02 in the runbook" not in advice[1]
-    assert "Restart no controller" in advice[1]
+    assert "Do not restart a controller" in advice[1]
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_copy_is_told_partition_by_partition() -> None:
     assert copied(plan, done=False).splitlines() == [
         "t-0: nothing -> 5",
         "t-1: 2 -> 6",
-        "u-0: left alone, kafka is ahead",
+        "u-0: not written, kafka is ahead",
         "g: 2 offsets to write to kafka",
     ]
 

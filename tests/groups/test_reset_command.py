@@ -45,12 +45,12 @@ def test_it_is_recorded_told_changed_and_taken_away(world: World, capsys: pytest
         assert ask(world, *options) == 0
         found = world.zk.read(PATH)
         assert (found[0] if found else None) == there
-        assert capsys.readouterr().out == f"{GROUP}: recorded, and taken up by nobody yet: {told}\n"
+        assert capsys.readouterr().out == f"{GROUP}: recorded resets that no member has applied: {told}\n"
     assert world.zk.read("/_kmigrate/id/owner") is None, "the cluster is free again"
 
 
 def test_what_nobody_can_take_up_is_refused(world: World) -> None:
-    with pytest.raises(Refused, match="t-0 ends at 10, which 11 is beyond"):
+    with pytest.raises(Refused, match="t-0 ends at 10, and 11 is beyond it"):
         ask(world, "--at", "t-0=11")
     assert world.zk.read(GroupPaths(GROUP).resets) is None
 

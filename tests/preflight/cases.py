@@ -32,7 +32,7 @@ def broken() -> Preflight:
     tree = facts.around.tree
     assert tree is not None
     tree = replace(tree, broker_settings={"1": ("leader.replication.throttled.rate", HOSTILE)}, guarded=("sasl",))
-    more = replace(facts.around, tree=tree, unread=(f"broker 1 did not tell its release: {HOSTILE}",), moving=("orders-0",))
+    more = replace(facts.around, tree=tree, unread=(f"broker 1 did not report its release: {HOSTILE}",), moving=("orders-0",))
     return looked((view, replace(facts, around=more)))
 
 

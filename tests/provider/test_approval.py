@@ -118,7 +118,7 @@ def test_hold_fails_without_asking_again(run_dag: RunDag) -> None:
     assert (state, instance.try_number) == ("failed", 1)
 
 
-@pytest.mark.parametrize(("user", "told"), [({"id": "7", "name": "ann"}, "ann"), (None, "somebody whom Airflow does not name")])
+@pytest.mark.parametrize(("user", "told"), [({"id": "7", "name": "ann"}, "ann"), (None, "a user whom Airflow does not name")])
 def test_its_log_says_who_answered_what(user: object, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ApproveFinalizationOperator, "log", log := Mock())
     event = {"chosen_options": [FINALIZE], "params_input": {}, "responded_at": timezone.utcnow(), "responded_by_user": user}
@@ -153,7 +153,9 @@ def test_its_evidence_is_what_earlier_tasks_said_and_nothing_else(tmp_path: Path
     ti = SimpleNamespace(xcom_pull=lambda task_ids: SAID[task_ids])
     shown = dag.get_template_env().from_string(body).render(ti=ti)
     assert "* soak: The migration is finalized already: there is nothing left to soak for.\n" in shown
-    assert "* the way back, which ends here:\n\n  Open.\n\n  1. stop controllers\n  2. hand over\n" in shown
+    assert (
+        "* the rollback, which becomes impossible after this step:\n\n  Open.\n\n  1. stop controllers\n  2. hand over\n" in shown
+    )
     assert not [claim for claim in ("KRaft mode", "ISR", "backup", "hash", "flag,") if claim in shown.split("* **Finalize**")[0]]
 
 
@@ -180,9 +182,9 @@ def test_a_migration_that_is_held_and_approved_later_ends_in_a_second_run(
         "finalize.finalized",
     }
     body = person.asked.body if person.asked else ""
-    assert "Every gate stayed green" in (body or "")
+    assert "Every gate stayed healthy" in (body or "")
     assert "brokers 0, 1, 2 in KRaft mode and none fenced" in (body or "")
-    assert "Open: every original that it needs is in the backup" in (body or "")
+    assert "The rollback is possible: every original that it needs is in the backup" in (body or "")
     assert "None" not in (body or ""), "every piece of evidence is there"
     before = sim.restarts()
     with Person(dag.dag_id, FINALIZE).at_work():

@@ -211,7 +211,7 @@ class TestForward:
             dag.get_task("m").execute(context)
         assert [group.toggle for group in groups] == [Mode.KAFKA, Mode.ZOOKEEPER, Mode.ZOOKEEPER]
         assert f"{groups[2].root}/migration/mode" not in groups[2].znodes
-        assert "It ends with group mail. In kafka mode before it: billing; not touched: shop." in capsys.readouterr().out
+        assert "Stopped at group mail. In kafka mode already: billing; not changed: shop." in capsys.readouterr().out
         written = groups[0].znodes[f"{groups[0].root}/migration/mode"]
         run(groups[1].world(), way_of(groups[1])[:2])
         groups[1].token = 0
@@ -324,7 +324,7 @@ class TestBack:
             run = run_dag(dag_of(there, BACK))
         assert str(run.state) == "failed"
         assert person.asked is not None
-        assert "app1, app0 become migrating members one by one, mode zookeeper" in (person.asked.body or "")
+        assert "app1, app0 become migrating consumers one by one, mode zookeeper" in (person.asked.body or "")
         assert there.groups["billing"].kinds() == [PLAIN, PLAIN]
 
 

@@ -340,7 +340,7 @@ class TestSoak:
             task.resume(there, event)
         lose(next((tmp_path / "kmigrate" / "backup").rglob("broker-1.properties")))
         for again in (lambda: task.resume(there, event), lambda: task.execute(there)):
-            with pytest.raises(AirflowFailException, match=f"the way back is not open any more.*{code}"):
+            with pytest.raises(AirflowFailException, match=f"a rollback is not possible any more.*{code}"):
                 again()
         assert there["task_state_store"]["progress"]["healthy_seconds"] == 400.0
         [journal] = (tmp_path / "kmigrate" / "journal" / "sim").glob("*manual__1.jsonl")

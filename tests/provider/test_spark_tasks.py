@@ -330,7 +330,7 @@ class TestAudit:
 
     def test_an_earlier_verdict_is_never_taken_for_this_ones(self, run: Callable[..., Any]) -> None:
         run(sources=[])
-        with pytest.raises(AirflowFailException, match="no verdict"):
+        with pytest.raises(AirflowFailException, match="without a verdict"):
             run(silent=True)
 
     def test_a_job_that_fails_fails_the_task(self, run: Callable[..., Any]) -> None:

@@ -28,7 +28,7 @@ def test_no_task_of_a_rollback_shows_what_a_migrations_task_does(tmp_path: Path)
 @pytest.mark.parametrize(
     ("task_id", "begins"),
     [
-        ("to_migration.broker_0", "Takes this broker from KRaft mode"),
+        ("to_migration.broker_0", "Rolls this broker back from KRaft mode"),
         ("to_zookeeper.broker_0", "Restarts this broker with its original file"),
         ("stop_controllers.controller_3000", "Stops this controller"),
         ("wipe.controller_3000", "Moves the directories"),

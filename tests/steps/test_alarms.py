@@ -45,7 +45,7 @@ def test_a_cluster_that_is_half_way_for_too_long_is_an_alarm(tmp_path: Path) -> 
     said, journal = told(replace(patient, spec=replace(cluster.spec, policy=policy)))
     assert len(said) == 1, "once, not at each look"
     assert "[T06]" in said[0]
-    assert "brokers are left in migration mode: [0, 1, 2]" in said[0]
+    assert "brokers are still in migration mode: [0, 1, 2]" in said[0]
     assert [text for kind, text in journal.lines if kind == "alarm"] == [said[0].removeprefix("ALARM: ")]
 
 

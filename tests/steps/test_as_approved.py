@@ -132,7 +132,7 @@ def test_once_one_without_the_flag_leads_the_rest_follows_and_says_what_it_left_
     said: list[str] = []
     run_step(FinalizeController(cluster.spec.controllers[0]), replace(world, say=said.append))
     assert any("not compared any more" in text for text in said)
-    assert not any("as it was approved" in text for text in said)
+    assert not any("the approved state still holds" in text for text in said)
 
 
 def test_once_it_has_happened_the_rest_follows(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_it_says_what_changed_since(tmp_path: Path) -> None:
     cluster.since = lambda view: replace(view, topics=({"t": TopicMetadata("t", "id", {})},) * 2)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
     run_step(FinalizeController(standby, "ZooKeeper and KRaft store the same 0 topics."), world)
-    assert any("Since the approval" in text and "1 topics" in text for text in said)
+    assert any("Changed since the approval" in text and "1 topics" in text for text in said)
 
 
 @pytest.mark.parametrize(("change", "code"), CHANGES[2:5], ids=lambda given: getattr(given, "__name__", given))

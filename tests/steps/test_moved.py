@@ -62,7 +62,7 @@ def test_no_broker_goes_back_on_a_dual_write_that_moved_only_when_the_wait_began
     cluster.dead_after = cluster.clock.time + 5.0
     cluster.short_until = cluster.clock.time + 60.0
     before = {node: sim.starts for node, sim in cluster.nodes.items()}
-    with pytest.raises(TimedOut, match="/migration has not moved"):
+    with pytest.raises(TimedOut, match="/migration has not advanced"):
         run_step(RollBackBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), world)
     assert {node: sim.starts for node, sim in cluster.nodes.items()} == before
 

@@ -178,7 +178,7 @@ class Unread(SimCluster):
 
     gone = (
         replace(assemble.ZOOKEEPER, text="ZooKeeper was not read: refused"),
-        replace(assemble.PARTITIONS, text="No broker told the partitions: late"),
+        replace(assemble.PARTITIONS, text="No broker reported the partitions: late"),
         Reason("G23", "Controller 3000 did not answer: refused", cause=Cause.UNREAD_CONTROLLER),
     )
 
@@ -190,9 +190,9 @@ def test_a_wait_says_why_something_of_the_cluster_was_not_read(tmp_path):
     said: list[str] = []
     world = replace(Unread().world(tmp_path), say=said.append)
     reasons = (*WHY, Unread.gone[0])  # one that says so itself
-    with pytest.raises(TimedOut, match="No broker told the partitions: late"):
+    with pytest.raises(TimedOut, match="No broker reported the partitions: late"):
         run_step(Scripted(lambda _: Wait(reasons)), world)
-    assert {line.count("No broker told the partitions: late") for line in said} == {1}
+    assert {line.count("No broker reported the partitions: late") for line in said} == {1}
     assert {line.count("ZooKeeper was not read: refused") for line in said} == {1}
     assert not [line for line in said if "Controller 3000" in line], "controllers are not there yet for half of a migration"
 

@@ -231,7 +231,7 @@ def never_stops(journey: Journey) -> None:
         stuck, before = of(active(journey)), journey.starts()
         with journey.diary.lasting(name, journey.broken(proxy.REFUSED, OF_CONTROLLERS)):
             code, words = journey.run("soak", {"seconds": 2.0})
-        said = re.search(r"still runs [^\n]*kill -9 its process|did 'start controller' \d times in vain", words)
+        said = re.search(r"still runs [^\n]*kill -9 its process|did 'start controller' \d times without effect", words)
         if code == 0 or said is None:
             raise AssertionError(f"exit code {code}: {words[-600:]}")
         time.sleep(_MENDED_S)

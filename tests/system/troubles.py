@@ -27,7 +27,7 @@ from tests.system.nodes import down, of, paused
 from tests.system.proxy import Fault
 
 NO_ZOOKEEPER = r"ZooKeeper (could not be|was not) read|Could not read ZooKeeper|ZooKeeper 127[^\n]*(no session|Loss|Timeout)"
-NOT_WRITTEN = r"/migration has not moved|has not written to ZooKeeper|dual-write lag"
+NOT_WRITTEN = r"/migration has not advanced|has not written to ZooKeeper|dual-write lag"
 _JUNK = "/junk"
 _FENCED_S = 20.0
 _ENDS_S = 20.0

@@ -79,13 +79,13 @@ from airflow_provider_kmigrate.core.member.state import stores
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
-_GROUPS: Final = "What it delivers is what the group gives it, in both modes."
+_GROUPS: Final = "The group assigns its partitions, in both modes."
 _NOTED: Final = "An operator's reset moves a partition: /consumers/<group>/migration/reset/<topic>/<partition>."
 _ABSENT: Final = {
     "assign": _GROUPS,
     "unassign": _GROUPS,
-    "unsubscribe": f"{_GROUPS} Close it, and make another one.",
-    "seek": f"Both stores, and whoever comes next, would know nothing of it. {_NOTED}",
+    "unsubscribe": f"{_GROUPS} Close it, and create another one.",
+    "seek": f"Neither store, nor the partition's next owner, would know of it. {_NOTED}",
     "store_offsets": "Offsets are committed to two stores, in the order of the mode: use commit.",
 }
 
@@ -155,8 +155,8 @@ class MigratingConsumer(Absent):
         """Join the group. One entry that begins with `^` is a white list; it must match whole names."""
         self._alive()
         if self._shell is not None:
-            why = "A registration that changes lets every old consumer of the group begin anew."
-            remedy = "Make another consumer, with all topics."
+            why = "A changed registration makes every ZooKeeper consumer of the group rebalance."
+            remedy = "Create another consumer, with all topics."
             raise Refused.because(Reason("Y06", "A migrating consumer subscribes once.", why, remedy))
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         registration = registration_of(topics, time.time_ns() // 1_000_000)

@@ -46,6 +46,7 @@ class Active:
 
     @classmethod
     def at(cls, generation: int, offset: int | None) -> Active:
+        """A partition whose delivery begins at `offset`; None: at the reset policy."""
         start = OFFSET_INVALID if offset is None else offset
         return cls(generation, start, start, start, start)
 
@@ -194,6 +195,7 @@ class DeliveryBuffer:
         return mine
 
     def standing(self, where: TopicPartition) -> KafkaPartition:
+        """The partition at the position of its next record, as librdkafka takes it."""
         return KafkaPartition(*where, self.active[where].position)
 
     def fetch(self, partitions: list[KafkaPartition]) -> None:

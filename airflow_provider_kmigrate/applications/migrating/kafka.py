@@ -106,6 +106,7 @@ class EmbeddedConsumer:
         self._poller = threading.Thread(target=self._poll, daemon=True, name="kmigrate-kafka-member")
 
     def start(self) -> None:
+        """Start the thread that polls."""
         self._poller.start()
 
     def want(self, topics: frozenset[str]) -> None:
@@ -151,10 +152,12 @@ class EmbeddedConsumer:
 
     @property
     def leaving(self) -> bool:
+        """Whether the consumer is closing."""
         return self._ending.is_set()
 
     @property
     def subscribed(self) -> bool:
+        """Whether it has, or will have, a subscription."""
         return bool(self._topics or self._wanted)
 
     @property
@@ -293,9 +296,10 @@ class FencedConsumer:
 
     def _make(self, properties: Mapping[str, Any], client_id: str, poll_every: float, mode: Mode) -> EmbeddedConsumer:
         given = {**properties, "partition.assignment.strategy": ASSIGNORS[mode]}
-        return EmbeddedConsumer(given, client_id, partial(self._told, mode), partial(self._is_free, mode), poll_every)
+        return EmbeddedConsumer(given, client_id, partial(self._forward_event, mode), partial(self._is_free, mode), poll_every)
 
     def start(self) -> None:
+        """Start the consumers made so far."""
         for consumer in self._consumers.values():
             consumer.start()
 
@@ -338,7 +342,7 @@ class FencedConsumer:
                 return
             self._away = members is None
             if members is None:
-                _log.warning("the Kafka group's coordinator is out of reach: what the group gave is given up")
+                _log.warning("the Kafka group's coordinator is unreachable: releasing the partitions that the group assigned")
                 self._tell(KafkaLost())
                 return
             mine = frozenset().union(*(member.partitions for member in members if member.client_id == self._client_id))
@@ -380,7 +384,7 @@ class FencedConsumer:
         other = self._consumers.get(_other(mode))
         return other.assigned if other is not None else frozenset()
 
-    def _told(self, mode: Mode, event: KafkaEvent) -> None:
+    def _forward_event(self, mode: Mode, event: KafkaEvent) -> None:
         """Merge the shares: a partition that one loses and the other has been given since stays the member's."""
         with self._lock:
             others = self._others(mode)

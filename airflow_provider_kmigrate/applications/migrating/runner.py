@@ -68,10 +68,12 @@ class PartitionExecutors:
         self._threads = [threading.Thread(target=self._run, daemon=True, name=f"kmigrate-lane-{n}") for n in range(threads)]
 
     def start(self) -> None:
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def add(self, key: Hashable, job: Job) -> None:
+        """Queue a job; jobs with the same key run one after another, in order."""
         with self._lock:
             lane = self._lanes.setdefault(key, deque())
             lane.append(job)
@@ -126,15 +128,16 @@ class _Gauge(NamedTuple):
 
 _GAUGES: Final = {
     "ActiveKafkaCoordinationCount": _Gauge(
-        "kmigrate_consumer_kafka_coordination_active", "Whether Kafka coordinates, by the last look of this member (0 or 1)."
+        "kmigrate_consumer_kafka_coordination_active",
+        "Whether Kafka coordinates the group, as this member last observed (0 or 1).",
     ),
     "KafkaOwnedPartitionsCount": _Gauge(
-        "kmigrate_consumer_kafka_owned_partitions", "Partitions that Kafka has given this member, in either mode."
+        "kmigrate_consumer_kafka_owned_partitions", "Partitions that Kafka has assigned to this member, in either mode."
     ),
 }
 _AGE: Final = _Gauge(
     "kmigrate_consumer_kafka_members_age_seconds",
-    "How old this member's knowledge of the Kafka group's members is; absent: none.",
+    "Age of this member's list of the Kafka group's members; absent: no list.",
 )
 
 
@@ -185,10 +188,10 @@ def asking(properties: Mapping[str, Any], group: str) -> Ask:
     By the wire client; if it does not support the properties' security, by librdkafka (see `wire_groups`).
     """
     given = {name: value for name, value in properties.items() if isinstance(value, str | int | float) or name == "oauth_cb"}
-    told = {name: value if callable(value) else str(value) for name, value in given.items()}
-    if "oauth_cb" not in told and wire_groups.speaks(told):
-        return lambda: wire_groups.describe(told, group, _ANSWER_S)
-    return _by_librdkafka(told, group)
+    texts = {name: value if callable(value) else str(value) for name, value in given.items()}
+    if "oauth_cb" not in texts and wire_groups.speaks(texts):
+        return lambda: wire_groups.describe(texts, group, _ANSWER_S)
+    return _by_librdkafka(texts, group)
 
 
 def _by_librdkafka(properties: Mapping[str, Any], group: str) -> Ask:
@@ -209,7 +212,7 @@ def _member(found: Any) -> KafkaMember:
     return KafkaMember(found.member_id, found.client_id, holds, found.host)
 
 
-def _from_nobody(error: KMigrateError) -> bool:
+def _from_no_member(error: KMigrateError) -> bool:
     """True if no coordinator was reached or answered; false for an answer that is an error or cannot be read."""
     return isinstance(error, Unreachable | TimedOut) and isinstance(error.__cause__, OSError | KafkaException | None)
 
@@ -260,9 +263,10 @@ class GroupPoller(threading.Thread):
         self._changed.set()
 
     def run(self) -> None:
+        """Poll the group until `end`; sooner after a change or a failure."""
         while not self._ending.is_set():
-            told = self.look() if self._may_ask() else self._rests()
-            self._changed.wait(_EVERY_S if told else _AGAIN_S)
+            answered = self.look() if self._may_ask() else self._rests()
+            self._changed.wait(_EVERY_S if answered else _AGAIN_S)
             self._changed.clear()
 
     def _rests(self) -> bool:
@@ -279,7 +283,7 @@ class GroupPoller(threading.Thread):
             found = self._ask()
         except KMigrateError as error:
             _log.info("%s", error)
-            if not _from_nobody(error):
+            if not _from_no_member(error):
                 self._is_reached(began)
             elif self._spoken and time.monotonic() - self._reached >= self._session:
                 self._away(None)
@@ -361,6 +365,7 @@ class MemberRunner:
         )
 
     def start(self) -> None:
+        """Start all threads of the member; it joins the group."""
         self._lanes.start()
         self._thread.start()
         self._zk.start()
@@ -410,18 +415,18 @@ class MemberRunner:
             except queue.Empty:
                 pass
             except Exception:  # noqa: BLE001  # without the shell nothing is delivered: the lease runs out
-                _log.exception("a member's shell failed")
+                _log.exception("the member's thread failed")
             now = time.monotonic()
             if now >= next_tick:
                 next_tick = now + _TICK_S
                 self._step(w.Tick())
-                self._tell_figures()
+                self._report_figures()
                 self._pulse(now)
                 self._lanes.wake()
                 if self._kafka is not None:
                     self._events.put(self._kafka.change_over)
 
-    def _tell_figures(self) -> None:
+    def _report_figures(self) -> None:
         figures = metrics_of(self.member)
         if figures != self._figures:
             self._figures = figures
@@ -500,7 +505,7 @@ class MemberRunner:
 
     @_do.register
     def _(self, _: w.End) -> None:
-        _log.critical("%s: the application holds a partition past every limit, the process ends", self.member.settings.consumer)
+        _log.critical("%s: the application holds a partition past every limit; ending the process", self.member.settings.consumer)
         self._end_process(_HUNG)
 
     @_do.register
@@ -630,10 +635,10 @@ class MemberRunner:
             try:
                 act()
             except (KMigrateError, KafkaException, FutureTimeout) as error:
-                _log.info("%s: to be tried again: %s", self.member.settings.consumer, error)
+                _log.info("%s: trying again after a failure: %s", self.member.settings.consumer, error)
                 return self._over.is_set()
             except Exception:  # noqa: BLE001  # the member awaits an answer
-                _log.exception("a member's action failed, to be tried again")
+                _log.exception("a member's action failed; trying again")
                 return self._over.is_set()
             return True
 

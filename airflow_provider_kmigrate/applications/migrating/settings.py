@@ -49,7 +49,9 @@ def milliseconds(given: Mapping[str, Any], name: str, default: int) -> int:
     """A setting in milliseconds. Raises `Refused` unless it is a whole number."""
     value = str(given.get(name, default)).strip()
     if not (value.isascii() and value.isdigit()):
-        raise cannot(f"{name} is {value or 'empty'}.", "It is a time in milliseconds.", f"Write a whole number, as {default}.")
+        raise cannot(
+            f"{name} is {value or 'empty'}.", "It is a time in milliseconds.", f"Write a whole number, such as {default}."
+        )
     return int(value)
 
 
@@ -111,11 +113,13 @@ def _check(own: Mapping[str, Any]) -> None:
     for name in sorted(own):
         if name.startswith((_SSL, _SASL)) and name not in _TAKEN:
             raise cannot(
-                f"{name} is set.", "It would not be obeyed, and the connection be less safe than asked.", f"Leave {name} out."
+                f"{name} is set.",
+                "It would have no effect, and the connection would be less secure than requested.",
+                f"Leave {name} out.",
             )
         if name.startswith(_ALL) and name not in _TAKEN | NO_EFFECT.keys():
-            remedy = f"Leave it out, or write the one that is meant: {', '.join(sorted(_TAKEN))}."
-            raise cannot(f"{name} is set.", "No setting is called so, and it would not be obeyed.", remedy)
+            remedy = f"Remove it, or write one of: {', '.join(sorted(_TAKEN))}."
+            raise cannot(f"{name} is set.", "There is no such setting; it would have no effect.", remedy)
     for store in ("keystore", "truststore"):
         kind = str(own.get(f"{_SSL}{store}.type", "PEM")).upper()
         if kind != "PEM" or str(own.get(f"{_SSL}{store}.location", "")).endswith((".jks", ".p12", ".pfx")):
@@ -126,20 +130,20 @@ def _check(own: Mapping[str, Any]) -> None:
 def _check_identity(own: Mapping[str, Any]) -> None:
     mechanism = own.get(f"{_SASL}mechanism")
     if mechanism is not None and str(mechanism).upper() not in _MECHANISMS:
-        raise cannot("zookeeper.sasl.mechanism is unknown.", "ZooKeeper has two.", f"One of {', '.join(_MECHANISMS)}.")
+        raise cannot("zookeeper.sasl.mechanism is unknown.", "ZooKeeper supports two.", f"One of {', '.join(_MECHANISMS)}.")
     named = own.get(f"{_SASL}username") and own.get(f"{_SASL}password")
     if str(mechanism).upper() == "DIGEST-MD5" and not named:
         raise cannot(
-            "zookeeper.sasl has no user.", "DIGEST-MD5 is a user and a password.", "Set zookeeper.sasl.username and .password."
+            "zookeeper.sasl has no user.", "DIGEST-MD5 needs a user and a password.", "Set zookeeper.sasl.username and .password."
         )
     if ":" not in str(own.get("zookeeper.digest") or ":"):
         raise cannot("zookeeper.digest has no colon.", "It is user:password.", "Write the user, a colon, the password.")
     if not flag(own.get(f"{_SSL}client.enable", False)) and own.get(f"{_SSL}keystore.location"):
-        raise cannot("zookeeper.ssl.client.enable is not set.", "Keys are given.", "Set zookeeper.ssl.client.enable to true.")
+        raise cannot("zookeeper.ssl.client.enable is not set.", "A key store is set.", "Set zookeeper.ssl.client.enable to true.")
     if flag(own.get("zookeeper.set.acl", False)) and not any(
         (mechanism, own.get("zookeeper.digest"), own.get(f"{_SSL}keystore.location"))
     ):
-        why = "Znodes are closed to all but their creator, who has to be somebody."
+        why = "Only its creator may access such a znode, so the client needs an identity."
         raise cannot(
             "zookeeper.set.acl without an identity.",
             why,
@@ -149,21 +153,21 @@ def _check_identity(own: Mapping[str, Any]) -> None:
 
 RENAMED: Final = {"auto.commit.enable": "enable.auto.commit"}
 
-_WAITS: Final = "who has to wait for a partition watches its owner's znode"
-_RDKAFKA: Final = "librdkafka has a way of its own"
+_WAITS: Final = "a member that waits for a partition watches its owner znode"
+_RDKAFKA: Final = "librdkafka handles this itself"
 NO_EFFECT: Final = {
     "rebalance.max.retries": _WAITS,
     "rebalance.backoff.ms": _WAITS,
-    "zookeeper.sync.time.ms": "every look at the group begins with a sync",
-    "zookeeper.connection.timeout.ms": "a server that is away is tried until it is back",
-    "zookeeper.clientCnxnSocket": "it is a Java client's",
+    "zookeeper.sync.time.ms": "every read of the group begins with a sync",
+    "zookeeper.connection.timeout.ms": "an unreachable server is retried until it answers",
+    "zookeeper.clientCnxnSocket": "only the Java client has it",
     "num.consumer.fetchers": _RDKAFKA,
     "queued.max.message.chunks": "queued.max.messages.kbytes bounds what is fetched ahead",
     "refresh.leader.backoff.ms": _RDKAFKA,
     "offsets.channel.backoff.ms": _RDKAFKA,
     "offsets.channel.socket.timeout.ms": _RDKAFKA,
-    "offsets.commit.max.retries": "a commit that failed is tried again while the partition is held",
-    "dual.commit.enabled": "the stage says which stores are kept",
+    "offsets.commit.max.retries": "a failed commit is retried while the partition is owned",
+    "dual.commit.enabled": "the stage decides which stores are written",
 }
 """Name -> why it has no effect."""
 
@@ -179,27 +183,27 @@ class _Only(NamedTuple):
 _ONLY: Final = {
     "offsets.storage": _Only(
         "zookeeper",
-        "A migrating consumer keeps both stores; an old one that commits to Kafka is refused there as soon as this one has joined.",
-        "Give the group's old consumers offsets.storage=zookeeper (dual.commit.enabled for one restart), then leave it out here.",
+        "A migrating consumer writes both stores. Kafka refuses commits of a ZooKeeper consumer as soon as this one has joined.",
+        "Give the group's ZooKeeper consumers offsets.storage=zookeeper (dual.commit.enabled for one restart), then remove it here.",
     ),
     "consumer.timeout.ms": _Only(
         "-1",
-        "Nothing here ends by an exception because no record came.",
-        "Leave it out; give poll the time, and look for its None.",
+        "A poll without a record raises no exception here.",
+        "Remove it; pass the timeout to poll, which returns None.",
     ),
 }
 _BLACK: Final = (
-    "A member registers names, or one white list.",
-    "Leave it out, and subscribe to the names of the topics, or to a white list.",
+    "A member registers topic names, or one white list.",
+    "Remove it, and subscribe to topic names or to a white list.",
 )
 _REFUSED: Final = {
     "topic.blacklist": _BLACK,
     "mirror.topics.blacklist": _BLACK,
     "mirror.topics.whitelist": (
-        "A member registers what it subscribes to.",
-        "Leave it out, and subscribe to '^<the white list>'.",
+        "A member registers its subscription.",
+        "Remove it, and subscribe to '^<the white list>'.",
     ),
-    "mirror.consumer.numthreads": ("A member has one stream.", "Leave it out, and make so many consumers."),
+    "mirror.consumer.numthreads": ("A member has one stream.", "Remove it, and create as many consumers."),
 }
 """Name -> why, and what to do. `topic.blacklist` is librdkafka's: it would hide topics of which the member still gets its share.
 """
@@ -210,7 +214,7 @@ def renamed(properties: Mapping[str, Any]) -> dict[str, Any]:
     for old, new in RENAMED.items():
         if old in properties and flag(properties[old]) != flag(properties.get(new, properties[old])):
             text = f"{old} is {properties[old]}, and {new} {properties[new]}."
-            raise cannot(text, "They are one setting by two names.", f"Leave {old} out.")
+            raise cannot(text, "Both are names of one setting.", f"Leave {old} out.")
     return {RENAMED.get(name, name): value for name, value in properties.items()}
 
 
@@ -290,6 +294,7 @@ class MigratingSettings:
 
     @property
     def reset(self) -> str:
+        """`auto.offset.reset`, by default `latest`."""
         return str(self.data.get("auto.offset.reset", "latest"))
 
     def consumer_id(self, host: str, now_ms: int, number: int) -> str:
@@ -343,11 +348,11 @@ def stage_of(properties: Mapping[str, Any]) -> ClientStage:
     if stage is None:
         return ClientStage.MIGRATING if flag(enabled if enabled is not None else False) else ClientStage.ZOOKEEPER
     if str(stage) not in set(ClientStage):
-        raise cannot(f"{MIGRATION}stage is {stage}.", "There are three.", f"One of {', '.join(ClientStage)}.")
+        raise cannot(f"{MIGRATION}stage is {stage}.", "There are three stages.", f"One of {', '.join(ClientStage)}.")
     found = ClientStage(str(stage))
     if enabled is not None and flag(enabled) != (found is ClientStage.MIGRATING):
         text = f"{MIGRATION}stage is {stage}, and {MIGRATION}enabled {enabled}."
-        raise cannot(text, "One of them is from another restart.", f"Leave {MIGRATION}enabled out.")
+        raise cannot(text, "They contradict each other.", f"Leave {MIGRATION}enabled out.")
     return found
 
 
@@ -355,7 +360,7 @@ def _migrates(own: Mapping[str, Any]) -> bool:
     stage = stage_of(own)
     if stage is ClientStage.KAFKA:
         why = "Then no migrating consumer is needed."
-        raise cannot(f"{MIGRATION}stage is kafka.", why, "Make the consumer by consumer_of, or a Consumer.")
+        raise cannot(f"{MIGRATION}stage is kafka.", why, "Create the consumer with consumer_of, or a Consumer.")
     return stage is ClientStage.MIGRATING
 
 
@@ -372,11 +377,13 @@ def _settings_check(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     for name in _SETTINGS_REFUSED.keys() & given.keys():
         raise cannot(f"{name} is set.", f"A migrating consumer cannot do that: {_SETTINGS_REFUSED[name]}.", f"Leave {name} out.")
     if str(given.get("group.protocol", "classic")).lower() != "classic":
-        raise cannot("group.protocol is not classic.", "Brokers in ZooKeeper mode know no other.", "Leave group.protocol out.")
+        raise cannot(
+            "group.protocol is not classic.", "Brokers in ZooKeeper mode support no other protocol.", "Leave group.protocol out."
+        )
 
 
 def _unclear(text: str, remedy: str) -> Refused:
-    why = "Members that select different topics share none of them out alike."
+    why = "Members that select different topics compute different assignments."
     return Refused.because(Reason("Y06", text, why, remedy))
 
 
@@ -386,7 +393,7 @@ def _embedded(given: Mapping[str, Any], migration: Mapping[str, Any]) -> dict[st
     It learns of a rebalance soon: every member waits for the last one.
     """
     if "partition.assignment.strategy" in migration:
-        why = "Its list of assignors is the fence against plain consumers."
+        why = "Its list of assignors keeps Kafka consumers out of the group."
         name = f"{MIGRATION}partition.assignment.strategy"
         raise cannot(f"{name} is set.", why, f"Leave {name} out.")
     answer = {"socket.timeout.ms": _answer_ms({**given, **migration})}
@@ -406,7 +413,7 @@ def _answer_ms(given: Mapping[str, Any]) -> int:
 
 def _strategy(name: str) -> Strategy:
     if name not in _STRATEGIES:
-        why = "A member that shares out otherwise than the others waits for them for ever."
+        why = "A member with another strategy than the others waits for them for ever."
         raise cannot(f"partition.assignment.strategy is {name}.", why, f"One of {', '.join(_STRATEGIES)}, as the group has it.")
     return _STRATEGIES[name]
 
@@ -426,13 +433,15 @@ def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
     if not wildcards:
         return Registration(STATIC, dict.fromkeys(topics, 1), str(now_ms))
     if len(topics) != 1:
-        raise _unclear(f"{len(topics)} entries, one a wildcard.", "Join them with a bar into one expression.")
+        raise _unclear(f"{len(topics)} entries, one a wildcard.", "Join them into one expression with |.")
     expression = wildcards[0].removeprefix("^").removesuffix("$")
     if compiled(expression) is None:
-        raise _unclear(f"Python and Java may read {expression} differently.", "Write it without what only one of them has.")
+        raise _unclear(
+            f"Python and Java may read {expression} differently.", "Write it without syntax that only one of them supports."
+        )
     if not alike_in_librdkafka(wildcards[0]):
         _log.warning(
-            "a plain consumer may select other topics by %s: in stage kafka write it otherwise, or name the topics", wildcards[0]
+            "a Kafka consumer may select other topics by %s: change it for stage kafka, or name the topics", wildcards[0]
         )
     return Registration(WHITE_LIST, {expression: 1}, str(now_ms))
 
@@ -442,5 +451,5 @@ def _check_names(topics: object) -> None:
     names = topics if isinstance(topics, list | tuple) else ()
     if not names or not all(isinstance(name, str) and name for name in names):
         why = "A member registers names of topics, with one stream each."
-        remedy = "Give a list of texts, ['orders']; where an application had several streams it makes so many consumers."
+        remedy = "Give a list of names, ['orders']. For several streams create several consumers."
         raise cannot(f"subscribe was given {topics!r}.", why, remedy)

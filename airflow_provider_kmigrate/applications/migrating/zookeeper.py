@@ -118,7 +118,7 @@ class GroupSession:
     def _on_state(self, state: str) -> None:
         if self._client.client_state == KeeperState.AUTH_FAILED:
             self._refused = True
-            _log.error("%s refuses this consumer's identity: it delivers nothing, and does not try again", self.where)
+            _log.error("%s refuses this consumer's identity: it delivers nothing and does not retry", self.where)
         if state != KazooState.CONNECTED:
             self._changed(state == KazooState.LOST)
 
@@ -128,10 +128,12 @@ class GroupSession:
 
     @property
     def connected(self) -> bool:
+        """Whether the client is connected now."""
         return bool(self._client.connected)
 
     @property
     def session(self) -> int | None:
+        """The id of the present session; None before the first one."""
         found = self._client.client_id
         return int(found[0]) if found and found[0] else None
 
@@ -173,6 +175,7 @@ class GroupSession:
             raise error_for(error, f"{self.where}: {what}") from error
 
     def sync(self) -> None:
+        """Make the server catch up with the leader, so that later reads are current."""
         self.call("sync", lambda client: client.sync_async("/"))
 
     def get(self, path: str, *, watch: bool = False) -> Znode | None:
@@ -183,7 +186,7 @@ class GroupSession:
                 return _znode(self.call(f"read {path}", lambda client: client.get_async(path, watch=watcher)))
             if not watch or self.call(f"watch {path}", lambda client: client.exists_async(path, watch=watcher)) is None:
                 return None
-        raise Unreachable(f"{self.where}: {path} comes and goes")
+        raise Unreachable(f"{self.where}: {path} keeps appearing and disappearing")
 
     def get_all(self, paths: Mapping[str, str], *, watch: bool = False) -> dict[str, Znode]:
         """Name -> znode, of those that exist; all asked at once."""
@@ -307,7 +310,7 @@ class GroupZnodes:
             if znode.session == session:
                 self._zk.delete(path, znode.version)  # half of it is left: the other half was deleted
         if self._zk.session != session or not self._zk.make_together(wanted):
-            raise Unreachable(f"{self._own} is there, of another session, or the session changed")
+            raise Unreachable(f"{self._own} exists, of another session, or the session changed")
 
     def _registrations(self) -> dict[str, bytes]:
         nodes = {self._own: write_registration(self._registration)}
@@ -340,7 +343,7 @@ class GroupZnodes:
         mode = self._zk.get(self.paths.mode, watch=True) if self._migrates else None
         topics = self._topics(registrations)
         if session is None or session != self._zk.session:
-            raise Unreachable("the session changed meanwhile")
+            raise Unreachable("the session changed in the meantime")
         return GroupView(
             session,
             mode.changed if mode else 0,
@@ -379,6 +382,7 @@ class GroupZnodes:
         return self.owner(where)
 
     def relabel(self, where: TopicPartition, thread: str) -> None:
+        """Write another thread's name into our own owner znode; nothing if it is not ours."""
         znode = self._ours(where)
         if znode is not None and znode.data != thread.encode():
             self._zk.write(self.paths.owner(where), thread.encode(), znode.version)
@@ -415,7 +419,7 @@ class GroupZnodes:
         self._resets.pop(where, None)
         if znode is None or not isinstance(found, int) or found < 0:
             if znode is not None:
-                _log.warning("%s holds no offset: it is passed over", self.paths.reset(where))
+                _log.warning("%s holds no offset: ignoring it", self.paths.reset(where))
             return None
         self._resets[where] = znode.version
         return found
@@ -444,7 +448,7 @@ class GroupZnodes:
             if theirs is not None and theirs >= offset and where not in self._resets:
                 return True
             _log.warning(
-                "%s: somebody who does not own it committed %s; %s is committed over it", self.paths.offset(where), theirs, offset
+                "%s: a client that does not own it committed %s; overwriting it with %s", self.paths.offset(where), theirs, offset
             )
         return False
 
@@ -472,5 +476,7 @@ def partitions_in(topic: str, data: bytes) -> Collection[int]:
     """A topic's partitions. Raises `Failed` for an unreadable znode: taken for none, the member would release all its partitions."""
     found = znodes.topic(topic, data)
     if isinstance(found, Malformed):
-        raise Failed(f"{found.path} holds {found.content}: no member can share {topic} out; look at what wrote it")
+        raise Failed(
+            f"{found.path} holds {found.content}: no member can assign the partitions of {topic}; find out which client wrote it"
+        )
     return tuple(sorted(found.partitions))

@@ -51,7 +51,7 @@ def fill(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
             raise no_command(
-                f"the command {' '.join(template)!r} has {match[0]}, which has no meaning in it; known: {sorted(values)}"
+                f"the command {' '.join(template)!r} has the unknown placeholder {match[0]}; known: {sorted(values)}"
             )
         return values[match[1]]
 
@@ -181,7 +181,9 @@ class CommandHost:
         if old != text:
             self._write(node, path, text)
         if read(path) != text:
-            raise Failed(f"{node.name}: {path} is not what was just written; does its `write` command replace the whole file?")
+            raise Failed(
+                f"{node.name}: {path} differs from what was just written; check that its `write` command replaces the whole file"
+            )
         return files.sha256(text)
 
     def files(self, node: NodeSpec) -> NodeFiles:
@@ -215,14 +217,14 @@ class CommandHost:
     def _known(self, node: NodeSpec) -> ProcessState:
         state = self.status(node).state
         if state is ProcessState.UNKNOWN:
-            raise Unreachable(f"{node.name}: its status command does not tell whether it runs; nothing was done")
+            raise Unreachable(f"{node.name}: its status command does not report whether it runs; nothing was changed")
         return state
 
     def _wait(self, node: NodeSpec, wanted: ProcessState, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         while self._state(node) is not wanted:
             if time.monotonic() > deadline:
-                raise TimedOut(f"{node.name} is not {wanted} {timeout:.0f} s after its command was given")
+                raise TimedOut(f"{node.name} is not {wanted} {timeout:.0f} s after its command ran")
             time.sleep(self._poll)
 
     def _state(self, node: NodeSpec) -> ProcessState:
@@ -241,7 +243,7 @@ class CommandHost:
             return answer.out
         if is_absent(answer, path):
             return None
-        hint = f"(a file that is not there must be told as '{path}: No such file or directory', in English)"
+        hint = f"(for a missing file it must print '{path}: No such file or directory', in English)"
         raise Failed(f"{node.name}: cannot read {path}: exit code {answer.code}: {answer.err_tail} {hint}")
 
     def _write(self, node: NodeSpec, path: str, text: str) -> None:

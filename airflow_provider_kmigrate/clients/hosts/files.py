@@ -145,7 +145,9 @@ def must_format(node: NodeSpec, seen: NodeFiles, cluster_id: str) -> bool:
     they cannot be read.
     """
     if seen.properties is None or not seen.meta:
-        raise Failed(f"{node.name}: cannot tell what its directories hold; is {node.hosts.properties} there and readable?")
+        raise Failed(
+            f"{node.name}: cannot read what its directories hold; check that {node.hosts.properties} exists and is readable"
+        )
     for path, meta in seen.meta.items():
         if meta and owner(meta) != (cluster_id, str(node.id)):
             text = f"{path} is formatted for cluster and node {owner(meta)}, not for {(cluster_id, str(node.id))}"
@@ -170,18 +172,20 @@ def must_wipe(node: NodeSpec, seen: NodeFiles, process: Process, cluster_id: str
     Raises `Refused` for a directory of another or an unknown cluster.
     """
     if node.role is not Role.CONTROLLER or process.state is not ProcessState.STOPPED:
-        text = f"its directories were to be wiped, but its process is {process.state}"
+        text = f"its directories were not wiped: its process is {process.state}"
         reason = Reason(
             "G26",
             f"{node.name}: {text}.",
         )
         raise Refused.because(reason)
     if seen.meta is None:
-        raise Failed(f"{node.name}: cannot tell what its directories hold; is {node.hosts.properties} there and readable?")
+        raise Failed(
+            f"{node.name}: cannot read what its directories hold; check that {node.hosts.properties} exists and is readable"
+        )
     ours = in_use(Controller(node.id, files=seen))
     for folder in ours:
         if seen.meta[folder] and owner(seen.meta[folder]) != (cluster_id, str(node.id)):
-            text = f"{folder} was to be moved away, but belongs to cluster and node {owner(seen.meta[folder])}"
+            text = f"{folder} was not moved away: it belongs to cluster and node {owner(seen.meta[folder])}"
             raise _refused(node, text)
     return ours
 
@@ -196,7 +200,7 @@ def set_aside(node: NodeSpec, folder: str) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise Failed(f"{node.name}: cannot move {folder} out of the way: {error}") from error
+        raise Failed(f"{node.name}: cannot move {folder} away: {error}") from error
 
 
 def _refused(node: NodeSpec, text: str) -> Refused:

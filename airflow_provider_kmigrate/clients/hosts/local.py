@@ -86,7 +86,7 @@ class NodeProcess:
         """The node's `Launch`. Raises `Failed` if the folder describes no process."""
         values = self._read("launch.json")
         if values is None:
-            raise Failed(f"{self.folder} describes no process: there is no launch.json in it")
+            raise Failed(f"{self.folder} describes no process: launch.json is missing")
         try:
             return Launch(tuple(values["start"]), tuple(values["format"]), values["env"])
         except (KeyError, TypeError) as error:
@@ -120,7 +120,7 @@ class NodeProcess:
         launch = self.launch()
         argv = fill(launch.start, values or {})
         if shutil.which(argv[0]) is None:
-            raise Failed(f"cannot start {self.folder.name}: there is no program {argv[0]!r}")
+            raise Failed(f"cannot start {self.folder.name}: the program {argv[0]!r} does not exist")
         return self._spawn(argv, launch.env)
 
     def _spawn(self, argv: Sequence[str], env: Mapping[str, str]) -> Process:
@@ -160,7 +160,9 @@ class NodeProcess:
         except psutil.NoSuchProcess:
             return None
         except psutil.AccessDenied as error:
-            raise Failed(f"may not send {number.name} to pid {pid} of {self.folder.name}: another user's process") from error
+            raise Failed(
+                f"may not send {number.name} to pid {pid} of {self.folder.name}: it is another user's process"
+            ) from error
         return pid
 
     def wait_gone(self, pid: int | None, timeout: float) -> bool:

@@ -49,6 +49,7 @@ class Answer:
 
     @property
     def err_tail(self) -> str:
+        """The end of stderr, for a message."""
         return self.err.strip()[-_TAIL:] or "nothing on stderr"
 
 

@@ -107,7 +107,7 @@ class Flaw(StrEnum):
     NO_PATTERN = "it names no pattern (static, white_list or black_list)"
     NO_SUBSCRIPTION = "it has no subscription"
     NO_STREAMS = "a number of streams is not a positive 32-bit integer"
-    BAD_WILDCARD = "its wildcard is no regular expression, or one that only Java can tell"
+    BAD_WILDCARD = "its wildcard is no regular expression, or only Java can read it"
     NOT_A_NUMBER = "it is not a decimal number"
 
 
@@ -164,8 +164,8 @@ def write_registration(registration: Registration) -> bytes:
 
 def write_progress(registration: Registration, progress: Progress) -> bytes:
     """The bytes of `migration/ids/<consumer>`: the registration as in KIP-125's patch, followed by the progress."""
-    told = {"epoch": progress.epoch, "mode": str(progress.mode), "settled": progress.settled}
-    return _json(_fields(registration) | {"migration": told})
+    reported = {"epoch": progress.epoch, "mode": str(progress.mode), "settled": progress.settled}
+    return _json(_fields(registration) | {"migration": reported})
 
 
 def _fields(registration: Registration) -> dict[str, object]:
@@ -199,10 +199,10 @@ def read_registration(data: bytes | None) -> Registration | Unreadable:
 def read_progress(data: bytes | None) -> Progress | None:
     """Reads a member's progress; None if it reports none that we know (KIP-125's own patch reports none)."""
     fields = _object(data)
-    told = None if isinstance(fields, Unreadable) else fields.get("migration")
-    if not isinstance(told, dict) or not isinstance(told.get("epoch"), int):
+    reported = None if isinstance(fields, Unreadable) else fields.get("migration")
+    if not isinstance(reported, dict) or not isinstance(reported.get("epoch"), int):
         return None
-    return Progress(told["epoch"], mode_of(str(told.get("mode")).encode()), told.get("settled") is True)
+    return Progress(reported["epoch"], mode_of(str(reported.get("mode")).encode()), reported.get("settled") is True)
 
 
 def _object(data: bytes | None) -> dict[str, Any] | Unreadable:
@@ -270,24 +270,30 @@ class GroupPaths:
 
     @property
     def root(self) -> str:
+        """The group's znode."""
         return f"/consumers/{self.group}"
 
     @property
     def ids(self) -> str:
+        """The parent of the ZooKeeper consumers' registrations."""
         return f"{self.root}/ids"
 
     @property
     def migration_ids(self) -> str:
+        """The parent of the migrating members' registrations (KIP-125)."""
         return f"{self.root}/migration/ids"
 
     @property
     def mode(self) -> str:
+        """The znode with the coordination mode."""
         return f"{self.root}/migration/mode"
 
     def owner(self, where: TopicPartition) -> str:
+        """The partition's owner znode."""
         return f"{self.root}/owners/{where.topic}/{where.partition}"
 
     def offset(self, where: TopicPartition) -> str:
+        """The znode with the partition's committed offset."""
         return f"{self.root}/offsets/{where.topic}/{where.partition}"
 
     def reset(self, where: TopicPartition) -> str:
@@ -296,6 +302,7 @@ class GroupPaths:
 
     @property
     def resets(self) -> str:
+        """The parent of the recorded offset resets."""
         return f"{self.root}/migration/reset"
 
     @property

@@ -27,10 +27,12 @@ class FileStage(StrEnum):
 
     @property
     def of_controller(self) -> bool:
+        """Whether it is a controller's file."""
         return self in {FileStage.CONTROLLER_MIGRATION, FileStage.CONTROLLER_FINAL}
 
     @property
     def reads_zookeeper(self) -> bool:
+        """Whether a node with this file connects to ZooKeeper."""
         return self not in {FileStage.KRAFT, FileStage.CONTROLLER_FINAL}
 
 
@@ -200,7 +202,7 @@ def problems(
     """
     found = stage_of(properties)
     if found is not stage:
-        text = f"the file is that of stage {found or 'unknown'}, not {stage}"
+        text = f"the file is of stage {found or 'unknown'}, not {stage}"
         return (Reason("C01", text),)
     return (
         *_id_problems(properties, stage),
@@ -218,7 +220,7 @@ def _id_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Re
     broker, node = (setting(properties, key) for key in ("broker.id", "node.id"))
     identity = node_id(properties)
     if identity is None:
-        text = "broker.id is missing" if broker is None and node is None else "broker.id is no explicit number from 0 on"
+        text = "broker.id is missing" if broker is None and node is None else "broker.id is not an explicit number from 0"
         yield Reason("C02", text)
     elif broker and node and broker != node:
         yield Reason("C02", f"broker.id={broker} but node.id={node}")

@@ -74,7 +74,10 @@ def misfiled(name: str, files: NodeFiles, stage: FileStage) -> Decision | None:
     found = stage_of(files.properties)
     if found is stage:
         return None
-    return Act(Verb.REWRITE, f"{name.capitalize()} runs as it should, but its file is of stage {found}: it gets its own again.")
+    return Act(
+        Verb.REWRITE,
+        f"{name.capitalize()} runs in the right mode, but its file is of stage {found}: writing the right file again.",
+    )
 
 
 def whose_else(controller_id: int, properties: Mapping[str, str] | None) -> str | None:
@@ -85,4 +88,4 @@ def whose_else(controller_id: int, properties: Mapping[str, str] | None) -> str 
     if stage is not None and stage.of_controller and found == controller_id:
         return None
     kind = "controller" if stage is not None and stage.of_controller else "broker"
-    return "no controller's file" if found is None else f"the file of {kind} {found}"
+    return "not a controller's file" if found is None else f"the file of {kind} {found}"

@@ -72,6 +72,7 @@ class RenderFacts:
 
     @classmethod
     def of(cls, spec: ClusterSpec, metadata_version: str) -> Self:
+        """The facts from the cluster file and the metadata version that the brokers run."""
         return cls(
             spec.voters,
             metadata_version,

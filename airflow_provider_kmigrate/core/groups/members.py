@@ -72,7 +72,7 @@ def unread(
 
 
 def unheard(seen: GroupSeen) -> tuple[Reason, ...]:
-    """True if neither side knows the group; a side that was not read does not know it."""
+    """K67 if neither side knows the group; a side that was not read does not know it."""
     zk, kafka = seen.zk, seen.kafka
     if zk is not None and (zk.registrations or zk.progress or zk.owners or zk.offsets or zk.mode_version >= 0):
         return ()
@@ -120,21 +120,21 @@ def away(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[
     absent = [name for name, members in everyone.instances.items() if not members and name not in but]
     if not absent:
         return ()
-    return (Reason("K55", f"Group {seen.name}: nothing is seen of {', '.join(absent[:_SHOWN])}."),)
+    return (Reason("K55", f"Group {seen.name}: no member of {', '.join(absent[:_SHOWN])} is present."),)
 
 
 def stopped(seen: GroupSeen | None, name: str) -> tuple[Reason, ...]:
-    """True if the group has no member, or if that is unknown."""
+    """K55 if the group has no member, or if that is unknown."""
     if seen is not None and seen.members:
         return ()
-    text = f"Group {name}: nobody is in it, neither in ZooKeeper nor in Kafka."
+    text = f"Group {name} has no member, neither in ZooKeeper nor in Kafka."
     return (Reason("K55", text),)
 
 
 def _sharing(seen: GroupSeen) -> list[Reason]:
     if seen.kafka is None or seen.kafka.stable:
         return []
-    text = f"Group {seen.name} is being shared out in Kafka ({seen.kafka.state})."
+    text = f"Group {seen.name} rebalances in Kafka ({seen.kafka.state})."
     return [Reason("K52", text)]
 
 
@@ -148,7 +148,7 @@ def _unheld(seen: GroupSeen) -> list[Reason]:
     return [
         Reason(
             "K41",
-            f"Group {seen.name}: nobody holds {places(idle)}.",
+            f"Group {seen.name}: no member owns {places(idle)}.",
         )
     ]
 
@@ -195,13 +195,13 @@ def _unsettled(seen: GroupSeen) -> list[Reason]:
     late = [member.name for member in seen.of_kind(MemberKind.MIGRATING) if not _settled(member, zk)]
     if not late:
         return []
-    text = f"Group {seen.name}: {len(late)} migrating members are not settled in {zk.mode} mode: {', '.join(late[:_SHOWN])}."
+    text = f"Group {seen.name}: {len(late)} migrating consumers are not settled in {zk.mode} mode: {', '.join(late[:_SHOWN])}."
     return [Reason("K52", text)]
 
 
 def _settled(member: MemberSeen, zk: ZkGroup) -> bool:
-    told = member.progress
-    return told is not None and told.settled and told.mode is zk.mode and told.epoch == zk.mode_epoch
+    reported = member.progress
+    return reported is not None and reported.settled and reported.mode is zk.mode and reported.epoch == zk.mode_epoch
 
 
 def places(partitions: Iterable[TopicPartition]) -> str:
@@ -311,7 +311,7 @@ class Health:
     Of the watched instance: `lives`: every life observed of its members, `crew`: the most members at once, `renewed`: how many
     began after it ran as the wanted kind. `earlier`: restarts counted by earlier processes.
 
-    `stood`: offset and log end of each partition just before the switch, `read`: what is surely read, then or since.
+    `stood`: offset and log end of each partition just before the switch, `read`: what is certainly read, then or since.
     """
 
     marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
@@ -331,7 +331,7 @@ class Health:
 
 
 def before(seen: GroupSeen | None, earlier: int = 0) -> Health:
-    """Start from the observation just before a change: the group must go on reading what it reads there."""
+    """Start from the observation just before a change: the group must keep reading what it reads there."""
     if seen is None:
         return Health(earlier=earlier)
     ends, at = seen.ends or {}, positions(seen)
@@ -411,17 +411,17 @@ def worse(health: Health, group: GroupSpec, now: float, unrest: float = UNREST) 
     hungry = starving(health, group, now)
     if hungry:
         text = (
-            f"Group {group.name} has committed nothing for {group.commit_within:.0f} s although records wait: {places(hungry)}."
+            f"Group {group.name} has committed no offset for {group.commit_within:.0f} s although records wait: {places(hungry)}."
         )
         reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     if health.gone is not None and now - health.gone >= unrest:
-        text = f"Group {group.name}: the switched instance has been away for {now - health.gone:.0f} s."
+        text = f"Group {group.name}: the switched instance has been missing for {now - health.gone:.0f} s."
         reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     if health.restarts >= RESTARTS:
-        text = f"Group {group.name}: the switched instance has begun anew {health.restarts} times."
+        text = f"Group {group.name}: the switched instance has restarted {health.restarts} times."
         reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     if health.unrest is not None and now - health.unrest >= unrest:
-        text = f"Group {group.name} has not been at rest for {now - health.unrest:.0f} s."
+        text = f"Group {group.name} has not been stable for {now - health.unrest:.0f} s."
         reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     return tuple(reasons)
 
@@ -430,7 +430,9 @@ def never_well(group: GroupSpec, watched: float, times: int, wanted: float) -> t
     """What is wrong with a group observed for `watched` seconds: unstable `times` times, and never healthy for `wanted`."""
     if watched <= STRETCHES * wanted or not times:
         return ()
-    text = f"Group {group.name} was not at rest {times} times in {watched:.0f} s, and never well for {wanted:.0f} s at a stretch."
+    text = (
+        f"Group {group.name} was unstable {times} times in {watched:.0f} s, and never healthy for {wanted:.0f} s without a break."
+    )
     return (Reason("V30", text, cause=Cause.GROUP_UNWELL),)
 
 

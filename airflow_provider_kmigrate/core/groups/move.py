@@ -88,7 +88,7 @@ def _kept_from(looks: GroupObservations, group: GroupSpec, forbids: Callable[[Gr
     called = ", ".join(
         member.name for member in looks.now.of_kind(MemberKind.PLAIN) if member not in living.of_kind(MemberKind.PLAIN)
     )
-    text = f"Group {group.name}: {called} has a place in Kafka like a plain consumer's, and is called like a migrating member."
+    text = f"Group {group.name}: {called} is in the Kafka group like a Kafka consumer, but has the name of a migrating consumer."
     return Wait((Reason("K66", f"{text} If it is alive: {never[0].text}"),))
 
 
@@ -109,7 +109,7 @@ def _switch_now(looks: GroupObservations, group: GroupSpec, instance: str, targe
     waits = waits or (() if hurry or target is MemberKind.MIGRATING else not_taken(seen))
     if waits:
         return Wait(waits)
-    text = f"{instance} of group {group.name}, until now {_words(kinds)}, becomes {_named(target)}."
+    text = f"{instance} of group {group.name}, now {_words(kinds)}, becomes {_named(target)}."
     return compared(looks, group, target) or Act(Verb.SWITCH, text)
 
 
@@ -132,7 +132,7 @@ def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKi
     wrong = [kind for kind in needs if kind in about and zk is not None and zk.toggle is not needs[kind]]
     if not wrong or zk is None:
         return ()
-    text = f"Group {group.name}: its mode is {zk.toggle}, with members that are, or would be, {_words(frozenset(wrong))}."
+    text = f"Group {group.name}: its mode is {zk.toggle}, but members are or would be {_words(frozenset(wrong))}."
     text += f" Set the mode first (SetModeOperator): {needs[wrong[0]]}."
     return (Reason("K45", text),)
 
@@ -148,7 +148,7 @@ def set_mode(looks: GroupObservations, group: GroupSpec, mode: Mode, *, blind: b
     if missing or seen is None or seen.zk is None:
         return Wait(missing)
     if written(seen, mode):
-        return rested(seen, group, f"Group {group.name} is in {mode} mode, and all of its members have settled in it.")
+        return rested(seen, group, f"Group {group.name} is in {mode} mode, and all its members have settled in it.")
     kept = _kept_from(looks, group, lambda one: _mode_forbidden(one, group, mode))
     if kept and not (blind and isinstance(kept, Wait)):
         return kept
@@ -180,7 +180,7 @@ def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reas
         text = f"Group {group.name} has members that do not migrate: {olds}."
         reasons.append(Reason("K58", text))
     if plains and (mode is Mode.ZOOKEEPER or migrating or olds):
-        text = f"Group {group.name} has plain Kafka consumers: {plains}."
+        text = f"Group {group.name} has Kafka consumers: {plains}."
         reasons.append(Reason("K58", text))
     return tuple(reasons)
 
@@ -217,8 +217,8 @@ def rested(seen: GroupSeen, group: GroupSpec, text: str) -> Decision:
 
 
 def _absent(group: GroupSpec, instance: str, target: MemberKind, kinds: frozenset[MemberKind]) -> Reason:
-    seen = f"is still {_words(kinds)}" if kinds else "is not seen yet"
-    text = f"{instance} of group {group.name} {seen}; it is to be {_named(target)}."
+    seen = f"is still {_words(kinds)}" if kinds else "is not present yet"
+    text = f"{instance} of group {group.name} {seen}; it must become {_named(target)}."
     return Reason("K55", text)
 
 
@@ -228,21 +228,21 @@ def _names(seen: GroupSeen, kind: MemberKind) -> str:
 
 def _named(kind: MemberKind) -> str:
     return {
-        MemberKind.OLD: "an old consumer",
-        MemberKind.MIGRATING: "a migrating member",
-        MemberKind.PLAIN: "a plain Kafka consumer",
+        MemberKind.OLD: "a ZooKeeper consumer",
+        MemberKind.MIGRATING: "a migrating consumer",
+        MemberKind.PLAIN: "a Kafka consumer",
     }[kind]
 
 
 def _words(kinds: frozenset[MemberKind]) -> str:
-    return " and ".join(sorted(kinds)) or "nowhere"
+    return " and ".join(sorted(kinds)) or "absent"
 
 
 def past(seen: GroupSeen | None, group: GroupSpec, instance: str, target: MemberKind) -> Done | None:
     """During migration: an instance that is already beyond `target` stays as it is."""
     if target is not MemberKind.MIGRATING or not further(seen, group, instance):
         return None
-    return Done(f"{instance} of group {group.name} has come further already: it is a plain Kafka consumer.")
+    return Done(f"{instance} of group {group.name} is a Kafka consumer already.")
 
 
 def onward(
@@ -254,9 +254,9 @@ def onward(
     with no leftovers looks like one that never began. Not so if its restart had `begun`: then it was stopped for this. The file's
     first instance is the canary: no other one goes before it.
     """
-    nobody = stopped(looks.now, group.name)
-    if looks.now is None or (nobody and not begun):
-        return Wait(nobody)
+    empty = stopped(looks.now, group.name)
+    if looks.now is None or (empty and not begun):
+        return Wait(empty)
     first = group.instances[0].name
     kinds = map_instances(looks.now.members or (), group).kinds(first)
     if first == instance or not kinds or min(map(_ORDER.index, kinds)) >= _ORDER.index(target):
@@ -272,7 +272,7 @@ def past_mode(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> Done | No
     """During migration: a group that no longer needs a mode is not given one again. A rollback may set it."""
     if mode is not Mode.KAFKA or not all_plain(seen, group):
         return None
-    return Done(f"Every instance of group {group.name} is a plain Kafka consumer already: nobody asks for a mode.")
+    return Done(f"Every instance of group {group.name} is a Kafka consumer already: no mode is needed.")
 
 
 def further(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
@@ -316,7 +316,7 @@ def moved(seen: GroupSeen | None, group: GroupSpec) -> bool:
 def standing(seen: GroupSeen) -> str:
     """The group's position on its path, in a few words."""
     counts = [(kind, len(seen.of_kind(kind))) for kind in MemberKind]
-    members = ", ".join(f"{count} {kind}" for kind, count in counts if count) or "nobody"
+    members = ", ".join(f"{count} {kind}" for kind, count in counts if count) or "no member"
     return f"{members}; mode {seen.zk.toggle if seen.zk else 'unknown'}"
 
 
@@ -334,7 +334,7 @@ def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
         if not all_plain(seen, group):
             return Wait(stopped(seen, group.name) or away(seen, group))
         return Act(Verb.CLEAN_UP, f"Group {group.name} has left ZooKeeper: {standing(seen)}.")
-    return Done(f"Nothing of group {group.name} is left in ZooKeeper but its last offsets.")
+    return Done(f"ZooKeeper holds only the last offsets of group {group.name}.")
 
 
 def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
@@ -346,7 +346,7 @@ def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
         return f"{standing(seen)}. It cannot be moved: {' '.join(map(str, left))}"
     steps = _forward(seen, everyone) if goal is None else _back(seen, everyone, goal)
     kept = " ".join(map(str, held(seen))) if goal is None and steps else ""
-    return f"{standing(seen)}. {'Then ' + ', '.join(steps) if steps else 'Nothing is to be done'}. {kept}".strip()
+    return f"{standing(seen)}. {'Then ' + ', '.join(steps) if steps else 'Nothing to do'}. {kept}".strip()
 
 
 def _forward(seen: GroupSeen, everyone: InstanceMap) -> list[str]:
@@ -357,9 +357,9 @@ def _forward(seen: GroupSeen, everyone: InstanceMap) -> list[str]:
     plain = [name for name in names if everyone.kinds(name) != {MemberKind.PLAIN}]
     toggle = seen.zk is not None and seen.zk.toggle is not Mode.KAFKA and bool(plain)
     return [
-        *([f"{', '.join(old)} become migrating members one by one"] if old else []),
+        *([f"{', '.join(old)} become migrating consumers one by one"] if old else []),
         *(["mode kafka"] if toggle else []),
-        *([f"{', '.join(plain)} become plain Kafka consumers one by one"] if plain else []),
+        *([f"{', '.join(plain)} become Kafka consumers one by one"] if plain else []),
         *(["the leftovers in ZooKeeper are deleted"] if plain or (seen.zk and seen.zk.mode_version >= 0) else []),
     ]
 
@@ -371,9 +371,9 @@ def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> list[str]:
     kafka = bool(plain) or toggled
     return [
         *(["mode kafka"] if plain and not toggled else []),
-        *([f"{', '.join(reversed(plain))} become migrating members one by one"] if plain else []),
+        *([f"{', '.join(reversed(plain))} become migrating consumers one by one"] if plain else []),
         *(["mode zookeeper"] if kafka and goal is not Goal.KAFKA else []),
-        *([f"{', '.join(reversed(later))} become old consumers one by one"] if later and goal is Goal.OLD else []),
+        *([f"{', '.join(reversed(later))} become ZooKeeper consumers one by one"] if later and goal is Goal.OLD else []),
     ]
 
 
@@ -382,10 +382,10 @@ def held(seen: GroupSeen | None, run: str = "") -> tuple[Reason, ...]:
     hold = seen.zk.hold if seen is not None and seen.zk is not None else None
     if seen is None or hold is None or (run and hold.run == run):
         return ()
-    by = hold.run or "nobody that can be read"
+    by = hold.run or "an unknown run"
     text = (
-        f"Group {seen.name} was rolled back by {by}: {hold.why} To release it: a run with conf "
-        f'{{"go_on": ["{seen.name}"]}}, or groups go-on --group {seen.name}.'
+        f"Group {seen.name} was rolled back by {by}: {hold.why} To release it, start a run with conf "
+        f'{{"go_on": ["{seen.name}"]}}, or run groups go-on --group {seen.name}.'
     )
     return (Reason("K69", text),)
 
@@ -397,5 +397,5 @@ def go_on(seen: GroupSeen | None, name: str) -> Decision:
         return Wait(missing)
     hold = seen.zk.hold
     if hold is None:
-        return Done(f"Group {name} is not held: it may be moved forward.")
-    return Act(Verb.GO_ON, f"Group {name} may be moved forward again. It was taken back by {hold.run}: {hold.why}")
+        return Done(f"Group {name} was not rolled back: it may migrate.")
+    return Act(Verb.GO_ON, f"Group {name} may migrate again. It was rolled back by {hold.run}: {hold.why}")

@@ -104,7 +104,7 @@ def refusals(seen: GroupSeen, to: Store) -> Iterator[Reason]:
     """Why nothing may be written to this side of a group now."""
     parts = {"ZooKeeper": seen.zk, "the Kafka group": seen.kafka, "its commits in Kafka": seen.committed, "its logs": seen.ends}
     if unread := [name for name, part in parts.items() if part is None]:
-        text = f"Not read of {seen.name}: {', '.join(unread)}."
+        text = f"Could not read of {seen.name}: {', '.join(unread)}."
         yield Reason("K30", text)
     elif there := _there(seen, to):
         yield Reason("K71", f"{seen.name} has members in {to}: {summarize(there)}.")
@@ -117,21 +117,19 @@ def _there(seen: GroupSeen, to: Store) -> list[str]:
     if seen.kafka is None:
         return []
     members = sorted(f"{member.client_id} on {member.host}" for member in seen.kafka.members)
-    return members or ([] if seen.kafka.state in {"Empty", "Dead"} else [f"somebody (its state is {seen.kafka.state})"])
+    return members or ([] if seen.kafka.state in {"Empty", "Dead"} else [f"unknown members (its state is {seen.kafka.state})"])
 
 
 def _unusable(seen: GroupSeen, to: Store) -> Iterator[Reason]:
     stored = seen.zk.offsets if seen.zk and to is Store.KAFKA else {}
     broken = sorted((where, one.offset) for where, one in stored.items() if isinstance(one.offset, Unreadable))
     if broken:
-        text = (
-            f"Offsets of {seen.name} in zookeeper are no numbers: {summarize(f'{where.name}: {flaw}' for where, flaw in broken)}."
-        )
+        text = f"Offsets of {seen.name} in ZooKeeper are not numbers: {summarize(f'{where.name}: {flaw}' for where, flaw in broken)}."
         yield Reason("K42", text)
     source, ends = _usable(seen, _other(to)), seen.ends or {}
     if beyond := sorted(where for where, offset in source.items() if where in ends and offset > ends[where]):
-        told = summarize(f"{where.name} at {source[where]} of {ends[where]}" for where in beyond)
-        yield Reason("K42", f"Offsets of {seen.name} in {_other(to)} lie beyond their logs: {told}.")
+        past = summarize(f"{where.name} at {source[where]} of {ends[where]}" for where in beyond)
+        yield Reason("K42", f"Offsets of {seen.name} in {_other(to)} lie beyond their logs: {past}.")
 
 
 def _usable(seen: GroupSeen, store: Store) -> Mapping[TopicPartition, int]:
@@ -155,7 +153,7 @@ def compared(looks: GroupObservations, group: GroupSpec, target: MemberKind) -> 
         return _skipping(looks, group)
     missing = unread(looks.first, group.name)
     if missing:
-        return Wait((Reason("K60", f"{missing[0].text} Its offsets are compared with those of that look."),))
+        return Wait((Reason("K60", f"{missing[0].text} Its offsets are compared with those of that observation."),))
     behind = offsets_behind(looks, target, group)
     return _with_offsets(looks, group, target, behind) if behind else None
 
@@ -182,7 +180,7 @@ def _with_offsets(looks: GroupObservations, group: GroupSpec, target: MemberKind
     store, other = ("ZooKeeper", "Kafka") if target is MemberKind.OLD else ("Kafka", "ZooKeeper")
     text = f"Group {group.name}: {store}'s offsets of {places(behind)} are behind {other}'s."
     if target is MemberKind.OLD and looks.at - looks.first_at >= OFFSETS_SETTLE:
-        return Act(Verb.COPY_OFFSETS, f"{text} The instance would read their records once more.")
+        return Act(Verb.COPY_OFFSETS, f"{text} The instance would read their records again.")
     return Wait((Reason("K60", text),))
 
 
@@ -198,7 +196,7 @@ def _skipping(looks: GroupObservations, group: GroupSpec) -> Decision | None:
     plain = not looks.now.of_kind(MemberKind.OLD)
     idle, used = ("zookeeper", "kafka") if plain else ("kafka", "zookeeper")
     text = f"Group {group.name} reads from {used}, and {idle}'s leftover offsets of {places(skipped)} are ahead."
-    text += f" If they were set back by hand: groups copy-offsets --to {idle} --reset --group {group.name}."
+    text += f" If you reset them by hand, run: groups copy-offsets --to {idle} --reset --group {group.name}."
     reasons = (Reason("K64", text),)
     return Refuse(reasons) if looks.at - looks.begun_at >= group.commit_within else Wait(reasons)
 
@@ -236,7 +234,7 @@ def not_taken(seen: GroupSeen) -> tuple[Reason, ...]:
     waiting = pending(seen)
     if not waiting:
         return ()
-    text = f"Group {seen.name} has offsets that an operator recorded and nobody took up: {waiting}."
+    text = f"Group {seen.name} has recorded offset resets that no member has applied: {waiting}."
     return (Reason("K46", text),)
 
 
@@ -254,9 +252,11 @@ def unfit(seen: GroupSeen, wanted: Mapping[TopicPartition, int]) -> tuple[Reason
 def _wrong(seen: GroupSeen, wanted: Mapping[TopicPartition, int]) -> Iterator[str]:
     ends, read = seen.ends or {}, seen.zk.partitions if seen.zk else frozenset()
     if not seen.of_kind(MemberKind.MIGRATING):
-        yield "it has no migrating member"
+        yield "it has no migrating consumer"
     for where, offset in sorted(wanted.items()):
         if where not in read or where not in ends:
             yield f"no member selects {where.name}"
         elif not 0 <= offset <= ends[where]:
-            yield f"{where.name} ends at {ends[where]}, which {offset} is beyond" if offset >= 0 else f"{offset} is no offset"
+            yield (
+                f"{where.name} ends at {ends[where]}, and {offset} is beyond it" if offset >= 0 else f"{offset} is not an offset"
+            )

@@ -75,7 +75,7 @@ class GroupSituation(StrEnum):
     IN_KAFKA_MODE = "in kafka mode"  # all of them migrate, and Kafka coordinates
     MIXED_WITH_PLAIN = "mixed with plain"  # Kafka consumers beside others
     PLAIN = "plain"
-    NOBODY = "nobody"
+    NOBODY = "empty"
     FROZEN = "frozen"  # an unreadable registration stops every ZooKeeper consumer
     UNKNOWN = "unknown"  # a side did not answer
 
@@ -110,6 +110,7 @@ class GroupScan:
 
     @property
     def blocked(self) -> bool:
+        """Whether a finding blocks the group's move."""
         return any(finding.severity is Severity.BLOCK for finding in self.findings)
 
 
@@ -201,7 +202,7 @@ def _subscriptions(looks: TwoObservations) -> Iterator[PreflightFinding]:
     for name, entry in _registered(looks.now):
         selected = topics_of(entry, topics)
         if isinstance(selected, Unreadable):
-            yield blocks("K33", f"{name} has registered {selected.content!r}")
+            yield blocks("K33", f"{name} has an unreadable subscription: {selected.content!r}")
         elif not set(topics).intersection(selected):
             twice = ", escaped twice" if "\\\\" in (entry.wildcard or "") else ""
             yield warns("K33", f"{name} selects no topic that exists: {summarize(map(repr, entry.subscription))}{twice}")
@@ -216,14 +217,14 @@ def _mode(looks: TwoObservations) -> Iterator[PreflightFinding]:
         meant = (data or b"").strip().lower() == b"kafka"
         yield (blocks if meant else warns)("K35", f"migration/mode holds {(data or b'')[:40]!r}")
     if zk.toggle is Mode.KAFKA and (old := looks.now.of_kind(MemberKind.OLD)):
-        yield warns("K45", f"the mode is kafka, and these cannot follow it: {summarize(member.name for member in old)}")
+        yield warns("K45", f"the mode is kafka, but these members cannot follow it: {summarize(member.name for member in old)}")
 
 
 def _resets(looks: TwoObservations) -> Iterator[PreflightFinding]:
     """Recorded resets without a migrating member, which alone can apply them; the first one may come in weeks."""
     if waiting := pending(looks.now):
-        told = warns if looks.now.of_kind(MemberKind.MIGRATING) else blocks
-        yield told("K46", f"an operator recorded offsets that nobody took up: {waiting}")
+        level = warns if looks.now.of_kind(MemberKind.MIGRATING) else blocks
+        yield level("K46", f"recorded offset resets that no member has applied: {waiting}")
 
 
 def _assignment(looks: TwoObservations) -> Iterator[PreflightFinding]:
@@ -236,9 +237,9 @@ def _assignment(looks: TwoObservations) -> Iterator[PreflightFinding]:
     if fitting is None or Strategy.RANGE in fitting:
         return
     if not fitting:
-        yield unknown("K36", "its owners are those of no assignment that this tool knows")
+        yield unknown("K36", "its owners match no assignment strategy that kmigrate knows")
         return
-    yield warns("K36", f"its members share out by {' or '.join(sorted(fitting))}")
+    yield warns("K36", f"its members assign partitions by {' or '.join(sorted(fitting))}")
     yield from _ties(zk)
 
 
@@ -255,9 +256,10 @@ def _stores(looks: TwoObservations) -> Iterator[PreflightFinding]:
     """Kafka's offset of a partition that a ZooKeeper consumer owns can move by that member only: it is the only reader."""
     before = looks.before
     held = _held_by_old(looks.now) & (_held_by_old(before) if before else frozenset())
-    if told := sorted(held & _moved_in_kafka(looks)):
+    if committing := sorted(held & _moved_in_kafka(looks)):
         yield warns(
-            "K37", f"old members commit to Kafka: {summarize(where.name for where in told)} moved there within {looks.gap:.0f} s"
+            "K37",
+            f"ZooKeeper consumers commit to Kafka: {summarize(where.name for where in committing)} moved there within {looks.gap:.0f} s",
         )
 
 
@@ -270,17 +272,17 @@ def _twice(looks: TwoObservations) -> Iterator[PreflightFinding]:
     plain = seen.of_kind(MemberKind.PLAIN)
     if plain and seen.zk is not None and seen.zk.registrations and seen.zk.mode is Mode.ZOOKEEPER:
         names = summarize(sorted(f"{member.name} on {member.host}" for member in plain))
-        yield blocks("K38", f"plain Kafka consumers while ZooKeeper coordinates {len(seen.zk.registrations)} members: {names}")
+        yield blocks("K38", f"Kafka consumers while ZooKeeper coordinates {len(seen.zk.registrations)} members: {names}")
 
 
 def _topics(looks: TwoObservations) -> Iterator[PreflightFinding]:
     if looks.now.zk is None or not looks.now.of_kind(MemberKind.OLD):
         return
     topics = sorted({where.topic for where in looks.now.zk.partitions})
-    told = looks.settings or {}
-    if unread := [topic for topic in topics if topic not in told]:
-        yield unknown("K40", f"compression and conversion are not known of {summarize(unread)}")
-    unreadable = {topic: why for topic in topics if topic in told and (why := _unreadable_for_old(told[topic]))}
+    settings = looks.settings or {}
+    if unread := [topic for topic in topics if topic not in settings]:
+        yield unknown("K40", f"compression and down-conversion are unknown for {summarize(unread)}")
+    unreadable = {topic: why for topic in topics if topic in settings and (why := _unreadable_for_old(settings[topic]))}
     if unreadable:
         yield warns("K40", summarize(f"{topic} has {why}" for topic, why in unreadable.items()))
 
@@ -291,15 +293,17 @@ def _unreadable_for_old(settings: Mapping[str, str]) -> str:
 
 
 def _unowned(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    now, then = _nobodys(looks.now), _nobodys(looks.before) if looks.before else frozenset()
+    now, then = _ownerless(looks.now), _ownerless(looks.before) if looks.before else frozenset()
     if stayed := sorted(now & then):
-        told = blocks if looks.gap >= REBALANCE else warns
-        yield told("K41", f"nobody owned {summarize(where.name for where in stayed)} at both looks, {looks.gap:.0f} s apart")
+        level = blocks if looks.gap >= REBALANCE else warns
+        yield level(
+            "K41", f"no member owned {summarize(where.name for where in stayed)} in two observations, {looks.gap:.0f} s apart"
+        )
     elif now:
-        yield warns("K41", f"nobody owns {summarize(where.name for where in sorted(now))} just now")
+        yield warns("K41", f"no member owns {summarize(where.name for where in sorted(now))} now")
 
 
-def _nobodys(seen: GroupSeen) -> frozenset[TopicPartition]:
+def _ownerless(seen: GroupSeen) -> frozenset[TopicPartition]:
     """Partitions without an owner. What Kafka consumers hold has no owner znode; a group without members misses none."""
     held = frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.PLAIN)))
     return seen.zk.unowned - held if seen.zk is not None and seen.members else frozenset()
@@ -314,13 +318,13 @@ def _offsets(looks: TwoObservations) -> Iterator[PreflightFinding]:
     stores = {"ZooKeeper": seen.in_zookeeper, "Kafka": seen.committed or {}}
     for store, found in stores.items():
         if beyond := sorted(where for where, offset in found.items() if where in ends and offset > ends[where]):
-            told = summarize(f"{where.name} at {found[where]} of {ends[where]}" for where in beyond)
-            yield blocks("K42", f"committed in {store} beyond the log's end: {told}")
+            past = summarize(f"{where.name} at {found[where]} of {ends[where]}" for where in beyond)
+            yield blocks("K42", f"committed in {store} beyond the log's end: {past}")
 
     at, starts = seen.positions, looks.starts or {}
     if gone := sorted(where for where in wanted(seen) if where in at and at[where] < starts.get(where, 0)):
-        told = summarize(f"{where.name} at {at[where]}, the log begins at {starts[where]}" for where in gone)
-        yield blocks("K42", f"its records are no longer in the log: {told}")
+        deleted = summarize(f"{where.name} at {at[where]}, the log begins at {starts[where]}" for where in gone)
+        yield blocks("K42", f"its records are no longer in the log: {deleted}")
 
 
 def _rebalancing(looks: TwoObservations) -> Iterator[PreflightFinding]:
@@ -329,7 +333,7 @@ def _rebalancing(looks: TwoObservations) -> Iterator[PreflightFinding]:
     if now is not None and not now.stable:
         lasting = before is not None and not before.stable
         yield (blocks if lasting else warns)(
-            "K52", f"its group in Kafka is in state {now.state}{' at both looks' if lasting else ''}"
+            "K52", f"its group in Kafka is in state {now.state}{' in both observations' if lasting else ''}"
         )
 
 
@@ -340,7 +344,7 @@ def _orphans(looks: TwoObservations) -> Iterator[PreflightFinding]:
     members = zk.registrations.keys() | zk.progress.keys()
     if lost := sorted(where for where, thread in zk.owners.items() if consumer_of(thread) not in members):
         yield warns(
-            "K43", f"{len(lost)} partitions are owned by nobody who is a member: {summarize(where.name for where in lost)}"
+            "K43", f"{len(lost)} partitions have an owner that is not a member: {summarize(where.name for where in lost)}"
         )
 
 
@@ -354,11 +358,11 @@ def _starved(looks: TwoObservations) -> Iterator[PreflightFinding]:
     before, ends = looks.before.ends or {}, looks.now.ends or {}
     idle = [where for where in still if ends.get(where) == before.get(where)]
     grown = [where for where in still if where not in idle]
-    for wheres, tell in ((grown, blocks if looks.gap >= COMMIT_INTERVAL else unknown), (idle, unknown)):
+    for wheres, level in ((grown, blocks if looks.gap >= COMMIT_INTERVAL else unknown), (idle, unknown)):
         if wheres:
             behind = summarize(f"{where.name} {now[where]} behind" for where in wheres)
-            why = "records wait" if wheres is grown else "records, or markers of transactions, wait at the end of idle logs"
-            yield tell("K44", f"{why} and no offset moved in {looks.gap:.0f} s: {behind}")
+            why = "records wait" if wheres is grown else "records or transaction markers wait at the end of idle logs"
+            yield level("K44", f"{why} and no offset moved in {looks.gap:.0f} s: {behind}")
 
 
 _CHECKS: Final[Iterable[Callable[[TwoObservations], Iterator[PreflightFinding]]]] = (
@@ -383,7 +387,7 @@ def waits(seen: GroupSeen | None, at: float, before: Look | None, group: GroupSp
     gap = at - before[1]
     if gap >= group.commit_within:
         return None
-    text = f"Group {group.name} is looked at again in {group.commit_within - gap:.0f} s."
+    text = f"Group {group.name} is observed again in {group.commit_within - gap:.0f} s."
     return Wait((Reason("T01", text),), healthy=True)
 
 
@@ -398,5 +402,5 @@ def judged(looks: TwoObservations, group: GroupSpec) -> Decision:
     blocking = tuple(finding.reason for finding in found.findings if finding.severity is Severity.BLOCK)
     if blocking:
         return Refuse(blocking)
-    told = " ".join(map(str, found.findings))
-    return Done(f"Group {group.name} ({found.standing}) may be moved. {told or 'Nothing speaks against it.'}")
+    notes = " ".join(map(str, found.findings))
+    return Done(f"Group {group.name} ({found.standing}) may be moved. {notes or 'No objection was found.'}")

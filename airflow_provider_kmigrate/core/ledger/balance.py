@@ -194,16 +194,16 @@ def _largest(findings: Iterable[LedgerFinding], limit: int) -> LedgerFinding:
 
 
 _TEXTS: Final = {
-    _UNREAD: "was not delivered {count} acknowledged records yet",
-    _UNCLEAR: "was delivered runs with gaps that may hide up to {count} records",
-    _COMPACTED: "was not delivered {count} acknowledged records of compacted logs",
-    _ON_ITS_WAY: "may have been delivered {count} records by members whose newest events were not read yet",
+    _UNREAD: "has not received {count} acknowledged records yet",
+    _UNCLEAR: "received runs with gaps that may hide up to {count} records",
+    _COMPACTED: "has not received {count} acknowledged records of compacted logs",
+    _ON_ITS_WAY: "may have received {count} records through members whose newest events were not read yet",
 }
 _NEXT: Final = {
     _UNREAD: "Let the consumers reach the end of the log before they are stopped",
     _UNCLEAR: "Read these offsets from the log",
     _COMPACTED: "Read these offsets from the log, or audit a topic that is not compacted",
-    _ON_ITS_WAY: "Audit again: then their events are read, or the members are known to have been killed",
+    _ON_ITS_WAY: "Audit again, when their events are read or the members are known to have been killed",
 }
 
 

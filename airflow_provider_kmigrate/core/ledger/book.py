@@ -36,6 +36,7 @@ class GroupPartition(NamedTuple):
 
     @property
     def where(self) -> TopicPartition:
+        """The partition without its group."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -131,6 +132,7 @@ class Book:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Book:
+        """The book of all writers' events, in any order; repeated events count once."""
         book = cls()
         numbered: dict[str, _Numbered] = {}
         for event in events:

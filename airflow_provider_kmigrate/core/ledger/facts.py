@@ -56,6 +56,7 @@ class LedgerFinding:
 
     @classmethod
     def of(cls, cases: Sequence[Case], limit: int) -> LedgerFinding:
+        """All cases counted, and at most `limit` of them kept."""
         return cls(sum(case.count for case in cases), join(cases)[:limit]) if cases else NOTHING
 
     @classmethod
@@ -194,6 +195,7 @@ class Facts:
 
     @property
     def longest_gap(self) -> Gap | None:
+        """The longest gap without delivery; None if there is none."""
         return max(self.gaps, key=lambda gap: gap.ms, default=None)
 
     @property
@@ -204,6 +206,7 @@ class Facts:
 
     @property
     def verdict(self) -> LedgerVerdict:
+        """FAIL with a violation, PASS with complete evidence, else INCONCLUSIVE."""
         if self.violations:
             return LedgerVerdict.FAIL
         return LedgerVerdict.PASS if self.complete else LedgerVerdict.INCONCLUSIVE

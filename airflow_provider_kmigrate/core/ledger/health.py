@@ -34,10 +34,10 @@ from airflow_provider_kmigrate.core.events import SendFailure, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Writer
 from airflow_provider_kmigrate.core.model import Reason
 
-WHY_AUDIT: Final = "What this writer saw and did not write down is unknown"
+WHY_AUDIT: Final = "What this writer observed but did not record is unknown"
 _LAG_MS: Final = 5_000
-_WHY_LAG: Final = "Its machine slept, or its clock was set since it began: by such times it cannot be told whether it runs on"
-_WHY_RUNNING = "What it was about to do may have happened and is not in its events"
+_WHY_LAG: Final = "Its machine slept, or its clock was set since it started: its times do not show whether it still runs"
+_WHY_RUNNING = "Its last action may have happened without an event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,7 @@ class Newest:
 
     @classmethod
     def of(cls, book: Book, since: int | None = None) -> Newest:
+        """The newest times from a book's events; `since`: when the step began, ms since the epoch."""
         found = cls()
         for where, acks in book.acks.items():
             for ack in acks:
@@ -158,9 +159,11 @@ class Newest:
         return found
 
     def note_ack(self, sending: Sending, t_ms: int) -> None:
+        """Note an acknowledgement; only the newest counts."""
         self.acked[sending] = max(self.acked.get(sending, t_ms), t_ms)
 
     def note_delivery(self, key: GroupPartition, t_ms: int) -> None:
+        """Note a delivery; only the newest counts."""
         self.delivered[key] = max(self.delivered.get(key, t_ms), t_ms)
 
 
@@ -181,13 +184,13 @@ def unmet(demand: Demand, newest: Newest, failures: Iterable[SendFailure]) -> It
     for group in sorted(set(demand.groups)):
         last = groups.get(group)
         if last is None:
-            yield _old(f"group {group} was delivered no record, by any client that writes events")
+            yield _old(f"group {group} received no record through any client that writes events")
         elif since is not None and last < since and delivered is not None and delivered >= since:
-            yield _old(f"group {group} was delivered no record since the step began, the last one {_ago(since - last)} before")
+            yield _old(f"group {group} received no record since the step began, the last one {_ago(since - last)} before")
 
 
 def _not_everywhere(since: int, newest: Newest, groups: Iterable[str]) -> Iterator[Reason]:
-    """Partitions without evidence: one partition that goes on shows nothing of the others, and of the brokers that lead them."""
+    """Partitions without evidence: one active partition shows nothing of the others, and of the brokers that lead them."""
     acked: dict[TopicPartition, int] = {}
     for sending, t_ms in newest.acked.items():
         place = TopicPartition(*sending[1:])
@@ -199,7 +202,7 @@ def _not_everywhere(since: int, newest: Newest, groups: Iterable[str]) -> Iterat
         dry = [place.name for place in sorted(acked) if newest.delivered.get(GroupPartition(group, *place), since - 1) < since]
         if dry:
             yield _old(
-                f"group {group} was delivered no record of {len(dry)} of {len(acked)} partitions since the step began, first {dry[0]}"
+                f"group {group} received no record of {len(dry)} of {len(acked)} partitions since the step began, first {dry[0]}"
             )
 
 
@@ -208,10 +211,10 @@ def _fallen_silent(since: int, newest: Newest) -> Iterator[Reason]:
     found = [sending for sending in newest.fell_silent(since) if newest.was_steady(sending, since)]
     if found:
         producer, topic, partition = found[0]
-        text = f"{len(found)} partitions of producers were written steadily before the step and not since it began, "
+        text = f"{len(found)} partitions of producers had steady writes before the step and none since it began, "
         text += f"first {topic}-{partition} by {producer}, which writes others of the topic"
-        why = "What it sends there may wait for an acknowledgement that does not come"
-        remedy = "Look whether these partitions have leaders, and what the producer has queued; one acknowledged record clears it"
+        why = "Its records may wait for an acknowledgement that does not come"
+        remedy = "Check that these partitions have leaders, and the producer's queue; one acknowledged record clears this"
         yield Reason("L14", text, why, remedy)
 
 
@@ -225,15 +228,18 @@ def _still_failing(since: int, newest: Newest, failures: Iterable[SendFailure]) 
     if last:
         first = last[min(last)]
         place = f"{first.topic}-{first.partition} with {first.error}"
-        text = f"{len(last)} partitions of producers had their last records given up, {first.producer} those of {place}"
+        text = f"{len(last)} partitions of producers had failed sends last, {first.producer} for {place}"
         yield Reason(
-            "L16", text, "Nothing shows that they can be written", "Mend what the error names; one acknowledged record clears it"
+            "L16",
+            text,
+            "Nothing shows that they can be written",
+            "Fix the cause that the error names; one acknowledged record clears this",
         )
 
 
 def _old(text: str) -> Reason:
-    why = "Evidence from before a step, or of other groups, shows nothing of what the step did"
-    return Reason("L14", text, why, "See that producers and consumers run and write events; then the audit is made again")
+    why = "Evidence from before a step, or of other groups, does not show the effect of the step"
+    return Reason("L14", text, why, "Make sure that producers and consumers run and write events; then audit again")
 
 
 def _ago(ms: int) -> str:
@@ -279,20 +285,20 @@ def is_flawed(writer: Writer, times: Times) -> bool:
 def nothing(*, acked: int, groups: Iterable[str]) -> Iterator[Reason]:
     """What a judgement needs and misses."""
     if not acked:
-        yield Reason("L09", "no record was acknowledged", "There is nothing to judge")
+        yield Reason("L09", "no record was acknowledged", "There is no evidence to judge")
     if not list(groups):
         yield Reason("L10", "no consumer group was seen", "Nothing can show that the records arrive")
 
 
 def _refused(lines: Sequence[str]) -> list[Reason]:
-    return [Reason("L01", f"{len(lines)} lines are no events, first: {lines[0]}", "They may have been anything")] if lines else []
+    return [Reason("L01", f"{len(lines)} lines are not events, first: {lines[0]}", "Their content is unknown")] if lines else []
 
 
 def _writer_flaws(writer: Writer) -> Iterator[Reason]:
     if not writer.started:
         yield Reason("L03", f"{writer.name} has no start at number 0", WHY_AUDIT)
     if writer.missing:
-        text = f"{writer.name} lacks {writer.missing} of its events, first number {writer.first_missing}"
+        text = f"{writer.name} is missing {writer.missing} of its events, first number {writer.first_missing}"
         yield Reason("L04", text, WHY_AUDIT)
     if writer.conflicts:
         yield Reason("L07", f"{writer.name} has two different events under {writer.conflicts} numbers", WHY_AUDIT)
@@ -306,7 +312,7 @@ def _ending(writer: Writer, times: Times) -> list[Reason]:
 def _stop_flaws(writer: Writer) -> Iterator[Reason]:
     stop = writer.stop
     if stop is None:
-        text = f"{writer.name} has no stop as its last event"
+        text = f"{writer.name} has no stop event at its end"
         lag_ms = writer.clock_lag_ms
         if abs(lag_ms) < _LAG_MS:
             yield Reason("L05", text, _WHY_RUNNING)
@@ -314,12 +320,12 @@ def _stop_flaws(writer: Writer) -> Iterator[Reason]:
             text += f", and its times are {_ago(abs(lag_ms))} {'behind' if lag_ms > 0 else 'ahead of'} its machine's clock"
             yield Reason("L05", text, _WHY_LAG, "Restart it; then audit again")
     elif not stop.clean:
-        yield Reason("L06", f"{writer.name} stopped with its record not whole: {stop.reason}", WHY_AUDIT)
+        yield Reason("L06", f"{writer.name} stopped with an incomplete record: {stop.reason}", WHY_AUDIT)
 
 
 def _future(writer: Writer, not_after: int | None) -> Iterator[Reason]:
     """Writers whose clock is ahead, which makes a client that died look alive."""
     if not_after is not None and writer.last_ms > not_after:
         text = f"{writer.name} wrote an event {_ago(writer.last_ms - not_after)} after it was read"
-        why = "Whether it still runs, and what came first, cannot be told by such a clock"
+        why = "Such a clock does not show whether it still runs, or what came first"
         yield Reason("L15", text, why, "Set the clocks of clients and of Spark's driver (NTP), or allow a larger skew_ms")

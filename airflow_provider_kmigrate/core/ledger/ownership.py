@@ -143,9 +143,9 @@ def of_others(where: TopicPartition, changes: Sequence[Ownership], runs: Sequenc
 
 def _begins(where: TopicPartition, change: Ownership, runs: Sequence[DeliveryRun]) -> int | None:
     """Where a member began or, if it did not report that, its first delivered offset."""
-    told = _start(where, change)
-    if told is not None:
-        return told
+    start = _start(where, change)
+    if start is not None:
+        return start
     mine = (run for run in runs if run.member == change.member and run.t_first_ms >= change.stamp.t_ms)
     return min((run.first for run in mine), default=None)
 
@@ -244,6 +244,7 @@ class AckTimes:
 
     @classmethod
     def of(cls, acks: Sequence[Ack]) -> AckTimes:
+        """Latencies and gaps of these acknowledgements, merged."""
         untimed = [ack for ack in acks if not ack.latency]
         merged = events.merge(ack.latency for ack in acks)
         return cls(sum(ack.count for ack in acks), merged, _longest_ack_gap(untimed))
@@ -251,15 +252,15 @@ class AckTimes:
 
 def produce_facts(book: Book, acked: Mapping[str, AckTimes], limit: int) -> Produce:
     """The facts of what producers wrote. `acked`: by producer; the book has their latencies, slow records and failures."""
-    told = Counter[str]()
+    measured = Counter[str]()
     for event in book.latencies:
-        told[event.producer] += len(event.values_us)
+        measured[event.producer] += len(event.values_us)
     values = Counter(value for event in book.latencies for value in event.values_us)
-    others = [times for producer, times in acked.items() if producer not in told]
+    others = [times for producer, times in acked.items() if producer not in measured]
     for number, count in events.merge(times.buckets for times in others):
         values[round(events.middle(number))] += count
     gaps = [times.longest_gap_ms for times in others if times.longest_gap_ms is not None]
-    exact = not any(times.records for times in others) and told == _owed(acked, book.failures)
+    exact = not any(times.records for times in others) and measured == _owed(acked, book.failures)
     return _produce(values, _worst(book.slow, limit), exact=exact, gap=max(gaps, default=None))
 
 

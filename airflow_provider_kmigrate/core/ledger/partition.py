@@ -54,6 +54,7 @@ class Limits:
         return since is not None and case.to_ms is not None and case.to_ms + self.skew_ms < since
 
     def finding(self, cases: Sequence[Case]) -> LedgerFinding:
+        """The finding of these cases, with at most `max_cases` kept."""
         return LedgerFinding.of(cases, self.max_cases)
 
     def dated(self, cases: Sequence[Case]) -> Dated:
@@ -79,7 +80,7 @@ _NEVER: Final = Dated()
 class Group:
     """What a group's members reported of it, wherever its partitions are.
 
-    `last_ms`: the last sign of life of each member; `running`: of those that still run. `tells_owners`: some member reported what
+    `last_ms`: the last sign of life of each member; `running`: of those that still run. `reports_owners`: some member reported what
     it owned.
     """
 
@@ -87,7 +88,7 @@ class Group:
     from_latest: bool = False
     last_ms: Mapping[str, int] = field(default_factory=dict)
     running: Mapping[str, int] = field(default_factory=dict)
-    tells_owners: bool = False
+    reports_owners: bool = False
 
 
 _UNNAMED: Final = Group()  # seen reading, without a start event from any member
@@ -104,9 +105,12 @@ class Setting:
 
     @classmethod
     def of(cls, book: Book, limits: Limits) -> Setting:
-        tell = {key.group for key, changes in book.ownership.items() if any(one.change is Change.ACQUIRED for one in changes)}
+        """The setting of every group that the book names."""
+        reporting = {
+            key.group for key, changes in book.ownership.items() if any(one.change is Change.ACQUIRED for one in changes)
+        }
         named = {start.group for start in book.starts if start.group is not None}
-        groups = {name: _group(book, name, limits.times, tells_owners=name in tell) for name in named | tell}
+        groups = {name: _group(book, name, limits.times, reports_owners=name in reporting) for name in named | reporting}
         return cls(limits, groups, book.ownership, book.extents)
 
     def only(self, places: Collection[TopicPartition]) -> Setting:
@@ -121,7 +125,7 @@ class Setting:
         return sorted({*(wanting if part.acks else ()), *(name for name, runs in part.runs.items() if runs)})
 
 
-def _group(book: Book, name: str, times: Times, *, tells_owners: bool) -> Group:
+def _group(book: Book, name: str, times: Times, *, reports_owners: bool) -> Group:
     starts = [start for start in book.starts if start.group == name]
     writers = book.writers_of(name)
     return Group(
@@ -129,7 +133,7 @@ def _group(book: Book, name: str, times: Times, *, tells_owners: bool) -> Group:
         any(start.reset == "latest" for start in starts),
         {writer.name: writer.last_ms for writer in writers},
         {writer.name: writer.last_ms for writer in writers if times.runs_on(writer)},
-        tells_owners,
+        reports_owners,
     )
 
 
@@ -212,7 +216,7 @@ def _check_group(part: Part, name: str, setting: Setting) -> GroupChecked:
         redelivered=limits.dated(found.redelivered),
         reordered=limits.dated(found.reordered),
         overrun=limits.dated(found.overrun),
-        not_owned=limits.dated(not_owned(part.where, runs, changes) if group.tells_owners else ()),
+        not_owned=limits.dated(not_owned(part.where, runs, changes) if group.reports_owners else ()),
         lost=limits.finding(absent.lost),
         on_its_way=limits.finding(maybe),
         surely_lost=limits.finding(sure),

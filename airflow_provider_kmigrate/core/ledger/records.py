@@ -34,6 +34,7 @@ class Piece(NamedTuple):
 
     @property
     def numbers(self) -> Span:
+        """The first and last of the producer's own record numbers."""
         return self.first - self.shift, self.last - self.shift
 
 
@@ -220,7 +221,7 @@ def _early(run: DeliveryRun, fresh: Sequence[Span], committed: int) -> Iterator[
 
 
 class _Order:
-    """The highest offset that was surely delivered before a run, and its member."""
+    """The highest offset certainly delivered before a run, and its member."""
 
     def __init__(self, runs: Sequence[DeliveryRun], skew_ms: int) -> None:
         self._runs = runs
@@ -243,7 +244,7 @@ class _Order:
 
 
 class _Commits:
-    """The highest offset that the group had surely committed before a time; asked with ascending times."""
+    """The highest offset that the group had certainly committed before a time; asked with ascending times."""
 
     def __init__(self, read: Read, skew_ms: int) -> None:
         self._commits = sorted(read.commits)
@@ -338,8 +339,8 @@ def passed_over(read: Read) -> list[Case]:
     """Gaps between the deliveries, as far as no producer reported records in them."""
     delivered = union((run.first, run.last) for run in read.runs)
     whole = [(delivered[0][0], delivered[-1][1])] if delivered else []
-    told = union((ack.first, ack.last) for ack in read.acks if ack.located)
-    return [_coverage_case(read, *span, size([span])) for span in subtract(subtract(whole, delivered), told)]
+    covered = union((ack.first, ack.last) for ack in read.acks if ack.located)
+    return [_coverage_case(read, *span, size([span])) for span in subtract(subtract(whole, delivered), covered)]
 
 
 def _coverage_case(read: Read, first: int, last: int, count: int) -> Case:

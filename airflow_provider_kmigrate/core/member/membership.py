@@ -408,7 +408,7 @@ class _Turn(Reducer):
             if held.owed and self._due(held, settings.owed_retry):
                 self._pay(where, held)
             elif not held.owed and held.once_more is not None and self.now >= held.once_more:
-                self._tell_kafka_again(where, held)
+                self._commit_to_kafka_again(where, held)
         if self.member.registered and self.now - self.member.looked >= settings.look_every:
             self._be(looked=self.now)
             self._do(w.Look())
@@ -419,7 +419,7 @@ class _Turn(Reducer):
         self.held[where] = replace(held, asked=self.now)
         self._commit(where, held.last, tuple(store for store in self._stores(held) if store in held.owed))
 
-    def _tell_kafka_again(self, where: TopicPartition, held: Held) -> None:
+    def _commit_to_kafka_again(self, where: TopicPartition, held: Held) -> None:
         """A commit that the previous holder or this one gave up may have taken effect since; by now none can any more."""
         self.held[where] = replace(held, once_more=None)
         if held.committed and held.last is not None:

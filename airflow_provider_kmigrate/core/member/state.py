@@ -107,6 +107,7 @@ class Member:
 
     @property
     def mode(self) -> Mode:
+        """The mode that the member last observed; ZooKeeper before the first observation."""
         return self.view.mode if self.view else Mode.ZOOKEEPER
 
     @property

@@ -43,16 +43,16 @@ class GroupView:
 class Alarm(StrEnum):
     """Conditions that the operator must be alerted to, each with its sentence."""
 
-    FROZEN = "registrations that nobody can read: old consumers let go of everything, this member keeps what it has"
-    FOREIGN = "plain Kafka consumers hold partitions although ZooKeeper coordinates: this member leaves those alone"
-    OWNER_LOST = "an owner znode vanished or is another's: its partition is not delivered until it is claimed again"
-    SLOW = "letting go of a partition takes longer than an old consumer waits for it"
-    BLOCKED = "an owner znode is another's for longer than a hand-over takes"
+    FROZEN = "unreadable registrations: ZooKeeper consumers release all partitions, this member keeps its own"
+    FOREIGN = "Kafka consumers hold partitions although ZooKeeper coordinates: this member does not take those partitions"
+    OWNER_LOST = "an owner znode is missing or another member's: its partition is not delivered until it is claimed again"
+    SLOW = "releasing a partition takes longer than a ZooKeeper consumer waits for it"
+    BLOCKED = "an owner znode belongs to another member for longer than a rebalance takes"
     UNCOMMITTED = "the last offset of a partition could not be committed: its next owner delivers some records again"
     LATE_COMMIT = "a commit for a partition that is no longer held was dropped"
-    UNOWNED = "partitions have no owner although the group's members do not change: an old consumer has probably given up"
+    UNOWNED = "partitions have no owner although the group's members do not change: a ZooKeeper consumer has probably given up"
     NOT_POLLED = "the Kafka member was not polled for too long: delivery is paused"
-    HUNG = "user code holds a partition past every limit: this process has to end"
+    HUNG = "user code holds a partition past every limit: this process must end"
 
 
 # ------------------------------------------------------------------------------------------------------------------ events

@@ -188,6 +188,7 @@ class Difference:
 
     @property
     def counts(self) -> bool:
+        """Whether it counts as a difference: an explained one does not."""
         return not self.explanation
 
     def __str__(self) -> str:
@@ -308,8 +309,8 @@ def compare_kinds(kind: StoredKind, stored: Stored) -> tuple[Difference, ...]:
         return _ids_beyond(stored)
     if Stored.EVERY in stored.untold:
         return ()
-    told = {entity: settings for entity, settings in stored.zookeeper.items() if entity not in stored.untold}
-    return compare_settings(_KINDS_CODES[kind], told, stored.kraft)
+    known = {entity: settings for entity, settings in stored.zookeeper.items() if entity not in stored.untold}
+    return compare_settings(_KINDS_CODES[kind], known, stored.kraft)
 
 
 def _ids_beyond(stored: Stored) -> tuple[Difference, ...]:
@@ -328,8 +329,8 @@ def unread_kinds(view: ClusterView) -> tuple[Reason, ...]:
     if not missing:
         return topics
     why = [reason.text for reason in view.unknowns if reason.cause is Cause.UNREAD_STORED]
-    told = f" {'; '.join(why)}." if why else ""
-    return (*topics, Reason("G00", f"Could not read both sides of: {', '.join(missing)}.{told}"))
+    because = f" {'; '.join(why)}." if why else ""
+    return (*topics, Reason("G00", f"Could not read both sides of: {', '.join(missing)}.{because}"))
 
 
 def found(view: ClusterView) -> tuple[Reason, ...]:
@@ -354,7 +355,7 @@ def same(view: ClusterView) -> str:
     counted = [f"{len(view.topics[0])} topics"] if view.topics else []
     counted += [f"{_count(kind, stored)} {kind}" for kind, stored in _known(view) if Stored.EVERY not in stored.untold]
     text = f"ZooKeeper and KRaft store the same {_listed(counted)}."
-    reasons = list(_untold(view))
+    reasons = list(_not_reported(view))
     return f"{text} Not compared: {'; '.join(reasons)}." if reasons else text
 
 
@@ -363,7 +364,7 @@ def _known(view: ClusterView) -> Iterator[tuple[StoredKind, Stored]]:
     return ((kind, stored[kind]) for kind in StoredKind if kind in stored)
 
 
-def _untold(view: ClusterView) -> Iterator[str]:
+def _not_reported(view: ClusterView) -> Iterator[str]:
     """Why something was not compared, each reason once, with its entities."""
     for kind, stored in _known(view):
         by_reason: dict[str, list[str]] = {}

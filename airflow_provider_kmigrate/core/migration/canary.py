@@ -87,8 +87,8 @@ def before(mode: BrokerMode) -> BrokerMode:
 
 def taken_back(view: ClusterView, broker: int, mode: BrokerMode) -> Reason:
     """The refusal once a broker is back in `mode`."""
-    text = f"Broker {broker} was rolled back to {mode} mode, alone, and serves as before."
-    kept = "" if kraft_owns(view) else " The controllers still know it: it has its turn before the last of the others."
+    text = f"Broker {broker} was rolled back to {mode} mode; no other broker was. It serves as before."
+    kept = "" if kraft_owns(view) else " The controllers still know it: it must restart before the last of the others."
     return Reason("V26", text + kept)
 
 
@@ -111,7 +111,7 @@ def _silent(samples: Sequence[Sample], broker: int) -> Reason | None:
     others = max((count for one, count in missed.items() if one != broker), default=0)
     if missed[broker] <= 2 * others or missed[broker] < SILENT_SHARE * len(samples):
         return None
-    text = f"Broker {broker} did not answer in {missed[broker]} of {len(samples)} looks since its restart (any other: {others} at most)."
+    text = f"Broker {broker} did not answer in {missed[broker]} of {len(samples)} observations since its restart (any other: {others} at most)."
     return Reason("V23", text)
 
 
@@ -122,8 +122,8 @@ def _slow(before: Sequence[Sample], samples: Sequence[Sample], broker: int) -> R
     if now is None or not limits or now <= TIMES_SLOWER * max(limits.values()) + SECONDS_SLOWER:
         return None
     compared = {"before": "before its restart", "others": "the other brokers now"}
-    told = ", ".join(f"{compared[name]}: {1000 * seconds:.0f} ms" for name, seconds in limits.items())
-    text = f"Broker {broker} takes {1000 * now:.0f} ms to answer since its restart ({told}; medians of {len(samples)} looks)."
+    compared_with = ", ".join(f"{compared[name]}: {1000 * seconds:.0f} ms" for name, seconds in limits.items())
+    text = f"Broker {broker} takes {1000 * now:.0f} ms to answer since its restart ({compared_with}; medians of {len(samples)} observations)."
     return Reason("V23", text)
 
 
@@ -169,7 +169,7 @@ class CanaryBake:
 
     @property
     def sure(self) -> bool:
-        """Whether enough was observed to go on, or nothing is judged."""
+        """Whether enough was observed to continue, or nothing is judged."""
         return self.fine or self.bake == 0
 
     def baked(self, done: Done, gate: Gate, green: float) -> Decision:
@@ -181,7 +181,7 @@ class CanaryBake:
             return unmet(gate)
         if green >= self.bake and self.sure:
             return done
-        text = f"Broker {self.broker} bakes as the first of this pass: green for {green:.0f} of {self.bake:.0f} s."
+        text = f"Broker {self.broker} bakes as the first of this pass: healthy for {green:.0f} of {self.bake:.0f} s."
         return Wait((Reason("T01", text),), healthy=True)
 
     def saw(self, view: ClusterView, decision: Decision) -> tuple[CanaryBake, Decision]:
@@ -198,11 +198,11 @@ class CanaryBake:
         if act.verb is not Verb.RESTART:
             return self, act
         before = (*self.before, sample(view))[-_KEPT:]
-        anew = replace(self, worse=(), held=0.0, since=(), before=before)  # another restart follows
+        again = replace(self, worse=(), held=0.0, since=(), before=before)  # another restart follows
         if len(before) >= MIN_SAMPLES:
-            return anew, act
-        text = f"Broker {self.broker} is the first of its pass: looked {len(before)} of {MIN_SAMPLES} times at it as it is."
-        return anew, Wait((Reason("T01", text),), healthy=True)
+            return again, act
+        text = f"Broker {self.broker} is the first of its pass: measured {len(before)} of {MIN_SAMPLES} times before its restart."
+        return again, Wait((Reason("T01", text),), healthy=True)
 
     def _judged(self, view: ClusterView, decision: Decision) -> tuple[CanaryBake, Decision]:
         since = (*self.since, sample(view))[-_KEPT:]

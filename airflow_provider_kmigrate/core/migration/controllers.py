@@ -20,8 +20,8 @@ from airflow_provider_kmigrate.core.text import join_ids
 
 _READ = "Read the end of its log."
 _HANGS = (
-    "Is 'KRaftMigrationDriver' shutting down there, and nothing behind it for a minute, it was stopped without a way to ZooKeeper "
-    "and never ends: kill -9 its process."
+    "If 'KRaftMigrationDriver' shutting down is its last line for a minute, the controller never ends: it has no connection to "
+    "ZooKeeper. Then kill -9 its process."
 )
 
 
@@ -39,7 +39,7 @@ def unresponsive_controller(controller: Controller) -> Reason:
 def stop_timed_out(node: NodeSpec) -> str:
     """What to do next if a node did not stop in time; why a controller may never stop: `unresponsive_controller`."""
     hangs = f" {_HANGS}" if node.role is Role.CONTROLLER else ""
-    return f"Next: {_READ}{hangs} When it has stopped, clear the task: it goes on from there."
+    return f"Next: {_READ}{hangs} When it has stopped, clear the task: it continues from there."
 
 
 VERDICT_HOLDS = 86_400.0  # seconds; an approval overnight may use it, one over a weekend may not
@@ -52,7 +52,7 @@ def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> 
     if controller.answers:
         return _answers(view, controller)
     if controller.process.state is ProcessState.RUNNING and stage_on_disk(controller.files) is FileStage.CONTROLLER_MIGRATION:
-        return Done(f"Controller {controller_id} is started with the flag in its file; that all answer is waited for afterwards.")
+        return Done(f"Controller {controller_id} starts with the flag in its file; a later task waits until all answer.")
     if controller.process.state is not ProcessState.STOPPED:
         return Wait((unresponsive_controller(controller),))
     allowed = permit(where(view), Intent.PROVISION)
@@ -79,10 +79,10 @@ def _restart(view: ClusterView, controller: Controller) -> Decision | None:
     if not controller.files.has_metadata_log or phase is Phase.ZOOKEEPER:
         return None
     if (seen := _handed_over(view)) is not None:
-        text = f"Controller {controller.id} has a metadata log, but {seen}: a rollback has handed the cluster over."
+        text = f"Controller {controller.id} has a metadata log, but {seen}: a rollback has handed the cluster over to ZooKeeper."
         return Refuse((Reason("G04", text),))
     if stage is FileStage.CONTROLLER_MIGRATION or (stage is FileStage.CONTROLLER_FINAL and _ending(view)):
-        return Act(Verb.START, f"Controller {controller.id} is down, its directory and its file are of this migration.")
+        return Act(Verb.START, f"Controller {controller.id} is down; its directory and its file belong to this migration.")
     if stage is FileStage.CONTROLLER_FINAL:
         if (unseen := end_unseen(view, controller)) is not None:
             return unseen
@@ -133,8 +133,8 @@ def end_unseen(view: ClusterView, controller: Controller) -> Refuse | Wait | Non
 def unseen(view: ClusterView, controller: Controller) -> Reason:
     """R12 in words: what is unknown, and how the operator finds out."""
     text = (
-        f"Controller {controller.id} lacks the migration flag, and nothing shows that the migration is not finalized: no leader with the "
-        f"flag has written /migration since it was elected. {_find_out(view)}"
+        f"Controller {controller.id} runs without the migration flag, and the migration may be finalized: no leader with the "
+        f"flag has written /migration since its election. {_find_out(view)}"
     )
     return Reason("R12", text)
 
@@ -145,12 +145,10 @@ def _find_out(view: ClusterView) -> str:
     if down:
         flagged = [node for node in down if stage_on_disk(view.controllers[node].files) is FileStage.CONTROLLER_MIGRATION]
         first = f", those with the flag first ({join_ids(flagged)})" if flagged else ""
-        return (
-            f"Start the controllers that are down ({join_ids(down)}) with the files that they have{first}; then clear this task."
-        )
+        return f"Start the controllers that are down ({join_ids(down)}) with their present files{first}; then clear this task."
     return (
-        "None is down, so search every controller's log for `Completing the ZK migration`. It stands in one: the cluster is finalized; restart "
-        "the leader with the file it has until one without the flag leads, and go on with the finalization. It stands in none: find out why "
+        "All are up, so search every controller's log for `Completing the ZK migration`. If a log has it, the cluster is finalized: restart "
+        "the leader with its present file until one without the flag leads, and continue the finalization. If no log has it, find out why "
         "the leader does not write to ZooKeeper (runbook, R12), then clear this task."
     )
 
@@ -163,7 +161,9 @@ def _provision(view: ClusterView, controller: Controller, cluster_id: str, allow
         (gates.fresh_migration(view), gates.empty_controllers(view, (controller.id,)), _same_cluster(controller, cluster_id))
     )
     if gate.met:
-        return Act(Verb.PROVISION, f"Controller {controller.id} has an empty directory and no earlier migration left a trace.")
+        return Act(
+            Verb.PROVISION, f"Controller {controller.id} has an empty directory, and there is no trace of an earlier migration."
+        )
     return gates.unmet(gate)
 
 
@@ -183,7 +183,7 @@ def too_old(judged_at: float | None, now: float) -> Reason | None:
     """
     if judged_at is None or now - judged_at <= VERDICT_HOLDS:
         return None
-    text = f"The audit that the approval showed was judged {(now - judged_at) / 3600:.0f} h ago; it holds for {VERDICT_HOLDS / 3600:.0f} h."
+    text = f"The audit shown with the approval is {(now - judged_at) / 3600:.0f} h old; it is valid for {VERDICT_HOLDS / 3600:.0f} h."
     return Reason("H08", text)
 
 
@@ -218,7 +218,7 @@ def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, 
         )
     if controller.process.state is ProcessState.STOPPED and stage_on_disk(controller.files) is FileStage.CONTROLLER_FINAL:
         return Act(
-            Verb.START, f"Controller {controller_id} is stopped and has its final properties: an interrupted restart goes on."
+            Verb.START, f"Controller {controller_id} is stopped and has its final properties: continuing an interrupted restart."
         )
     return _out_of_turn(view) or _may_finalize(view, before, controller, approved)
 
@@ -258,9 +258,9 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
     if over:
         return Act(
             Verb.RESTART,
-            f"{seen}; the leader has no flag, so the migration is over, and what was approved is not compared any more.",
+            f"{seen}; the leader has no flag, so the migration is finalized. The approved state is not compared any more.",
         )
-    return Act(Verb.RESTART, f"{seen}, all is as it was approved.{waits.changed_since(view, approved)}")
+    return Act(Verb.RESTART, f"{seen}, and the approved state still holds.{waits.changed_since(view, approved)}")
 
 
 def compares_before_finalizing(view: ClusterView, before: ClusterView, controller_id: int) -> bool:
@@ -300,7 +300,9 @@ def _seen_open(view: ClusterView) -> gates.Gate:
     bare = sorted(c.id for c in view.controllers.values() if c.migration_flag is False)
     if not bare or still_open(view):
         return gates.MET
-    text = f"Controllers {join_ids(bare)} answer without the flag, and no leader with it has written /migration since it was elected."
+    text = (
+        f"Controllers {join_ids(bare)} answer without the flag, and no leader with it has written /migration since its election."
+    )
     return gates.not_yet(Reason("R12", f"{text} {_find_out(view)}"))
 
 

@@ -110,15 +110,15 @@ class StalledDualWrite:
         known = self._well(view, well=isinstance(decision, Wait) and decision.healthy)
         if view.zk is not None and view.quorum is None:
             return known, decision  # an observation without the quorum proves neither
-        told = (
+        stalled = (
             [reason.text for reason in decision.reasons if reason.cause is Cause.DUAL_WRITE_STALLED]
             if isinstance(decision, Wait)
             else []
         )
-        if not isinstance(decision, Wait) or not told:
+        if not isinstance(decision, Wait) or not stalled:
             return replace(known, since=None, untouched=None, pending=False), decision
         known = known.still(view)
-        return known.due(view, decision, told[0]) if known.pending else (known, decision)
+        return known.due(view, decision, stalled[0]) if known.pending else (known, decision)
 
     def still(self, view: ClusterView) -> StalledDualWrite:
         """Add an observation that waits for the dual-write to move."""
@@ -127,8 +127,8 @@ class StalledDualWrite:
         untouched = untouched if _version(untouched) == _version(view) else view
         return replace(self, since=since, untouched=untouched, pending=self.times < MAX_RECOVERIES)
 
-    def due(self, view: ClusterView, decision: Wait, told: str) -> tuple[StalledDualWrite, Decision]:
-        """The recovery, once the hold time has passed and no gate forbids it. `told`: the text of the wait."""
+    def due(self, view: ClusterView, decision: Wait, waiting: str) -> tuple[StalledDualWrite, Decision]:
+        """The recovery, once the hold time has passed and no gate forbids it. `waiting`: the text of the wait."""
         patience = self.patience(_MANY if view.partitions is None else len(view.partitions))
         if self.since is None or self.untouched is None or view.taken_at - self.since.taken_at < patience:
             return self, decision
@@ -136,7 +136,7 @@ class StalledDualWrite:
         if not gate.met:
             return replace(self, pending=False), Wait((*decision.reasons, *gate.reasons))
         verb = Verb.FAIL_OVER if view.taken_at - self.untouched.taken_at >= patience else Verb.MEND
-        return self._begun(), Act(verb, f"The dual-write stands still although ZooKeeper answers: {told}")
+        return self._begun(), Act(verb, f"The dual-write has stalled although ZooKeeper answers: {waiting}")
 
     def found(self, view: ClusterView, refusal: Refuse) -> tuple[StalledDualWrite, Decision]:
         """The refusal of a lasting difference, or a recovery if ZooKeeper merely misses what KRaft has: the write was lost.
@@ -146,7 +146,9 @@ class StalledDualWrite:
         lacking = all(reason.cause is Cause.ZOOKEEPER_MISSES for reason in refusal.reasons)
         if not lacking or self.times >= MAX_RECOVERIES or not may_recover(view).met:
             return self, refusal
-        return self._begun(), Act(Verb.FAIL_OVER, f"A new leader writes to ZooKeeper what was lost: {refusal.reasons[0].text}")
+        return self._begun(), Act(
+            Verb.FAIL_OVER, f"Electing a new leader, which writes to ZooKeeper what was lost: {refusal.reasons[0].text}"
+        )
 
     def _begun(self) -> StalledDualWrite:
         """Count a recovery before it begins, so that a process which dies in it leaves a trace."""
@@ -241,9 +243,9 @@ def lagging_replicas(view: ClusterView, follower: int, lags: Mapping[tuple[str, 
     """
     if view.partitions is None:
         return None
-    told = [lags.get((p.topic, p.index)) for p in view.lacking(follower) if follower not in p.isr]
-    known = [lag for lag in told if lag is not None]
-    return max(known, default=0) if len(known) == len(told) else None
+    found = [lags.get((p.topic, p.index)) for p in view.lacking(follower) if follower not in p.isr]
+    known = [lag for lag in found if lag is not None]
+    return max(known, default=0) if len(known) == len(found) else None
 
 
 def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
@@ -253,11 +255,11 @@ def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
     partitions have no leader until it is back. They lose nothing, except acks=1 writes if unclean leaders are allowed.
     """
     return together(
-        (_nobody_down(view), _only_this(view, follower, leader), _others_in_sync(view, leader), _owner_answers(view, leader))
+        (_no_broker_down(view), _only_this(view, follower, leader), _others_in_sync(view, leader), _owner_answers(view, leader))
     )
 
 
-def _nobody_down(view: ClusterView) -> Gate:
+def _no_broker_down(view: ClusterView) -> Gate:
     down = sorted(broker.id for broker in view.brokers.values() if broker.mode is None)
     return MET if not down else not_yet(Reason("R01", f"Brokers that do not answer: {join_ids(down)}."))
 
@@ -285,7 +287,7 @@ def _others_in_sync(view: ClusterView, leader: int) -> Gate:
     alone = [p.name for p in view.partitions or () if _alone(p, leader) and not _unwritable(view, p, leader)]
     if not alone:
         return MET
-    return not_yet(Reason("S02", f"Broker {leader} is the only one in sync for {len(alone)} partitions: {summarize(alone)}."))
+    return not_yet(Reason("S02", f"Broker {leader} is the only in-sync replica of {len(alone)} partitions: {summarize(alone)}."))
 
 
 def _owner_answers(view: ClusterView, leader: int) -> Gate:
@@ -360,7 +362,7 @@ def _freed(view: ClusterView, broker: int, decision: Decision, troubles: Recover
     gate = may_restart(view, broker, leader)
     if not gate.met:
         return Recovered(Wait((*decision.reasons, *gate.reasons)), troubles)
-    text = f"Broker {leader} takes broker {broker} back for none of its partitions: it is restarted."
+    text = f"Broker {leader} keeps broker {broker} out of the ISR of all its partitions: restarting broker {leader}."
     return Recovered(Act(Verb.FREE, text), troubles)
 
 
@@ -370,7 +372,9 @@ def _led(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
     troubles = replace(judged.troubles, left_out=judged.troubles.left_out.saw(view.taken_at, there=bool(left)))
     if not troubles.left_out.due(view.taken_at):
         return Recovered(judged.decision, troubles)
-    text = f"Broker {broker} is back, but {len(left)} of its partitions have no leader: the takeover left them out."
+    text = (
+        f"Broker {broker} is up, but {len(left)} of its partitions have no leader: the takeover skipped them. Electing leaders."
+    )
     return Recovered(Act(Verb.ELECT, text), troubles)
 
 
@@ -393,6 +397,8 @@ def own_fault(view: ClusterView, broker: int, lags: Lags) -> str:
     """Why no other broker is the cause: it is far behind, or its lag is unread. Empty if it has caught up."""
     behind = lagging_replicas(view, broker, lags)
     if behind is None:
-        return f"How far broker {broker} is behind could not be read; nothing is done. Are all its log directories online?"
+        return (
+            f"Could not read how far broker {broker} is behind; nothing is done. Check that all its log directories are online."
+        )
     still = f"Broker {broker} is {behind} records behind: it still catches up, nothing is done."
     return still if behind > CAUGHT_UP else ""

@@ -83,7 +83,7 @@ def may_stop(view: ClusterView, ids: Collection[int]) -> Gate:
     if view.partitions is None or view.min_insync is None:
         what = "the partitions" if view.partitions is None else "min.insync.replicas of the topics"
         return not_yet(could_not_read(what))
-    return together((_nobody_else_down(view, ids), _nothing_out_of_sync(view.partitions), _enough_left(view, set(ids))))
+    return together((_no_other_down(view, ids), _nothing_out_of_sync(view.partitions), _enough_left(view, set(ids))))
 
 
 def in_sync(view: ClusterView) -> Gate:
@@ -98,7 +98,7 @@ def nobody_fenced(view: ClusterView) -> Gate:
     return together(_unfenced(view, broker) for broker in view.running_brokers())
 
 
-def _nobody_else_down(view: ClusterView, ids: Collection[int]) -> Gate:
+def _no_other_down(view: ClusterView, ids: Collection[int]) -> Gate:
     down = sorted(b.id for b in view.brokers.values() if b.mode is None and b.id not in ids)
     if not down:
         return MET
@@ -179,10 +179,10 @@ def _after_others(view: ClusterView, broker: int, left: Collection[int], target:
     others = sorted(set(left) - {broker})
     if others and all(_still_known(view, other, target) for other in others):
         return (
-            f"All others that are left ({join_ids(others)}) were taken back: broker {broker} goes after them, since the takeover comes with the "
-            "last broker that the controllers do not know yet, and would cut off one that is plain then."
+            f"All other remaining brokers ({join_ids(others)}) were rolled back: broker {broker} restarts after them. The takeover starts when the "
+            "controllers know every broker, and would isolate a broker in ZooKeeper mode."
         )
-    return f"Broker {broker} is the ZooKeeper controller: it goes last." if zookeeper_controller(view) == broker else ""
+    return f"Broker {broker} is the ZooKeeper controller: it restarts last." if zookeeper_controller(view) == broker else ""
 
 
 def _still_known(view: ClusterView, broker: int, target: BrokerMode) -> bool:
@@ -237,7 +237,7 @@ def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Dec
     """What is left to do to bring one broker into `target`."""
     broker = view.brokers.get(broker_id, Broker(broker_id))
     if _behind_us(view, target):
-        return Done("The migration is finalized; a broker that was left behind gets well by the second roll alone.")
+        return Done("The migration is finalized; only the second roll recovers a broker that was left behind.")
     if _there(view, broker_id, target):
         return settled(view, broker, target)
     if broker.process.state is ProcessState.STOPPED:
@@ -255,7 +255,7 @@ def silent(broker: Broker) -> Wait:
 
 def session_not_over(broker: Broker) -> Wait:
     """Wait for the ephemeral znode of a killed ZooKeeper broker to expire."""
-    text = f"Broker {broker.id} is stopped, but its ZooKeeper session is not over."
+    text = f"Broker {broker.id} is stopped, but its ZooKeeper session has not expired."
     return Wait((Reason("R03", text),))
 
 
@@ -266,10 +266,10 @@ def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     if (ours or stage is FileStage.MIGRATION) and broker.in_zookeeper is not False:
         return session_not_over(broker)
     if stage in _STAGES[target]:
-        return Act(Verb.START, f"Broker {broker.id} is stopped and has its new properties: an interrupted restart goes on.")
+        return Act(Verb.START, f"Broker {broker.id} is stopped and has its new properties: continuing an interrupted restart.")
     if ours:
-        return Act(Verb.START, f"Broker {broker.id} was being taken back and is stopped: it starts again in {back} mode.")
-    text = f"Broker {broker.id} is down, and not by this step: its properties are not the new ones."
+        return Act(Verb.START, f"Broker {broker.id} was being rolled back and is stopped: it starts again in {back} mode.")
+    text = f"Broker {broker.id} is down, but this step did not stop it: its properties are not the new ones."
     return Wait(
         (
             Reason(
@@ -298,7 +298,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     )
     if gate.met:
         alarm = gates.alarm_of_living(view) if target is BrokerMode.KRAFT else ""
-        text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open.{alarm}"
+        text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{alarm}"
         return Act(Verb.RESTART, text)
     return gates.unmet(gate)
 
@@ -364,7 +364,7 @@ def _in_every_isr(view: ClusterView, broker: int) -> Gate:
     out = view.lacking(broker)
     if not out:
         return MET
-    text = f"Broker {broker} is not back in the ISR of {len(out)} partitions: {_in_full(out)}."
+    text = f"Broker {broker} is not in the ISR of {len(out)} partitions: {_in_full(out)}."
     return not_yet(Reason("R05", text, cause=Cause.OUT_OF_ISR))
 
 

@@ -117,7 +117,7 @@ def hybrid_overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason |
     if not began or now - began <= max_hybrid:
         return None
     since = datetime.fromtimestamp(began, UTC).isoformat(timespec="minutes")
-    text = f"The controllers came {since}, longer ago than policy.max_hybrid ({max_hybrid / 3600:g} h), and brokers are left in migration mode: {left}."
+    text = f"The controllers started at {since}, more than policy.max_hybrid ({max_hybrid / 3600:g} h) ago, but brokers are still in migration mode: {left}."
     return Reason("T06", text)
 
 
@@ -195,17 +195,17 @@ def _over(view: ClusterView) -> Decision | None:
     if not ended(view):
         return None
     behind = [reason.text for reason in where(view).reasons if reason.cause is Cause.LEFT_BEHIND]
-    left = "".join(f" {text} The second roll takes them along." for text in behind)
+    left = "".join(f" {text} The second roll includes them." for text in behind)
     return Done(f"The migration is finalized; nothing is written to ZooKeeper any more.{left}")
 
 
 def _led(view: ClusterView) -> Decision:
     gate = gates.no_leaderless(view)
     if gate.met:
-        return Done("Metadata is copied, the dual-write to ZooKeeper moves, every partition has a leader.")
+        return Done("Metadata is copied, the dual-write to ZooKeeper makes progress, every partition has a leader.")
     if view.partitions is None:
         return Wait(gate.reasons)
-    return Act(Verb.ELECT, f"The takeover left {len(gates.leaderless(view))} partitions without a leader.")
+    return Act(Verb.ELECT, f"The takeover left {len(gates.leaderless(view))} partitions leaderless: electing leaders.")
 
 
 def lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decision:
@@ -213,7 +213,7 @@ def lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decision:
     if (over := _over(view)) is not None:
         return over
     gate = together((gates.dual_write_alive(view, first), gates.lag_below(view, limit)))
-    return as_decision(gate, f"The dual-write lag is {gates.dual_write_lag(view)} records and /migration moves.")
+    return as_decision(gate, f"The dual-write lag is {gates.dual_write_lag(view)} records and /migration advances.")
 
 
 def equivalent(view: ClusterView) -> Decision:
@@ -227,7 +227,7 @@ def equivalent(view: ClusterView) -> Decision:
 
 
 def past_soak(view: ClusterView) -> Decision | None:
-    """The decision if no soak is needed: finalized, or kmigrate has begun to finalize (our note). None: the soak goes on.
+    """The decision if no soak is needed: finalized, or kmigrate has begun to finalize (our note). None: the soak continues.
 
     Refused if a flag was removed by anything else (G05): that replaces no soak, during it or before it.
     """
@@ -238,7 +238,7 @@ def past_soak(view: ClusterView) -> Decision | None:
         return None
     if flags_taken_by_us(view):
         bare = [controller.id for controller in view.controllers.values() if controller.migration_flag is False]
-        return Done(f"The finalization was begun: controllers {join_ids(sorted(bare))} are without the flag already.")
+        return Done(f"The finalization has begun: controllers {join_ids(sorted(bare))} run without the flag already.")
     return Refuse(alarms(view) or refusal(position, Intent.SOAK))
 
 
@@ -272,7 +272,7 @@ def soaked(view: ClusterView, seconds: float) -> str:
     """What held during a soak of `seconds`, for the administrator who decides; `view`: its last observation, healthy too."""
     brokers, controllers = (join_ids(sorted(nodes)) for nodes in (view.brokers, view.controllers))
     return (
-        f"Every gate stayed green for {seconds:.0f} s: brokers {brokers} in KRaft mode and none fenced, every replica in its ISR, "
+        f"Every gate stayed healthy for {seconds:.0f} s: brokers {brokers} in KRaft mode and none fenced, every replica in its ISR, "
         f"controllers {controllers} with the migration flag, no consumer group on ZooKeeper."
     )
 
@@ -298,17 +298,17 @@ def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Ga
     )
     if gate.met:
         return gate
-    text = "What the finalization was approved on is not so any more, or could not be seen again."
+    text = "The state that was approved for finalization no longer holds, or could not be read again."
     if not any(controller.migration_flag is False for controller in view.controllers.values()):
         return Gate(gate.standing, (Reason("G34", text), *gate.reasons))
-    text += " Restart no controller for it: one without the flag may be elected, which ends the migration."
+    text += " Do not restart a controller because of it: one without the flag may be elected, which finalizes."
     return Gate(gate.standing, (Reason("G34", text), *(replace(reason, remedy="") for reason in gate.reasons)))
 
 
 def changed_since(view: ClusterView, approved: str) -> str:
     """How both sides changed since the approval, in words; empty if they are the same, or the approval did not say."""
     now = equivalence_kinds.same(view)
-    return f" Since the approval: it said {approved!r}, and now: {now}" if approved and approved != now else ""
+    return f" Changed since the approval: {approved!r} then, {now} now." if approved and approved != now else ""
 
 
 def still_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
@@ -325,7 +325,9 @@ def finalized(view: ClusterView, first: ClusterView) -> Decision:
         refused = position.phase is Phase.STRANDED
         return Refuse(position.reasons) if refused else Wait(refusal(position, Intent.SOAK)[:1] + position.reasons)
     gate = together((gates.quorum_leads(view), gates.no_leaderless(view), _frozen(view, first)))
-    return as_decision(gate, "Every controller runs without ZooKeeper, every partition has a leader, /migration stands still.")
+    return as_decision(
+        gate, "Every controller runs without ZooKeeper, every partition has a leader, /migration no longer changes."
+    )
 
 
 def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
@@ -338,7 +340,7 @@ def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
 
 def watching() -> Reason:
     """T01: one observation was not enough, and a second is missing or came too soon to prove anything."""
-    return Reason("T01", "Watching /migration for a moment: whether it moves shows by looking twice.")
+    return Reason("T01", "Reading /migration again in a moment, to see whether it changes.")
 
 
 def _frozen(view: ClusterView, first: ClusterView) -> Gate:
@@ -350,7 +352,7 @@ def _frozen(view: ClusterView, first: ClusterView) -> Gate:
         return not_yet(watching())
     if view.zk.migration == first.zk.migration:
         return MET
-    text = "/migration still moves: a controller with the flag writes to ZooKeeper."
+    text = "/migration still changes: a controller with the flag writes to ZooKeeper."
     return not_yet(Reason("T03", text))
 
 
@@ -393,7 +395,7 @@ def stands(view: ClusterView, now: float) -> str:
     if needs_way_back(view) and isinstance(migration, Migration) and migration.created_at:
         lag = gates.dual_write_lag(view)
         behind = f"; ZooKeeper is {lag} records behind" if lag is not None else ""
-        since = f", {(now - migration.created_at) / 3600:.1f} h after the controllers came{behind}"
+        since = f", {(now - migration.created_at) / 3600:.1f} h after the controllers started{behind}"
     if ended(view) and where(view).phase is Phase.FINALIZING:
-        since = ": a controller without the flag leads, so it is finalized and there is no way back (P12); finalize takes the flags that are left"
+        since = ": a controller without the flag leads, so it is finalized and a rollback is not possible (P12); `finalize` removes the remaining flags"
     return f"The cluster is in phase '{where(view).phase}'{since}. Brokers: {counted or 'none answers'}."

@@ -54,7 +54,7 @@ def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFind
     if unclean:
         seen.append(f"topics with unclean.leader.election.enable: {summarize(unclean)}")
     if seen:
-        yield warns("W13", f"settings that were made dynamically: {'; '.join(seen)}")
+        yield warns("W13", f"settings that were changed dynamically: {'; '.join(seen)}")
 
 
 def _policies(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -62,7 +62,7 @@ def _policies(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
     configs = zookeeper_configs(facts)
     found = sorted({f"{key} {value}" for key in _POLICIES for value in values(configs, key).values()})
     if found:
-        yield warns("W12", f"brokers check changes with a policy of their own: {summarize(found)}")
+        yield warns("W12", f"brokers check changes with a custom policy: {summarize(found)}")
 
 
 def _reassigning(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -82,7 +82,7 @@ def _others(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
         signs.append("CMAK's state in ZooKeeper (/kafka-manager)")
     signs += _changes(tree, facts.around.now) if tree else []
     if signs:
-        yield warns("W9", f"somebody else acts on this cluster: {summarize(signs)}")
+        yield warns("W9", f"other tools act on this cluster: {summarize(signs)}")
     if tree and tree.cmak is None:
         yield unknown("W9", "whether CMAK uses this ensemble could not be read (/kafka-manager)")
 
@@ -97,7 +97,7 @@ def _groups(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
     if view.zk is not None and not gates.no_live_groups(view).met:
         yield warns(
             "W17",
-            f"groups that still coordinate through ZooKeeper, which the DAG {gates.mover(view.name)} moves: {gates.living(view)}",
+            f"groups that still use ZooKeeper (the DAG {gates.mover(view.name)} moves them): {gates.living(view)}",
         )
 
 
@@ -124,17 +124,17 @@ def _clocks(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
     around, tree = facts.around, facts.around.tree
     if tree is None:
         return
-    skews = {broker: each.told - each.made for broker, each in sorted(tree.registrations.items())}
+    skews = {broker: each.broker_time - each.made for broker, each in sorted(tree.registrations.items())}
     if off := [f"broker {broker} {skew:+.1f} s" for broker, skew in skews.items() if abs(skew) > _SKEW]:
         yield warns("W8", f"clocks differed from ZooKeeper's when brokers registered: {summarize(off)}")
     if tree.latest - around.now > _SKEW:
         yield warns("W8", f"ZooKeeper's clock is at least {tree.latest - around.now:.1f} s ahead of this machine's")
     elif not around.one_machine:
         yield unknown(
-            "W8", "how far this machine's clock is from those of the nodes: nothing that may be read here tells the time"
+            "W8", "how far this machine's clock is from those of the nodes: no source that kmigrate may read reports their time"
         )
     if missing := [node.id for node in facts.spec.brokers if node.id not in skews and _registers(view, node.id)]:
-        yield unknown("W8", f"registrations that do not tell the broker's time: {summarize(missing)}")
+        yield unknown("W8", f"registrations without the broker's time: {summarize(missing)}")
 
 
 def _registers(view: ClusterView, broker: int) -> bool:

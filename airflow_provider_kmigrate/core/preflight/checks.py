@@ -124,7 +124,7 @@ def _ids(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]
     if unlisted := sorted(registered - listed - controllers):
         yield blocks("B2c", f"brokers registered in ZooKeeper but not in the cluster file: {summarize(unlisted)}")
     if gone := sorted(assigned - listed - registered - controllers):
-        yield blocks("B4b", f"partitions are assigned to brokers that are nowhere: {summarize(gone)}")
+        yield blocks("B4b", f"partitions are assigned to brokers that do not exist: {summarize(gone)}")
 
 
 def _alive(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -153,7 +153,7 @@ def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]
     if view.zk.reassigning:
         yield blocks("B4d", "a reassignment is running (/admin/reassign_partitions exists)")
     if view.zk.pending_deletions:
-        yield blocks("B5", f"topics whose deletion is not finished: {summarize(view.zk.pending_deletions)}")
+        yield blocks("B5", f"topics with an unfinished deletion: {summarize(view.zk.pending_deletions)}")
     if view.zk.controller_epoch is None:
         yield blocks("B6b", "there is no readable /controller_epoch")
 
@@ -227,7 +227,7 @@ def _replication(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
     single = [partition for partition in view.partitions or () if len(partition.replicas) == 1]
     tight = [p for p in view.partitions or () if 1 < len(p.replicas) <= needed.get(p.topic, 0)]
     if tight:
-        yield warns("W1", f"{of_topics(tight)} have no more replicas than min.insync.replicas asks for")
+        yield warns("W1", f"{of_topics(tight)} have no more replicas than min.insync.replicas requires")
     if single:
         alone = "; this is the whole cluster" if len(facts.spec.brokers) == 1 else ""
         yield warns("W1", f"{of_topics(single)} have a single replica{alone}")

@@ -37,7 +37,7 @@ def principal(client: Mapping[str, str], server: Mapping[str, str], listener: st
     if setting(server, BUILDER):
         return None
     security = security_of(server, listener)
-    if security == "PLAINTEXT" or (security == "SSL" and _asks_nobody(server, listener)):
+    if security == "PLAINTEXT" or (security == "SSL" and _accepts_anonymous(server, listener)):
         return "User:ANONYMOUS"
     return _sasl_user(client, listener, mechanism) if security.startswith("SASL") else None
 
@@ -60,7 +60,7 @@ def login_key(listener: str, mechanism: str) -> str:
     return f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
 
 
-def _asks_nobody(keys: Mapping[str, str], listener: str) -> bool:
+def _accepts_anonymous(keys: Mapping[str, str], listener: str) -> bool:
     """Whether a TLS listener accepts clients without a certificate, who then have no name."""
     own = setting(keys, f"listener.name.{listener.lower()}.ssl.client.auth")
     return (own or setting(keys, "ssl.client.auth") or "none").lower() == "none"
@@ -122,10 +122,12 @@ def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
         security = security_of(there.controllers, there.listener)
         yield blocks(
             "B13b",
-            f"the controllers' listener is {security}, and would know, without super.users having it, {summarize(refused)}",
+            f"the controllers' listener is {security}; super.users does not contain the name under which it would know {summarize(refused)}",
         )
     if unseen := [who for who, name in names.items() if name is None or listed is None]:
-        yield unknown("B13b", f"by which names the controllers will know {summarize(unseen)}, or whether super.users has them")
+        yield unknown(
+            "B13b", f"the names under which the controllers will know {summarize(unseen)}, or whether super.users has them"
+        )
 
 
 def _names(there: _Rendered) -> Iterator[tuple[str, str | None, bool]]:

@@ -53,7 +53,7 @@ class Acl:
 class Registration:
     """A broker's znode: the time that the broker wrote into it by its own clock, and when ZooKeeper created it; seconds."""
 
-    told: float
+    broker_time: float
     made: float
 
 

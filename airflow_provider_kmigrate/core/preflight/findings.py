@@ -31,6 +31,7 @@ class PreflightFinding:
 
     @property
     def code(self) -> str:
+        """The reason's code."""
         return self.reason.code
 
     def __str__(self) -> str:

@@ -81,9 +81,9 @@ def _acls(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding
     builder = bool(values(zookeeper_configs(facts), BUILDER))
     odd = [str(acl) for acl in tree.acls if not _unreadable(acl) and _doubtful(acl, builder)]
     if odd:
-        yield warns("W14", f"{len(odd)} rules that may not say what was meant: {summarize(odd)}")
+        yield warns("W14", f"{len(odd)} rules that may not do what was meant: {summarize(odd)}")
     if tree.acls and not values(zookeeper_configs(facts), _AUTHORIZER) and zookeeper_configs(facts):
-        yield warns("W14", f"{len(tree.acls)} rules are in ZooKeeper, but no broker has an authorizer: nobody is held to them")
+        yield warns("W14", f"{len(tree.acls)} rules are in ZooKeeper, but no broker has an authorizer: they are not enforced")
 
 
 def _rules_elsewhere(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -167,7 +167,7 @@ def _towards_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
     if guarded or any((setting(properties, "zookeeper.set.acl") or "").lower() == "true" for properties in files.values()):
         yield unknown(
             "B10a",
-            f"ZooKeeper asks brokers who they are ({summarize(guarded) or 'zookeeper.set.acl'}); what controllers have is unseen",
+            f"ZooKeeper authenticates brokers ({summarize(guarded) or 'zookeeper.set.acl'}); the controllers' credentials are unknown",
         )
 
 
@@ -176,7 +176,7 @@ def _of_controllers(view: ClusterView, wanted: Mapping[str, str | None]) -> Iter
         properties = controller.files.properties
         lacking = [key for key, value in wanted.items() if properties and properties.get(key) != value]
         if properties and setting(properties, "zookeeper.connect") and lacking:
-            yield blocks("B10a", f"the file of controller {controller.id} lacks or differs in {summarize(lacking)}")
+            yield blocks("B10a", f"the file of controller {controller.id} has no value, or another one, for {summarize(lacking)}")
 
 
 def _large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -187,7 +187,7 @@ def _large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflig
     largest = max((sum(14 + 6 * len(p.replicas) for p in topic.partitions.values()) for topic in topics.values()), default=0)
     if max(names, largest) > _JUTE:
         yield unknown(
-            "B10b", f"an answer of ZooKeeper takes about {max(names, largest):,} bytes; the limit of the controllers is unseen"
+            "B10b", f"an answer of ZooKeeper takes about {max(names, largest):,} bytes; the controllers' limit is unknown"
         )
 
 
@@ -236,7 +236,7 @@ def _super_users(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
             yield blocks("B13b", f"broker {broker} has an authorizer, and no super.users")
         elif who is None or listed is None:
             count = "a reference" if listed is None else len(listed)
-            yield unknown("B13b", f"by which name broker {broker} is known to the others; super.users has {count}")
+            yield unknown("B13b", f"the name by which the others know broker {broker}; super.users has {count}")
         elif who not in listed:
             yield blocks("B13b", f"broker {broker} is known as {who}, which is not among super.users")
 

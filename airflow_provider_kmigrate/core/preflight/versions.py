@@ -39,6 +39,7 @@ class Release(NamedTuple):
 
     @property
     def line(self) -> tuple[int, int]:
+        """Major and minor number, without the patch level."""
         return self.major, self.minor
 
     def __str__(self) -> str:
@@ -92,7 +93,7 @@ DEFECTS = (
     _defect("lag of standbys, a leader that resigns", "3.7.0", 15532, 15489),
     _defect("a copy too slow, then batches too big", "3.6.2 3.7.0", 16007, 16216),
     _defect("reassignments leave strays, controllers race", "3.6.2 3.7.0", 16120, 16180, 16171),
-    _defect("quota names corrupted, config changes not told", "3.6.2 3.7.1", 16222, 16411, 16428),
+    _defect("quota names corrupted, config changes not sent", "3.6.2 3.7.1", 16222, 16411, 16428),
     _defect("metadata log not wiped, the driver hangs after a ZooKeeper error", "3.7.1 3.8.0", 16463, 16539, 16563, 16606),
     _defect("topic configs deleted by mistake, brokers confuse controllers", "3.8.0", 16206, 16515),
     _defect("the driver stuck INACTIVE, a migration without transactions", "3.7.2 3.8.1 3.9.0", 17506, 17457),
@@ -153,7 +154,7 @@ def _versions(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
     if pending := {
         broker: version for broker, version in _written(view).items() if not same_version(version, seen.get(broker, version))
     }:
-        yield blocks("B1a", f"files say another inter.broker.protocol.version than the running brokers have: {pairs(pending)}")
+        yield blocks("B1a", f"files have another inter.broker.protocol.version than the running brokers: {pairs(pending)}")
     if old := {broker: version for broker, version in seen.items() if (level_of(version) or 0) < (level_of(_LOWEST) or 0)}:
         yield blocks("B1b", f"inter.broker.protocol.version is below {_LOWEST}: {pairs(old)}")
 
@@ -166,11 +167,11 @@ def _written(view: ClusterView) -> dict[int, str]:
 
 def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """The bug matrix. No broker reports its patch level: the cluster file may name it."""
-    told = {broker: parse(text) if text else None for broker, text in sorted(facts.around.releases.items())}
-    silent = [broker for broker in answering(view, facts) if told.get(broker) is None]
+    releases = {broker: parse(text) if text else None for broker, text in sorted(facts.around.releases.items())}
+    silent = [broker for broker in answering(view, facts) if releases.get(broker) is None]
     if silent:
-        yield unknown("B1b", f"brokers that do not tell which release they run: {summarize(silent)}")
-    seen = {broker: release for broker, release in told.items() if release}
+        yield unknown("B1b", f"brokers that do not report their release: {summarize(silent)}")
+    seen = {broker: release for broker, release in releases.items() if release}
     lines = {release.line for release in seen.values()}
     if len(lines) > 1:
         yield blocks("B1a", f"brokers run different releases: {pairs(seen)}")
@@ -190,7 +191,7 @@ def _release(release: Release) -> Iterator[PreflightFinding]:
             yield warns("W4", text)
         case None:
             code = "B1b" if worst(release) is Fitness.BLOCK else "W4"
-            yield unknown(code, f"brokers run Kafka {release} of a patch level that they do not tell; {release}.0 has: {text}")
+            yield unknown(code, f"brokers run Kafka {release} of an unknown patch level; {release}.0 has: {text}")
 
 
 def _protocol_behind(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -211,13 +212,15 @@ def _protocol_behind(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefl
 
 
 def _log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    told = {broker: facts.around.log_dirs.get(broker) for broker in answering(view, facts)}
-    if silent := [broker for broker, dirs in told.items() if dirs is None]:
-        yield unknown("B7b", f"brokers that do not tell the state of their log directories: {summarize(silent)}")
-    failed = [f"broker {broker} {each.path} ({each.error})" for broker, dirs in told.items() for each in dirs or () if each.error]
+    reported = {broker: facts.around.log_dirs.get(broker) for broker in answering(view, facts)}
+    if silent := [broker for broker, dirs in reported.items() if dirs is None]:
+        yield unknown("B7b", f"brokers that do not report the state of their log directories: {summarize(silent)}")
+    failed = [
+        f"broker {broker} {each.path} ({each.error})" for broker, dirs in reported.items() for each in dirs or () if each.error
+    ]
     if failed:
         yield blocks("B7b", f"log directories that have failed: {summarize(failed)}")
-    several = {broker: count for broker, dirs in told.items() if (count := _count(view, broker, dirs)) > 1}
+    several = {broker: count for broker, dirs in reported.items() if (count := _count(view, broker, dirs)) > 1}
     yield from _jbod({broker: count for broker, count in several.items() if broker in zookeeper_configs(facts)}, facts)
 
 
@@ -262,7 +265,7 @@ def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
     if not servers:
         yield unknown("B12b", "no server of the ensemble was asked for its version")
     elif silent := [server.address for server in servers if server.version is None]:
-        yield unknown("B12b", f"ZooKeeper servers that do not tell their version: {summarize(silent)}")
+        yield unknown("B12b", f"ZooKeeper servers that do not report their version: {summarize(silent)}")
 
 
 def _number(version: str) -> tuple[int, int]:

@@ -70,19 +70,19 @@ def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
     listeners = {inter_broker_listener(config).upper() for config in configs.values()}
     differ = ["inter.broker.listener.name"] if len(listeners) > 1 else []
     secured = any(security_of(config, inter_broker_listener(config)).startswith("SASL") for config in configs.values())
-    differ += [key for key in (*_SAME, *([_MECHANISM] if secured else [])) if len(_told(configs, key)) > 1]
+    differ += [key for key in (*_SAME, *([_MECHANISM] if secured else [])) if len(_values_of(configs, key)) > 1]
     files = [file for file in zookeeper_files(view).values() if setting(file, _AUTHORIZER)]
     differ += [
         key for key, default in _SAME_IN_FILES.items() if len({_spelled(setting(file, key) or default) for file in files}) > 1
     ]
     if differ:
         yield blocks("B18", f"brokers differ in {summarize(differ)}")
-    lesser = {key: _told(configs, key) for key in _SAME_AT_BEST if key not in ours}
+    lesser = {key: _values_of(configs, key) for key in _SAME_AT_BEST if key not in ours}
     if differing := [f"{key} ({' and '.join(sorted(found))})" for key, found in lesser.items() if len(found) > 1]:
         yield warns("B18", f"brokers differ in {summarize(differing)}")
 
 
-def _told(configs: Mapping[int, Mapping[str, str]], key: str) -> set[str]:
+def _values_of(configs: Mapping[int, Mapping[str, str]], key: str) -> set[str]:
     """The brokers' values for a key, in one spelling; those that do not report it do not count."""
     return {_spelled(config[key]) for config in configs.values() if key in config}
 
@@ -198,10 +198,10 @@ def _hidden(value: str | None) -> bool:
 def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Compare brokers whose file is of the stage that they run in; a file that is ahead comes from a stopped run."""
     comparable = _comparable(view, facts)
-    told = {broker: facts.around.taken.get(broker) for broker in answering(view, facts) if broker in comparable}
-    if silent := [broker for broker, taken in told.items() if taken is None]:
-        yield unknown("B15", f"whether the files of brokers {summarize(silent)} are what they run with: they do not tell")
-    for broker, taken in told.items():
+    taken_by = {broker: facts.around.taken.get(broker) for broker in answering(view, facts) if broker in comparable}
+    if silent := [broker for broker, taken in taken_by.items() if taken is None]:
+        yield unknown("B15", f"whether brokers {summarize(silent)} run with what their files say: they do not report it")
+    for broker, taken in taken_by.items():
         file = comparable[broker]
         changed = differences(file, taken, facts.configs.get(broker) or {}, _written_dynamic(facts, broker)) if taken else ()
         keys = [key for key in changed if taken and not _idle(key, file, taken, broker, facts.spec.controller_listener)]
@@ -243,7 +243,8 @@ def _kept_by_others(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefli
     kept = {broker.id: broker.files.kept_by for broker in view.brokers.values() if broker.files.kept_by}
     if kept:
         yield warns(
-            "W9", f"files that say who writes them: {summarize(f'broker {broker} {name}' for broker, name in kept.items())}"
+            "W9",
+            f"files that name the tool that writes them: {summarize(f'broker {broker} {name}' for broker, name in kept.items())}",
         )
 
 

@@ -44,7 +44,7 @@ STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every
 def over(view: ClusterView) -> Decision | None:
     """The refusal once no rollback is possible, a wait if that is unknown, None while it is possible."""
     if ended(view):
-        text = "The migration is finalized: there is no way back to ZooKeeper."
+        text = "The migration is finalized: a rollback to ZooKeeper is not possible."
         return Refuse((Reason("P12", text, cause=Cause.FINALIZED), *where(view).reasons))
     if view.zk is None:
         return Wait((Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
@@ -122,11 +122,13 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
     if view.zk is None or first.zk is None:
         return not_yet(could_not_read("ZooKeeper"))
     if view.zk.migration != first.zk.migration:
-        text = "/migration still moves, although every controller of the cluster file is stopped."
+        text = "/migration still changes, although every controller of the cluster file is stopped."
         return never(Reason("G29", text))
     if view.taken_at - first.taken_at < STILL_FOR:
         return not_yet(
-            Reason("T01", "Watching /migration for a moment: nobody may write it any more.", cause=Cause.HAND_OVER_OBSERVED)
+            Reason(
+                "T01", "Watching /migration for a moment: no controller may write it any more.", cause=Cause.HAND_OVER_OBSERVED
+            )
         )
     return MET
 
@@ -173,6 +175,7 @@ class RollbackTerms:
 
     @property
     def accepts(self) -> bool:
+        """Whether the run accepts to lose what ZooKeeper misses; counts only without a failover."""
         return self.lossy and not self.failover
 
 
@@ -183,7 +186,7 @@ def terms_error(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason 
     """G35: why the requested acceptance of a loss is not valid; None if it is, or none was requested."""
     if not accept_loss or (accept_loss == cluster_id and not failover):
         return None
-    wrong = [] if accept_loss == cluster_id else [f"is {accept_loss!r}, and not the cluster id {cluster_id!r}"]
+    wrong = [] if accept_loss == cluster_id else [f"is {accept_loss!r}, not the cluster id {cluster_id!r}"]
     wrong += ["counts only together with `skip_failover`, which was not asked for"] if failover else []
     wanted = f'{{"skip_failover": true, "accept_loss": "{cluster_id}"}}'
     return Reason("G35", f"`accept_loss` {', and '.join(wrong)}. The conf would be {wanted}.")
@@ -197,10 +200,10 @@ def compared(view: ClusterView, terms: RollbackTerms) -> Decision:
         return Done(taken_nothing(view))
     found = _found(view)
     if terms.accepts:
-        lost = " ".join(reason.text for reason in (*found, *_unread(view, strict=True))) or "nothing that can be seen."
-        return Done(f"The run's conf accepts to lose for good: {lost}")
-    reasons = (*_unread(view, strict=terms.failover or _somebody_tells(view)), *found)
-    return Wait(reasons) if reasons else Done(f"{equivalence.same(view)}{_unheard(view)}")
+        lost = " ".join(reason.text for reason in (*found, *_unread(view, strict=True))) or "nothing that can be observed."
+        return Done(f"The run's conf accepts the permanent loss of: {lost}")
+    reasons = (*_unread(view, strict=terms.failover or _kraft_reportable(view)), *found)
+    return Wait(reasons) if reasons else Done(f"{equivalence.same(view)}{_unknown_topics(view)}")
 
 
 def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) -> Gate:
@@ -213,7 +216,7 @@ def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) ->
         return MET
     strict = not _quorum_gone(view)
     moving = (gates.dual_write_alive(view, before), gates.lag_below(view, gates.MOST_LAG)) if strict and terms.failover else ()
-    differing = (*_unread(view, strict=strict and (terms.failover or _somebody_tells(view))), *_found(view))
+    differing = (*_unread(view, strict=strict and (terms.failover or _kraft_reportable(view))), *_found(view))
     return _said(together((*moving, not_yet(*differing) if differing else MET)))
 
 
@@ -239,7 +242,7 @@ def _topics(view: ClusterView) -> tuple[Difference, ...]:
 def _found(view: ClusterView) -> tuple[Reason, ...]:
     """`equivalence.found`; without a quorum, minus the topics that the queried broker does not know."""
     found = equivalence.differences(view)
-    return equivalence.reasons(_more(found) if _told_no_more(view) else found)
+    return equivalence.reasons(_more(found) if _no_node_reports(view) else found)
 
 
 def _more(found: Iterable[Difference]) -> tuple[Difference, ...]:
@@ -247,13 +250,13 @@ def _more(found: Iterable[Difference]) -> tuple[Difference, ...]:
     return tuple(difference for difference in found if difference.kind is not Kind.MISSING_TOPIC)
 
 
-def _told_no_more(view: ClusterView) -> bool:
-    return _quorum_gone(view) or not _somebody_tells(view)
+def _no_node_reports(view: ClusterView) -> bool:
+    return _quorum_gone(view) or not _kraft_reportable(view)
 
 
-def _unheard(view: ClusterView) -> str:
+def _unknown_topics(view: ClusterView) -> str:
     missing = [difference.entity for difference in _topics(view) if difference.kind is Kind.MISSING_TOPIC and difference.counts]
-    return f" The broker that was asked has not heard of {len(missing)} of them: {summarize(missing)}." if missing else ""
+    return f" The broker that was asked does not know {len(missing)} of them: {summarize(missing)}." if missing else ""
 
 
 def holds_more(view: ClusterView) -> bool:
@@ -281,7 +284,7 @@ def _quorum_gone(view: ClusterView) -> bool:
     return 2 * (len(view.controllers) - stopped) <= len(view.controllers)
 
 
-def _somebody_tells(view: ClusterView) -> bool:
+def _kraft_reportable(view: ClusterView) -> bool:
     """Whether any node can report KRaft's side of all kinds."""
     kraft = any(broker.mode is BrokerMode.KRAFT for broker in view.brokers.values())
     return kraft or any(controller.answers for controller in view.controllers.values())
@@ -291,21 +294,19 @@ def _unread(view: ClusterView, *, strict: bool) -> tuple[Reason, ...]:
     """What was not read: all kinds, or only topics, which brokers always report unless started without a leading controller."""
     unread = equivalence.unread_kinds(view)
     topics = unread[:1] if view.topics is None else ()
-    return (*(unread if strict else topics), *_told_nothing(view))
+    return (*(unread if strict else topics), *_knows_no_topic(view))
 
 
-def _told_nothing(view: ClusterView) -> tuple[Reason, ...]:
+def _knows_no_topic(view: ClusterView) -> tuple[Reason, ...]:
     zookeeper, kraft = view.topics or ({}, {})
-    if kraft or not zookeeper or not _told_no_more(view):
+    if kraft or not zookeeper or not _no_node_reports(view):
         return ()
-    text = (
-        f"The broker that was asked knows no topic, ZooKeeper holds {len(zookeeper)}: it was told of none since it was started."
-    )
+    text = f"The broker that was asked knows no topic, ZooKeeper holds {len(zookeeper)}: it received no metadata since its start."
     return (Reason("G00", text),)
 
 
 def _said(gate: Gate) -> Gate:
     if gate.met:
         return gate
-    text = "ZooKeeper is not seen to hold all that KRaft does."
+    text = "ZooKeeper is not known to hold all that KRaft holds."
     return Gate(gate.standing, (Reason("G33", text), *gate.reasons))

@@ -57,7 +57,7 @@ def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recove
     troubles = replace(judged.troubles, deaf=judged.troubles.deaf.saw(view.taken_at, there=out))
     if not troubles.deaf.due(view.taken_at):
         return Recovered(judged.decision, troubles)
-    text = f"Broker {broker} is back, and not taken into its ISRs: partition states are raised, and a controller elected that tells them."
+    text = f"Broker {broker} is up, but its leaders keep it out of ISRs: raising partition states, then electing a controller that sends them."
     return Recovered(Act(Verb.RAISE, text), troubles)
 
 
@@ -84,7 +84,7 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
         return ended
     if not kraft_owns(view) or (controller.answers and controller.migration_flag):
         owned = kraft_owns(view)
-        return (keeps_flag(view, controller) if owned else None) or Done(f"Controller {controller_id} has nothing to get back.")
+        return (keeps_flag(view, controller) if owned else None) or Done(f"Controller {controller_id} needs no flag.")
     if controller.process.state is ProcessState.STOPPED:
         return _brought_back(view, controller)
     if not controller.answers:
@@ -92,7 +92,9 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
     gate = together((gates.quorum_leads(view), back_gates.others_answer(view, controller_id)))
     if not gate.met:
         return unmet(gate)
-    restart = Act(Verb.RESTART, f"Controller {controller_id} stands by without the migration flag: elected, it would finalize.")
+    restart = Act(
+        Verb.RESTART, f"Controller {controller_id} is a standby without the migration flag: if elected, it would finalize."
+    )
     return end_unseen(view, controller) or restart
 
 
@@ -101,7 +103,7 @@ def _brought_back(view: ClusterView, controller: Controller) -> Decision:
     if controller.files.has_metadata_log is None:
         return Wait((could_not_read(f"the directory of controller {controller.id}"),))
     if not controller.files.has_metadata_log:
-        return Done(f"Controller {controller.id} is down and its directory is empty; it is not needed any more.")
+        return Done(f"Controller {controller.id} is down and its directory is empty; it is no longer needed.")
     start = Act(Verb.START, f"Controller {controller.id} is down and has this migration's log.")
     flagged = stage_on_disk(controller.files) is FileStage.CONTROLLER_MIGRATION
     return start if flagged else end_unseen(view, controller) or start
@@ -117,7 +119,7 @@ def decide_controller_failover(view: ClusterView, first: ClusterView) -> Decisio
     if (down := still_down(view)) is not None:
         return down[1]
     if not kraft_owns(view):
-        return Done("ZooKeeper owns the cluster; nothing has to be written back.")
+        return Done("ZooKeeper owns the cluster; nothing must be written back.")
     return _once(view, first)
 
 
@@ -128,9 +130,12 @@ def _once(view: ClusterView, first: ClusterView) -> Decision:
     if not isinstance(view.zk and view.zk.migration, Migration) or gates.dual_write_lag(view) is None:
         return Wait((gates.no_dual_write("/migration does not show a finished copy yet."),))
     if first.quorum is None or view.quorum.leader_epoch <= first.quorum.leader_epoch:
-        return Act(Verb.FAIL_OVER, f"Controller {view.quorum.leader_id} leads: its successor writes ZooKeeper anew (KIP-866).")
+        return Act(
+            Verb.FAIL_OVER,
+            f"Controller {view.quorum.leader_id} leads: its successor writes all metadata to ZooKeeper again (KIP-866).",
+        )
     gate = gates.dual_write_alive(view, first)
-    return as_decision(gate, f"Controller {view.quorum.leader_id} leads since a failover, and the dual-write moves.")
+    return as_decision(gate, f"Controller {view.quorum.leader_id} leads since a failover, and the dual-write makes progress.")
 
 
 def still_down(view: ClusterView) -> tuple[int, Decision] | None:
@@ -192,7 +197,7 @@ def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) 
     gate = together((passing, gates.process_known(broker), roll.nobody_reassigns(view)))
     if gate.met:
         return Act(
-            Verb.RESTART, f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open."
+            Verb.RESTART, f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds."
         )
     return unmet(gate)
 
@@ -219,13 +224,13 @@ def _out_of_turn(view: ClusterView, target: BrokerMode) -> Decision | None:
         return (
             None
             if kraft_owns(view) or back_gates.with_mode(view, BrokerMode.KRAFT)
-            else Done("ZooKeeper owns the cluster: no broker is KRaft.")
+            else Done("ZooKeeper owns the cluster: no broker runs in KRaft mode.")
         )
     kraft = back_gates.with_mode(view, BrokerMode.KRAFT)
     if kraft:
         return Refuse((back_gates.kraft_left(kraft),))
     if kraft_owns(view) or back_gates.migration_left(view):
-        text = "The cluster is not handed over to ZooKeeper: /controller or /migration is still KRaft's."
+        text = "The cluster is not handed over to ZooKeeper: KRaft still owns /controller or /migration."
         return Refuse((Reason("G30", text),))
     return None
 
@@ -272,7 +277,7 @@ def _no_broker_needs_them(view: ClusterView) -> Gate:
     if kraft:
         return never(back_gates.kraft_left(kraft))
     if plain and kraft_owns(view):
-        text = f"Plain ZooKeeper brokers while KRaft owns the cluster: {join_ids(plain)}."
+        text = f"Brokers run in plain ZooKeeper mode while KRaft owns the cluster: {join_ids(plain)}."
         return never(Reason("P07", text))
     # If ZooKeeper owns the cluster, it does not depend on controllers, and a broker failing in migration mode may be why the
     # operator rolls back.
@@ -366,7 +371,7 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
         return Done(
             f"Controller {controller_id} is stopped and its directory is empty." if not theirs else f"{theirs}, and stays."
         )
-    text = f"{', '.join(node_files.in_use(controller))} of controller {controller_id}: an old quorum would take the cluster over."
+    text = f"{', '.join(node_files.in_use(controller))} of controller {controller_id}: if started, this old quorum would take the cluster over."
     return Act(Verb.WIPE, text)
 
 
@@ -377,7 +382,7 @@ def decide_rolled_back(view: ClusterView) -> Decision:
     left = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.ZOOKEEPER)
     modes = not_yet(Reason("G31", f"Brokers that do not answer in ZooKeeper mode: {join_ids(left)}.")) if left else MET
     krafts = back_gates.migration_left(view) or kraft_owns(view)
-    traces = not_yet(Reason("G30", "/migration or /controller is still KRaft's.")) if krafts else MET
+    traces = not_yet(Reason("G30", "KRaft still owns /migration or /controller.")) if krafts else MET
     unread = sorted(c.id for c in view.controllers.values() if c.files.meta is None or c.files.has_metadata_log is None)
     unknown = not_yet(could_not_read(f"the directories of controllers {join_ids(unread)}")) if unread else MET
     used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c))
@@ -395,16 +400,18 @@ def decide_rolled_back(view: ClusterView) -> Decision:
             roll.may_stop(view, ()),
         )
     )
-    done = f"All {len(view.brokers)} brokers run on ZooKeeper as before; a new migration may begin at any time."
+    done = f"All {len(view.brokers)} brokers run on ZooKeeper as before; a new migration may start at any time."
     return as_decision(gate, done + gates.after_the_way_back(view))
 
 
-_HEALED = "`heal` has a new leader write ZooKeeper anew, and goes on once both are the same; without a failover nobody does, and it is lost."
+_FAILOVER_RESTORES = (
+    "`heal` elects a new leader that writes ZooKeeper again, and ends once both are the same. Without a failover it is lost."
+)
 
 
 NOTHING = Reason(
     "P13",
-    "Nothing has to be taken back: the cluster shows no trace of a migration.",
+    "Nothing to roll back: the cluster shows no trace of a migration.",
 )
 
 
@@ -418,22 +425,22 @@ def plan(view: ClusterView) -> tuple[str, ...]:
     used = [c for _, c in sorted(view.controllers.items()) if not back_gates.empty(c) or c.files.meta is None]
     steps = (
         (unflagged, f"restart controllers {join_ids(unflagged)} with the migration flag"),
-        (owned, "restart the active controller once, so that its successor writes ZooKeeper anew"),
+        (owned, "restart the active controller once, so that its successor writes all metadata to ZooKeeper again"),
         (kraft or (owned and plain), f"restart brokers {join_ids(sorted(kraft + plain if owned else kraft))} in migration mode"),
         (up, f"stop controllers {join_ids(up)}, the active one last"),
         (owned or back_gates.migration_left(view), f"hand the cluster over to ZooKeeper: {_transaction(view)}"),
         (
             not owned and not back_gates.states_in_reach(view).met,
-            f"have a controller elected that can move every leader: {_transaction(view)}",
+            f"elect a controller that can move every leader: {_transaction(view)}",
         ),
         (used, f"set the directories of controllers aside: {'; '.join(map(_wiped, used))}"),
         (len(plain) < len(view.brokers), f"restart brokers {join_ids(_not_plain(view, owned))} with their original files"),
     )
-    told = tuple(text for needed, text in steps if needed)
+    planned = tuple(text for needed, text in steps if needed)
     return (
-        (*told, f"brokers that do not answer now are waited for, or started again: {join_ids(silent)}")
-        if told and silent
-        else told
+        (*planned, f"wait for brokers that do not answer now, or start them again: {join_ids(silent)}")
+        if planned and silent
+        else planned
     )
 
 
@@ -442,14 +449,14 @@ def kept(view: ClusterView) -> tuple[str, ...]:
     if not conditions.holds_more(view):
         return (f"Kept: everything. {conditions.taken_nothing(view)}",)
     unread, lacking = equivalence.unread_kinds(view), equivalence.found(view)
-    compared = f" Seen now: {equivalence.same(view)}" if not unread and not lacking else ""
+    compared = f" Compared now: {equivalence.same(view)}" if not unread and not lacking else ""
     both = "topics, settings, quotas, credentials and rules that were made or changed since the takeover"
     features = f"its features (metadata.version {view.metadata_version or 'unknown'})"
     return (
         f"Kept: all records and committed offsets; {both}, as far as ZooKeeper holds them.{compared}",
         *(f"Not known to be kept: {reason.text}" for reason in unread),
-        *(f"Differs now: {reason.text} {_HEALED}" for reason in lacking),
-        f"Lost: what KRaft alone has: {features}{_metrics(view)}. The controllers' log is set aside, not deleted.",
+        *(f"Differs now: {reason.text} {_FAILOVER_RESTORES}" for reason in lacking),
+        f"Lost: what only KRaft has: {features}{_metrics(view)}. The controllers' log is set aside, not deleted.",
     )
 
 

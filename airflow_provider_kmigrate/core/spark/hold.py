@@ -157,7 +157,7 @@ def _document(text: str, name: str) -> dict[str, Any]:
     except ValueError as error:
         _unreadable(f"{name}: {error}")
     if not isinstance(found, dict) or found.get("version") != VERSION:
-        _unreadable(f"{name} is not of version {VERSION}, which this release reads")
+        _unreadable(f"{name} is not of version {VERSION}, the only one that this release reads")
     return found
 
 
@@ -226,17 +226,15 @@ def decide_held(hold: Hold, report: JobReport | None, now_ms: int, *, in_effect:
     starting.
     """
     if report and report.state is JobState.ENDED:
-        return Done("The job's query has come to its end by itself; it starts none while the hold is there.")
+        return Done("The job's query has ended by itself; it starts no other while the hold exists.")
     if report and report.state is JobState.FAILED:
         return Done(
-            f"The job had failed before the hold, and starts no query while it is there: {report.error or 'no reason given'}"
+            f"The job failed before the hold, and starts no query while the hold exists: {report.error or 'no reason given'}"
         )
     alive = heard(report, now_ms)
     if alive is None:
         if in_effect or (not needed and now_ms - hold.since_ms > SILENT_MS):
-            return Done(
-                f"{silent(report, now_ms)} It is gone on without: the hold is there, and a job that comes up keeps to it."
-            )
+            return Done(f"{silent(report, now_ms)} Continuing without it: a job that starts later obeys the hold.")
         return Wait((silent(report, now_ms),))
     if alive.state is JobState.HELD and alive.hold == hold.id:
         return Done(f"The job is held after batch {batch(alive.committed)}.")
@@ -255,14 +253,14 @@ def heard(report: JobReport | None, now_ms: int) -> JobReport | None:
 
 
 def silent(report: JobReport | None, now_ms: int) -> Reason:
-    """True if the job has not responded for too long."""
-    seen = "has never written its state" if report is None else f"was last heard of {(now_ms - report.at_ms) / 1000:.0f} s ago"
+    """J05: the job has not responded for too long."""
+    seen = "has never written its state" if report is None else f"last wrote its state {(now_ms - report.at_ms) / 1000:.0f} s ago"
     return Reason("J05", f"The job {seen}.")
 
 
 def failed(report: JobReport) -> Reason:
-    """True if the job reports its own failure."""
-    return Reason("J11", f"The job has failed: {report.error or 'it did not say why'}")
+    """J11: the job reports its own failure."""
+    return Reason("J11", f"The job has failed: {report.error or 'no reason given'}")
 
 
 def quiescent(checkpoint: Checkpoint, report: JobReport | None, *, repeats_harmless: bool = False) -> Decision:
@@ -271,10 +269,10 @@ def quiescent(checkpoint: Checkpoint, report: JobReport | None, *, repeats_harml
         return Done(f"Offsets and commits agree at batch {batch(checkpoint.committed)}.")
     planned, committed = batch(checkpoint.planned), batch(checkpoint.committed)
     if _one_ahead(checkpoint) and report and not report.begun and report.planned == checkpoint.planned:
-        return Done(f"Batch {planned} is planned and had not begun; commits end at {committed}. It is done first, once.")
+        return Done(f"Batch {planned} is planned and has not begun; commits end at {committed}. The job runs it first, once.")
     if repeats_harmless and _one_ahead(checkpoint):
-        return Done(f"Batch {planned} is planned and not committed; its sink takes a repeated batch once.")
-    text = f"Batch {planned} is planned in the checkpoint, and commits end at {committed}."
+        return Done(f"Batch {planned} is planned and not committed; its sink ignores a repeated batch.")
+    text = f"Batch {planned} is planned in the checkpoint, but commits end at {committed}."
     return Refuse((Reason("J02", text),))
 
 
@@ -301,9 +299,9 @@ def decide_progress(before: Signs, now: Signs) -> Decision:
     if report and report.state is JobState.FAILED:
         return Refuse((failed(report),))
     if report and report.state is JobState.ENDED:
-        return Done("The job's query has come to its end by itself.")
+        return Done("The job's query has ended by itself.")
     if report and report.progress_ms is not None and report.progress_ms > max(before.at_ms, _progress(before)):
-        return Done("The job's query has asked the brokers again.")
+        return Done("The job's query has read from the brokers again.")
     text = f"The job has shown no progress yet; its newest committed batch is {batch(now.committed)}."
     return Wait((Reason("J11", text),))
 
@@ -327,22 +325,22 @@ def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mappi
     reasons = tuple(_moved(before, now))
     if reasons:
         return Refuse(reasons)
-    broken = (*_truncated(now.offsets, logs), *_anew(now.offsets, logs, topic_ids or {}), *_passed(now.offsets, logs))
+    broken = (*_truncated(now.offsets, logs), *_recreated(now.offsets, logs, topic_ids or {}), *_passed(now.offsets, logs))
     if broken:
         return Refuse(broken)
     unknown = sorted(where.name for where in now.offsets if logs[where].unread)
     if unknown:
-        text = f"Where these logs end could not be read: {summarize(unknown)}."
+        text = f"Could not read the ends of these logs: {summarize(unknown)}."
         return Wait((Reason("J08", text),))
-    return Done(f"All {len(now.offsets)} logs hold the place where the job stopped.")
+    return Done(f"All {len(now.offsets)} logs contain the offset where the job stopped.")
 
 
 def _moved(before: Checkpoint, now: Checkpoint) -> Iterator[Reason]:
     if before.query != now.query:
-        text = f"The checkpoint is of query {now.query}, and was of query {before.query} when the job was held."
+        text = f"The checkpoint belongs to query {now.query}; when the job was held it belonged to query {before.query}."
         yield Reason("J09", text)
     elif (before.committed, before.planned) != (now.committed, now.planned):
-        text = f"The checkpoint went on from batch {batch(before.committed)} to {batch(now.committed)} while the job was held."
+        text = f"The checkpoint advanced from batch {batch(before.committed)} to {batch(now.committed)} while the job was held."
         yield Reason("J09", text)
 
 
@@ -350,27 +348,27 @@ def _truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
     """Partitions that are gone, and logs that end before the job's own position."""
     gone = sorted(where for where in offsets if where not in logs)
     if gone:
-        yield Reason("J04", f"Partitions of the job are gone: {summarize(where.name for where in gone)}.")
+        yield Reason("J04", f"Partitions of the job do not exist any more: {summarize(where.name for where in gone)}.")
     short = sorted(where for where, offset in offsets.items() if (log := _read(logs, where)) and log.end < offset)
     if short:
         first = short[0]
-        text = f"Logs end before the job's place: {summarize(where.name for where in short)} ({first.name} at {logs[first].end}, job at {offsets[first]})."
+        text = f"Logs end before the job's offset: {summarize(where.name for where in short)} ({first.name} at {logs[first].end}, job at {offsets[first]})."
         yield Reason("J03", text)
 
 
-def _anew(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> Iterator[Reason]:
+def _recreated(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> Iterator[Reason]:
     """Recreated topics. In time such a topic grows past the job's position, so only its id shows it."""
     ids = {where.topic: log.topic_id for where in offsets if (log := logs.get(where)) and log.topic_id}
     other = sorted(topic for topic, known in topic_ids.items() if ids.get(topic, known) != known)
     if other:
-        yield Reason("J04", f"Topics of the job were made anew: {', '.join(other)}.")
+        yield Reason("J04", f"Topics of the job were recreated: {', '.join(other)}.")
 
 
 def _passed(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
     late = sorted(where for where, offset in offsets.items() if (log := _read(logs, where)) and log.start > offset)
     if late:
         first = late[0]
-        text = f"Logs begin behind the job's place: {summarize(where.name for where in late)} ({first.name} at {logs[first].start}, job at {offsets[first]})."
+        text = f"Logs begin after the job's offset: {summarize(where.name for where in late)} ({first.name} at {logs[first].start}, job at {offsets[first]})."
         yield Reason("J04", text)
 
 
@@ -382,18 +380,18 @@ def _read(logs: Logs, where: TopicPartition) -> LogMark | None:
 def decide_resumed(held: HeldRecord, report: JobReport | None, now_ms: int) -> Decision:
     """Decides whether the job runs again, from exactly where it stopped."""
     if held.state is not JobState.HELD:
-        return Done(f"Nothing holds the job any more. It had {held.state} before the hold: whoever starts it starts it again.")
+        return Done(f"The job is not held any more. It had {held.state} before the hold, so kmigrate does not start it.")
     if report is None or now_ms - report.at_ms > SILENT_MS:
         return Wait((silent(report, now_ms),))
     if report.state is JobState.FAILED:
         return Refuse((failed(report),))
     if report.state is not JobState.RUNNING or report.progress_ms is None or report.progress_ms < held.at_ms:
-        text = f"The job is {report.state} and has made no progress since it was let go."
+        text = f"The job is {report.state} and has made no progress since it was released."
         return Wait((Reason("J11", text),))
     elsewhere = sorted(
         where for where, offset in report.resumed_at.items() if held.checkpoint.offsets.get(where, offset) != offset
     )
     if elsewhere:
-        text = f"The job went on from other offsets than it had stopped at: {summarize(where.name for where in elsewhere)}."
+        text = f"The job resumed at other offsets than those where it stopped: {summarize(where.name for where in elsewhere)}."
         return Refuse((Reason("J12", text),))
-    return Done(f"The job runs again from where it stopped, after batch {batch(held.checkpoint.committed)}.")
+    return Done(f"The job has resumed where it stopped, after batch {batch(held.checkpoint.committed)}.")

@@ -66,7 +66,7 @@ def _of_options(job: SparkJobSpec, groups: Counter[str]) -> Iterator[tuple[Sever
     if groups[job.options.get(_GROUP, "")] > 1:
         yield _shared_group(job, deprecated=_true(options.get("usedeprecatedoffsetfetching")))
     if "zookeeper.connect" in options:
-        yield Severity.BLOCK, Reason("J22", "It reads through a receiver that coordinates in ZooKeeper.")
+        yield Severity.BLOCK, Reason("J22", "It reads through a receiver that uses ZooKeeper for coordination.")
     low = [f"{key}={value}" for key, least in _LIMITS.items() if _below(value := options.get(key.lower()), least)]
     if low:
         yield Severity.WARN, Reason("J20", f"It lowers its limits: {', '.join(low)}.")
@@ -86,7 +86,7 @@ def _of_leaders(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity
     known = _partitions(job, view)
     missing = sorted(set(job.topics) - {one.topic for one in known})
     if not job.topics or missing or view.min_insync is None:
-        seen = f"These of its topics were not seen: {', '.join(missing)}." if missing else "Not all about its topics is known."
+        seen = f"These topics were not found: {', '.join(missing)}." if missing else "Its topics are not fully known."
         yield Severity.WARN, Reason("J24", seen)
     alone = [one for one in known if len(one.replicas) == 1]
     if alone:
@@ -96,11 +96,11 @@ def _of_leaders(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity
 
 
 def _of_spares(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
-    """Topics that have no replica in sync to spare."""
+    """Topics that have no spare in-sync replica."""
     least = view.min_insync or {}
     tight = [one for one in _partitions(job, view) if len(one.replicas) > 1 and len(one.isr) <= max(1, least.get(one.topic, 1))]
     if tight:
-        text = f"{summarize(one.name for one in tight)} have no replica in sync to spare."
+        text = f"{summarize(one.name for one in tight)} have no spare in-sync replica."
         yield Severity.WARN, Reason("S02", text)
 
 
@@ -143,11 +143,11 @@ def decide(view: ClusterView, lines: Sequence[Line], holder: Holder, now_ms: int
     own = [act for act in journal_lines.acts(lines) if _counts(act, holder, now_ms)]
     reasons = [*_under_way(own), *_just_done(own, now_ms, calm_ms)]
     reasons += _unwell(view.partitions) if holder.known else []
-    return Wait(tuple(reasons)) if reasons else Done("Nothing has been changed lately, and all is well.")
+    return Wait(tuple(reasons)) if reasons else Done("No recent change, and the cluster is healthy.")
 
 
 def _unseen(run: str) -> Reason:
-    text = f"Run {run} owns the cluster, and its journal is not in this worker's folder."
+    text = f"Run {run} owns the cluster, but its journal is not in this worker's folder."
     return Reason("Q05", text)
 
 
@@ -163,7 +163,7 @@ def _just_done(acts: Sequence[ActSpan], now_ms: int, calm_ms: int) -> list[Reaso
     latest = max((act.settled_ms or act.to_ms or act.from_ms for act in acts), default=0)
     if now_ms - latest >= calm_ms:
         return []
-    text = f"The last change was {max(0, now_ms - latest) / 1000:.0f} s ago; {calm_ms / 1000:.0f} s without one are waited for."
+    text = f"The last change was {max(0, now_ms - latest) / 1000:.0f} s ago; waiting for {calm_ms / 1000:.0f} s without a change."
     return [Reason("Q01", text)]
 
 
@@ -174,5 +174,5 @@ def _unwell(partitions: Sequence[Partition] | None) -> list[Reason]:
     behind = sum(partition.under_replicated for partition in partitions)
     if not leaderless and not behind:
         return []
-    text = f"{leaderless} partitions have no leader, {behind} have replicas out of sync."
+    text = f"{leaderless} partitions have no leader, {behind} have out-of-sync replicas."
     return [Reason("Q01", text)]
