@@ -78,7 +78,7 @@ _CONTROLLER = {
     "conn-fields": {
         "protocol": {
             "label": "Protocol",
-            "description": "as quorum.security in the cluster file",
+            "description": "as quorum.security_protocol in the cluster file",
             "schema": {"type": "string", "enum": ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], "default": "PLAINTEXT"},
         },
         **_TLS_FIELDS,

@@ -147,5 +147,5 @@ def _check(found: dict[str, GroupSeen], standings: Counter[GroupSituation], expe
         if look.zk is not None
         and len(look.zk.offsets) == len(look.zk.owners) == len(look.committed or ()) == len(look.ends or ()) == _PARTITIONS
     ]
-    if standings != {GroupSituation.OLD: expected} or len(whole) != expected:
+    if standings != {GroupSituation.ZOOKEEPER: expected} or len(whole) != expected:
         raise SystemExit(f"Not every group was read whole: {len(whole)} of {expected}, {dict(standings)}")

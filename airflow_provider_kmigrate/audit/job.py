@@ -81,7 +81,7 @@ def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = Fa
     control = Control.read(engine)
     judged = judge(engine, control, policy)
     facts = judged.facts
-    found, health = of_facts(facts, source.level, policy.tolerated)
+    found, health = of_facts(facts, source.level, policy.allow)
     health = replace(
         health,
         malformed=len(control.refused),
@@ -128,7 +128,7 @@ def main(
 ) -> int:
     """`job REQUEST FOLDER`: leave `verdict.json`, `facts.json` and `refused.jsonl` in the folder, and the report if requested.
 
-    A PASS over logs leaves `look.json` too, for the next audit to compare with. Returns 0 whatever the verdict is; 2: nothing
+    A PASS over logs leaves `fingerprint.json` too, for the next audit to compare with. Returns 0 whatever the verdict is; 2: nothing
     could be concluded, for the reason printed. `open_engine` None: Spark.
     """
     parser = argparse.ArgumentParser(description="Audits deliveries and leaves a verdict.")
@@ -193,7 +193,7 @@ def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Findi
 
     session = _spark(engine)
     found = look.compared(session, wanted)
-    return [Finding(found.grounds, found.health)], partial(found.leave, session, wanted, folder / "look.json")
+    return [Finding(found.grounds, found.health)], partial(found.leave, session, wanted, folder / "fingerprint.json")
 
 
 def _spark(engine: Engine) -> SparkSession:

@@ -380,7 +380,7 @@ def summary_of(facts: Facts) -> dict[str, Any]:
         "unseen": facts.unseen.count,
         "duplicated": facts.duplicated,
         "reordered": facts.reordered.count,
-        "committed_unprocessed": facts.overrun.count,
+        "committed_unprocessed": facts.commit_gap.count,
         "diverged": facts.diverged.count,
         "double_owned_ms": facts.double_owned.count,
         "send_failures": facts.send_failures,

@@ -252,7 +252,7 @@ def test_a_request() -> None:
         "ledgers": ["s3://b/l"],
         "tools": [{"path": "x", "tool": "consumer", "name": "c", "group": "g", "topics": ["t"]}],
     }
-    policy = {"tolerated": ["redelivered"], "required": ["L0", "L3"], "window": [1, 2], "skew_ms": 5}
+    policy = {"allow": ["redelivered"], "required": ["L0", "L3"], "window": [1, 2], "skew_ms": 5}
     request = parse({"sources": [source], "policy": policy, "spark": {"master": "yarn", "jars": ["a.jar"]}})
     assert request.sources[0].tools[0].topics == ("t",)
     assert (request.policy.required, request.policy.window, request.policy.skew_ms) == ((Level.LOG, Level.PRODUCER), (1, 2), 5)

@@ -128,7 +128,7 @@ def test_a_killed_consumer_is_never_clean_by_accident(running: Workload) -> None
     assert "L05" in {reason.code for reason in facts.reasons}
     assert facts.lost.count == 0
     assert facts.unseen.count == 0
-    assert facts.overrun.count == 0
+    assert facts.commit_gap.count == 0
 
 
 @pytest.mark.cluster

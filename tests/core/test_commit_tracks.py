@@ -189,11 +189,11 @@ def test_nobody_tries_a_commit_for_longer_than_a_minute() -> None:
 
 def test_a_group_that_goes_back_on_purpose_is_shown_and_only_that() -> None:
     before, after = commits(500, 3, 5), commits(900, 1, 9, 0, begin=2)
-    found = {ground.reason.code: ground for ground in judge_commits(before, after, {P0: 0}, rewinding=["g"])}
+    found = {ground.reason.code: ground for ground in judge_commits(before, after, {P0: 0}, resetting_groups=["g"])}
     assert (found["D11"].outcome, found["D11"].count) == (Outcome.PASS, 2)
-    (other,) = judge_commits(before, after, {P0: 0}, rewinding=["h"])
+    (other,) = judge_commits(before, after, {P0: 0}, resetting_groups=["h"])
     assert other.outcome is Outcome.FAIL
-    (still,) = judge_commits(commits(500, 5), commits(70_000), {P0: 9}, rewinding=["g"])
+    (still,) = judge_commits(commits(500, 5), commits(70_000), {P0: 9}, resetting_groups=["g"])
     assert still.reason.code == "D13", "nothing else is forgiven"
 
 

@@ -156,7 +156,7 @@ def test_malformed_events_and_hand_overs_are_shown_and_decide_nothing() -> None:
     assert [(ground.reason.code, ground.count) for ground in verdict.grounds] == [("V04", 2), ("V05", 60)]
 
 
-VIOLATIONS = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
+VIOLATIONS = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "commit_gap", "double_owned")
 
 
 @pytest.mark.parametrize("name", VIOLATIONS)

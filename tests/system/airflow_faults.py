@@ -196,7 +196,7 @@ class Trial:
 
     @contextlib.contextmanager
     def _following(self, dag_id: str, kills: Sequence[Kill]) -> Iterator[None]:
-        """Beside whoever asks Airflow, which takes half a second a time: an act such as the hand-over is over in one."""
+        """Beside whoever asks Airflow, which takes half a second a time: an act such as the handover is over in one."""
 
         def follow(over: threading.Event) -> None:
             while not over.wait(_FOLLOW_S):
@@ -282,14 +282,14 @@ def back(trial: Trial) -> None:
         standby.signal(signal.SIGSTOP)
         return ""
 
-    made_to_wait = Kill("way back", "controller SIGSTOPped", act("back to migration", 1), wait)
+    made_to_wait = Kill("way back", "controller SIGSTOPped", act("to migration", 1), wait)
     kills = [
-        Kill("way back", "task SIGKILLed", act("back to migration", 1), trial.worker),
-        Kill("way back", "scheduler SIGKILLed", act("back to migration", 2), partial(trial.service, "scheduler")),
+        Kill("way back", "task SIGKILLed", act("to migration", 1), trial.worker),
+        Kill("way back", "scheduler SIGKILLed", act("to migration", 2), partial(trial.service, "scheduler")),
         Kill("way back", "triggerer SIGKILLed while a task is deferred", waits(task), in_the_triggerer),
-        Kill("way back", "task SIGKILLed in the hand-over", act("hand over", 1), trial.worker),
-        Kill("way back", "API server SIGKILLed", act("back to zookeeper", 1), partial(trial.service, "api-server")),
-        Kill("way back", "task and scheduler SIGKILLed", act("back to zookeeper", 2), trial.everything),
+        Kill("way back", "task SIGKILLed in the handover", act("handover", 1), trial.worker),
+        Kill("way back", "API server SIGKILLed", act("to zookeeper", 1), partial(trial.service, "api-server")),
+        Kill("way back", "task and scheduler SIGKILLed", act("to zookeeper", 2), trial.everything),
     ]
     plan = trial.rehearsal.cluster.plan
     before = trial.starts()

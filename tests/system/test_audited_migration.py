@@ -77,7 +77,7 @@ def ask(rehearsal: Rehearsal, checkpoint: Path) -> None:
         "level": "producers",
         "topics": ["orders"],
         "jars": [str(jar) for jar in connector.jars()],
-        "extend_by": "10s",
+        "retry_delay": "10s",
     }
     document["spark_jobs"] = [{"name": "sink", "checkpoint": str(checkpoint), "topics": ["orders"], "hold": "always"}]
     plan.spec_path.write_text(yaml.safe_dump(document, sort_keys=False))

@@ -98,7 +98,7 @@ class TestACarelessWayBack:
         assert any("the leader is already at a newer partition epoch" in log for log in logs)
         with direct.world(road.cluster, "road") as here:
             before = len(journal(road))
-            done(here, "back", node=0, target=BrokerMode.ZOOKEEPER)
+            done(here, "roll back broker", node=0, target=BrokerMode.ZOOKEEPER)
         assert "raising partition states" in journal(road)[before:]
         assert "of all its partitions: restarting" not in journal(road)[before:]
 
@@ -264,7 +264,7 @@ class TestFirstRoll:
             hands.kill(node)
         with direct.world(road.cluster, "road") as here:
             until_asked(here, {"G20", "G23"}, "roll", node=0, target=BrokerMode.KRAFT)
-            until_asked(here, {"G30"}, "back", node=0, target=BrokerMode.ZOOKEEPER)
+            until_asked(here, {"G30"}, "roll back broker", node=0, target=BrokerMode.ZOOKEEPER)
         process = process_of(hands.brokers[0])
         pid = process.signal(signal.SIGTERM)
         assert not process.wait_gone(pid, 25.0), "a healthy one is gone within two seconds"

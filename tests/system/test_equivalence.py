@@ -75,7 +75,7 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
         behind_its_back(cluster)
         alter_quota(cluster.plan.brokers[0], {"ip": "10.0.0.1"}, "connection_creation_rate", None)
         earlier, later = here.observer.look(BOTH), here.observer.look(BOTH)
-        direct.step(here, "reconcile")
+        direct.step(here, "controller failover")
         assert isinstance(direct.step(here, "equivalent"), Done)
         healed = (here.observer.look(BOTH).stored or {})[StoredKind.QUOTAS]
     found = {(each.entity, each.zookeeper, each.kraft) for each in differences(later)}

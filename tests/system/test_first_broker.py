@@ -106,7 +106,7 @@ def test_a_broker_that_is_slow_in_its_new_mode_is_taken_back_alone(cluster: Loca
     assert set(view.modes().values()) == {BrokerMode.ZOOKEEPER}
     assert not any(partition.under_replicated for partition in view.partitions or ())
     assert view.zk is not None
-    assert view.zk.taken_back == {node.id: BrokerMode.ZOOKEEPER}
+    assert view.zk.rolled_back == {node.id: BrokerMode.ZOOKEEPER}
     assert {other.id: evidence.starts(other) for other in spec.brokers} == {
         other.id: 3 if other.id == node.id else 1 for other in spec.brokers
     }

@@ -165,7 +165,7 @@ def test_a_cluster_that_was_rolled_back_without_raising_the_epoch_is_found_and_r
     with direct.world(bomb, "repair") as here:
         gone = until_gone(here, victim.id)
         assert written(bomb.bootstrap, 12) != set(range(PARTITIONS)), f"the bomb: {gone}"
-        direct.step(here, "give back")
+        direct.step(here, "handover")
         check_all_take(bomb.bootstrap)
         run_rollback(here)
         with_all = here.observer.look(evidence.EVERYTHING)

@@ -189,7 +189,7 @@ VIOLATIONS: Mapping[str, Reason] = {
         "A02", "{} records share an offset with a different record.", "Replicas of the log disagreed: it was truncated."
     ),
     "stored_twice": Reason("A03", "{} records are in the log twice.", "Every consumer gets them twice."),
-    "overrun": Reason("A05", "{} records were committed before they were delivered.", "A restart of the group skips them."),
+    "commit_gap": Reason("A05", "{} records were committed before they were delivered.", "A restart of the group skips them."),
     "redelivered": Reason(
         "A06", "{} records were delivered to their group again.", "Work that is not idempotent was done twice."
     ),
@@ -202,13 +202,13 @@ VIOLATIONS: Mapping[str, Reason] = {
 }
 
 
-def of_facts(facts: Facts, level: Level, tolerated: Collection[str] = ()) -> tuple[tuple[Ground, ...], LevelHealth]:
+def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[tuple[Ground, ...], LevelHealth]:
     """A ledger's facts as `combine` takes them. The ledger has already judged absences: nothing is invalidated again.
 
-    `tolerated`: names of findings that are shown and do not fail.
+    `allow`: names of findings that are shown and do not fail.
     """
-    spared = {name: found for name, found in facts.violations.items() if name in tolerated}
-    others = {name: found for name, found in facts.violations.items() if name not in tolerated}
+    spared = {name: found for name, found in facts.violations.items() if name in allow}
+    others = {name: found for name, found in facts.violations.items() if name not in allow}
     broken = [*_violations(Outcome.FAIL, others, level), *_violations(Outcome.PASS, spared, level)]
     earlier = _violations(Outcome.PASS, facts.earlier, level, before=BEFORE_THE_STEP)
     doubts = [Ground(Outcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
