@@ -358,7 +358,9 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--take-over", action="store_true", help="take the cluster from the kmigrate run that owns it")
     setting.add_argument("--wait", type=_seconds, default=60.0, metavar="SECONDS", help="for the group to become stable (60)")
     for command in (scanning, copying, resetting, setting, releasing):
-        command.add_argument("cluster", nargs="?", type=Path, metavar="CLUSTER.yaml", help="the cluster file; requires --connections")
+        command.add_argument(
+            "cluster", nargs="?", type=Path, metavar="CLUSTER.yaml", help="the cluster file; requires --connections"
+        )
         command.add_argument("--connections", type=Path, help="JSON file written by `airflow connections export`")
         command.add_argument("--zookeeper", metavar="HOSTS[/CHROOT]", help="instead of a cluster file; requires --bootstrap")
         command.add_argument("--bootstrap", metavar="HOST:PORT,...", help="brokers, without TLS or SASL")

@@ -375,7 +375,11 @@ def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> list[str]:
         *(["mode kafka"] if plain and not toggled else []),
         *([f"{', '.join(reversed(plain))} become migrating consumers one by one"] if plain else []),
         *(["mode zookeeper"] if kafka and goal is not Goal.KAFKA_MODE else []),
-        *([f"{', '.join(reversed(later))} become ZooKeeper consumers one by one"] if later and goal is Goal.ZOOKEEPER_CONSUMERS else []),
+        *(
+            [f"{', '.join(reversed(later))} become ZooKeeper consumers one by one"]
+            if later and goal is Goal.ZOOKEEPER_CONSUMERS
+            else []
+        ),
     ]
 
 

@@ -126,9 +126,7 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
         return never(Reason("G29", text))
     if view.taken_at - first.taken_at < STILL_FOR:
         return not_yet(
-            Reason(
-                "T01", "Watching /migration for a moment: no controller may write it any more.", cause=Cause.HANDOVER_OBSERVED
-            )
+            Reason("T01", "Watching /migration for a moment: no controller may write it any more.", cause=Cause.HANDOVER_OBSERVED)
         )
     return MET
 

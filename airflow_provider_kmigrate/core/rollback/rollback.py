@@ -404,9 +404,7 @@ def decide_rolled_back(view: ClusterView) -> Decision:
     return as_decision(gate, done + gates.after_the_way_back(view))
 
 
-_FAILOVER_RESTORES = (
-    "`controller_failover` elects a new leader that writes ZooKeeper again, and ends once both are the same. Without a failover it is lost."
-)
+_FAILOVER_RESTORES = "`controller_failover` elects a new leader that writes ZooKeeper again, and ends once both are the same. Without a failover it is lost."
 
 
 NOTHING = Reason(
