@@ -112,7 +112,7 @@ def largest(partitions: int = 1_000, changes: int = 200) -> ReportFacts:
             else Held(at * length + partition, (at + 1) * length, ("a", "b") if at % 2 else ())
             for at in range(changes)
         ]
-        tracks.append(OwnerTrack("a-group-with-a-long-name", "a-topic-with-a-long-name", (partition,), tuple(held)))
+        tracks.append(OwnerTrack("a-group-with-a-long-name", "a-topic-with-a-long-name", partition, tuple(held)))
     case = Case(
         "a-topic-with-a-long-name", 1, 5, 9, 5, "a-group-with-a-long-name", members=("consumer-1-6f1c9e2a",) * 2, from_ms=1
     )
