@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.coordination.registration import Registration, thread_id, write_registration
 from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 

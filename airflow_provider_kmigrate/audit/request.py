@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.sources.source import Source, ToolOutput
+from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level
@@ -129,9 +129,7 @@ def parse(document: Any) -> Request:
 
 
 def _source(value: Any) -> Source:
-    lists = {name: _all(str) for name in ("lines", "ledgers")}
-    tools = _all(lambda tool: _made(ToolOutput, tool, {"topics": _all(str)}))
-    return _made(Source, value, {"level": _level, **lists, "tools": tools})
+    return _made(Source, value, {"level": _level, "lines": _all(str), "ledgers": _all(str)})
 
 
 def _policy(value: Any) -> Policy:

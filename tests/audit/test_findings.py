@@ -236,14 +236,6 @@ def test_what_the_policy_tolerates_is_shown_and_does_not_fail(duck: Engine) -> N
     assert grounds(result, Outcome.PASS)["A06"].count == 5
 
 
-def test_members_latencies(engine: Engine) -> None:
-    history = calm()
-    run = next(event for event in history.events if isinstance(event, DeliveryRun))
-    events = [replace(event, latency=((5, 9), (700, 1))) if event is run else event for event in history.end()]
-    (member,) = concluded(events, engine).sources[0].members
-    assert (member.group, member.member, member.records, member.p50_ms, member.p999_ms) == ("g", "m", 10, 0.005, 63.7435)
-
-
 def test_levels_that_are_required_and_absent(duck: Engine) -> None:
     result = concluded(calm().end(), duck, Policy(required=(Level.LOG, Level.CONSUMER)))
     assert (result.verdict.outcome, set(grounds(result))) == (Outcome.INCONCLUSIVE, {"V01"})

@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.groups.scan import TwoObservations, scan
 from airflow_provider_kmigrate.exceptions import Fenced, Refused
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import Member, members

@@ -17,8 +17,8 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.probe import process as cli
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until

@@ -27,8 +27,8 @@ from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObserv
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.groups.__main__ import main, scanned
 from airflow_provider_kmigrate.groups.report import SCHEMA, copied, document, table
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from tests.consumer.migrating_group import Member as Migrating
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import Member, console_consumer, members

@@ -24,12 +24,12 @@ from airflow_provider_kmigrate.applications.migrating.consumer import audited_of
 from airflow_provider_kmigrate.applications.migrating.settings import ClientStage
 from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
-from airflow_provider_kmigrate.core.audit.verifiable import consumer_events
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Ownership
 from airflow_provider_kmigrate.probe.process import Life
 from tests.kit.localcluster import runtime
+from tests.kit.verifiable import consumer_events
 from tests.old_consumer.old_consumers import java_program
 
 ROOT: Final = Path(__file__).parents[2]

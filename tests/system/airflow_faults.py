@@ -27,11 +27,11 @@ from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.probe.workload import GroupPlan
 from benchmarks import direct
 from benchmarks.airflow_ui import Airflow, serving, title
 from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster.plan import Shape
 from tests.system import evidence
 from tests.system.cell_table import table
@@ -331,7 +331,7 @@ def main() -> int:
         if workload is None:
             raise ValueError("nothing was measured: the load never ran")
         workload.stop()
-        ledger = workload.summary()
+        ledger = summary_of(workload.facts())
     keys = ("verdict", "acked", "lost", "duplicated", "reordered", "longest_stall_ms", "longest_delivery_gap_ms")
     save(folder, trial.cells, {key: ledger[key] for key in keys})
     print({key: ledger[key] for key in keys})

@@ -23,11 +23,11 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Failed
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.probe.workload import GroupPlan
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster import clocks
 from tests.kit.localcluster.plan import Shape
 from tests.system import disks, fault_cells, linked, proxy, troubles
@@ -281,7 +281,7 @@ def main() -> int:
         finally:
             _save(folder, journey, {})
         workload.stop()
-        ledger = workload.summary()
+        ledger = summary_of(workload.facts())
         _save(folder, journey, ledger)
     failed = [cell for cell in journey.cells if not cell.passed]
     print(

@@ -28,8 +28,8 @@ from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.metadata.equivalence import differences, lost, same, unread_kinds
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Stored, StoredKind
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster import config, plan
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape

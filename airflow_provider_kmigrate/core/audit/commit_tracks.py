@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.audit.fingerprint import compare_marks, marks_as_list, marks_from_list, refuse_other
 from airflow_provider_kmigrate.core.audit.offsets_records import (
-    ConsumerAssignment,
     ConsumerMember,
     ConsumerMemberRemoved,
     GroupRemoved,
@@ -186,12 +185,12 @@ class Tracks:
             case OffsetRemoved():
                 self._put(raw, record, None, raw.t_ms)
             case GroupState():
-                self.members[record.group] = len(record.members)
+                self.members[record.group] = record.members
                 if not record.members:
                     self.left_ms[record.group] = raw.t_ms
             case GroupRemoved(group):
                 self.members[group] = 0
-            case ConsumerMember(group, member) | ConsumerAssignment(group, member):
+            case ConsumerMember(group, member):
                 self.consumers.setdefault(group, {})[member] = True
             case ConsumerMemberRemoved(group, member):
                 self.consumers.setdefault(group, {})[member] = False
