@@ -31,7 +31,13 @@ from typing import Any, Final, NamedTuple, Self
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.applications.assignment import COORDINATOR_MOVED, Assignment, AssignmentTimeouts, place
+from airflow_provider_kmigrate.applications.assignment import (
+    COORDINATOR_MOVED,
+    Assignment,
+    AssignmentTimeouts,
+    close_consumer,
+    place,
+)
 from airflow_provider_kmigrate.applications.event_log import EventLog, Sink, new_writer
 from airflow_provider_kmigrate.applications.runs import BEAT_S, Content, DeliveryRuns, Pulse
 from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Change, Commit, Position, Role, Start, TopicPartition
@@ -310,7 +316,7 @@ class AuditedConsumer:
     def _on_assign(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
         """Assign; while it closes, ask the group nothing: no coordinator answers.
 
-        It took 20 s until the time-out, or raised an error out of `close` (measured, 2.16.1).         Ownership is not recorded then: it reads none of these, and librdkafka does not always report that it gave them up.
+        It took 20 s until the time-out, or raised an error out of `close` (measured, 2.16.1). Ownership is not recorded then: it reads none of these, and librdkafka does not always report that it gave them up.
         """
         if self._closing:
             self._never_began |= {place(one) for one in partitions}
@@ -362,9 +368,12 @@ class AuditedConsumer:
 
     def close(self, *, clean: bool = True, reason: str = "") -> None:
         """As the consumer's; then write the last event. May be repeated."""
-        self._closing = True
-        try:
-            self._consumer.close()  # revokes, which writes and releases
+        again, self._closing = self._closing, True
+        try:  # revokes, which writes and releases
+            if again or not isinstance(self._consumer, Consumer):
+                self._consumer.close()
+            else:
+                close_consumer(self._consumer)
         finally:
             with self._lock:
                 self._pulse.stop()

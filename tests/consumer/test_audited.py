@@ -264,6 +264,36 @@ def test_a_member_that_is_closed_while_it_is_given_partitions_ends_at_once(full:
     assert (facts.delivered, facts.violations) == ({"g": ALL}, {})
 
 
+def test_an_assignment_that_waits_is_served_before_the_consumer_closes(full: MockKafka, tmp_path: Path) -> None:
+    """Served by librdkafka's own close, after the session has expired, it stops the process for ever: once in some 30 times."""
+    order: list[str] = []
+
+    class Closes(Consumer):
+        def close(self) -> None:
+            order.append("closes")
+            super().close()
+
+    consumer = AuditedConsumer.of(quick(full), FileSink(tmp_path), connect=Closes)
+    consumer.subscribe(["t"], on_assign=lambda _, given: order.append(f"given {len(given)}"))
+    time.sleep(2.0)
+    consumer.close()
+    assert order == [f"given {PARTITIONS}", "closes"]
+
+
+def test_no_record_is_taken_away_by_a_close(full: MockKafka, tmp_path: Path) -> None:
+    """With partitions assigned a poll would take one, and the automatic commit would cover it."""
+    given = {**quick(full), "enable.auto.commit": True, "auto.commit.interval.ms": 100}
+    with AuditedConsumer.of(given, FileSink(tmp_path)) as consumer:
+        consumer.subscribe(["t"])
+        read(consumer, 10)
+        time.sleep(0.5)  # librdkafka fetches the others meanwhile
+    with AuditedConsumer.of(given, FileSink(tmp_path)) as next_one:
+        next_one.subscribe(["t"])
+        read(next_one, ALL - 10)
+    facts = balance(read_events(tmp_path).events)
+    assert (facts.delivered, facts.violations) == ({"g": ALL}, {})
+
+
 def test_partitions_that_are_assigned_by_hand(full: MockKafka, tmp_path: Path) -> None:
     with AuditedConsumer.of(properties(full), FileSink(tmp_path)) as consumer:
         consumer.assign([KafkaPartition("t", 2, 10)])

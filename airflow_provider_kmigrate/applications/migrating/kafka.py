@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from airflow_provider_kmigrate.applications.assignment import close_consumer
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -185,7 +186,7 @@ class EmbeddedConsumer:
             if message is not None:
                 self._hear(message, message.error())
         with contextlib.suppress(KafkaException, RuntimeError):
-            self._consumer.close()
+            close_consumer(self._consumer)
         self._refuse()
 
     def _hear(self, message: Message, error: KafkaError | None) -> None:
