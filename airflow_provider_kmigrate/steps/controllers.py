@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.steps.run import NodeStep, StepContext
 class ProvisionController(NodeStep):
     """Provision one controller: write its file, format, start, until it answers with the flag."""
 
-    looks = Fields.CONTROLLERS | Fields.BROKERS | Fields.ZOOKEEPER | Fields.QUORUM | Fields.PROCESSES | Fields.FILES
+    fields = Fields.CONTROLLERS | Fields.BROKERS | Fields.ZOOKEEPER | Fields.QUORUM | Fields.PROCESSES | Fields.FILES
     patience = 180.0
 
     def __init__(self, node: NodeSpec, cluster_id: str) -> None:
@@ -59,7 +59,7 @@ class FinalizeController(NodeStep):
     again.
     """
 
-    looks = (
+    fields = (
         Fields.CONTROLLERS
         | Fields.BROKERS
         | Fields.ZOOKEEPER
@@ -71,7 +71,7 @@ class FinalizeController(NodeStep):
         | Fields.FILES
     )
     patience = 180.0
-    expected = frozenset({Cause.UNFLAGGED_CONTROLLER})
+    expected_alarms = frozenset({Cause.UNFLAGGED_CONTROLLER})
 
     def __init__(self, node: NodeSpec, approved: str = "") -> None:
         self.node, self._approved = node, approved
@@ -80,7 +80,7 @@ class FinalizeController(NodeStep):
         self._moved: MovedSince | None = None
         self._over = False
 
-    def dear(self, view: ClusterView) -> Fields:
+    def expensive_fields(self, view: ClusterView) -> Fields:
         before = self._moved.old if self._moved else view
         return Fields.METADATA if controllers.compares_before_finalizing(view, before, self.node.id) else Fields(0)
 

@@ -37,7 +37,7 @@ _BEFORE = {MemberKind.MIGRATING: MemberKind.OLD, MemberKind.PLAIN: MemberKind.MI
 class GroupStep(Step):
     """A step of one group. It reads ZooKeeper and the group's coordinator once a second."""
 
-    looks = _LOOKS
+    fields = _LOOKS
     samples = 2
     interval = 1.0
 
@@ -97,7 +97,7 @@ class _Watching(GroupStep):
         self._health = group_health.unknown(self._health, view.taken_at)
 
 
-def _memory(group: GroupSpec) -> float:
+def _judged_for(group: GroupSpec) -> float:
     """Seconds one process must observe to find a starving partition, at any start, or a group that is never stable."""
     return 2 * max(group.commit_within, group_health.UNREST)
 
@@ -139,7 +139,7 @@ class SwitchInstance(_Watching):
         super().__init__(group, bake)
         self._begun = False  # the restart was decided, in any run of the step
         self.name = f"{instance} of group {group.name} as {target}"
-        self.memory = _memory(group) if bake else 0.0
+        self.min_watch = _judged_for(group) if bake else 0.0
         self._instance, self._target = group.instance(instance), target
         self._asked: MemberKind | None = None  # the kind this run of the step restarted it as
         self._joined: frozenset[str] = frozenset()  # the member ids that Kafka had at the last observation
@@ -261,7 +261,7 @@ class GroupWatched(_Watching):
         super().__init__(group, seconds)
         self.name = f"watch of group {group.name}"
         self.samples = 1
-        self.memory = _memory(group)
+        self.min_watch = _judged_for(group)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
@@ -287,7 +287,7 @@ class GroupWatched(_Watching):
 class RollBackGroup(GroupStep):
     """Roll a group back to a goal from any state, one instance or the mode at a time."""
 
-    most_acts = 3
+    max_acts = 3
 
     def __init__(self, group: GroupSpec, goal: Goal) -> None:
         super().__init__(group)

@@ -74,9 +74,9 @@ def _refuse_missing_prerequisites(world: StepContext, view: ClusterView) -> None
 class RestoreFlag(NodeStep):
     """Bring one controller of a migration under way up with its flag, so that no election can finalize."""
 
-    looks = Fields.POSITION | Fields.NODES
+    fields = Fields.POSITION | Fields.NODES
     patience = 180.0
-    expected = frozenset({Cause.UNFLAGGED_CONTROLLER})
+    expected_alarms = frozenset({Cause.UNFLAGGED_CONTROLLER})
 
     def __init__(self, node: NodeSpec) -> None:
         self.node = node
@@ -100,7 +100,7 @@ class ControllerFailover(Step):
     """Fail over the active controller once. Killed and run again it does so again, which is harmless."""
 
     name = "failover before the rollback"
-    looks = DOWN_LOOKS | Fields.CLIENT_METRICS | Fields.PARTITIONS
+    fields = DOWN_LOOKS | Fields.CLIENT_METRICS | Fields.PARTITIONS
     patience = 600.0
 
     def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
@@ -145,7 +145,7 @@ class StopController(NodeStep):
     `controllers`: the nodes to observe, all controllers; empty: every node.
     """
 
-    looks = Fields.POSITION | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.PROCESSES
+    fields = Fields.POSITION | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.PROCESSES
     interval = 0.5
     patience = 180.0
 
@@ -155,7 +155,7 @@ class StopController(NodeStep):
         self.nodes = controllers
         self._moved: MovedSince | None = None
 
-    def dear(self, view: ClusterView) -> Fields:
+    def expensive_fields(self, view: ClusterView) -> Fields:
         return Fields.METADATA | Fields.FILES if rollback.compares_before_stop(view, self.node.id) else Fields(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
@@ -172,7 +172,7 @@ class HandOver(Step):
     """The handover: the transaction that gives the cluster to ZooKeeper. What it deletes is saved, partition epochs are raised."""
 
     name = "hand over to ZooKeeper"
-    looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.STATE_EPOCH | Fields.TOPICS | Fields.NODES
+    fields = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.STATE_EPOCH | Fields.TOPICS | Fields.NODES
     interval = 0.5
 
     def __init__(self, controllers: tuple[NodeSpec, ...], terms: RollbackTerms = SAFE) -> None:
@@ -206,10 +206,10 @@ class ZooKeeperLeads(Step):
     """Wait for a ZooKeeper controller that every broker names, and a leader that it can move for every partition."""
 
     name = "ZooKeeper controller"
-    looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.STATE_EPOCH
+    fields = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.STATE_EPOCH
     samples = 2
     patience = 120.0
-    most_acts = 20
+    max_acts = 20
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
@@ -224,7 +224,7 @@ class ZooKeeperLeads(Step):
 class WipeController(NodeStep):
     """Move one stopped controller's directories away."""
 
-    looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.NODES
+    fields = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.NODES
 
     def __init__(self, node: NodeSpec) -> None:
         self.node = node
@@ -244,7 +244,7 @@ class RolledBack(Step):
     """Check that the cluster is as before the migration, ready for the next one."""
 
     name = "rolled back"
-    looks = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.STATE_EPOCH | Fields.GROUPS
+    fields = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.STATE_EPOCH | Fields.GROUPS
     samples = 2
     patience = 180.0
 

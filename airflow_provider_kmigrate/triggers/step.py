@@ -129,7 +129,7 @@ class _Watch:
             decision = self._runner_of_step().tick()
         except Fenced:
             if self._step:
-                self._step.undo()
+                self._step.forget_decision()
             return self._ends("ready", "There is something to do.")
         except (Refused, TimedOut) as error:
             return self._ends("refused", str(error))
@@ -150,7 +150,7 @@ class _Watch:
             self._clock = world.clock
             self._step = step = build(world.spec, trigger.kind, trigger.arguments, self._saved)
             step.interval = max(step.interval, trigger.interval)
-            self._runner = StepRunner(step, world, max(trigger.watch_for, step.memory), repeat=_REPEAT)
+            self._runner = StepRunner(step, world, max(trigger.watch_for, step.min_watch), repeat=_REPEAT)
         return self._runner
 
     def _overstated(self) -> bool:

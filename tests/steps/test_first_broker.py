@@ -240,7 +240,7 @@ def test_a_look_that_finds_it_worse_tells_another_process_why(tmp_path):
     watching = step(cluster, BrokerMode.MIGRATION)
     decision = None
     while not isinstance(decision, Act):
-        view = cluster.look(watching.looks)
+        view = cluster.look(watching.fields)
         decision = watching.decide(view, view)
     assert [reason.code for reason in watching.progress.worse] == ["V23"]
 

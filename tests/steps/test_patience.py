@@ -24,7 +24,7 @@ class Scripted(Step):
     """Decides by a function of the seconds since its first look."""
 
     name = "scripted"
-    looks = Fields.BROKERS
+    fields = Fields.BROKERS
     patience = 100.0
     interval = 1.0
 
@@ -73,7 +73,7 @@ def test_nothing_is_stopped_in_the_seconds_after_zookeepers_return(tmp_path, har
             return replace(view, zk=None) if self.looks == 2 else view
 
     class Acting(Scripted):
-        looks = Fields.BROKERS | Fields.ZOOKEEPER
+        fields = Fields.BROKERS | Fields.ZOOKEEPER
 
         def act(self, world, act):
             acted.append((act.verb, world.clock.monotonic() - began))
@@ -103,7 +103,7 @@ def test_without_zookeeper_for_good_nothing_is_waited_for(tmp_path):
     acts = iter([Act(Verb.RESTART, "now"), Done("there")])
 
     class Asking(Scripted):
-        looks = Fields.BROKERS | Fields.ZOOKEEPER
+        fields = Fields.BROKERS | Fields.ZOOKEEPER
 
     cluster = Off()
     began = cluster.clock.monotonic()

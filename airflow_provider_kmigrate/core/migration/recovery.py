@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
@@ -334,8 +334,7 @@ class Recoveries:
                 return self
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(NamedTuple):
     """The decision or a recovery, and the hold times so far."""
 
     decision: Decision
