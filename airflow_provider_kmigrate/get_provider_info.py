@@ -31,7 +31,7 @@ _TLS_FIELDS = {
 }
 _ZOOKEEPER = {
     "connection-type": "kmigrate_zookeeper",
-    "hook-class-name": "airflow_provider_kmigrate.hooks.zookeeper.ZooKeeperHook",
+    "hook-class-name": "airflow_provider_kmigrate.hooks.connections.ZooKeeperHook",
     "hook-name": "ZooKeeper (kmigrate)",
     "ui-field-behaviour": {
         "hidden-fields": ["schema", "port"],
@@ -68,7 +68,7 @@ _ZOOKEEPER = {
 }
 _CONTROLLER = {
     "connection-type": "kmigrate_controller",
-    "hook-class-name": "airflow_provider_kmigrate.hooks.controller.KRaftControllerHook",
+    "hook-class-name": "airflow_provider_kmigrate.hooks.connections.KRaftControllerHook",
     "hook-name": "KRaft controllers (kmigrate)",
     "ui-field-behaviour": {
         "hidden-fields": ["schema", "port"],
@@ -90,7 +90,7 @@ _CONTROLLER = {
 }
 _HOST = {
     "connection-type": "kmigrate_host",
-    "hook-class-name": "airflow_provider_kmigrate.hooks.host.BrokerHostHook",
+    "hook-class-name": "airflow_provider_kmigrate.hooks.connections.BrokerHostHook",
     "hook-name": "Broker hosts (kmigrate)",
     "ui-field-behaviour": {
         "hidden-fields": ["schema", "port", "host", "login", "password"],
@@ -127,18 +127,9 @@ _PROVIDER: dict[str, Any] = {
             "tags": ["apache"],
         }
     ],
-    "hooks": _modules("hooks", "controller", "host", "kafka", "zookeeper"),
-    "operators": _modules(
-        "operators",
-        "approval",
-        "groups",
-        "migration",
-        "probe",
-        "spark_audit",
-        "spark_jobs",
-        "step",
-    ),
-    "sensors": _modules("sensors", "quiet", "step", "verdict", "window"),
+    "hooks": _modules("hooks", "connections"),
+    "operators": _modules("operators", "approval", "audit", "groups", "migration", "spark_jobs", "step"),
+    "sensors": _modules("sensors", "step", "waits"),
     "triggers": _modules("triggers", "step"),
     "connection-types": [_ZOOKEEPER, _CONTROLLER, _HOST],
     "config": {

@@ -6,25 +6,21 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn, Self
 
-from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core import gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.files import node_files
+from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
-from airflow_provider_kmigrate.core.migration import canary, recovery, roll
-from airflow_provider_kmigrate.core.migration.canary import CanaryBake
+from airflow_provider_kmigrate.core.migration import recovery, roll
 from airflow_provider_kmigrate.core.migration.recovery import Recoveries, explain_stalled_dual_write
-from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
+from airflow_provider_kmigrate.core.migration.roll import CanaryBake, MovedSince, moved_since
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.progress import StepProgress
-from airflow_provider_kmigrate.core.rollback import rollback
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_anew
-from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.notes import note_registered, note_taken_back
-from airflow_provider_kmigrate.steps.restarts import ours, restart, retry, start, stop
+from airflow_provider_kmigrate.steps.nodes import install, note_registered, note_taken_back, ours, restart, retry, start, stop
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open; after that a degraded broker stays in its mode
@@ -159,13 +155,13 @@ class RollBroker(NodeStep):
 
     def _take_back(self, world: StepContext) -> NoReturn:
         """Run the rollback step for this one broker to its end. This run never continues, whatever the result."""
-        worse, mode = self._canary.worse, canary.before(self.target)
+        worse, mode = self._canary.worse, roll.before(self.target)
         self._healthy = self._healthy.forgotten()  # the time counted so far belongs to the failed mode
         try:
             run_step(RollBackCanary(self.node, mode, self._policy), world)
-            end = (canary.taken_back(world.observer.look(Fields.ZOOKEEPER), self.node.id, mode),)
+            end = (roll.taken_back(world.observer.look(Fields.ZOOKEEPER), self.node.id, mode),)
         except (Refused, TimedOut, Failed) as error:
-            end = (canary.not_taken_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
+            end = (roll.not_taken_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
         raise Refused(f"{self.name}: {format_reasons((*worse, *end[:1]))}", (*worse, *end))
 
     def while_down(self, world: StepContext) -> None:
@@ -221,9 +217,9 @@ class RollBackBroker(RollBroker):
             f"meta.properties of {self.node.name}, which is down, could not be read or written",
         )
         files = retry(world, what, lambda: host.files(self.node))
-        for folder in node_files.needs_version_0(files):
+        for folder in config_matrix.needs_version_0(files):
             world.say(f"{self.node.name}: {folder}/meta.properties changes from version 1 to 0, which ZooKeeper brokers need.")
-            text = node_files.version_0((files.meta or {})[folder])
+            text = config_matrix.version_0((files.meta or {})[folder])
             retry(world, what, partial(host.put_meta, self.node, folder, text, world.fence.token))
 
 

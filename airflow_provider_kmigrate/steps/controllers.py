@@ -9,9 +9,15 @@ from airflow_provider_kmigrate.core.migration import controllers
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import ended
-from airflow_provider_kmigrate.steps.files import install, refuse_if_rollback_lost
-from airflow_provider_kmigrate.steps.notes import forget_unflagged, note_unflagged, notes_deleted
-from airflow_provider_kmigrate.steps.restarts import apply, start
+from airflow_provider_kmigrate.steps.nodes import (
+    apply,
+    forget_unflagged,
+    install,
+    note_unflagged,
+    notes_deleted,
+    refuse_if_rollback_lost,
+    start,
+)
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext
 
 

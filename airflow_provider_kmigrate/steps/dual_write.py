@@ -6,20 +6,18 @@ The states are raised above the partition epochs that brokers remember of KRaft;
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients.partition_states import half_made, make_whole, raise_versions
-from airflow_provider_kmigrate.clients.znode_writes import Delete
+from airflow_provider_kmigrate.clients.znodes import Delete
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb
-from airflow_provider_kmigrate.core.dual_write import DOWN_LOOKS, recover_dual_write
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.gates import unidentified
-from airflow_provider_kmigrate.core.migration.recovery import StalledDualWrite, may_recover
+from airflow_provider_kmigrate.core.migration.recovery import DOWN_LOOKS, StalledDualWrite, may_recover, recover_dual_write
 from airflow_provider_kmigrate.core.model import ClusterView, Fields
-from airflow_provider_kmigrate.core.rollback import rollback
 from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed
-from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.restarts import apply, ours, start
+from airflow_provider_kmigrate.steps.nodes import apply, install, ours, start
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_if_stopped, refuse_strangers
 
 
@@ -57,7 +55,7 @@ _BEING_MADE = 5.0  # seconds within which a topic under creation is complete
 
 
 class DualWriteRepair:
-    """Tracks a stalled dual-write over the observations of one step and performs its recovery; `core.dual_write` decides."""
+    """Tracks a stalled dual-write over the observations of one step and performs its recovery; `core.migration.recovery` decides."""
 
     def __init__(self, recoveries: int = 0) -> None:
         self._standstill = StalledDualWrite(recoveries)
@@ -75,7 +73,7 @@ class DualWriteRepair:
 
     def decide(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or the recovery that replaces it."""
-        found = recover_dual_write(view, decision, self._standstill)
+        found = recover_dual_write(view, decision, self._standstill, rollback.still_down(view))
         self._standstill, self.more_fields = found.standstill, found.wants
         return found.decision
 

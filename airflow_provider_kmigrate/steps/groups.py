@@ -10,12 +10,11 @@ from dataclasses import replace
 from typing import Self
 
 from airflow_provider_kmigrate.clients import group_writes
-from airflow_provider_kmigrate.clients.znode_writes import Delete
+from airflow_provider_kmigrate.clients.znodes import Delete
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
-from airflow_provider_kmigrate.core.coordination.hold import Hold
-from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode
+from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Hold, Mode
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.groups import members as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move

@@ -1,28 +1,28 @@
-"""The steps of the rollback; `core.rollback.rollback` decides, `core.plan` has their order."""
+"""The steps of the rollback; `core.rollback` decides, `core.plan` has their order."""
 
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.znode_writes import Delete, Operation, Set
-from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.clients.znodes import Delete, Operation, Set
+from airflow_provider_kmigrate.core import gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.dual_write import DOWN_LOOKS
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
-from airflow_provider_kmigrate.core.migration.recovery import StalledDualWrite
+from airflow_provider_kmigrate.core.migration.recovery import DOWN_LOOKS, StalledDualWrite
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Malformed, Migration, ZkController, ZkView
-from airflow_provider_kmigrate.core.rollback import conditions, rollback
-from airflow_provider_kmigrate.core.rollback import conditions as back_gates
-from airflow_provider_kmigrate.core.rollback import rollback as back_plan
-from airflow_provider_kmigrate.core.rollback.conditions import SAFE, RollbackTerms
-from airflow_provider_kmigrate.core.rollback.rollback import HandOverWrites
+from airflow_provider_kmigrate.core.rollback import SAFE, HandOverWrites, RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.dual_write import cure, raise_states, start_what_is_down
-from airflow_provider_kmigrate.steps.files import install, rollback_prerequisites
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.notes import forget_unflagged, notes_deleted
-from airflow_provider_kmigrate.steps.restarts import apply, stop_node
+from airflow_provider_kmigrate.steps.nodes import (
+    apply,
+    forget_unflagged,
+    install,
+    notes_deleted,
+    rollback_prerequisites,
+    stop_node,
+)
 from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
 from airflow_provider_kmigrate.steps.waits import Equivalent
 
@@ -34,7 +34,7 @@ def planned(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
     `Unavailable` if that cannot be determined.
     """
     view = world.observer.look(Fields.POSITION | Fields.NODES | Fields.STATE_EPOCH | Fields.CLIENT_METRICS | Fields.METADATA)
-    ended = back_gates.over(view)
+    ended = rollback.over(view)
     if isinstance(ended, Refuse):
         raise Refused(f"rollback: nothing was changed. {format_reasons(ended.reasons)}", ended.reasons)
     if isinstance(ended, Wait):
@@ -42,10 +42,10 @@ def planned(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
     epochs = gates.epochs_known(view)
     if not epochs.met:
         raise Unavailable(f"rollback: {format_reasons((*epochs.reasons, *view.unknowns))}")
-    steps = back_plan.plan(view)
+    steps = rollback.plan(view)
     if steps:
         _refuse_missing_prerequisites(world, view)
-    kept = back_plan.kept(view) if steps else ()
+    kept = rollback.kept(view) if steps else ()
     for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *kept):
         world.say(text)
     world.journal.write("plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(kept))
@@ -136,7 +136,7 @@ class EqualAfterFailover(Equivalent):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        return conditions.compared(view, self._terms)
+        return rollback.compared(view, self._terms)
 
 
 class StopController(NodeStep):

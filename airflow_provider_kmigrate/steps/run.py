@@ -17,15 +17,15 @@ from typing import Protocol, Self
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.environment import ClusterEnvironment
 from airflow_provider_kmigrate.core.gates import Gate, GateState, strangers, unidentified
 from airflow_provider_kmigrate.core.migration.roll import takes_part
 from airflow_provider_kmigrate.core.migration.waits import alarming
 from airflow_provider_kmigrate.core.model import Broker, Cause, ClusterView, Controller, Fields, Reason, headlines
-from airflow_provider_kmigrate.core.preflight.environment import ClusterEnvironment
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
-from airflow_provider_kmigrate.observe.assemble import OF_THE_CLUSTER
+from airflow_provider_kmigrate.observe.reads import OF_THE_CLUSTER
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import Journal, evidence, format_reasons
 
@@ -153,7 +153,7 @@ class Step(ABC):
 class NodeStep(Step):
     """A step that changes one node. It never acts before verifying that the node's data directories belong to this cluster.
 
-    `acts_elsewhere`: verbs that do not change this node; such an act checks the node it changes itself (`restarts.ours`).
+    `acts_elsewhere`: verbs that do not change this node; such an act checks the node it changes itself (`nodes.ours`).
     """
 
     node: NodeSpec

@@ -24,8 +24,8 @@ from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.core.spark import job_risks
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.dual_write import DualWriteRepair
-from airflow_provider_kmigrate.steps.files import rollback_prerequisites
 from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.steps.nodes import rollback_prerequisites
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
 _SOAKING = Fields.POSITION | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.decision import Refuse, Wait
 from airflow_provider_kmigrate.core.progress import StepProgress, from_json
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.hooks.step_context import watching
-from airflow_provider_kmigrate.observe.threads import THREADS
+from airflow_provider_kmigrate.observe.reads import THREADS
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import Clock, Pause, Step, StepRunner, SystemClock

@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
-from airflow_provider_kmigrate.observe import assemble
+from airflow_provider_kmigrate.observe import reads
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import Step, run_step
@@ -177,8 +177,8 @@ class Unread(SimCluster):
     """Every look lacks ZooKeeper, the partitions and one controller."""
 
     gone = (
-        replace(assemble.ZOOKEEPER, text="ZooKeeper was not read: refused"),
-        replace(assemble.PARTITIONS, text="No broker reported the partitions: late"),
+        replace(reads.ZOOKEEPER, text="ZooKeeper was not read: refused"),
+        replace(reads.PARTITIONS, text="No broker reported the partitions: late"),
         Reason("G23", "Controller 3000 did not answer: refused", cause=Cause.UNREAD_CONTROLLER),
     )
 
