@@ -128,8 +128,8 @@ _PROVIDER: dict[str, Any] = {
         }
     ],
     "hooks": _modules("hooks", "connections"),
-    "operators": _modules("operators", "approval", "audit", "groups", "migration", "spark_jobs", "step"),
-    "sensors": _modules("sensors", "step", "waits"),
+    "operators": _modules("operators", "approval", "groups", "migration", "probe", "spark_audit", "spark_jobs", "step"),
+    "sensors": _modules("sensors", "step", "waits", "window"),
     "triggers": _modules("triggers", "step"),
     "connection-types": [_ZOOKEEPER, _CONTROLLER, _HOST],
     "config": {

@@ -66,7 +66,7 @@ def probe_begins(spec: ClusterSpec) -> list[BaseOperator]:
     """Tasks that start kmigrate's own records and check that they arrive; none if the file wants none."""
     if spec.audit is None or not spec.audit.probe:
         return []
-    from airflow_provider_kmigrate.operators.audit import ProbeFlowsOperator, StartProbeOperator
+    from airflow_provider_kmigrate.operators.probe import ProbeFlowsOperator, StartProbeOperator
 
     given: dict[str, Any] = {"cluster_file": spec.path, "place": _probes(spec, spec.audit), "run": _RUN}
     return [StartProbeOperator(task_id="start_probe", **given), ProbeFlowsOperator(task_id="probe_flows", **given)]
@@ -76,7 +76,7 @@ def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
     """The task that ends all such streams of the cluster."""
     if spec.audit is None or not spec.audit.probe:
         return []
-    from airflow_provider_kmigrate.operators.audit import StopProbeOperator
+    from airflow_provider_kmigrate.operators.probe import StopProbeOperator
 
     return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, place=_probes(spec, spec.audit), **goes_on())]
 
@@ -86,7 +86,7 @@ def look(spec: ClusterSpec) -> list[BaseOperator]:
     audit = spec.audit
     if audit is None or audit.topics == ():
         return []
-    from airflow_provider_kmigrate.operators.audit import SparkLookOperator
+    from airflow_provider_kmigrate.operators.spark_audit import SparkLookOperator
 
     request, result = (
         {**_request(spec, audit, _LOOK), "stream": None, "report": None, **_logs(spec, audit)},
@@ -190,7 +190,7 @@ def _tasks(
 
     `demand` as the policy's; `more` of the request; `probed`: our own records are judged, if there are any.
     """
-    from airflow_provider_kmigrate.operators.audit import SparkAuditOperator
+    from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
     from airflow_provider_kmigrate.sensors.waits import AuditVerdictSensor
 
     result = _result(spec, audit, step)

@@ -31,7 +31,7 @@ from airflow_provider_kmigrate.operators.groups import (
     SetModeOperator,
     SwitchInstanceOperator,
 )
-from airflow_provider_kmigrate.sensors.waits import WindowSensor
+from airflow_provider_kmigrate.sensors.window import WindowSensor
 
 _DOC = """\
 ### {name}: consumer groups off ZooKeeper

@@ -1,26 +1,20 @@
-"""Sensors beside the steps: for quiet while Kafka is restarted, for the verdict of an audit, for the daily window of a group's move."""
+"""Sensors beside the steps: for quiet while Kafka is restarted, and for the verdict of an audit."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.core.audit.verdict import Outcome, outcome_of
 from airflow_provider_kmigrate.core.decision import Wait
-from airflow_provider_kmigrate.core.groups.move import moved
-from airflow_provider_kmigrate.core.groups.scan import is_open, other_wave
-from airflow_provider_kmigrate.core.model import Fields
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
 from airflow_provider_kmigrate.hooks.spark_jobs import stored
 from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, folder, watching
-from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps import waits
-from airflow_provider_kmigrate.steps.catalog import group_of
 from airflow_provider_kmigrate.steps.journal import format_reasons
 
 
@@ -109,49 +103,3 @@ class AuditVerdictSensor(BaseSensorOperator):
             self.log.info("Waiting for more evidence. %s", headline)
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=headline)
-
-
-class WindowSensor(BaseSensorOperator):
-    """Wait until the daily window in which a group's move may begin is open; holds no worker between two observations.
-
-    Skipped, as a group's tasks are, in a run for another wave and if the group has left ZooKeeper: the groups behind it need not wait for
-    its window.
-
-    :param cluster_file: path of the cluster file. (templated)
-    :param group: name of the group. (templated)
-    :param window: such as `22:00-04:00`, in UTC. (templated)
-    :param wave: the group's wave.
-    """
-
-    template_fields: Sequence[str] = ("cluster_file", "group", "window")
-    ui_color = "#d9f2e3"
-
-    def __init__(self, *, cluster_file: str, group: str, window: str, wave: int = 0, **kwargs: Any) -> None:
-        super().__init__(**{"mode": "reschedule", "poke_interval": 60.0, "timeout": 7 * 86_400.0, **kwargs})
-        self.cluster_file, self.group, self.window, self.wave = cluster_file, group, window, wave
-
-    def on_kill(self) -> None:
-        """Nothing to stop or release: it starts no process, changes nothing and holds nothing."""
-
-    def poke(self, context: Context) -> bool:
-        if other_wave(context["params"].get("wave"), self.wave):
-            raise AirflowSkipException(f"This run does not move wave {self.wave}.")
-        try:
-            group_of(load(self.cluster_file), self.group)
-        except Refused as error:
-            raise AirflowFailException(str(error)) from None
-        if is_open(self.window, datetime.now(UTC)):
-            return True
-        if self._moved():
-            raise AirflowSkipException(f"{self.group} has left ZooKeeper already.")
-        return False
-
-    def _moved(self) -> bool:
-        """True if the group has left ZooKeeper; false if that is unknown."""
-        try:
-            with watching(self.cluster_file, self.log.info) as world:
-                groups = world.observer.look(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=(self.group,)).groups or {}
-                return moved(groups.get(self.group), group_of(world.spec, self.group))
-        except KMigrateError as error:
-            self.log.info("Could not read whether %s is left to move; trying again. %s", self.group, error)
-            return False

@@ -39,7 +39,7 @@ def test_a_dag_without_audit_does_not_import_spark(builder: str) -> None:
     found = imported(f"airflow_provider_kmigrate.dag_builders.{builder}")
     assert not found & {
         "airflow.providers.apache.spark.operators.spark_submit",
-        "airflow_provider_kmigrate.operators.audit",
+        "airflow_provider_kmigrate.operators.spark_audit",
     }
 
 

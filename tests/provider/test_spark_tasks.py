@@ -26,8 +26,8 @@ from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import Hold, JobReport, JobState
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.hooks.spark_jobs import ObjectFiles, control_of, files_of, stored
-from airflow_provider_kmigrate.operators import audit as module
-from airflow_provider_kmigrate.operators.audit import SparkAuditOperator
+from airflow_provider_kmigrate.operators import spark_audit as module
+from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
 from airflow_provider_kmigrate.operators.spark_jobs import (
     HoldSparkJobOperator,
     ResumeSparkJobOperator,

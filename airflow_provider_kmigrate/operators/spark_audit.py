@@ -1,4 +1,4 @@
-"""The audit as a Spark job, submitted by Airflow's Spark provider (the extra `spark`), and the probe that gives it evidence (level L1)."""
+"""The audit as a Spark job, submitted by Airflow's Spark provider. The provider is the extra `spark`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import zipfile
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,10 +17,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.core.audit.verdict import Outcome, may_change, outcome_of
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
+from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.connections import settings_of
 from airflow_provider_kmigrate.hooks.step_context import folder, journal_of, run_of
-from airflow_provider_kmigrate.probe.probe import ProbeRuns, flows
 from airflow_provider_kmigrate.spec import load
 
 try:
@@ -210,62 +208,3 @@ def package_archive(where: Path) -> Path:
                 archive.write(file, file.relative_to(root.parent))
     part.replace(target)
     return target
-
-
-class ProbeOperator(BaseOperator):
-    """Base of the probe's operators. A refusal fails the task at once.
-
-    The processes outlive the task, on the worker that started them: with several workers these tasks need one queue.
-
-    :param cluster_file: path of the cluster file, whose Kafka connection the probe uses. (templated)
-    :param place: folder of the probe's runs. (templated)
-    :param run: name of this run. (templated)
-    """
-
-    template_fields: Sequence[str] = ("cluster_file", "place", "run")
-    ui_color = "#fdf0cd"
-
-    def __init__(self, *, cluster_file: str, place: str, run: str = "", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.cluster_file, self.place, self.run = cluster_file, place, run
-
-    def on_kill(self) -> None:
-        """Nothing to stop: the probe outlives the task that starts it. StopProbeOperator, or the next run's start, ends it."""
-
-    def execute(self, context: Context) -> str:
-        del context
-        try:
-            return self.done()
-        except (Refused, AuthenticationFailed) as error:
-            raise AirflowFailException(str(error)) from None
-
-    def runs(self) -> ProbeRuns:
-        """The probe's runs, through the cluster's Kafka connection."""
-        return ProbeRuns(self.place, settings_of(load(self.cluster_file)).kafka.properties)
-
-    @abstractmethod
-    def done(self) -> str:
-        """Act; returns the sentence that says what is now so."""
-
-
-class StartProbeOperator(ProbeOperator):
-    """Start the probe of `run`, unless it runs; end those of other runs. Makes the topic `kmigrate-probe` if missing."""
-
-    def done(self) -> str:
-        return f"The probe runs; its events: {self.runs().begin(self.run)}"
-
-
-class ProbeFlowsOperator(ProbeOperator):
-    """Check in the files, wherever this runs, that the probe's records are acknowledged and read; fail if they are not."""
-
-    def done(self) -> str:
-        acked, committed = flows(Path(self.place) / self.run / "events")
-        return f"The probe's records arrive: {acked} were acknowledged, {committed} offsets committed."
-
-
-class StopProbeOperator(ProbeOperator):
-    """End every probe of the cluster, once its records were read; done at once if none runs."""
-
-    def done(self) -> str:
-        ended = self.runs().end()
-        return f"No probe of this cluster runs on this worker; checked: {', '.join(ended) or 'none'}."
