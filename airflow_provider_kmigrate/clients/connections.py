@@ -410,7 +410,7 @@ def _controllers(spec: ClusterSpec, brokers: WireSecurity, lookup: Lookup) -> Wi
 
 
 def _contradict(spec: ClusterSpec, found: str, remedy: str) -> NoReturn:
-    text = f"{found}, and quorum.security in {spec.path or 'the cluster file'} is {spec.controller_security}."
+    text = f"{found}, and quorum.security_protocol in {spec.path or 'the cluster file'} is {spec.controller_security}."
     reason = Reason("N03", text, "Controllers are configured with one protocol and contacted with the other.", remedy)
     raise Refused(str(reason), (reason,))
 

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.audit.fingerprint import compare_marks, marks_as_list, marks_from_list, refuse_other
 from airflow_provider_kmigrate.core.audit.offsets_records import (
-    ConsumerAssignment,
     ConsumerMember,
     ConsumerMemberRemoved,
     GroupRemoved,
@@ -187,12 +186,12 @@ class Tracks:
             case OffsetRemoved():
                 self._put(raw, record, None, raw.t_ms)
             case GroupState():
-                self.members[record.group] = len(record.members)
+                self.members[record.group] = record.members
                 if not record.members:
                     self.left_ms[record.group] = raw.t_ms
             case GroupRemoved(group):
                 self.members[group] = 0
-            case ConsumerMember(group, member) | ConsumerAssignment(group, member):
+            case ConsumerMember(group, member):
                 self.consumers.setdefault(group, {})[member] = True
             case ConsumerMemberRemoved(group, member):
                 self.consumers.setdefault(group, {})[member] = False
@@ -309,17 +308,17 @@ def judge_commits(
     patience: CommitTimeouts = PATIENCE,
     waiting: Waiting = _UNKNOWN,
     *,
-    rewinding: Collection[str] = (),
+    resetting_groups: Collection[str] = (),
 ) -> list[Ground]:
     """What the commits since `before` show; `ends` are the logs' ends at the next observation, so that later records wait too.
 
-    Without `waiting` no group is reported to have stopped in between. `rewinding`: groups that reset on purpose, of which only
+    Without `waiting` no group is reported to have stopped in between. `resetting_groups`: groups that reset on purpose, of which only
     that is reported.
     """
     now = before.joined(after)
     return [
         *compare_marks(before.marks, after.marks),
-        *_gone_back(before, after, rewinding),
+        *_gone_back(before, after, resetting_groups),
         *_removed(before, after, now, patience),
         *_ground(Outcome.INCONCLUSIVE, _STALLED, standing_still(before, after, ends, patience, waiting)),
         *_unread(before, after),
@@ -354,9 +353,11 @@ _BACK: Final = Reason(
     "{} commits went back behind an offset that their group had committed before.",
     "The group is delivered those records again; two members that both own a partition look like this, and so does a reset by hand.",
     "If nobody reset these groups' offsets, look which members committed, and whether two coordinators served the group. Groups that read from the "
-    "beginning on purpose: name them as `rewinding` in the cluster file's `audit`.",
+    "beginning on purpose: name them as `resetting_groups` in the cluster file's `audit`.",
 )
-_REWOUND: Final = replace(_BACK, text="{} commits went back, of groups that the cluster file names as `rewinding`.", remedy="")
+_REWOUND: Final = replace(
+    _BACK, text="{} commits went back, of groups that the cluster file names as `resetting_groups`.", remedy=""
+)
 _LATE: Final = Reason(
     "D20",
     "{} commits took effect behind newer ones of the same members.",
@@ -398,12 +399,12 @@ class _Back(Enum):
     MEANT = (Outcome.PASS, _REWOUND)
 
 
-def _gone_back(before: CommitSnapshot, after: CommitSnapshot, rewinding: Collection[str]) -> list[Ground]:
+def _gone_back(before: CommitSnapshot, after: CommitSnapshot, resetting_groups: Collection[str]) -> list[Ground]:
     """A late commit that was overtaken since is reported alone; if it was not, its effect is still unknown."""
     cases: dict[_Back, list[Case]] = {kind: [] for kind in _Back}
     counts = Counter[_Back]()
     for reader, track in after.tracks.items():
-        known, meant = _set(before, reader), reader.group in rewinding
+        known, meant = _set(before, reader), reader.group in resetting_groups
         terms = 1 + _moves(reader.group, before.marks, after.marks)
         steps = [*known.back_to(track), *(step.behind(known) for step in track.backs)] if known else track.backs
         often = _often([step.at for step in steps], terms) or track.back_count > len(track.backs)

@@ -250,7 +250,7 @@ _TABLE: Final = (
         "D05",
         "{partitions} partitions are gone.",
         "Their records are, too.",
-        "If their topics were deleted on purpose, leave them out (`topics`, `ignored`); else stop and look for their metadata.",
+        "If their topics were deleted on purpose, leave them out (`topics`, `exclude_topics`); else stop and look for their metadata.",
     ),
     (
         Outcome.FAIL,

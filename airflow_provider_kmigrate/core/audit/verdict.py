@@ -72,8 +72,7 @@ CLAIMS: Mapping[Level, str] = {
 class Ground:
     """One finding, and what it alone makes of the verdict (`outcome`; PASS: a fact worth showing).
 
-    `count` is how many there are, `examples` the first few of them. `by_absence`: concluded from what was not seen, so that a
-    hole in the audit's own events of that level invalidates it.
+    `count` is how many there are, `examples` the first few of them.
     """
 
     outcome: Outcome
@@ -81,21 +80,18 @@ class Ground:
     level: Level | None = None
     count: int = 1
     examples: tuple[Case, ...] = ()
-    by_absence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LevelHealth:
     """How complete the audit's own account is at one level.
 
-    `events`: how many were read. `missing`: ranges whose audit events are lost (a hole in a member's delivery counter, a member
-    that ended without a stop event). `malformed`: unreadable events, kept aside. `hand_overs`: changes of owner seen. `includes`:
-    lower levels that the same events prove, so that findings speak against them too.
+    `events`: how many were read. `malformed`: unreadable events, kept aside. `hand_overs`: changes of owner seen. `includes`:
+    lower levels that the same events prove, so that findings speak against them too. Holes in the events are the ledger's reasons.
     """
 
     level: Level
     events: int
-    missing: tuple[Case, ...] = ()
     malformed: int = 0
     hand_overs: int = 0
     includes: tuple[Level, ...] = ()
@@ -164,14 +160,12 @@ def combine(
     canary: CanaryVerdict | None = None,
     required: Collection[Level] = DEFAULT_LEVELS,
 ) -> AuditVerdict:
-    """The verdict over all findings; `health` says which levels were measured and where their account has holes.
+    """The verdict over all findings; `health` says which levels were measured.
 
     A canary's verdict counts as a ground; None means that none was asked for.
     """
     accounts = tuple(health)
-    holes = {account.level: account.missing for account in accounts}
-    kept = [_within_account(ground, holes) for ground in grounds]
-    kept += [ground for account in accounts for ground in _reservations(account)]
+    kept = [*grounds, *(ground for account in accounts for ground in _reservations(account))]
     levels = {level: _at(measuring, kept) for level, measuring in _measured(accounts).items()}
     kept += [_unmeasured(level) for level in sorted(set(required) - levels.keys())]
     everything = dict.fromkeys([*kept, *(canary.grounds if canary else ())])
@@ -189,7 +183,7 @@ VIOLATIONS: Mapping[str, Reason] = {
         "A02", "{} records share an offset with a different record.", "Replicas of the log disagreed: it was truncated."
     ),
     "stored_twice": Reason("A03", "{} records are in the log twice.", "Every consumer gets them twice."),
-    "overrun": Reason("A05", "{} records were committed before they were delivered.", "A restart of the group skips them."),
+    "commit_gap": Reason("A05", "{} records were committed before they were delivered.", "A restart of the group skips them."),
     "redelivered": Reason(
         "A06", "{} records were delivered to their group again.", "Work that is not idempotent was done twice."
     ),
@@ -202,13 +196,13 @@ VIOLATIONS: Mapping[str, Reason] = {
 }
 
 
-def of_facts(facts: Facts, level: Level, tolerated: Collection[str] = ()) -> tuple[tuple[Ground, ...], LevelHealth]:
+def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[tuple[Ground, ...], LevelHealth]:
     """A ledger's facts as `combine` takes them. The ledger has already judged absences: nothing is invalidated again.
 
-    `tolerated`: names of findings that are shown and do not fail.
+    `allow`: names of findings that are shown and do not fail.
     """
-    spared = {name: found for name, found in facts.violations.items() if name in tolerated}
-    others = {name: found for name, found in facts.violations.items() if name not in tolerated}
+    spared = {name: found for name, found in facts.violations.items() if name in allow}
+    others = {name: found for name, found in facts.violations.items() if name not in allow}
     broken = [*_violations(Outcome.FAIL, others, level), *_violations(Outcome.PASS, spared, level)]
     earlier = _violations(Outcome.PASS, facts.earlier, level, before=BEFORE_THE_STEP)
     doubts = [Ground(Outcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
@@ -242,33 +236,6 @@ def _at(levels: Collection[Level], grounds: Iterable[Ground]) -> Outcome:
     return worst([Outcome.PASS, *(ground.outcome for ground in grounds if ground.level in levels)])
 
 
-def _within_account(ground: Ground, holes: Mapping[Level, tuple[Case, ...]]) -> Ground:
-    """Withdraws a conclusion from absence if audit events are missing there; what lies outside the holes stays.
-
-    `examples` may be only the first few of `count`: as long as one of them is sound the ground stands.
-    """
-    missing = holes.get(ground.level, ()) if ground.level is not None else ()
-    if not (ground.by_absence and missing and ground.outcome is Outcome.FAIL):
-        return ground
-    sound = tuple(example for example in ground.examples if not any(_overlap(example, hole) for hole in missing))
-    if sound:
-        return replace(ground, examples=sound)
-    reason = Reason(
-        "V03",
-        f"{ground.reason.code} rests on records that were not seen, where audit events are missing too. {ground.reason.text}",
-        "There a record that was not delivered and a delivery that was not reported look the same.",
-        "Read the ranges again with another consumer, or repeat the window with the audit whole.",
-    )
-    return replace(ground, outcome=Outcome.INCONCLUSIVE, reason=reason)
-
-
-def _overlap(one: Case, other: Case) -> bool:
-    """True if both may concern the same offset; an unknown bound (-1) is open."""
-    ends = [(case.first, case.last if case.last >= 0 else math.inf) for case in (one, other)]
-    same_partition = (one.topic, one.partition) == (other.topic, other.partition)
-    return same_partition and max(first for first, _ in ends) <= min(last for _, last in ends)
-
-
 def _unmeasured(level: Level) -> Ground:
     reason = Reason(
         "V01",
@@ -282,24 +249,12 @@ def _unmeasured(level: Level) -> Ground:
 def _reservations(account: LevelHealth) -> list[Ground]:
     """What the state of a level's own account adds to the grounds."""
     found = [_unmeasured(account.level)] if account.events == 0 else []
-    if account.missing:
-        found.append(_holes(account))
     if account.malformed:
         text = f"{account.malformed} events at {account.level.label} could not be understood and were kept aside."
         found.append(Ground(Outcome.PASS, Reason("V04", text), account.level, account.malformed))
     if account.hand_overs:
         found.append(_hand_overs(account))
     return found
-
-
-def _holes(account: LevelHealth) -> Ground:
-    reason = Reason(
-        "V02",
-        f"Audit events are missing in {len(account.missing)} ranges at {account.level.label}.",
-        "What was delivered there is not known; it is not counted as lost, nor as whole.",
-        "Look whether the named members ended hard or could not write their audit events; repeat the window.",
-    )
-    return Ground(Outcome.INCONCLUSIVE, reason, account.level, len(account.missing), account.missing)
 
 
 def _hand_overs(account: LevelHealth) -> Ground:

@@ -197,7 +197,7 @@ def _still_known(view: ClusterView, broker: int, target: BrokerMode) -> bool:
     """Whether the controllers still count this ZooKeeper broker as registered: it was in migration mode and was rolled back."""
     if view.zk is None or target is not BrokerMode.MIGRATION:
         return False
-    return broker in view.zk.registered or view.zk.taken_back.get(broker) is BrokerMode.ZOOKEEPER
+    return broker in view.zk.registered or view.zk.rolled_back.get(broker) is BrokerMode.ZOOKEEPER
 
 
 def _there(view: ClusterView, broker: int, target: BrokerMode) -> bool:
@@ -268,7 +268,7 @@ def session_not_over(broker: Broker) -> Wait:
 
 
 def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
-    stage, back = stage_on_disk(broker.files), view.zk.taken_back.get(broker.id) if view.zk else None
+    stage, back = stage_on_disk(broker.files), view.zk.rolled_back.get(broker.id) if view.zk else None
     owned = back is BrokerMode.ZOOKEEPER and kraft_owns(view)
     ours = back is not None and stage is STAGE[back] and not owned
     if (ours or stage is FileStage.MIGRATION) and broker.in_zookeeper is not False:
@@ -497,14 +497,14 @@ def before(mode: BrokerMode) -> BrokerMode:
     return {BrokerMode.KRAFT: BrokerMode.MIGRATION}.get(mode, BrokerMode.ZOOKEEPER)
 
 
-def taken_back(view: ClusterView, broker: int, mode: BrokerMode) -> Reason:
+def rolled_back(view: ClusterView, broker: int, mode: BrokerMode) -> Reason:
     """The refusal once a broker is back in `mode`."""
     text = f"Broker {broker} was rolled back to {mode} mode; no other broker was. It serves as before."
     kept = "" if kraft_owns(view) else " The controllers still know it: it must restart before the last of the others."
     return Reason("V26", text + kept)
 
 
-def not_taken_back(broker: int, why: str) -> Reason:
+def not_rolled_back(broker: int, why: str) -> Reason:
     """The refusal if the broker could not be rolled back."""
     return Reason("V27", f"Broker {broker} could not be rolled back: {why}")
 
@@ -622,4 +622,4 @@ class CanaryBake:
         judged = replace(self, since=since, fine=verdict.sure, worse=self.worse or verdict.reasons)
         if not judged.worse:
             return judged, decision
-        return judged, Act(Verb.TAKE_BACK, " ".join(reason.text for reason in judged.worse))
+        return judged, Act(Verb.ROLL_BACK_CANARY, " ".join(reason.text for reason in judged.worse))

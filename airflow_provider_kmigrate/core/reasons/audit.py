@@ -94,7 +94,7 @@ ENTRIES = (
         True,
         "Yes; work that is not idempotent was done twice.",
         (
-            "Compare the times with restarts of the members. Few records at a member's restart are normal: if that is all, mark the `verdict` task as success; the next gate judges what came since its own step began. Many at a broker's restart: look at the group's commits (`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`), and tell the group's owner. A scheduled audit says it again each time, until `judged_from` in the cluster file's `audit` is a later time. `tolerated: [redelivered]` in the cluster file's `audit` is for groups whose clients are killed on purpose.",
+            "Compare the times with restarts of the members. Few records at a member's restart are normal: if that is all, mark the `verdict` task as success; the next gate judges what came since its own step began. Many at a broker's restart: look at the group's commits (`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`), and tell the group's owner. A scheduled audit says it again each time, until `baseline_time` in the cluster file's `audit` is a later time. `allow: [redelivered]` in the cluster file's `audit` is for groups whose clients are killed on purpose.",
         ),
         "Reset offsets before the owner knows.",
     ),
@@ -243,7 +243,7 @@ ENTRIES = (
         True,
         "If nobody deleted the topic on purpose: no.",
         (
-            "Where it is `__consumer_offsets`, every group's commits went with it: stop consumers from starting anew, and restore them (K30 and the backup of offsets). Else ask who deleted it. If it was deleted on purpose: take it out of `topics` in the cluster file's `audit`, or name it in `ignored` where the file has no such list, and clear the gate (D18). If nobody: pause the DAG and search the active controller's log for `DeleteTopic`. If a controller deleted it because of an old `/migration` (P06), stop all KRaft controllers at once: the brokers' disks still have the logs for a while, perhaps in directories that end in `-stray` or `-delete`, and the backup has ZooKeeper's tree.",
+            "Where it is `__consumer_offsets`, every group's commits went with it: stop consumers from starting anew, and restore them (K30 and the backup of offsets). Else ask who deleted it. If it was deleted on purpose: take it out of `topics` in the cluster file's `audit`, or name it in `exclude_topics` where the file has no such list, and clear the gate (D18). If nobody: pause the DAG and search the active controller's log for `DeleteTopic`. If a controller deleted it because of an old `/migration` (P06), stop all KRaft controllers at once: the brokers' disks still have the logs for a while, perhaps in directories that end in `-stray` or `-delete`, and the backup has ZooKeeper's tree.",
         ),
         "Create the topic again under its name: it gets a new id and the old files are dropped.",
     ),
@@ -301,7 +301,7 @@ ENTRIES = (
         True,
         "Yes; the group repeats work.",
         (
-            "Ask whether somebody reset the group. If not: which members committed, and do brokers disagree on the coordinator (K01)? If it was on purpose: [take a new look](operators-guide.md#a-new-look), or every later gate says it again. A group that does so of itself, such as a loader that reads everything at each start: name it as `rewinding` in the cluster file's `audit`, and clear the gate; its steps back are then shown and fail nothing.",
+            "Ask whether somebody reset the group. If not: which members committed, and do brokers disagree on the coordinator (K01)? If it was on purpose: [take a new look](operators-guide.md#a-new-look), or every later gate says it again. A group that does so of itself, such as a loader that reads everything at each start: name it as `resetting_groups` in the cluster file's `audit`, and clear the gate; its steps back are then shown and fail nothing.",
         ),
         "Reset it forward before you know which offset is right.",
     ),
@@ -439,7 +439,7 @@ ENTRIES = (
     Entry(
         "L05",
         "A writer has no end",
-        "It was killed, or it gave no sign of life for longer than `behind`, which a client that lives does every few seconds, polled or not. One that ended before the step is named only where something is missing that it may have been delivered.",
+        "It was killed, or it gave no sign of life for longer than `max_lag`, which a client that lives does every few seconds, polled or not. One that ended before the step is named only where something is missing that it may have been delivered.",
         True,
         "Yes.",
         (
@@ -573,24 +573,6 @@ ENTRIES = (
         "Yes.",
         ("Is its source running? Does the audit read the right place and window?",),
         "Take the level off the list to get a PASS.",
-    ),
-    Entry(
-        "V02",
-        "Audit events are missing",
-        "The audit's own account has holes; what was delivered there is not known.",
-        True,
-        "Yes.",
-        ("Did the members named end hard, or could they not write? Repeat the window.",),
-        "Count a hole as loss, or as delivery.",
-    ),
-    Entry(
-        "V03",
-        "A finding inside a hole",
-        "A finding rests on records that were not seen, where audit events are missing too.",
-        True,
-        "Yes.",
-        ("Read the range again with another consumer, or repeat the window.",),
-        "Drop it: the records may really be lost.",
     ),
     Entry(
         "V04",
@@ -727,7 +709,7 @@ ENTRIES = (
     Entry(
         "V26",
         "The first broker of a pass was rolled back",
-        "It was worse in its new mode and runs as before its restart. No other broker was touched. Its id is in `/_kmigrate/taken-back`.",
+        "It was worse in its new mode and runs as before its restart. No other broker was touched. Its id is in `/_kmigrate/rolled-back`.",
         True,
         "Yes, the cluster is as before this roll.",
         (
@@ -862,7 +844,7 @@ ENTRIES = (
         "A topic whose logs are to be compared does not exist, perhaps by a slip of the pen. A look without it would pass it over at every gate.",
         True,
         "Yes, nothing was looked at.",
-        ("Correct `topics` of the cluster file's `audit`, or take it out; clear `look_at_logs`.",),
+        ("Correct `topics` of the cluster file's `audit`, or take it out; clear `fingerprint_logs`.",),
         "Create an empty topic of that name for it.",
     ),
     Entry(
@@ -871,7 +853,7 @@ ENTRIES = (
         "When the first look was taken a partition did not say where it begins and ends. A look without it could say nothing of it at any gate.",
         True,
         "If it has no leader: its producers and consumers wait. Look at section 1.",
-        ("Wait until it has a leader. The look is taken again by itself, or clear `look_at_logs`.",),
+        ("Wait until it has a leader. The look is taken again by itself, or clear `fingerprint_logs`.",),
         "Begin the first roll without the look.",
     ),
     Entry(

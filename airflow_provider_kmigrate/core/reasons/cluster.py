@@ -24,7 +24,7 @@ only lacks topics or leaders, the soak itself makes another controller lead, up 
 1. Find the active controller: `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status` (`LeaderId`).
 2. Check that every controller's file has `zookeeper.metadata.migration.enable=true` ([G05](#g05)).
 3. Restart the active controller with your own service command. If partitions have leader -1 in ZooKeeper, do not: clear `copy`, `soak`
-   or `heal.failover` instead. kmigrate completes half-written topics first ([G07](#g07)).
+   or `controller_failover.failover` instead. kmigrate completes half-written topics first ([G07](#g07)).
 4. Wait until G07 is gone. Clear the task; both sides are compared again.""",
     ),
     Area(
@@ -176,7 +176,7 @@ ENTRIES = (
                 "Start `kmigrate_rollback__<cluster>` ([section 11](#11-going-back)): one transaction of its plan raises /controller_epoch and has"
                 " a controller elected. ZooKeeper must own the cluster; every controller of the cluster file must be stopped."
             ),
-            "In a rollback that failed with this code: clear `hand_over.transaction` with *Downstream*.",
+            "In a rollback that failed with this code: clear `handover.transaction` with *Downstream*.",
         ),
         "Raise the epoch by hand, or while KRaft owns the cluster. Restart brokers as a cure: it cures only some partitions.",
         source="KAFKA-20488; measured",
@@ -189,7 +189,7 @@ ENTRIES = (
         False,
         "Only as long as that controller is not started.",
         (
-            "A rollback is under way, or stopped after `hand_over`: finish it. It moves the directory away.",
+            "A rollback is under way, or stopped after `handover`: finish it. It moves the directory away.",
             "`rolled_back` failed with it: check the host (U04), then clear `wipe.controller_N` with *Downstream*.",
             "Otherwise make sure that the controller is stopped.",
             "On its host: `mv /var/lib/kraft /var/lib/kraft.old`. Create an empty directory with the same owner.",
@@ -226,7 +226,7 @@ ENTRIES = (
         "Yes. KRaft serves; ZooKeeper falls behind.",
         (
             (
-                "Wait two minutes. `copy`, `soak`, the roll of a broker and a rollback's `heal` restart a stalled dual-write themselves, up to"
+                "Wait two minutes. `copy`, `soak`, the roll of a broker and a rollback's `controller_failover` restart a stalled dual-write themselves, up to"
                 " three times."
             ),
             "In another task: clear `copy` or `soak` with *Downstream*.",
@@ -373,7 +373,7 @@ ENTRIES = (
         "A controller is not stopped",
         "The rollback needs every KRaft controller stopped here. A running one writes to ZooKeeper, or takes the cluster over again.",
         False,
-        "Before `hand_over.transaction` yes, but no controller may be active. After it: **no**, stop that controller now.",
+        "Before `handover.transaction` yes, but no controller may be active. After it: **no**, stop that controller now.",
         (
             (
                 "Find out what started it again: a service manager after a reboot, a `stop` command that only kills, a playbook. Stop and disable"
@@ -396,7 +396,7 @@ ENTRIES = (
         "While the controllers run. Without them these brokers serve, but nothing moves.",
         (
             (
-                "Before `hand_over.transaction`: start a new run of the rollback once this one is over. It starts the controllers and rolls these"
+                "Before `handover.transaction`: start a new run of the rollback once this one is over. It starts the controllers and rolls these"
                 " brokers back first."
             ),
             (
@@ -413,7 +413,7 @@ ENTRIES = (
         True,
         "It serves. Without a controller nothing is elected.",
         (
-            "Wait: after a hand-over it takes less than a second.",
+            "Wait: after a handover it takes less than a second.",
             (
                 "Longer than a minute: is ZooKeeper up (U01)? `zookeeper-shell.sh $ZK get /controller` names the controller. Read its log, and the"
                 " log of a broker that names another one."
@@ -427,7 +427,7 @@ ENTRIES = (
         "G29",
         "Another controller writes /migration",
         "Every controller of the cluster file is stopped, and `/migration` still changes: a controller that the file does not name runs. The"
-        " hand-over was not made.",
+        " handover was not made.",
         False,
         "It serves. But an unknown process is the controller.",
         (
@@ -487,10 +487,10 @@ ENTRIES = (
         "Yes; this act stopped and wrote nothing. If a majority of the controllers is stopped already, hurry: nothing can be elected.",
         (
             (
-                "Mark the run as failed and start a new run of the rollback, or clear `heal` with *Downstream*: a new leader writes to ZooKeeper"
+                "Mark the run as failed and start a new run of the rollback, or clear `controller_failover` with *Downstream*: a new leader writes to ZooKeeper"
                 " what is missing."
             ),
-            "`heal` fails: follow the codes beside it. Controllers that cannot be started: [section 11](#11-going-back).",
+            "`controller_failover` fails: follow the codes beside it. Controllers that cannot be started: [section 11](#11-going-back).",
             "With G00 beside it: start the controllers. If they are dead for good, only `accept_loss` goes on.",
         ),
         "Stop the controllers by hand, or delete the topic that differs.",
@@ -519,7 +519,7 @@ ENTRIES = (
         _DATA_SAFE,
         (
             (
-                "Start a new run with the conf that the text names, or without `accept_loss`: `heal.equivalence` then names what would be lost"
+                "Start a new run with the conf that the text names, or without `accept_loss`: `controller_failover.equivalence` then names what would be lost"
                 " ([section 11](#11-going-back))."
             ),
         ),
@@ -703,7 +703,7 @@ ENTRIES = (
         "The backup or the journal cannot be written",
         "The user of a task or the triggerer cannot write or read `[kmigrate] folder` on its machine. Every act is recorded there first.",
         True,
-        "Yes; nothing was stopped or written. In `hand_over.transaction` no controller is active: hurry.",
+        "Yes; nothing was stopped or written. In `handover.transaction` no controller is active: hurry.",
         (
             "Free space on the volume.",
             (
@@ -874,7 +874,7 @@ ENTRIES = (
             "It stays: look at the task of the run that owns the cluster. It failed or was killed; clear it.",
             "Partitions without a leader or out of ISR for minutes: see S02. Partitions not read: the U codes of that run say why.",
         ),
-        "Set `calm` to 0, or delete the journal, to let the job start.",
+        "Set `quiet_for` to 0, or delete the journal, to let the job start.",
     ),
     Entry(
         "Q05",
@@ -944,7 +944,7 @@ ENTRIES = (
                 "After ten minutes, and the leader's log has `alter-partition-channel-manager]: Error due to`: restart that leader with your own"
                 " service command."
             ),
-            "After a hand-over, `already at a newer partition epoch`: nothing. kmigrate raises the states after 8 s.",
+            "After a handover, `already at a newer partition epoch`: nothing. kmigrate raises the states after 8 s.",
         ),
         "Restart the follower again: it changes nothing. Raise `policy.start_timeout` without looking.",
         source="measured",
@@ -1072,7 +1072,7 @@ ENTRIES = (
         "Metadata could not be read",
         "Without it kmigrate cannot tell which broker may stop, or whether both sides are the same.",
         True,
-        "kmigrate changes nothing. In `hand_over` no controller is active: hurry.",
+        "kmigrate changes nothing. In `handover` no controller is active: hurry.",
         (
             "The text ends with the cause. Are the brokers up, does a controller answer, is ZooKeeper up (U01)?",
             (

@@ -34,7 +34,7 @@ ENTRIES = (
         True,
         "Yes, while the job stands still.",
         (
-            "The sink takes a repeated batch only once: write `repeats_harmless: true` into the cluster file.",
+            "The sink takes a repeated batch only once: write `idempotent_sink: true` into the cluster file.",
             "Otherwise check the sink, and remove what that batch wrote.",
         ),
         "Delete files of the checkpoint.",

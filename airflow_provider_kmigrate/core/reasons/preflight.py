@@ -292,7 +292,7 @@ ENTRIES = (
         True,
         _AS_BEFORE,
         (
-            "Use PLAIN, GSSAPI or TLS there: `quorum.security: SSL` in the cluster file.",
+            "Use PLAIN, GSSAPI or TLS there: `quorum.security_protocol: SSL` in the cluster file.",
             "Or `sasl.mechanism.controller.protocol=PLAIN` in every broker's file, with its login (B9d). Between brokers SCRAM stays.",
         ),
         "Change the clients' listeners for this.",
@@ -373,7 +373,7 @@ ENTRIES = (
         _AS_BEFORE,
         (
             "Write the principals of all brokers and controllers into `super.users` of every broker's file. TLS: `openssl x509 -subject -noout -nameopt RFC2253 -in CERT`.",
-            "Controllers' listener without names (PLAINTEXT, TLS without `ssl.client.auth=required`): secure it, `quorum.security: SASL_SSL` in the cluster file.",
+            "Controllers' listener without names (PLAINTEXT, TLS without `ssl.client.auth=required`): secure it, `quorum.security_protocol: SASL_SSL` in the cluster file.",
             "Or, if only nodes reach that port: `super.users` under `quorum.properties`, with `User:ANONYMOUS` and all nodes.",
         ),
         "Set `allow.everyone.if.no.acl.found` for this, or `User:ANONYMOUS` in the brokers' own file.",
