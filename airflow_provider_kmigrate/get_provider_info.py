@@ -17,9 +17,9 @@ def get_provider_info() -> dict[str, Any]:
         "name": "Kafka migration",
         "description": "Move Kafka clusters from ZooKeeper to KRaft, live, one verified step at a time.",
         "integrations": [{"integration-name": _INTEGRATION, "external-doc-url": url, "tags": ["apache"]}],
-        "hooks": _modules("hooks", "controller", "host", "kafka", "zookeeper"),
+        "hooks": _modules("hooks", "connections"),
         "operators": _modules("operators", "approval", "groups", "migration", "probe", "spark_audit", "spark_jobs", "step"),
-        "sensors": _modules("sensors", "quiet", "step", "verdict", "window"),
+        "sensors": _modules("sensors", "step", "waits", "window"),
         "triggers": _modules("triggers", "step"),
         "connection-types": [_zookeeper(), _controller(), _host()],
         "config": {"kmigrate": {"description": settings, "options": _options()}},
@@ -60,7 +60,7 @@ def _zookeeper() -> dict[str, Any]:
         **_tls(),
         "sasl_mechanism": _text("SASL mechanism", "empty: login and password are a digest", enum=[None, "DIGEST-MD5", "GSSAPI"]),
     }
-    return _connection("zookeeper", "zookeeper.ZooKeeperHook", "ZooKeeper", fields, {"host": "Connect string"}, places)
+    return _connection("zookeeper", "ZooKeeperHook", "ZooKeeper", fields, {"host": "Connect string"}, places)
 
 
 def _controller() -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _controller() -> dict[str, Any]:
         "sasl_mechanism": _text("SASL mechanism", enum=[None, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
     }
     names, places = {"host": "Controller to test"}, {"host": "ctl0:9093", "login": "SASL user"}
-    return _connection("controller", "controller.KRaftControllerHook", "KRaft controllers", fields, names, places)
+    return _connection("controller", "KRaftControllerHook", "KRaft controllers", fields, names, places)
 
 
 def _host() -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _host() -> dict[str, Any]:
         "environment": _field("Environment", variables, "variables that the commands of the cluster file get"),
         "secret_environment": _field("Secret environment", variables, "the same, for secret values"),
     }
-    return _connection("host", "host.BrokerHostHook", "Broker hosts", fields, {}, {}, hidden=("host", "login", "password"))
+    return _connection("host", "BrokerHostHook", "Broker hosts", fields, {}, {}, hidden=("host", "login", "password"))
 
 
 def _connection(  # noqa: PLR0917  # a connection type's form has these parts
@@ -97,7 +97,7 @@ def _connection(  # noqa: PLR0917  # a connection type's form has these parts
     form = {"hidden-fields": ["schema", "port", *hidden], "relabeling": relabeling, "placeholders": placeholders}
     return {
         "connection-type": f"kmigrate_{name}",
-        "hook-class-name": f"{_PACKAGE}.hooks.{hook}",
+        "hook-class-name": f"{_PACKAGE}.hooks.connections.{hook}",
         "hook-name": f"{shown} (kmigrate)",
         "ui-field-behaviour": form,
         "conn-fields": fields,

@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.clients.settings import WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.plan import MIGRATION, stages
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.spec import load

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import airflow_provider_kmigrate
-from airflow_provider_kmigrate.clients.hosts import runner
+from airflow_provider_kmigrate.clients.hosts import command
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unreachable
 
@@ -99,7 +99,7 @@ def _check(master: str | None, jars: Sequence[str]) -> None:
     if missing:
         text = f"Spark jars are missing: {', '.join(missing)}"
         raise Refused.because(Reason("X06", text, "Spark cannot read Kafka without them.", "Build them with audit/pom.xml."))
-    if runner.java() is None:
+    if command.java() is None:
         text = "Java is missing: neither JAVA_HOME nor the PATH has it."
         raise Refused.because(Reason("X07", text, "Spark runs on it.", "Install a Java 17 runtime or set JAVA_HOME."))
     if master is not None and master.startswith("spark://"):

@@ -31,7 +31,7 @@ from airflow_provider_kmigrate.clients.settings import (
     WireSecurity,
     ZooKeeperSettings,
 )
-from airflow_provider_kmigrate.clients.wire_connection import MECHANISMS, from_kafka
+from airflow_provider_kmigrate.clients.wire import MECHANISMS, from_kafka
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused

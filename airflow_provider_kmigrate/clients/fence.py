@@ -36,8 +36,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from airflow_provider_kmigrate.clients.znode_writes import ROOT, Create, Delete, Operation, Set, outdated
-from airflow_provider_kmigrate.clients.znodes import readable
+from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Delete, Operation, Set, outdated, readable
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.model import Reason

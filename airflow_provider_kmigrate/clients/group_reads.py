@@ -16,27 +16,25 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.admin import asked, connect
-from airflow_provider_kmigrate.clients.log_marks import log_ends
+from airflow_provider_kmigrate.clients.admin import asked, connect, log_ends
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import Address, Brokers, Offsets, committed, described
-from airflow_provider_kmigrate.clients.znode_writes import CONSUMERS
-from airflow_provider_kmigrate.clients.znodes import batches
+from airflow_provider_kmigrate.clients.znodes import CONSUMERS, batches
 from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.core.coordination.assignors import topics_of
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.hold import read_hold
 from airflow_provider_kmigrate.core.coordination.registration import (
+    OFFSETS_TOPIC,
     GroupPaths,
     Registration,
     Unreadable,
     is_number,
+    read_hold,
     read_offset,
     read_progress,
     read_registration,
 )
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import Malformed
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable
 

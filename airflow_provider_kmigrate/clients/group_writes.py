@@ -1,7 +1,7 @@
 """Writes to a consumer group: its mode, its hold, its offsets and recorded resets.
 
 - `migration/mode` is the mode of KIP-125;
-- a hold notes that the group was rolled back (`core.coordination.hold`);
+- a hold notes that the group was rolled back (`core.coordination.registration`);
 - `copy` carries out what `core.groups.offsets` planned: read again, write, read back;
 - resets are offsets that an operator records; the next owners begin there.
 """
@@ -16,13 +16,19 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 
 from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.wire_groups import commit
-from airflow_provider_kmigrate.clients.znode_writes import CONSUMERS, Create, Delete, Operation, Set
-from airflow_provider_kmigrate.clients.znodes import batches
+from airflow_provider_kmigrate.clients.znodes import CONSUMERS, Create, Delete, Operation, Set, batches
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store, usable
-from airflow_provider_kmigrate.core.coordination.hold import Hold, read_hold, write_hold
-from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode, read_offset, write_offset
+from airflow_provider_kmigrate.core.coordination.registration import (
+    GroupPaths,
+    Hold,
+    Mode,
+    read_hold,
+    read_offset,
+    write_hold,
+    write_offset,
+)
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite, missing, outdated, raised
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable

@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.znode_writes import Create, Operation, Set
+from airflow_provider_kmigrate.clients.znodes import Create, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.model import Malformed

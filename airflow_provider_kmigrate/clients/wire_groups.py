@@ -18,8 +18,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from airflow_provider_kmigrate.clients.admin import check, error_for
 from airflow_provider_kmigrate.clients.messages import ConsumerGroupDescribeRequest
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
-from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.clients.wire_connection import MECHANISMS, from_kafka
+from airflow_provider_kmigrate.clients.wire import MECHANISMS, Wire, from_kafka
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition

@@ -12,9 +12,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude
+from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC, java_hash
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.text import join_ids
+
+_MIN_INT = -(2**31)
+
+
+def magnitude(group: str) -> int:
+    """A group's partition is this modulo their count; Kafka's `Utils.abs` maps the number without an absolute value to 0."""
+    number = java_hash(group)
+    return 0 if number == _MIN_INT else abs(number)
+
 
 DEFAULT_LIMIT = 1000
 """Counts up to this are tried (or up to the topic's own, if that is higher)."""

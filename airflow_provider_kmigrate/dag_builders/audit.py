@@ -191,7 +191,7 @@ def _tasks(
     `demand` as the policy's; `more` of the request; `probed`: our own records are judged, if there are any.
     """
     from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
-    from airflow_provider_kmigrate.sensors.verdict import AuditVerdictSensor
+    from airflow_provider_kmigrate.sensors.waits import AuditVerdictSensor
 
     result = _result(spec, audit, step)
     submit = SparkAuditOperator(

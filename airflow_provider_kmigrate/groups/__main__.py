@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from airflow_provider_kmigrate.clients import group_writes
-from airflow_provider_kmigrate.clients.admin import connect
+from airflow_provider_kmigrate.clients.admin import cluster_id, connect, log_starts
 from airflow_provider_kmigrate.clients.connections import (
     KAFKA,
     ZOOKEEPER,
@@ -31,13 +31,11 @@ from airflow_provider_kmigrate.clients.connections import (
 )
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.group_reads import groups_in, seen, topic_settings
-from airflow_provider_kmigrate.clients.log_marks import cluster_id, log_starts
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store
-from airflow_provider_kmigrate.core.coordination.hold import Hold
-from airflow_provider_kmigrate.core.coordination.registration import Mode, is_number
+from airflow_provider_kmigrate.core.coordination.registration import Hold, Mode, is_number
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.members import GroupHistory, GroupObservations, unheard, unread

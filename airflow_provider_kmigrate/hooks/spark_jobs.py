@@ -15,12 +15,12 @@ from typing import Any, Final, TypeVar
 from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_kmigrate.applications.spark_hold import Files, LocalFiles
-from airflow_provider_kmigrate.clients.log_marks import read_marks
+from airflow_provider_kmigrate.clients.admin import read_marks
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, SparkJobSpec
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.hooks.connection import settings_of
+from airflow_provider_kmigrate.hooks.connections import settings_of
 from airflow_provider_kmigrate.steps.spark_jobs import JobControl, Logs
 
 LIMIT: Final = 60.0  # seconds for one call: they read and write files of a few kB

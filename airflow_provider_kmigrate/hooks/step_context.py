@@ -1,4 +1,7 @@
-"""The context of a task, a sensor or a trigger: opened from the cluster file and Airflow's connections, and closed again."""
+"""The context of a task, a sensor or a trigger: opened from the cluster file and Airflow's connections, and closed again.
+
+The kill switch is an Airflow Variable that stops every act of kmigrate on a cluster, or on all of them.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from airflow.configuration import conf
-from airflow.sdk import Context
+from airflow.sdk import Context, Variable
 
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
@@ -20,14 +23,44 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.migration.waits import needs_way_back
 from airflow_provider_kmigrate.core.model import Fields, Reason
 from airflow_provider_kmigrate.exceptions import Fenced, Unavailable
-from airflow_provider_kmigrate.hooks.connection import settings_of
-from airflow_provider_kmigrate.hooks.switch import stopped
+from airflow_provider_kmigrate.hooks.connections import settings_of
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
-from airflow_provider_kmigrate.steps.files import refuse_if_rollback_lost, rollback_prerequisites
 from airflow_provider_kmigrate.steps.journal import FileJournal
+from airflow_provider_kmigrate.steps.nodes import refuse_if_rollback_lost, rollback_prerequisites
 from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, StepContext, SystemClock
+
+_ALL: Final = "kmigrate_stop"
+_SHOWN: Final = 300  # characters of what the Variable says that a message carries
+
+
+def stopped(cluster: str) -> str:
+    """The text of the Variable `kmigrate_stop__<cluster>`, or of `kmigrate_stop` for every cluster; empty if neither exists.
+
+    Read again before every act. Raises `Unavailable` if Airflow does not answer: `Variable.get` returns its default also if the
+    API server fails (seen in `ExecutionAPISecretsBackend.get_variable` of Airflow 3.3.2, which turns every error but a denied
+    access into "not there"). So an absent Variable is believed only if the list of keys was read as well, and has neither. No
+    call of Airflow's can distinguish "not there" from an unresponsive secrets backend beside it, such as Vault.
+    """
+    names = (f"{_ALL}__{cluster}", _ALL)
+    try:
+        for name in names:
+            said = Variable.get(name, default=None)
+            if said is not None:
+                return f"Variable {name} says {str(said).strip()[:_SHOWN]!r}"
+        there = set(Variable.keys(prefix=_ALL))
+    except Exception as error:  # noqa: BLE001  # of whatever kind: unread is not off
+        raise _unread(cluster, f"{type(error).__name__}: {error}") from None
+    if listed := [name for name in names if name in there]:
+        raise _unread(cluster, f"Variable {listed[0]} exists, but its value was not delivered")
+    return ""
+
+
+def _unread(cluster: str, seen: str) -> Unavailable:
+    text = f"The kill switch of {cluster} could not be read: {seen[:_SHOWN]}."
+    return Unavailable(str(Reason("H07", text)))
+
 
 _PARSING = Lock()
 _OVER = {"success", "failed"}

@@ -10,13 +10,11 @@ from typing import Any, Self, TypeVar
 
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.environment import ClusterEnvironment
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
-from airflow_provider_kmigrate.core.preflight.environment import ClusterEnvironment
-from airflow_provider_kmigrate.observe import assemble
-from airflow_provider_kmigrate.observe.assemble import OF_WHAT_IS_SLOW, Answers
-from airflow_provider_kmigrate.observe.reads import Question, Questions, Reads
+from airflow_provider_kmigrate.observe import reads
+from airflow_provider_kmigrate.observe.reads import OF_WHAT_IS_SLOW, THREADS, Answers, Question, Questions, Reads
 from airflow_provider_kmigrate.observe.stored import EnvironmentReader, StoredReads
-from airflow_provider_kmigrate.observe.threads import THREADS
 
 Value = TypeVar("Value")
 Finish = Callable[[], dict[str, Any]]
@@ -158,16 +156,16 @@ class _Observation:
         return fields
 
     def _nodes(self, what: Fields, hosts: Sequence[NodeSpec]) -> Finish:
-        spec, reads, limit = self._spec, self._reads, self._patience
+        spec, source, limit = self._spec, self._reads, self._patience
         zk = self._ask(
-            what & (Fields.ZOOKEEPER | Fields.GROUPS), assemble.ZOOKEEPER, limit.nodes, reads.zookeeper, Fields.GROUPS in what
+            what & (Fields.ZOOKEEPER | Fields.GROUPS), reads.ZOOKEEPER, limit.nodes, source.zookeeper, Fields.GROUPS in what
         )
-        brokers = self._ask_each(what & Fields.BROKERS, spec.brokers, assemble.broker, limit.nodes, reads.broker)
+        brokers = self._ask_each(what & Fields.BROKERS, spec.brokers, reads.broker, limit.nodes, source.broker)
         controllers = self._ask_each(
-            what & Fields.CONTROLLERS, spec.controllers, assemble.controller, limit.nodes, reads.controller
+            what & Fields.CONTROLLERS, spec.controllers, reads.controller, limit.nodes, source.controller
         )
-        processes = self._ask_each(what & Fields.PROCESSES, hosts, assemble.host, limit.hosts, reads.process)
-        files = self._ask_each(what & Fields.FILES, hosts, assemble.host, limit.hosts, reads.files)
+        processes = self._ask_each(what & Fields.PROCESSES, hosts, reads.host, limit.hosts, source.process)
+        files = self._ask_each(what & Fields.FILES, hosts, reads.host, limit.hosts, source.files)
 
         def finish() -> dict[str, Any]:
             each = self._questions.answers
@@ -175,29 +173,29 @@ class _Observation:
             self.zookeeper_silent = zk is not None and answers.zk is None
             return {
                 "zk": answers.zk,
-                "kafka_cluster_id": assemble.identify(spec, answers),
-                "brokers": assemble.brokers(spec, answers),
-                "controllers": assemble.controllers(spec, answers),
-                "metadata_version": assemble.metadata_version(answers),
+                "kafka_cluster_id": reads.identify(spec, answers),
+                "brokers": reads.brokers(spec, answers),
+                "controllers": reads.controllers(spec, answers),
+                "metadata_version": reads.metadata_version(answers),
             }
 
         return finish
 
     def _quorum(self, what: Fields) -> Finish:
         asked = self._ask_each(
-            what & Fields.QUORUM, self._spec.controllers, assemble.quorum, self._patience.nodes, self._reads.quorum
+            what & Fields.QUORUM, self._spec.controllers, reads.quorum, self._patience.nodes, self._reads.quorum
         )
-        return lambda: {"quorum": assemble.leader_of(self._questions.any_answers(asked.values()))}
+        return lambda: {"quorum": reads.leader_of(self._questions.any_answers(asked.values()))}
 
     def _partitions(self, what: Fields) -> Finish:
         if not what & (Fields.PARTITIONS | Fields.MIN_INSYNC):
             return dict
         read, limit = self._reads.partitions, self._patience.partitions
-        witnesses = [self._questions.ask(assemble.PARTITIONS, limit, read, group) for group in self._reads.witnesses()]
+        witnesses = [self._questions.ask(reads.PARTITIONS, limit, read, group) for group in self._reads.witnesses()]
 
         def finish() -> dict[str, Any]:
             seen = self._questions.any_answers(witnesses)
-            partitions = assemble.newest(seen) if seen else None
+            partitions = reads.newest(seen) if seen else None
             self._topics_of_partitions = None if partitions is None else sorted({each.topic for each in partitions})
             return {"partitions": partitions}
 
@@ -207,39 +205,39 @@ class _Observation:
         """Starts only once the partitions are known."""
         topics = self._topics_of_partitions
         wanted = what & Fields.MIN_INSYNC and topics is not None
-        asked = self._ask(wanted, assemble.MIN_INSYNC, self._patience.topics, self._reads.min_insync, topics)
+        asked = self._ask(wanted, reads.MIN_INSYNC, self._patience.topics, self._reads.min_insync, topics)
         return lambda: {"min_insync": self._questions.answer(asked)}
 
     def _offsets(self, what: Fields) -> Finish:
         if not what & Fields.OFFSETS_TOPIC:
             return dict
-        asked = self._ask_each(True, self._spec.brokers, assemble.offsets, self._patience.nodes, self._reads.offsets_counts)
+        asked = self._ask_each(True, self._spec.brokers, reads.offsets, self._patience.nodes, self._reads.offsets_counts)
         return lambda: {"offsets_counts": {node.id: found for node, found in self._questions.answers(asked).items()}}
 
     def _metrics(self, what: Fields) -> Finish:
-        asked = self._ask(what & Fields.CLIENT_METRICS, assemble.METRICS, self._patience.nodes, self._reads.client_metrics)
+        asked = self._ask(what & Fields.CLIENT_METRICS, reads.METRICS, self._patience.nodes, self._reads.client_metrics)
         return lambda: {"client_metrics": self._questions.answer(asked)}
 
     def _moving(self, what: Fields) -> Finish:
-        asked = self._ask(what & Fields.REASSIGNMENTS, assemble.MOVING, self._patience.nodes, self._reads.moving)
+        asked = self._ask(what & Fields.REASSIGNMENTS, reads.MOVING, self._patience.nodes, self._reads.moving)
         return lambda: {"moving": self._questions.answer(asked)}
 
     def _topics(self, what: Fields) -> Finish:
         limit = self._patience.topics
         asked = [
-            self._ask(what & Fields.TOPICS, assemble.TOPICS, limit, read)
+            self._ask(what & Fields.TOPICS, reads.TOPICS, limit, read)
             for read in (self._reads.zookeeper_topics, self._reads.broker_topics)
         ]
 
         def finish() -> dict[str, Any]:
             zookeeper, brokers = (self._of_zookeeper(question) for question in asked)
             topics = None if zookeeper is None or brokers is None else (zookeeper, brokers)
-            return {"topics": topics, "state_epoch": None if zookeeper is None else assemble.state_epoch(zookeeper)}
+            return {"topics": topics, "state_epoch": None if zookeeper is None else reads.state_epoch(zookeeper)}
 
         return finish
 
     def _stored(self, what: Fields) -> Finish:
-        asked = self._ask(what & Fields.STORED, assemble.STORED, self._patience.topics, self._stored_reads.everything)
+        asked = self._ask(what & Fields.STORED, reads.STORED, self._patience.topics, self._stored_reads.everything)
 
         def finish() -> dict[str, Any]:
             found = self._of_zookeeper(asked)
@@ -251,11 +249,11 @@ class _Observation:
     def _state_epoch(self, what: Fields) -> Finish:
         if what & Fields.TOPICS:  # this reads every state anyway, tens of thousands of znodes
             return dict
-        asked = self._ask(what & Fields.STATE_EPOCH, assemble.STATES, self._patience.topics, self._reads.state_epoch)
+        asked = self._ask(what & Fields.STATE_EPOCH, reads.STATES, self._patience.topics, self._reads.state_epoch)
         return lambda: {"state_epoch": self._of_zookeeper(asked)}
 
     def _groups(self, what: Fields, groups: Sequence[str]) -> Finish:
-        asked = self._ask(what & Fields.GROUP_MEMBERS, assemble.GROUPS, self._patience.partitions, self._reads.groups, groups)
+        asked = self._ask(what & Fields.GROUP_MEMBERS, reads.GROUPS, self._patience.partitions, self._reads.groups, groups)
         return lambda: {"groups": self._questions.answer(asked)}
 
     def _of_zookeeper(self, question: Question[Value] | None) -> Value | None:

@@ -1,30 +1,175 @@
-"""Concurrent reads of one observation, each with its own timeout; each failure is kept as a reason.
+"""Concurrent reads of one observation, each with its own timeout, and the parts of a `ClusterView` that their answers make.
 
-`Questions` runs and times them, `Reads` is what is asked of each source. Nothing here decides; a read that fails raises.
+`Questions` runs and times the reads, `Reads` is what is asked of each source; a read that fails raises, and is kept as a reason.
+Calls may hang, so they run on threads that all observers of a process share (`THREADS`). Nothing here decides.
+
+The functions at the end turn answers into parts of a view, and name the reason of each answer that is missing: pure, so that
+every combination can be tested. The observer adds to each reason why the read failed.
 """
 
 from __future__ import annotations
 
+import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from airflow_provider_kmigrate.clients import group_reads, wire_environment
+from airflow_provider_kmigrate.clients import group_reads, wire
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata
 from airflow_provider_kmigrate.core import offsets_topic
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
-from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Quorum, Reason, TopicMetadata, ZkView
+from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    Cause,
+    Controller,
+    NodeFiles,
+    Partition,
+    Process,
+    ProcessState,
+    Quorum,
+    Reason,
+    TopicMetadata,
+    ZkView,
+    version_of,
+)
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable, WrongCluster
-from airflow_provider_kmigrate.observe.threads import Lane
+
+Value = TypeVar("Value")
+
+_MOST = 256  # threads of a process, and one more for each lane without a running call
+_MOST_OF_A_LANE = 64  # a call that hangs keeps its thread until the client's own timeout
+_IDLE = 10.0  # seconds after which a thread without work ends
+
+
+@dataclass(slots=True)
+class _Job:
+    future: Future[Any]
+    call: Callable[[], object]
+    lane: Lane
+
+    def run(self) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            self.future.set_result(self.call())
+        except BaseException as error:  # noqa: BLE001 - as in any executor, it belongs to who waits for the answer
+            self.future.set_exception(error)
+
+
+@dataclass(eq=False, slots=True)
+class Lane:
+    """The calls of one observer or trigger. Hanging calls of this lane do not delay other lanes."""
+
+    threads: Threads
+    waiting: deque[_Job] = field(default_factory=deque)
+    running: int = 0
+
+    def submit(self, call: Callable[..., Value], *arguments: Any) -> Future[Value]:
+        """Run the call on a thread, in the order of this lane's calls; cancelling the future works only before the call runs."""
+        future: Future[Value] = Future()
+        self.threads.start(_Job(future, lambda: call(*arguments), self))
+        return future
+
+    def close(self) -> None:
+        """Drop the calls that have not begun."""
+        self.threads.drop(self)
+
+
+class Threads:
+    """Daemon threads, created on demand: a hanging call delays neither the end of the process nor other lanes.
+
+    At most `most` calls run at a time. A lane without a running call may exceed that by one, so that hanging calls of other lanes
+    never block it. `idle`: seconds after which a thread without work ends.
+    """
+
+    def __init__(self, most: int = _MOST, most_of_a_lane: int = _MOST_OF_A_LANE, idle: float = _IDLE) -> None:
+        self._most, self._most_of_a_lane, self._ends_after = most, most_of_a_lane, idle
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock, self._running = Lock(), 0
+        self._lanes: dict[Lane, None] = {}  # lanes with waiting calls, in their order
+        self._idle: list[SimpleQueue[_Job]] = []
+
+    def after_fork(self) -> None:
+        """Begin again in a child process, which has none of its parent's threads."""
+        self._forget()
+
+    def lane(self) -> Lane:
+        """A new lane for one caller's calls."""
+        return Lane(self)
+
+    def start(self, job: _Job) -> None:
+        """Queue a job on its lane."""
+        with self._lock:
+            job.lane.waiting.append(job)
+            self._lanes[job.lane] = None
+            self._dispatch()
+
+    def drop(self, lane: Lane) -> None:
+        """Cancel the lane's waiting jobs; a running one ends by itself."""
+        with self._lock:
+            self._lanes.pop(lane, None)
+            dropped = list(lane.waiting)
+            lane.waiting.clear()
+        for job in dropped:
+            job.future.cancel()
+
+    def _dispatch(self) -> None:
+        """Give each call that may run to a thread; the lane with the fewest running calls comes first."""
+        while (lane := self._next()) is not None:
+            job = lane.waiting.popleft()
+            if not lane.waiting:
+                del self._lanes[lane]
+            lane.running, self._running = lane.running + 1, self._running + 1
+            if self._idle:
+                self._idle.pop().put(job)
+            else:
+                Thread(target=self._work, args=(job,), name="kmigrate-observe", daemon=True).start()
+
+    def _next(self) -> Lane | None:
+        lane = min(self._lanes, key=lambda each: each.running, default=None)
+        if lane is None or lane.running >= self._most_of_a_lane:
+            return None
+        return lane if self._running < self._most or lane.running == 0 else None
+
+    def _work(self, job: _Job | None) -> None:
+        inbox: SimpleQueue[_Job] = SimpleQueue()
+        while job is not None:
+            job.run()
+            with self._lock:
+                job.lane.running, self._running = job.lane.running - 1, self._running - 1
+                self._idle.append(inbox)
+                self._dispatch()
+            job = self._received(inbox)
+
+    def _received(self, inbox: SimpleQueue[_Job]) -> _Job | None:
+        """The next call for this thread; None if none came within the idle time."""
+        try:
+            return inbox.get(timeout=self._ends_after)
+        except Empty:
+            with self._lock:
+                if inbox in self._idle:
+                    self._idle.remove(inbox)
+                    return None
+            return inbox.get()  # a call arrived at this very moment
+
+
+THREADS = Threads()
+"""The threads of this process."""
+os.register_at_fork(after_in_child=THREADS.after_fork)
+
 
 Key = TypeVar("Key")
-Value = TypeVar("Value")
 Answer_co = TypeVar("Answer_co", covariant=True)
 
 
@@ -183,7 +328,7 @@ class Reads:
         order = self._trusted_first()
         controller = self._first(order, lambda node: self._tools.wire(node).metadata()).controller_id
         candidates = sorted(order, key=lambda node: node.id != controller)
-        return self._first(candidates, lambda node: wire_environment.reassignments(self._tools.wire(node)))
+        return self._first(candidates, lambda node: wire.reassignments(self._tools.wire(node)))
 
     def client_metrics(self) -> tuple[str, ...]:
         """The subscriptions' names. Only KRaft brokers list them; empty if every broker answers that it does not."""
@@ -228,3 +373,176 @@ class Reads:
                 self._doubtful.discard(node.id)
                 return found
         raise last
+
+
+ZOOKEEPER = Reason(
+    "U01",
+    "ZooKeeper was not read",
+    cause=Cause.UNREAD,
+)
+PARTITIONS = Reason("U05", "No broker reported the partitions", cause=Cause.UNREAD)
+MIN_INSYNC = Reason("U05", "min.insync.replicas was not read", cause=Cause.UNREAD_SLOW)
+METRICS = Reason(
+    "U05",
+    "Client-metrics subscriptions were not read",
+    cause=Cause.UNREAD_SLOW,
+)
+STATES = Reason(
+    "U05",
+    "The partitions' states were not read from ZooKeeper",
+    cause=Cause.UNREAD_SLOW,
+)
+STORED = Reason(
+    "U05",
+    "Metadata beside topics was not read from both sides",
+    cause=Cause.UNREAD_STORED,
+)
+GROUPS = Reason(
+    "U05",
+    "The consumer groups of this step were not read",
+    cause=Cause.UNREAD_SLOW,
+)
+MOVING = Reason("U05", "The reassignments were not read", cause=Cause.UNREAD)
+TOPICS = Reason("U05", "The topics of ZooKeeper and the brokers were not both read", cause=Cause.UNREAD_SLOW)
+
+#: Causes that belong to no single node. One unresponsive node is mostly no news, because it has not been started yet.
+OF_THE_CLUSTER = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED})
+OF_WHAT_IS_SLOW = frozenset({Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_OFFSETS_COUNT})
+"""Slow reads, which `Observer.look` does not repeat when it reads the rest again."""
+
+
+def broker(node: NodeSpec) -> Reason:
+    """R01: this broker did not answer."""
+    return Reason("R01", f"{_named(node)} did not answer")
+
+
+def controller(node: NodeSpec) -> Reason:
+    """G23: this controller did not answer."""
+    return Reason("G23", f"{_named(node)} did not answer", cause=Cause.UNREAD_CONTROLLER)
+
+
+def host(node: NodeSpec) -> Reason:
+    """U04: the node's host did not report its process or its files."""
+    return Reason("U04", f"The host of {node.name} did not answer")
+
+
+def quorum(node: NodeSpec) -> Reason:
+    """G20: no controller answered as the leader."""
+    text = f"No controller answered as the leader of the quorum, {_named(node)}"
+    return Reason("G20", text)
+
+
+def offsets(node: NodeSpec) -> Reason:
+    """U05: this broker did not report its coordinators."""
+    return Reason("U05", f"{_named(node)} did not report its coordinators", cause=Cause.UNREAD_OFFSETS_COUNT)
+
+
+def _named(node: NodeSpec) -> str:
+    return f"{node.name.capitalize()} at {node.endpoint}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers of nodes, hosts and ZooKeeper; a source that did not answer is absent."""
+
+    zk: ZkView | None = None
+    brokers: Mapping[NodeSpec, Seen] = field(default_factory=dict)
+    controllers: Mapping[NodeSpec, ApiVersions] = field(default_factory=dict)
+    processes: Mapping[NodeSpec, Process] = field(default_factory=dict)
+    files: Mapping[NodeSpec, NodeFiles] = field(default_factory=dict)
+
+
+def identify(spec: ClusterSpec, answers: Answers) -> str | None:
+    """The cluster id that the brokers report, None if none did.
+
+    Raises `WrongCluster` if any source reports another id than the spec.
+    """
+    named = {f"{node.name} at {node.endpoint}": seen.metadata.cluster_id for node, seen in answers.brokers.items()}
+    reported = [found for found in named.values() if found]
+    if answers.zk is not None:
+        named["ZooKeeper's /cluster/id"] = answers.zk.cluster_id
+    for who, found in named.items():
+        if found and found != spec.cluster_id:
+            text = f"{who} belongs to cluster {found}, the cluster file names {spec.cluster_id}."
+            reason = Reason("I01", text)
+            raise WrongCluster(str(reason), [reason])
+    return reported[0] if reported else None
+
+
+def brokers(spec: ClusterSpec, answers: Answers) -> dict[int, Broker]:
+    """Every broker that the spec names, ZooKeeper has registered or a peer lists."""
+    nodes = {node.id: node for node in spec.brokers}
+    listed = {number for seen in answers.brokers.values() for number in seen.metadata.broker_ids}
+    registered = set(answers.zk.broker_ids) if answers.zk else set()
+    return {number: _broker(number, nodes.get(number), answers) for number in sorted(nodes.keys() | listed | registered)}
+
+
+def controllers(spec: ClusterSpec, answers: Answers) -> dict[int, Controller]:
+    """Every controller of the spec."""
+    return {node.id: _controller(node, answers) for node in spec.controllers}
+
+
+def newest(witnesses: Iterable[tuple[Led, ...]]) -> tuple[Partition, ...]:
+    """Merge the partitions from several brokers' caches into one sorted tuple.
+
+    The higher leader epoch is newer. Within one epoch only the ISR changes, which Metadata does not number: a replica counts as
+    in sync only if every witness says so. A partition that one witness misses is taken from the other.
+    """
+    best: dict[tuple[str, int], Led] = {}
+    for led in (led for witness in witnesses for led in witness):
+        key = (led.partition.topic, led.partition.index)
+        best[key] = _newer(best[key], led) if key in best else led
+    return tuple(led.partition for _, led in sorted(best.items()))
+
+
+def state_epoch(topics: Mapping[str, TopicMetadata]) -> int | None:
+    """The highest controller_epoch of ZooKeeper's partition states; -1 if there is no state, None if one misses it."""
+    epochs = [partition.controller_epoch for topic in topics.values() for partition in topic.partitions.values()]
+    known = [epoch for epoch in epochs if epoch is not None]
+    return max(known, default=-1) if len(known) == len(epochs) else None
+
+
+def leader_of(quorums: Iterable[Quorum]) -> Quorum | None:
+    """The newest of the quorums whose node believes it leads: an isolated leader may not know that it was replaced."""
+    return max(quorums, key=lambda quorum: quorum.leader_epoch, default=None)
+
+
+def metadata_version(answers: Answers) -> str | None:
+    """The finalized metadata.version that controllers and KRaft brokers report; the highest, since it only grows."""
+    answered = [*answers.controllers.values(), *(seen.versions for seen in answers.brokers.values())]
+    levels = [versions.metadata_version for versions in answered if versions.metadata_version]
+    return version_of(max(levels)) if levels else None
+
+
+def _broker(number: int, node: NodeSpec | None, answers: Answers) -> Broker:
+    seen = answers.brokers.get(node) if node else None
+    listed_by = frozenset(peer.id for peer, other in answers.brokers.items() if number in other.metadata.broker_ids)
+    broker = Broker(
+        number,
+        mode=seen.versions.mode if seen else None,
+        in_zookeeper=number in answers.zk.broker_ids if answers.zk else None,
+        listed_by=listed_by if answers.brokers else None,
+        controller_id=seen.metadata.controller_id if seen else None,
+        answered_in=seen.seconds if seen else None,
+    )
+    if node is None:
+        return broker
+    return replace(broker, process=answers.processes.get(node, Process()), files=answers.files.get(node, NodeFiles()))
+
+
+def _controller(node: NodeSpec, answers: Answers) -> Controller:
+    seen = answers.controllers.get(node)
+    return Controller(
+        node.id,
+        process=answers.processes.get(node, Process()),
+        answers=seen is not None,
+        migration_flag=seen.migration_ready if seen else None,
+        files=answers.files.get(node, NodeFiles()),
+    )
+
+
+def _newer(one: Led, other: Led) -> Led:
+    if one.leader_epoch != other.leader_epoch:
+        return max(one, other, key=lambda led: led.leader_epoch)
+    both = set(one.partition.isr) & set(other.partition.isr)
+    return one._replace(partition=replace(one.partition, isr=tuple(number for number in one.partition.isr if number in both)))

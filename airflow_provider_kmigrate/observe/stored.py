@@ -1,5 +1,13 @@
 """Read the metadata beside topics from ZooKeeper and KRaft, and what preflight needs beside a view.
 
+KRaft: brokers in KRaft mode serve all kinds, controllers only settings and ACLs (Kafka 3.9). A broker still on ZooKeeper answers
+too, but with ZooKeeper's data, so the caller chooses the node. Brokers withhold sensitive values themselves; they do send a
+delegation token's HMAC, which is dropped here.
+
+ZooKeeper: what Kafka 3.9 keeps under /config, /kafka-acl and /delegation_token. These znodes hold secrets: salted passwords,
+keystore passwords. No part of a value leaves this module but what `core.equivalence` shows, and a malformed znode is
+named without its content.
+
 Brokers in KRaft mode report all of it. Brokers in migration mode answer with ZooKeeper's own data, which would always look equal,
 so they are not asked. Controllers report ACLs and the brokers' default settings, so that these are compared before the first
 broker runs in KRaft mode. What is not reported stays None, with its reason in `ClusterEnvironment.unread`.
@@ -8,24 +16,297 @@ broker runs in KRaft mode. What is not reported stays None, with its reason in `
 from __future__ import annotations
 
 import ipaddress
+import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import unquote
 
-from airflow_provider_kmigrate.clients import stored_metadata, wire_environment
-from airflow_provider_kmigrate.clients.stored_metadata import NotTold
+from kafka.protocol.admin import (
+    DescribeAclsRequest,
+    DescribeClientQuotasRequest,
+    DescribeConfigsRequest,
+    DescribeUserScramCredentialsRequest,
+    ListTransactionsRequest,
+)
+
+from airflow_provider_kmigrate.clients import wire
+from airflow_provider_kmigrate.clients.admin import check
+from airflow_provider_kmigrate.clients.messages import DescribeDelegationTokenRequest
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.core import equivalence
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.metadata import equivalence
+from airflow_provider_kmigrate.core.environment import ClusterEnvironment, Taken, ZooKeeperServer
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Entities, Reason, Stored, StoredKind
-from airflow_provider_kmigrate.core.preflight.environment import ClusterEnvironment, Taken, ZooKeeperServer
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable, WrongCluster
-from airflow_provider_kmigrate.observe import assemble
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable, WrongCluster
+from airflow_provider_kmigrate.observe import reads
 from airflow_provider_kmigrate.observe.reads import Question, Questions, Reads
 
+_ANY = 1
+_BROKER = 4  # ConfigResource.Type
+_OF_ONE, _OF_ALL = 2, 3  # DescribeConfigs' sources: dynamic of one broker, dynamic default of all
+_SECURITY_DISABLED = 54
+_TOKENS_NOT_HERE, _TOKENS_OFF = 64, 61
+_TOKEN_KEYS = ("delegation.token.secret.key", "delegation.token.master.key")
+_DEFAULT_VALUE = 5  # the source of a setting with its default value
+
+_RESOURCES: Final = {2: "topic", 3: "group", 4: "cluster", 5: "transactional id", 6: "delegation token", 7: "user"}
+_PATTERNS: Final = {3: "literal", 4: "prefixed"}
+_PERMISSIONS: Final = {2: "deny", 3: "allow"}
+_OPERATION_NAMES = (
+    *("all", "read", "write", "create", "delete", "alter", "describe", "cluster action", "describe configs", "alter configs"),
+    *("idempotent write", "create tokens", "describe tokens"),
+)
+_OPERATIONS: Final = dict(enumerate(_OPERATION_NAMES, start=2))
+
+
+class NotTold(Exception):
+    """No node reports this, and the text says why; not a failure."""
+
+
+def broker_settings(wire: Wire, broker: int | None) -> dict[str, str]:
+    """The dynamic settings of the broker that is asked, or (None) the default of all brokers, which any node reports."""
+    source = _OF_ALL if broker is None else _OF_ONE
+    found = {
+        synonym.name: equivalence.broker_setting(synonym.name, synonym.value)
+        for entry in _configs(wire, broker, None)
+        for synonym in entry.synonyms
+        if synonym.source == source
+    }
+    return dict(sorted(found.items()))
+
+
+def quotas(wire: Wire) -> Entities:
+    """Every client quota of the cluster, by entity (DescribeClientQuotas). Raises ours."""
+    answer = wire.ask(DescribeClientQuotasRequest, 0, 1, components=[], strict=False)
+    check(answer.error_code, f"{wire.endpoint} DescribeClientQuotas", answer.error_message)
+    return {
+        equivalence.quota_entity({part.entity_type: part.entity_name for part in entry.entity}): {
+            value.key: equivalence.quota_value(value.value) for value in entry.values
+        }
+        for entry in answer.entries or ()
+    }
+
+
+def credentials(wire: Wire) -> Entities:
+    """Every SCRAM credential, by user: mechanism and iterations, never a secret (DescribeUserScramCredentials). Raises ours."""
+    answer = wire.ask(DescribeUserScramCredentialsRequest, 0, 0, users=None)
+    where = f"{wire.endpoint} DescribeUserScramCredentials"
+    check(answer.error_code, where, answer.error_message)
+    for each in answer.results:
+        check(each.error_code, where, each.error_message)
+    return {f"user {each.user}": dict(map(_credential, each.credential_infos)) for each in answer.results}
+
+
+def acls(wire: Wire) -> Entities:
+    """Every ACL. Raises `NotTold` if the node has no authorizer."""
+    any_of = ("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
+    unset = ("resource_name_filter", "principal_filter", "host_filter")
+    answer = wire.ask(DescribeAclsRequest, 1, 3, **dict.fromkeys(any_of, _ANY), **dict.fromkeys(unset))
+    if answer.error_code == _SECURITY_DISABLED:
+        raise NotTold("no authorizer is configured")
+    check(answer.error_code, f"{wire.endpoint} DescribeAcls", answer.error_message)
+    return equivalence.acls(rule for resource in answer.resources for rule in _rules(resource))
+
+
+def tokens(wire: Wire, broker: int) -> Entities:
+    """The tokens that the asking principal may see. Raises `NotTold` if the brokers are configured without tokens."""
+    answer = wire.ask(DescribeDelegationTokenRequest, 1, 3, owners=None)
+    if answer.error_code == _TOKENS_OFF or (answer.error_code == _TOKENS_NOT_HERE and not _uses_tokens(wire, broker)):
+        raise NotTold("the brokers are configured without them")
+    if answer.error_code == _TOKENS_NOT_HERE:
+        raise Failed(f"{wire.endpoint} reports delegation tokens only over TLS or SASL, and this connection uses neither")
+    check(answer.error_code, f"{wire.endpoint} DescribeDelegationToken")
+    return {f"token {each.token_id}": _token(each) for each in answer.tokens}
+
+
+def highest_producer_id(wire: Wire) -> int | None:
+    """The highest producer id among the transactions that this broker coordinates; None if it has none."""
+    answer = wire.ask(ListTransactionsRequest, 0, 1)
+    check(answer.error_code, f"{wire.endpoint} ListTransactions")
+    return max((state.producer_id for state in answer.transaction_states), default=None)
+
+
+def _configs(wire: Wire, broker: int | None, keys: list[str] | None) -> Iterator[Any]:
+    name = "" if broker is None else str(broker)
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    wanted = [resource(resource_type=_BROKER, resource_name=name, configuration_keys=keys)]
+    for result in wire.ask(DescribeConfigsRequest, 1, 4, resources=wanted, include_synonyms=True).results:
+        check(result.error_code, f"{wire.endpoint} DescribeConfigs", result.error_message)
+        yield from result.configs
+
+
+def _uses_tokens(wire: Wire, broker: int) -> bool:
+    """True if the broker has a key for tokens; it withholds the value but reports the source."""
+    return any(entry.config_source != _DEFAULT_VALUE for entry in _configs(wire, broker, list(_TOKEN_KEYS)))
+
+
+def _credential(info: Any) -> tuple[str, str]:
+    mechanism = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}.get(info.mechanism, f"mechanism {info.mechanism}")
+    return mechanism, equivalence.credential(info.iterations)
+
+
+def _rules(resource: Any) -> Iterator[equivalence.Acl]:
+    pattern = _named(_PATTERNS, resource.pattern_type)
+    kind = _named(_RESOURCES, resource.resource_type)
+    for rule in resource.acls:
+        permission, operation = _named(_PERMISSIONS, rule.permission_type), _named(_OPERATIONS, rule.operation)
+        yield equivalence.Acl(pattern, kind, resource.resource_name, permission, operation, rule.principal, rule.host)
+
+
+def _token(found: Any) -> dict[str, str]:
+    owner = f"{found.principal_type}:{found.principal_name}"
+    renewers = [f"{each.principal_type}:{each.principal_name}" for each in found.renewers]
+    return equivalence.token(owner, renewers, found.issue_timestamp, found.expiry_timestamp, found.max_timestamp)
+
+
+def _named(names: Mapping[int, str], code: int) -> str:
+    """The name of a code; a code newer than this table differs from every name, so it shows."""
+    return names.get(code, f"code {code}")
+
+
 Value = TypeVar("Value")
+
+_USERS, _CLIENTS, _IPS = "/config/users", "/config/clients", "/config/ips"
+_LITERAL, _EXTENDED = "/kafka-acl", "/kafka-acl-extended"
+_TOKENS = "/delegation_token/tokens"  # a path, not a token
+_BLOCK = "/latest_producer_id_block"
+_SCRAM = "SCRAM-"
+
+
+def read(zk: ZooKeeper, kind: StoredKind) -> Entities:
+    """One kind, as ZooKeeper has it now. Raises what the client raises, and `Failed` if a znode is malformed."""
+    return _READS[kind](zk)
+
+
+def _broker_settings(zk: ZooKeeper) -> Entities:
+    return {equivalence.broker(name): _shown(config) for name, config in _stored_zookeeper_configs(zk, "/config/brokers")}
+
+
+def _shown(config: Mapping[str, str]) -> dict[str, str]:
+    return {key: equivalence.broker_setting(key, value) for key, value in config.items()}
+
+
+def _quotas(zk: ZooKeeper) -> Entities:
+    users = dict(_stored_zookeeper_configs(zk, _USERS))
+    pairs = dict(zk.families(f"{_USERS}/{user}/clients" for user in users))
+    found = {
+        **{_entity(user=user): _numbers(config) for user, config in users.items()},
+        **{_entity(client=client): _numbers(config) for client, config in _stored_zookeeper_configs(zk, _CLIENTS)},
+        **{_entity(ip=ip): _numbers(config) for ip, config in _stored_zookeeper_configs(zk, _IPS)},
+    }
+    for path, clients in pairs.items():
+        user = path.removeprefix(f"{_USERS}/").removesuffix("/clients")
+        found |= {_entity(user=user, client=client): _numbers(config) for client, config in _these(zk, path, clients)}
+    return found
+
+
+def _entity(**names: str) -> str:
+    kinds = {"user": "user", "client": "client-id", "ip": "ip"}
+    return equivalence.quota_entity({kinds[kind]: None if name == "<default>" else unquote(name) for kind, name in names.items()})
+
+
+def _numbers(config: Mapping[str, str]) -> dict[str, str]:
+    return {key: equivalence.quota_value(value) for key, value in config.items() if not key.startswith(_SCRAM)}
+
+
+def _credentials(zk: ZooKeeper) -> Entities:
+    return {f"user {unquote(user)}": _iterations(user, config) for user, config in _stored_zookeeper_configs(zk, _USERS)}
+
+
+def _iterations(user: str, config: Mapping[str, str]) -> dict[str, str]:
+    """Only the last part of `salt=...,stored_key=...,server_key=...,iterations=4096`."""
+
+    def count(value: str) -> str:
+        return equivalence.credential(int(dict(part.split("=", 1) for part in value.split(","))["iterations"]))
+
+    scram = {key: value for key, value in config.items() if key.startswith(_SCRAM)}
+    return {key: _understood(f"{_USERS}/{user}", count, value) for key, value in scram.items()}
+
+
+def _acls(zk: ZooKeeper) -> Entities:
+    prefixed = [(pattern, f"{_EXTENDED}/{pattern}") for pattern in zk.children(_EXTENDED)]
+    rules = (
+        rule
+        for pattern, root in [("literal", _LITERAL), *prefixed]
+        for rule in _stored_zookeeper_rules(zk, equivalence.words(pattern), root)
+    )
+    return equivalence.acls(rules)
+
+
+def _stored_zookeeper_rules(zk: ZooKeeper, pattern: str, root: str) -> Iterator[equivalence.Acl]:
+    for folder, names in zk.families(f"{root}/{kind}" for kind in zk.children(root)):
+        resource = equivalence.words(folder.rpartition("/")[2])
+        for name, data in zk.each(folder, names):
+            for rule in _understood(f"{folder}/{name}", _list_of_acls, data):
+                yield _acl(pattern, resource, name, rule)
+
+
+def _list_of_acls(data: bytes) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads(data)["acls"] if data else []
+    keys = ("permissionType", "operation", "principal", "host")
+    return [{key: str(rule[key]) for key in keys} for rule in found]
+
+
+def _acl(pattern: str, resource: str, name: str, rule: Mapping[str, str]) -> equivalence.Acl:
+    permission, operation = equivalence.words(rule["permissionType"]), equivalence.words(rule["operation"])
+    return equivalence.Acl(pattern, resource, name, permission, operation, rule["principal"], rule["host"])
+
+
+def _tokens(zk: ZooKeeper) -> Entities:
+    found = zk.each(_TOKENS, zk.children(_TOKENS))
+    return {f"token {name}": _understood(f"{_TOKENS}/{name}", _stored_zookeeper_token, data) for name, data in found}
+
+
+def _stored_zookeeper_token(data: bytes) -> dict[str, str]:
+    fields = json.loads(data)
+    renewers = [unquote(renewer) for renewer in fields["renewers"]]
+    times = (int(fields[key]) for key in ("issueTimestamp", "expiryTimestamp", "maxTimestamp"))
+    return equivalence.token(unquote(fields["owner"]), renewers, *times)
+
+
+def _producer_ids(zk: ZooKeeper) -> Entities:
+    """Brokers create the znode when they start, and write to it when the first producer id is requested."""
+    data, _ = zk.read(_BLOCK) or (b"", 0)
+    return {equivalence.PRODUCER_IDS: {equivalence.HIGHEST: str(_understood(_BLOCK, _block_end, data))}} if data else {}
+
+
+def _block_end(data: bytes) -> int:
+    return int(json.loads(data)["block_end"])
+
+
+def _stored_zookeeper_configs(zk: ZooKeeper, folder: str) -> Iterator[tuple[str, dict[str, str]]]:
+    return _these(zk, folder, zk.children(folder))
+
+
+def _these(zk: ZooKeeper, folder: str, names: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    return ((name, _understood(f"{folder}/{name}", _config, data)) for name, data in zk.each(folder, names))
+
+
+def _config(data: bytes) -> dict[str, str]:
+    """Empty without data: such a znode is only the parent of others."""
+    return {str(key): str(value) for key, value in json.loads(data)["config"].items()} if data else {}
+
+
+def _understood(path: str, parse: Callable[[Any], Value], data: Any) -> Value:
+    try:
+        return parse(data)
+    except (ValueError, TypeError, KeyError, AttributeError):  # no cause either: it would quote the content
+        raise Failed(f"{path} does not have Kafka's format; its content may be secret and is not shown") from None
+
+
+_READS: Mapping[StoredKind, Callable[[ZooKeeper], Entities]] = {
+    StoredKind.BROKER_SETTINGS: _broker_settings,
+    StoredKind.QUOTAS: _quotas,
+    StoredKind.CREDENTIALS: _credentials,
+    StoredKind.ACLS: _acls,
+    StoredKind.TOKENS: _tokens,
+    StoredKind.PRODUCER_IDS: _producer_ids,
+}
+
 
 _NO_KRAFT: Final = "no broker that answers runs in KRaft mode yet"
 _NO_REQUEST: Final = "KRaft reports none; no transaction has an id beyond those of ZooKeeper"
@@ -58,12 +339,12 @@ class StoredReads:
             except (AuthenticationFailed, WrongCluster):
                 raise
             except KMigrateError as error:
-                unread.append(replace(assemble.STORED, text=f"{assemble.STORED.text}: {kind}: {error}"))
+                unread.append(replace(reads.STORED, text=f"{reads.STORED.text}: {kind}: {error}"))
         return Found(found, tuple(unread))
 
     def _both(self, kind: StoredKind, modes: Mapping[NodeSpec, BrokerMode]) -> Stored:
         """ZooKeeper first: what is written meanwhile shows as a difference that the next observation does not have."""
-        zookeeper = stored_metadata.read(self._tools.zk, kind)
+        zookeeper = read(self._tools.zk, kind)
         if kind is StoredKind.BROKER_SETTINGS:
             return self._broker_settings(zookeeper, modes)
         if kind is StoredKind.PRODUCER_IDS:
@@ -75,20 +356,18 @@ class StoredReads:
 
     def _kraft(self, kind: StoredKind, reporters: Sequence[NodeSpec]) -> Entities:
         if kind is StoredKind.ACLS:
-            return self._first((*reporters, *self._controllers), stored_metadata.acls)
+            return self._first((*reporters, *self._controllers), acls)
         if not reporters:
             raise NotTold(_NO_KRAFT)
         if kind is StoredKind.TOKENS:
-            return self._first_broker(reporters, stored_metadata.tokens)
-        return self._first(reporters, stored_metadata.quotas if kind is StoredKind.QUOTAS else stored_metadata.credentials)
+            return self._first_broker(reporters, tokens)
+        return self._first(reporters, quotas if kind is StoredKind.QUOTAS else credentials)
 
     def _broker_settings(self, zookeeper: Entities, modes: Mapping[NodeSpec, BrokerMode]) -> Stored:
         """Each broker in KRaft mode reports its own settings, any KRaft node the default of all brokers."""
         reporters = _in_kraft_mode(modes)
-        kraft = {
-            equivalence.broker(node.id): stored_metadata.broker_settings(self._tools.wire(node), node.id) for node in reporters
-        }
-        default = self._first((*reporters, *self._controllers), lambda wire: stored_metadata.broker_settings(wire, None))
+        kraft = {equivalence.broker(node.id): broker_settings(self._tools.wire(node), node.id) for node in reporters}
+        default = self._first((*reporters, *self._controllers), lambda wire: broker_settings(wire, None))
         others = {equivalence.broker(node.id): _ON_ZOOKEEPER if node in modes else _SILENT for node in self._brokers}
         known = {**kraft, equivalence.ALL_BROKERS: default}
         entities = sorted({*zookeeper, *others} - known.keys())
@@ -96,7 +375,7 @@ class StoredReads:
 
     def _producer_ids(self, modes: Mapping[NodeSpec, BrokerMode]) -> Entities:
         """The highest producer id that a broker coordinates. It is a lower bound, but brokers report it in every mode."""
-        seen = (stored_metadata.highest_producer_id(self._tools.wire(node)) for node in modes)
+        seen = (highest_producer_id(self._tools.wire(node)) for node in modes)
         highest = max((found for found in seen if found is not None), default=None)
         return {} if highest is None else {equivalence.PRODUCER_IDS: {equivalence.HIGHEST: str(highest)}}
 
@@ -171,13 +450,13 @@ class EnvironmentReader:
         )
 
     def _release(self, node: NodeSpec) -> str:
-        return wire_environment.release(self._tools.wire(node), node.id)
+        return wire.release(self._tools.wire(node), node.id)
 
     def _taken(self, node: NodeSpec) -> Taken:
-        return wire_environment.taken(self._tools.wire(node), node.id)
+        return wire.taken(self._tools.wire(node), node.id)
 
     def _dirs(self, node: NodeSpec) -> Any:
-        return wire_environment.log_dirs(self._tools.wire(node))
+        return wire.log_dirs(self._tools.wire(node))
 
 
 def one_machine(spec: ClusterSpec, servers: Iterable[ZooKeeperServer]) -> bool:

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.migration.controllers import may_begin
 from airflow_provider_kmigrate.core.migration.waits import nothing_left
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK
-from airflow_provider_kmigrate.core.rollback.rollback import NOTHING
+from airflow_provider_kmigrate.core.rollback import NOTHING
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, refuse_if_way_back_is_lost
 from airflow_provider_kmigrate.operators.step import StepOperator

@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
-from airflow_provider_kmigrate.hooks.connection import settings_of
+from airflow_provider_kmigrate.hooks.connections import settings_of
 from airflow_provider_kmigrate.probe.probe import ProbeRuns, flows
 from airflow_provider_kmigrate.spec import load
 

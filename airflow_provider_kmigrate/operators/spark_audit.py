@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.core.audit.verdict import Outcome, may_change, outcome_of
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.hooks.connection import settings_of
+from airflow_provider_kmigrate.hooks.connections import settings_of
 from airflow_provider_kmigrate.hooks.step_context import folder, journal_of, run_of
 from airflow_provider_kmigrate.spec import load
 

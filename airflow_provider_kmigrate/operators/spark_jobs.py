@@ -15,8 +15,7 @@ from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.spark.job_risks import leaderless, risks
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.hooks.spark_jobs import control_of, logs_of
-from airflow_provider_kmigrate.hooks.step_context import finished_of, run_of, watching
-from airflow_provider_kmigrate.hooks.switch import stopped
+from airflow_provider_kmigrate.hooks.step_context import finished_of, run_of, stopped, watching
 from airflow_provider_kmigrate.operators.step import demand_answer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.journal import format_reasons

@@ -10,7 +10,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import Folder, advice, load, load_folder, schema
-from airflow_provider_kmigrate.spec.reference import reference
+from airflow_provider_kmigrate.spec.model import reference
 
 
 def main(argv: list[str] | None = None) -> int:

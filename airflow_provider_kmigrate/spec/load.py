@@ -30,9 +30,8 @@ from airflow_provider_kmigrate.core.cluster import (
 )
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
-from airflow_provider_kmigrate.spec.checks import check
+from airflow_provider_kmigrate.spec.checks import Loc, Problem, check, dotted, problems_of, spec_error
 from airflow_provider_kmigrate.spec.model import Audit, Broker, ClusterFile, Controller, Group, Hosts, Instance, SparkJob
-from airflow_provider_kmigrate.spec.problems import Loc, Problem, dotted, problems_of, spec_error
 
 _TAG = "tag:yaml.org,2002:"
 _WHOLE_NUMBER = re.compile(r"^-?(?:0|[1-9][0-9]{0,17})$")  # longer digit strings are names, and may not fit the machine

@@ -6,38 +6,36 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn, Self
 
-from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core import gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.files import node_files
+from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
-from airflow_provider_kmigrate.core.migration import canary, recovery, roll
-from airflow_provider_kmigrate.core.migration.canary import CanaryBake
+from airflow_provider_kmigrate.core.migration import recovery, roll
 from airflow_provider_kmigrate.core.migration.recovery import Recoveries, explain_stalled_dual_write
-from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
+from airflow_provider_kmigrate.core.migration.roll import CanaryBake, MovedSince, moved_since
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.progress import StepProgress
-from airflow_provider_kmigrate.core.rollback import rollback
-from airflow_provider_kmigrate.core.rollback import rollback as back_cures
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
-from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving, elect_anew
-from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_anew
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.notes import note_registered, note_rolled_back
-from airflow_provider_kmigrate.steps.restarts import ours, restart, retry, start, stop
+from airflow_provider_kmigrate.steps.nodes import install, note_registered, note_rolled_back, ours, restart, retry, start, stop
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open; after that a degraded broker stays in its mode
 
 
 class RollBroker(NodeStep):
-    """Bring one broker into migration mode or into KRaft mode; `core.migration.roll.decide_restart` decides the acts."""
+    """Bring one broker into migration mode or into KRaft mode. `decide` is the whole restart, read from top to bottom.
 
-    looks = roll.LOOKS
-    elsewhere = frozenset({Verb.FREE, Verb.ELECT}) | CURES
+    The restart itself is `core.migration.roll.decide_restart`: which gates must be open before the broker stops, and when it is back.
+    """
+
+    fields = roll.LOOKS
+    acts_elsewhere = frozenset({Verb.FREE, Verb.ELECT}) | REPAIRS
     back = False  # the rollback does not stop at an edited file
-    cured = staticmethod(recovery.recover)
+    recover_leader = staticmethod(recovery.recover)
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
         self.node, self.target, self._policy = node, target, policy
@@ -45,64 +43,66 @@ class RollBroker(NodeStep):
         self.samples, self.interval = policy.stable_samples, policy.sample_interval
         self.patience = policy.start_timeout
         self.nodes = (node,)
-        self._green = HealthyTimer(0.0, self.interval)
-        self._first = CanaryBake(node.id, target, policy.canary_bake)
-        self._troubles = Recoveries()
         self._moved: MovedSince | None = None
-        self._reviving = Reviving()
+        self._canary = CanaryBake(node.id, target, policy.canary_bake)
+        self._healthy = HealthyTimer(0.0, self.interval)  # of the bake
+        self._leader = Recoveries()
+        self._dual_write = DualWriteRepair()
 
     def resume(self, progress: StepProgress) -> Self:
-        self._green = replace(self._green, held=progress.healthy_seconds)
-        self._first = replace(self._first, held=progress.healthy_seconds, worse=progress.worse)
-        self._reviving = Reviving(progress.recoveries)
+        self._healthy = replace(self._healthy, held=progress.healthy_seconds)
+        self._canary = replace(self._canary, held=progress.healthy_seconds, worse=progress.worse)
+        self._dual_write = DualWriteRepair(progress.recoveries)
         return super().resume(progress)
 
     @property
     def progress(self) -> StepProgress:
-        kept = replace(super().progress, healthy_seconds=self._green.held, worse=self._first.worse)
-        return replace(kept, recoveries=self._reviving.renewed)
+        kept = replace(super().progress, healthy_seconds=self._healthy.held, worse=self._canary.worse)
+        return replace(kept, recoveries=self._dual_write.recoveries)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._moved = moved_since(self._moved, view, first)
-        decision = explain_stalled_dual_write(
-            view, self._moved.old, self.node.id, self.target, self.next(view, first, self._moved.old)
-        )
-        judged = self.cured(view, self.node.id, decision, self._troubles)
-        decision, self._troubles = self._reviving.cured(view, judged.decision), judged.troubles
-        self.looks = roll.LOOKS | self._reviving.wants
-        self.nodes = () if self._reviving.asks_controllers else (self.node,)
-        self.acts_after = float("inf") if self._troubles.tried or self._reviving.sees_to_the_end else 0.0
+        before = self._moved.old  # the observation since which the dual-write must have moved
+        # 1. What is left of the restart, if every leader and controller works. The first broker of a pass bakes, and may be rolled back.
+        decision = self.decide_restart(view, first, before)
+        # 2. A started broker that learns nothing: say so if the dual-write stands still.
+        decision = explain_stalled_dual_write(view, before, self.node.id, self.target, decision)
+        # 3. A started broker that stays out of its ISRs: a leader is restarted, or elected.
+        decision, self._leader = self.recover_leader(view, self.node.id, decision, self._leader)
+        # 4. A dual-write that stays stalled: topics are completed, the controller fails over.
+        decision = self._dual_write.decide(view, decision)
+        self.fields = roll.LOOKS | self._dual_write.more_fields
+        self.nodes = () if self._dual_write.asks_controllers else (self.node,)
+        self.must_stay = self._leader.tried or self._dual_write.will_act
         return decision
 
-    def undo(self) -> None:
-        self._reviving.undo()
-
-    def next(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
-        """Decide what is left to do if every leader works. `before`: the observation since which the dual-write must have moved."""
+    def decide_restart(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
+        """Decide what is left of the restart. `before`: an earlier observation, from which movement of the dual-write is measured."""
         del first, before
-        self._first, decision = self._first.saw(view, roll.decide_restart(view, self.node.id, self.target))
-        if isinstance(decision, Done) and roll.is_canary(view, self.node.id, self.target):
-            return self._baked(view, decision)
-        return decision
-
-    def _baked(self, view: ClusterView, done: Done) -> Decision:
+        decision = roll.decide_restart(view, self.node.id, self.target)
+        self._canary, decision = self._canary.saw(view, decision)
+        if not isinstance(decision, Done) or not roll.is_canary(view, self.node.id, self.target):
+            return decision
         gate = roll.may_bake(view)
-        self._green = self._green.saw(view.taken_at, green=gate.met)
-        return self._first.baked(done, gate, self._green.held)
+        self._healthy = self._healthy.saw(view.taken_at, green=gate.met)
+        return self._canary.baked(decision, gate, self._healthy.held)
+
+    def forget_decision(self) -> None:
+        self._dual_write.forget_decision()
 
     def act(self, world: StepContext, act: Act) -> None:
-        if self._reviving.acted(world, self.name, act):
+        if self._dual_write.act(world, self.name, act):
             return
-        self._troubles = self._troubles.acted(act.verb)  # before it begins: a failed try counts
+        self._leader = self._leader.acted(act.verb)  # before it begins: a failed try counts
         match act.verb:
+            case Verb.START | Verb.REWRITE | Verb.RESTART:
+                self._own(world, act.verb)
+            case Verb.ROLL_BACK_CANARY:
+                self._take_back(world)
             case Verb.FREE:
                 self._free(world)
             case Verb.ELECT:
                 self._elect(world)
-            case Verb.ROLL_BACK_CANARY:
-                self._take_back(world)
-            case Verb.START | Verb.REWRITE | Verb.RESTART:
-                self._own(world, act.verb)
             case _:
                 super().act(world, act)
 
@@ -118,7 +118,7 @@ class RollBroker(NodeStep):
             self._restart(world)
 
     def _restart(self, world: StepContext) -> None:
-        self._green = self._green.forgotten()  # of an earlier restart
+        self._healthy = self._healthy.forgotten()  # of an earlier restart
         seconds = stop(world, self.node)
         world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
         moved = self._left_in_charge(world, seconds)
@@ -155,13 +155,13 @@ class RollBroker(NodeStep):
 
     def _take_back(self, world: StepContext) -> NoReturn:
         """Run the rollback step for this one broker to its end. This run never continues, whatever the result."""
-        worse, mode = self._first.worse, canary.before(self.target)
-        self._green = self._green.forgotten()  # the time counted so far belongs to the failed mode
+        worse, mode = self._canary.worse, roll.before(self.target)
+        self._healthy = self._healthy.forgotten()  # the time counted so far belongs to the failed mode
         try:
             run_step(RollBackCanary(self.node, mode, self._policy), world)
-            end = (canary.rolled_back(world.observer.look(Fields.ZOOKEEPER), self.node.id, mode),)
+            end = (roll.rolled_back(world.observer.look(Fields.ZOOKEEPER), self.node.id, mode),)
         except (Refused, TimedOut, Failed) as error:
-            end = (canary.not_rolled_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
+            end = (roll.not_rolled_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
         raise Refused(f"{self.name}: {format_reasons((*worse, *end[:1]))}", (*worse, *end))
 
     def while_down(self, world: StepContext) -> None:
@@ -183,20 +183,20 @@ class RollBackBroker(RollBroker):
     """Roll one broker back to migration mode, which needs a moving dual-write, or to its original file."""
 
     back = True
-    cured = staticmethod(back_cures.recover)
-    elsewhere = RollBroker.elsewhere | {Verb.RAISE}
+    recover_leader = staticmethod(rollback.recover)
+    acts_elsewhere = RollBroker.acts_elsewhere | {Verb.RAISE}
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
         super().__init__(node, target, policy)
         self.name = f"roll back {node.name} to {target}"
 
-    def next(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
+    def decide_restart(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
         del first
         return rollback.decide_roll_back(view, before, self.node.id, self.target)
 
     def act(self, world: StepContext, act: Act) -> None:
         if act.verb is Verb.RAISE:
-            self._troubles = self._troubles.acted(act.verb)
+            self._leader = self._leader.acted(act.verb)
             self._raise(world)
         else:
             super().act(world, act)
@@ -217,9 +217,9 @@ class RollBackBroker(RollBroker):
             f"meta.properties of {self.node.name}, which is down, could not be read or written",
         )
         files = retry(world, what, lambda: host.files(self.node))
-        for folder in node_files.needs_version_0(files):
+        for folder in config_matrix.needs_version_0(files):
             world.say(f"{self.node.name}: {folder}/meta.properties changes from version 1 to 0, which ZooKeeper brokers need.")
-            text = node_files.version_0((files.meta or {})[folder])
+            text = config_matrix.version_0((files.meta or {})[folder])
             retry(world, what, partial(host.put_meta, self.node, folder, text, world.fence.token))
 
 
@@ -230,7 +230,7 @@ class RollBackCanary(RollBackBroker):
         super().__init__(node, target, policy)
         self.name = f"roll back canary {node.name} to {target}"
 
-    def next(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
+    def decide_restart(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
         decision = rollback.decide_roll_back_canary(view, before, self.node.id, self.target)
         untouched = stage_on_disk(view.brokers[self.node.id].files) is not roll.STAGE[self.target]
         if isinstance(decision, Wait) and untouched and view.taken_at - first.taken_at > _WAY_BACK_WITHIN:

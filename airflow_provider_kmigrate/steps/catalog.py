@@ -19,8 +19,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, PlanStep
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
-from airflow_provider_kmigrate.core.rollback.conditions import RollbackTerms, terms_error
-from airflow_provider_kmigrate.core.rollback.rollback import postponed_stop
+from airflow_provider_kmigrate.core.rollback import RollbackTerms, postponed_stop, terms_error
 from airflow_provider_kmigrate.core.text import join_ids
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step

@@ -9,16 +9,22 @@ from airflow_provider_kmigrate.core.migration import controllers
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import ended
-from airflow_provider_kmigrate.steps.files import install, refuse_if_rollback_lost
-from airflow_provider_kmigrate.steps.notes import forget_unflagged, note_unflagged, notes_deleted
-from airflow_provider_kmigrate.steps.restarts import apply, start
+from airflow_provider_kmigrate.steps.nodes import (
+    apply,
+    forget_unflagged,
+    install,
+    note_unflagged,
+    notes_deleted,
+    refuse_if_rollback_lost,
+    start,
+)
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext
 
 
 class ProvisionController(NodeStep):
     """Provision one controller: write its file, format, start, until it answers with the flag."""
 
-    looks = Fields.CONTROLLERS | Fields.BROKERS | Fields.ZOOKEEPER | Fields.QUORUM | Fields.PROCESSES | Fields.FILES
+    fields = Fields.CONTROLLERS | Fields.BROKERS | Fields.ZOOKEEPER | Fields.QUORUM | Fields.PROCESSES | Fields.FILES
     patience = 180.0
 
     def __init__(self, node: NodeSpec, cluster_id: str) -> None:
@@ -59,7 +65,7 @@ class FinalizeController(NodeStep):
     again.
     """
 
-    looks = (
+    fields = (
         Fields.CONTROLLERS
         | Fields.BROKERS
         | Fields.ZOOKEEPER
@@ -71,7 +77,7 @@ class FinalizeController(NodeStep):
         | Fields.FILES
     )
     patience = 180.0
-    expected = frozenset({Cause.UNFLAGGED_CONTROLLER})
+    expected_alarms = frozenset({Cause.UNFLAGGED_CONTROLLER})
 
     def __init__(self, node: NodeSpec, approved: str = "") -> None:
         self.node, self._approved = node, approved
@@ -80,7 +86,7 @@ class FinalizeController(NodeStep):
         self._moved: MovedSince | None = None
         self._over = False
 
-    def dear(self, view: ClusterView) -> Fields:
+    def expensive_fields(self, view: ClusterView) -> Fields:
         before = self._moved.old if self._moved else view
         return Fields.METADATA if controllers.compares_before_finalizing(view, before, self.node.id) else Fields(0)
 

@@ -6,20 +6,18 @@ The states are raised above the partition epochs that brokers remember of KRaft;
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients.partition_states import half_made, make_whole, raise_versions
-from airflow_provider_kmigrate.clients.znode_writes import Delete
+from airflow_provider_kmigrate.clients.znodes import Delete
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb
-from airflow_provider_kmigrate.core.dual_write import DOWN_LOOKS, recover_dual_write
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.gates import unidentified
-from airflow_provider_kmigrate.core.migration.recovery import StalledDualWrite, may_recover
+from airflow_provider_kmigrate.core.migration.recovery import DOWN_LOOKS, StalledDualWrite, may_recover, recover_dual_write
 from airflow_provider_kmigrate.core.model import ClusterView, Fields
-from airflow_provider_kmigrate.core.rollback import rollback
 from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed
-from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.restarts import apply, ours, start
+from airflow_provider_kmigrate.steps.nodes import apply, install, ours, start
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_if_stopped, refuse_strangers
 
 
@@ -51,50 +49,50 @@ def elect_anew(world: StepContext) -> None:
         world.say("Another controller was elected in the meantime; it has read the states.")
 
 
-CURES = frozenset({Verb.START_CONTROLLER, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER})
-"""The verbs of `Reviving`."""
+REPAIRS = frozenset({Verb.START_CONTROLLER, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER})
+"""The verbs of `DualWriteRepair`."""
 _BEING_MADE = 5.0  # seconds within which a topic under creation is complete
 
 
-class Reviving:
-    """Tracks a stalled dual-write over the observations of one step and performs its recovery; `core.dual_write` decides."""
+class DualWriteRepair:
+    """Tracks a stalled dual-write over the observations of one step and performs its recovery; `core.migration.recovery` decides."""
 
-    def __init__(self, renewed: int = 0) -> None:
-        self._standstill = StalledDualWrite(renewed)
-        self.wants = Fields(0)  # what the next observation must read beside the step's own fields
+    def __init__(self, recoveries: int = 0) -> None:
+        self._standstill = StalledDualWrite(recoveries)
+        self.more_fields = Fields(0)  # what the next observation must read beside the step's own fields
 
     @property
-    def renewed(self) -> int:
+    def recoveries(self) -> int:
         """How often the dual-write was recovered."""
         return self._standstill.times
 
     @property
-    def sees_to_the_end(self) -> bool:
+    def will_act(self) -> bool:
         """True if a recovery follows should this continue; only a task can act, so it must not defer."""
         return self._standstill.pending
 
-    def cured(self, view: ClusterView, decision: Decision) -> Decision:
+    def decide(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or the recovery that replaces it."""
-        found = recover_dual_write(view, decision, self._standstill)
-        self._standstill, self.wants = found.standstill, found.wants
+        found = recover_dual_write(view, decision, self._standstill, rollback.still_down(view))
+        self._standstill, self.more_fields = found.standstill, found.wants
         return found.decision
 
-    def found(self, view: ClusterView, refusal: Refuse) -> Decision:
+    def repair_difference(self, view: ClusterView, refusal: Refuse) -> Decision:
         """The refusal because of a lasting difference, or the recovery that replaces it."""
         self._standstill, decision = self._standstill.found(view, refusal)
         return decision
 
-    def undo(self) -> None:
+    def forget_decision(self) -> None:
         """Forget the recovery that was decided last: another process performs it."""
         self._standstill = self._standstill.undone()
 
     @property
     def asks_controllers(self) -> bool:
         """True if the next observation must read the controllers' processes."""
-        return bool(self.wants & Fields.PROCESSES)
+        return bool(self.more_fields & Fields.PROCESSES)
 
-    def acted(self, world: StepContext, name: str, act: Act) -> bool:
-        """Perform the act and return True if it is one of `CURES`. `name`: the step's."""
+    def act(self, world: StepContext, name: str, act: Act) -> bool:
+        """Perform the act and return True if it is one of `REPAIRS`. `name`: the step's."""
         match act.verb:
             case Verb.START_CONTROLLER:
                 start_what_is_down(world, name)

@@ -10,12 +10,11 @@ from dataclasses import replace
 from typing import Self
 
 from airflow_provider_kmigrate.clients import group_writes
-from airflow_provider_kmigrate.clients.znode_writes import Delete
+from airflow_provider_kmigrate.clients.znodes import Delete
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
-from airflow_provider_kmigrate.core.coordination.hold import Hold
-from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode
+from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Hold, Mode
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.groups import members as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
@@ -37,7 +36,7 @@ _BEFORE = {MemberKind.MIGRATING: MemberKind.ZOOKEEPER, MemberKind.KAFKA: MemberK
 class GroupStep(Step):
     """A step of one group. It reads ZooKeeper and the group's coordinator once a second."""
 
-    looks = _LOOKS
+    fields = _LOOKS
     samples = 2
     interval = 1.0
 
@@ -97,7 +96,7 @@ class _Watching(GroupStep):
         self._health = group_health.unknown(self._health, view.taken_at)
 
 
-def _memory(group: GroupSpec) -> float:
+def _judged_for(group: GroupSpec) -> float:
     """Seconds one process must observe to find a starving partition, at any start, or a group that is never stable."""
     return 2 * max(group.commit_within, group_health.UNREST)
 
@@ -139,7 +138,7 @@ class SwitchInstance(_Watching):
         super().__init__(group, bake)
         self._begun = False  # the restart was decided, in any run of the step
         self.name = f"{instance} of group {group.name} as {target}"
-        self.memory = _memory(group) if bake else 0.0
+        self.min_watch = _judged_for(group) if bake else 0.0
         self._instance, self._target = group.instance(instance), target
         self._asked: MemberKind | None = None  # the kind this run of the step restarted it as
         self._joined: frozenset[str] = frozenset()  # the member ids that Kafka had at the last observation
@@ -261,7 +260,7 @@ class WatchGroup(_Watching):
         super().__init__(group, seconds)
         self.name = f"watch group {group.name}"
         self.samples = 1
-        self.memory = _memory(group)
+        self.min_watch = _judged_for(group)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
@@ -287,7 +286,7 @@ class WatchGroup(_Watching):
 class RollBackGroup(GroupStep):
     """Roll a group back to a goal from any state, one instance or the mode at a time."""
 
-    most_acts = 3
+    max_acts = 3
 
     def __init__(self, group: GroupSpec, goal: Goal) -> None:
         super().__init__(group)

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.catalog import node_of
-from airflow_provider_kmigrate.steps.files import text_of
+from airflow_provider_kmigrate.steps.nodes import text_of
 
 _STAGES = {
     Role.BROKER: {"zookeeper": FileStage.ZOOKEEPER, "migration": FileStage.MIGRATION, "kraft": FileStage.KRAFT},

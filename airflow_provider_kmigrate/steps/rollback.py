@@ -1,28 +1,28 @@
-"""The steps of the rollback; `core.rollback.rollback` decides, `core.plan` has their order."""
+"""The steps of the rollback; `core.rollback` decides, `core.plan` has their order."""
 
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.znode_writes import Delete, Operation, Set
-from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.clients.znodes import Delete, Operation, Set
+from airflow_provider_kmigrate.core import gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.dual_write import DOWN_LOOKS
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
-from airflow_provider_kmigrate.core.migration.recovery import StalledDualWrite
+from airflow_provider_kmigrate.core.migration.recovery import DOWN_LOOKS, StalledDualWrite
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Malformed, Migration, ZkController, ZkView
-from airflow_provider_kmigrate.core.rollback import conditions, rollback
-from airflow_provider_kmigrate.core.rollback import conditions as back_gates
-from airflow_provider_kmigrate.core.rollback import rollback as back_plan
-from airflow_provider_kmigrate.core.rollback.conditions import SAFE, RollbackTerms
-from airflow_provider_kmigrate.core.rollback.rollback import HandoverWrites
+from airflow_provider_kmigrate.core.rollback import SAFE, HandoverWrites, RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.dual_write import cure, raise_states, start_what_is_down
-from airflow_provider_kmigrate.steps.files import install, rollback_prerequisites
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.notes import forget_unflagged, notes_deleted
-from airflow_provider_kmigrate.steps.restarts import apply, stop_node
+from airflow_provider_kmigrate.steps.nodes import (
+    apply,
+    forget_unflagged,
+    install,
+    notes_deleted,
+    rollback_prerequisites,
+    stop_node,
+)
 from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
 from airflow_provider_kmigrate.steps.waits import Equivalent
 
@@ -34,7 +34,7 @@ def planned(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
     `Unavailable` if that cannot be determined.
     """
     view = world.observer.look(Fields.POSITION | Fields.NODES | Fields.STATE_EPOCH | Fields.CLIENT_METRICS | Fields.METADATA)
-    ended = back_gates.over(view)
+    ended = rollback.over(view)
     if isinstance(ended, Refuse):
         raise Refused(f"rollback: nothing was changed. {format_reasons(ended.reasons)}", ended.reasons)
     if isinstance(ended, Wait):
@@ -42,10 +42,10 @@ def planned(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
     epochs = gates.epochs_known(view)
     if not epochs.met:
         raise Unavailable(f"rollback: {format_reasons((*epochs.reasons, *view.unknowns))}")
-    steps = back_plan.plan(view)
+    steps = rollback.plan(view)
     if steps:
         _refuse_missing_prerequisites(world, view)
-    kept = back_plan.kept(view) if steps else ()
+    kept = rollback.kept(view) if steps else ()
     for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *kept):
         world.say(text)
     world.journal.write("plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(kept))
@@ -74,9 +74,9 @@ def _refuse_missing_prerequisites(world: StepContext, view: ClusterView) -> None
 class RestoreFlag(NodeStep):
     """Bring one controller of a migration under way up with its flag, so that no election can finalize."""
 
-    looks = Fields.POSITION | Fields.NODES
+    fields = Fields.POSITION | Fields.NODES
     patience = 180.0
-    expected = frozenset({Cause.UNFLAGGED_CONTROLLER})
+    expected_alarms = frozenset({Cause.UNFLAGGED_CONTROLLER})
 
     def __init__(self, node: NodeSpec) -> None:
         self.node = node
@@ -100,7 +100,7 @@ class ControllerFailover(Step):
     """Fail over the active controller once. Killed and run again it does so again, which is harmless."""
 
     name = "controller failover"
-    looks = DOWN_LOOKS | Fields.CLIENT_METRICS | Fields.PARTITIONS
+    fields = DOWN_LOOKS | Fields.CLIENT_METRICS | Fields.PARTITIONS
     patience = 600.0
 
     def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
@@ -136,7 +136,7 @@ class EquivalentAfterFailover(Equivalent):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        return conditions.compared(view, self._terms)
+        return rollback.compared(view, self._terms)
 
 
 class StopController(NodeStep):
@@ -145,7 +145,7 @@ class StopController(NodeStep):
     `controllers`: the nodes to observe, all controllers; empty: every node.
     """
 
-    looks = Fields.POSITION | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.PROCESSES
+    fields = Fields.POSITION | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.PROCESSES
     interval = 0.5
     patience = 180.0
 
@@ -155,7 +155,7 @@ class StopController(NodeStep):
         self.nodes = controllers
         self._moved: MovedSince | None = None
 
-    def dear(self, view: ClusterView) -> Fields:
+    def expensive_fields(self, view: ClusterView) -> Fields:
         return Fields.METADATA | Fields.FILES if rollback.compares_before_stop(view, self.node.id) else Fields(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
@@ -172,7 +172,7 @@ class Handover(Step):
     """The handover: the transaction that gives the cluster to ZooKeeper. What it deletes is saved, partition epochs are raised."""
 
     name = "handover to ZooKeeper"
-    looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.STATE_EPOCH | Fields.TOPICS | Fields.NODES
+    fields = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.STATE_EPOCH | Fields.TOPICS | Fields.NODES
     interval = 0.5
 
     def __init__(self, controllers: tuple[NodeSpec, ...], terms: RollbackTerms = SAFE) -> None:
@@ -206,10 +206,10 @@ class ZooKeeperLeads(Step):
     """Wait for a ZooKeeper controller that every broker names, and a leader that it can move for every partition."""
 
     name = "ZooKeeper controller"
-    looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.STATE_EPOCH
+    fields = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.STATE_EPOCH
     samples = 2
     patience = 120.0
-    most_acts = 20
+    max_acts = 20
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
@@ -224,7 +224,7 @@ class ZooKeeperLeads(Step):
 class WipeController(NodeStep):
     """Move one stopped controller's directories away."""
 
-    looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.NODES
+    fields = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.NODES
 
     def __init__(self, node: NodeSpec) -> None:
         self.node = node
@@ -244,7 +244,7 @@ class RolledBack(Step):
     """Check that the cluster is as before the migration, ready for the next one."""
 
     name = "rolled back"
-    looks = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.STATE_EPOCH | Fields.GROUPS
+    fields = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.STATE_EPOCH | Fields.GROUPS
     samples = 2
     patience = 180.0
 

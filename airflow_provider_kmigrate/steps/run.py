@@ -17,15 +17,15 @@ from typing import Protocol, Self
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.environment import ClusterEnvironment
 from airflow_provider_kmigrate.core.gates import Gate, GateState, strangers, unidentified
 from airflow_provider_kmigrate.core.migration.roll import takes_part
 from airflow_provider_kmigrate.core.migration.waits import alarming
 from airflow_provider_kmigrate.core.model import Broker, Cause, ClusterView, Controller, Fields, Reason, headlines
-from airflow_provider_kmigrate.core.preflight.environment import ClusterEnvironment
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
-from airflow_provider_kmigrate.observe.assemble import OF_THE_CLUSTER
+from airflow_provider_kmigrate.observe.reads import OF_THE_CLUSTER
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import Journal, evidence, format_reasons
 
@@ -106,26 +106,28 @@ class StepContext:
 
 
 class Step(ABC):
-    """One thing to bring about. `patience`: seconds without an act or a healthy observation, after which it gives up."""
+    """One thing to bring about. A step observes `fields`, of `nodes` and `groups`, and decides; the rest says how often and how long."""
 
     name: str
-    looks: Fields
-    patience: float = 600.0
-    memory: float = 0.0  # seconds of observations that a judgement needs in one life; no shorter watch may end before
-    acts_after: float = 0.0  # the same for an act; the life ends with the wait, and this is read at each observation
-    waited: float = 0.0  # seconds that count against the patience, with earlier runs of the same wait
-    most_acts: int = 5  # more of the same act would not help
-    samples: int = 1  # how many observations in a row must say Done
-    interval: float = 0.2  # seconds between observations; half of it before one that confirms Done
+    fields: Fields
     nodes: tuple[NodeSpec, ...] = ()  # whose hosts are asked for processes and files; none: every node's
     groups: tuple[str, ...] = ()  # consumer groups that are observed
-    expected: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
+    interval: float = 0.2  # seconds between observations; half of it before one that confirms Done
+    samples: int = 1  # how many observations in a row must say Done
+    patience: float = 600.0  # seconds without an act or a healthy observation, after which it gives up
+    waited: float = 0.0  # seconds that count against the patience, with earlier runs of the same wait
+    max_acts: int = 5  # more of the same act would not help
+    expected_alarms: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
+    min_watch: float = 0.0  # seconds of observations by one process that a judgement needs: the triggerer watches that long
+    must_stay: bool = (
+        False  # read at each observation: an act follows, which only this process knows of, so that it must not defer
+    )
 
     @abstractmethod
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """Decide what is left to do; `first` is this run's first observation, for conditions on change."""
 
-    def dear(self, view: ClusterView) -> Fields:
+    def expensive_fields(self, view: ClusterView) -> Fields:
         """The slow fields that `decide` needs too; none if the rest of the view already decides."""
         del view
         return Fields(0)
@@ -144,44 +146,32 @@ class Step(ABC):
         """What the next life of this step must know."""
         return StepProgress(waited_seconds=self.waited)
 
-    def undo(self) -> None:  # noqa: B027 - most steps remember nothing of what they decided
+    def forget_decision(self) -> None:  # noqa: B027 - most steps remember nothing of what they decided
         """Forget the act that was decided last: another process performs it."""
-
-    def lacks(self, view: ClusterView) -> Fields:
-        """The few fields that show whether a node just started has progressed; none if a whole observation is due."""
-        del view
-        return Fields(0)
-
-    def agrees(self, narrow: ClusterView) -> bool:
-        """True if this partial observation counts towards the consecutive Done ones, if the next whole one says Done."""
-        del narrow
-        return False
-
-    def traces(self, world: StepContext) -> str:
-        """The evidence of why acts failed, such as the end of a node's log."""
-        del world
-        return ""
 
 
 class NodeStep(Step):
     """A step that changes one node. It never acts before verifying that the node's data directories belong to this cluster.
 
-    `elsewhere`: verbs that do not change this node; such an act checks the node it changes itself (`restarts.ours`).
+    `acts_elsewhere`: verbs that do not change this node; such an act checks the node it changes itself (`nodes.ours`).
     """
 
     node: NodeSpec
-    elsewhere: frozenset[Verb] = frozenset()
+    acts_elsewhere: frozenset[Verb] = frozenset()
 
     def of_ours(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or a wait if it acts on this node before its directories were read."""
-        if not isinstance(decision, Act) or decision.verb in self.elsewhere:
+        if not isinstance(decision, Act) or decision.verb in self.acts_elsewhere:
             return decision
         seen = self._seen(view)
         unknown = unidentified(seen) if seen else ()
         return Wait(unknown) if unknown else decision
 
-    def lacks(self, view: ClusterView) -> Fields:
-        """The node's answer, which only its own start can bring; then a broker's place in its ISRs, which its leaders give it."""
+    def missing_fields(self, view: ClusterView) -> Fields:
+        """The few fields that show whether the node, just started, has progressed; none if a whole observation is due.
+
+        First its answer, which only its own start can bring; then a broker's place in its ISRs, which its leaders give it.
+        """
         seen = self._seen(view)
         if seen is None:
             return Fields(0)
@@ -190,14 +180,16 @@ class NodeStep(Step):
         left_out = isinstance(seen, Broker) and seen.mode is not None and (view.partitions is None or view.lacking(seen.id))
         return _ANSWERS | Fields.PARTITIONS if left_out else Fields(0)
 
-    def agrees(self, narrow: ClusterView) -> bool:
+    def confirms(self, narrow: ClusterView) -> bool:
+        """True if this partial observation counts towards the consecutive Done ones, if the next whole one says Done."""
         return self.node.role is Role.BROKER and takes_part(narrow, self.node.id)
 
     def _seen(self, view: ClusterView) -> Broker | Controller | None:
         nodes: Mapping[int, Broker | Controller] = view.brokers if self.node.role is Role.BROKER else view.controllers
         return nodes.get(self.node.id)
 
-    def traces(self, world: StepContext) -> str:
+    def diagnostics(self, world: StepContext) -> str:
+        """The evidence of why acts failed: the end of the node's log."""
         return world.tools.host(self.node).log_tail(self.node)
 
 
@@ -272,9 +264,9 @@ class StepRunner:
 
     def _observe(self) -> ClusterView:
         step, observer = self._step, self._world.observer
-        view = observer.look(step.looks, step.nodes, step.groups)
-        dear = step.dear(view)
-        return observer.look(step.looks | dear, step.nodes, step.groups) if dear else view
+        view = observer.look(step.fields, step.nodes, step.groups)
+        more = step.expensive_fields(view)
+        return observer.look(step.fields | more, step.nodes, step.groups) if more else view
 
     def _decide(self, view: ClusterView) -> Decision:
         self._first = self._first or view
@@ -289,10 +281,11 @@ class StepRunner:
         if step.waited >= step.patience:
             said = format_reasons((*wait.reasons, *_unread(view, wait)))
             raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress. {said}")
-        return self._diary.idle() >= max(self._sync_for, step.acts_after)
+        return not step.must_stay and self._diary.idle() >= self._sync_for
 
     def _until_next(self, view: ClusterView, decision: Done | Wait) -> Pause:
-        self._narrow = _Narrow(view, view) if self._acted else None
+        step = self._step
+        self._narrow = _Narrow(step, view, view) if self._acted and isinstance(step, NodeStep) else None
         if isinstance(decision, Done):
             return Pause(max(0.0, self._step.interval / 2 - view.took))
         return Pause(self._step.interval, decision.reasons)
@@ -303,16 +296,16 @@ class StepRunner:
         Whole observations, four a second, load a machine with two cores so much that a broker took a third longer to start
         (measured). On a large cluster the intervals between whole observations are as long as one takes.
         """
-        step, clock = self._step, self._world.clock
+        step, clock = narrow.step, self._world.clock
         narrow.until = clock.monotonic() + _NARROW if narrow.until is None else narrow.until
-        missing = step.lacks(narrow.newest)
+        missing = step.missing_fields(narrow.newest)
         if missing and clock.monotonic() < narrow.until:
             narrow.newest = view = self._world.observer.look(missing, step.nodes)
-            pause = max(step.interval / 2, view.took if step.lacks(view) else 0.0)
+            pause = max(step.interval / 2, view.took if step.missing_fields(view) else 0.0)
             return Pause(min(pause, max(0.0, narrow.until - clock.monotonic())))
         self._narrow, self._acted = None, bool(missing)
         whole = narrow.whole
-        self._done_in_a_row += narrow.newest is not whole and whole.zk is not None and step.agrees(narrow.newest)
+        self._done_in_a_row += narrow.newest is not whole and whole.zk is not None and step.confirms(narrow.newest)
         return None
 
 
@@ -320,6 +313,7 @@ class StepRunner:
 class _Narrow:
     """Observations between two whole ones while a node starts; `until`: on the clock, when the next whole one is due."""
 
+    step: NodeStep
     whole: ClusterView
     newest: ClusterView
     until: float | None = None
@@ -336,9 +330,10 @@ def _act(step: Step, world: StepContext, view: ClusterView, decision: Act, diary
     refuse_strangers(step.name, world, view)
     world.fence.check()
     refuse_if_stopped(step.name, world)
-    if diary.times(decision) >= step.most_acts:
-        repeated = f"{step.name}: did '{decision.named}' {step.most_acts} times without effect. {decision.text}"
-        raise Failed(f"{repeated} {step.traces(world)}".strip())
+    if diary.times(decision) >= step.max_acts:
+        repeated = f"{step.name}: did '{decision.named}' {step.max_acts} times without effect. {decision.text}"
+        diagnostics = step.diagnostics(world) if isinstance(step, NodeStep) else ""
+        raise Failed(f"{repeated} {diagnostics}".strip())
     world.journal.write("act", step.name, f"{decision.named}: {decision.text}", **evidence(view))
     started = world.clock.monotonic()
     try:
@@ -400,7 +395,7 @@ class _Diary:
         matrix).
         """
         now = self._world.clock.monotonic()
-        if view.zk is None and self._step.looks & Fields.ZOOKEEPER:
+        if view.zk is None and self._step.fields & Fields.ZOOKEEPER:
             self._lost = now
         if view.zk is None or not isinstance(decision, Act) or decision.verb.brings_up or now - self._lost >= SETTLING:
             return decision
@@ -411,7 +406,7 @@ class _Diary:
         now = self._world.clock.monotonic()
         self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
         seen = alarming(view, self._world.spec.policy.max_hybrid, self._world.clock.now())
-        self._alarm(tuple(reason for reason in seen if reason.cause not in self._step.expected))
+        self._alarm(tuple(reason for reason in seen if reason.cause not in self._step.expected_alarms))
         unread = _unread(view, decision)
         key = (_key(decision), headlines(unread))
         if isinstance(decision, Done) or (key == self._last and now - self._said < self._repeat):

@@ -23,9 +23,9 @@ from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.core.spark import job_risks
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.steps.dual_write import Reviving
-from airflow_provider_kmigrate.steps.files import rollback_prerequisites
+from airflow_provider_kmigrate.steps.dual_write import DualWriteRepair
 from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.steps.nodes import rollback_prerequisites
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
 _SOAKING = Fields.POSITION | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
@@ -35,7 +35,7 @@ class ControllersReady(Step):
     """Wait until all controllers are up, flagged and follow one leader."""
 
     name = "controllers ready"
-    looks = Fields.POSITION
+    fields = Fields.POSITION
     samples = 2
     patience = 180.0
 
@@ -48,7 +48,7 @@ class BrokersRegistered(Step):
     """Wait until every broker of the cluster file is registered and known to all others."""
 
     name = "all brokers registered"
-    looks = Fields.POSITION
+    fields = Fields.POSITION
     samples = 2
 
     def __init__(self, expected: Collection[int]) -> None:
@@ -63,7 +63,7 @@ class PhaseReached(Step):
     """Wait until the cluster shows one of these phases, `samples` times in a row."""
 
     name = "migration phase"
-    looks = Fields.POSITION
+    fields = Fields.POSITION
     samples = 2
 
     def __init__(self, phases: Collection[Phase], patience: float = 600.0) -> None:
@@ -83,36 +83,37 @@ class _DualWriting(Step):
     always: Fields  # what it observes while all is healthy
 
     def __init__(self) -> None:
-        self._reviving = Reviving()
-        self.looks = self.always
+        self._recovery = DualWriteRepair()
+        self.fields = self.always
 
     def resume(self, progress: StepProgress) -> Self:
-        self._reviving = Reviving(progress.recoveries)
+        self._recovery = DualWriteRepair(progress.recoveries)
         return super().resume(progress)
 
     @property
     def progress(self) -> StepProgress:
-        return replace(super().progress, recoveries=self._reviving.renewed)
+        return replace(super().progress, recoveries=self._recovery.recoveries)
 
-    def cured(self, view: ClusterView, decision: Decision) -> Decision:
-        decision = self._reviving.cured(view, decision)
-        self.looks = self.always | self._reviving.wants
-        self.acts_after = float("inf") if self._reviving.sees_to_the_end else 0.0
+    def or_recovery(self, view: ClusterView, decision: Decision) -> Decision:
+        """The decision, or the recovery of the dual-write that replaces it."""
+        decision = self._recovery.decide(view, decision)
+        self.fields = self.always | self._recovery.more_fields
+        self.must_stay = self._recovery.will_act
         return decision
 
     def act(self, world: StepContext, act: Act) -> None:
-        if not self._reviving.acted(world, self.name, act):
+        if not self._recovery.act(world, self.name, act):
             super().act(world, act)
 
-    def undo(self) -> None:
-        self._reviving.undo()
+    def forget_decision(self) -> None:
+        self._recovery.forget_decision()
 
 
 class Copied(_DualWriting):
     """Wait until the copy is over and the dual-write moves; elect leaders that the takeover left out."""
 
     name = "metadata copy"
-    most_acts = 60
+    max_acts = 60
     always = Fields.POSITION | Fields.PARTITIONS
 
     def __init__(self, patience: float = 600.0) -> None:
@@ -123,7 +124,7 @@ class Copied(_DualWriting):
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
         self._since = waits.copied_since(self._since, view)
-        return self.cured(view, waits.copied(view, self._since))
+        return self.or_recovery(view, waits.copied(view, self._since))
 
     def act(self, world: StepContext, act: Act) -> None:
         if act.verb is Verb.ELECT:
@@ -136,7 +137,7 @@ class LagSmall(Step):
     """Wait until the dual-write lag is small while /migration moves."""
 
     name = "dual-write lag"
-    looks = Fields.POSITION
+    fields = Fields.POSITION
 
     def __init__(self, limit: int = 10, patience: float = 600.0) -> None:
         self._limit, self.patience = limit, patience
@@ -149,7 +150,7 @@ class Equivalent(Step):
     """Wait until ZooKeeper and KRaft store the same metadata of every kind."""
 
     name = "metadata equivalence"
-    looks = Fields.POSITION | Fields.METADATA
+    fields = Fields.POSITION | Fields.METADATA
     interval = 1.0
 
     def __init__(self, patience: float = 600.0) -> None:
@@ -164,8 +165,8 @@ class PreferredLeaders(Step):
     """Move leadership to the preferred replicas."""
 
     name = "preferred leaders"
-    most_acts = 3 * roll.MOST_ROUNDS
-    looks = Fields.ZOOKEEPER | Fields.PARTITIONS
+    max_acts = 3 * roll.MOST_ROUNDS
+    fields = Fields.ZOOKEEPER | Fields.PARTITIONS
 
     def __init__(self, batch: int, patience: float = 300.0) -> None:
         self._batch, self._total, self.patience = batch, 0, patience
@@ -217,7 +218,9 @@ class Soak(_DualWriting):
         decision = self._judged(view, gate)
         if isinstance(decision, Refuse):
             self._green = self._green.forgotten()
-        return self._reviving.found(view, decision) if isinstance(decision, Refuse) else self.cured(view, decision)
+        return (
+            self._recovery.repair_difference(view, decision) if isinstance(decision, Refuse) else self.or_recovery(view, decision)
+        )
 
     def _judged(self, view: ClusterView, gate: Gate) -> Decision:
         if not gate.met:
@@ -241,9 +244,9 @@ class Finalized(Step):
     """Wait until no controller carries the flag and nothing is written to ZooKeeper."""
 
     name = "finalized"
-    looks = Fields.POSITION | Fields.PARTITIONS
+    fields = Fields.POSITION | Fields.PARTITIONS
     patience = 180.0
-    expected = frozenset({Cause.UNFLAGGED_CONTROLLER})
+    expected_alarms = frozenset({Cause.UNFLAGGED_CONTROLLER})
 
     def __init__(self) -> None:
         self._still: ClusterView | None = None  # since when /migration has not moved
@@ -254,11 +257,11 @@ class Finalized(Step):
         return waits.finalized(view, self._still)
 
 
-def look(world: StepContext, journals: Path, calm: float) -> Decision:
+def look(world: StepContext, journals: Path, quiet_for: float) -> Decision:
     """Decide once whether jobs may begin; changes nothing. `journals`: the folder of the cluster's journals; `quiet_for`: seconds."""
     lines = journal_lines.read(_lines(journals)).lines
     view, holder = world.observer.look(Fields.PARTITIONS), _holder(world)
-    return job_risks.decide(view, lines, holder, round(1000 * world.clock.now()), round(1000 * calm))
+    return job_risks.decide(view, lines, holder, round(1000 * world.clock.now()), round(1000 * quiet_for))
 
 
 def _lines(folder: Path) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.plan import APPROVE, ROLLBACK, Plan, PlanStep, after_approval
-from airflow_provider_kmigrate.core.rollback.conditions import SAFE, RollbackTerms
+from airflow_provider_kmigrate.core.rollback import SAFE, RollbackTerms
 from airflow_provider_kmigrate.steps.catalog import asked_by, run_rest, step_on
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.rollback import planned, planned_in_migration

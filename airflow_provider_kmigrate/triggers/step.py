@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.decision import Refuse, Wait
 from airflow_provider_kmigrate.core.progress import StepProgress, from_json
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.hooks.step_context import watching
-from airflow_provider_kmigrate.observe.threads import THREADS
+from airflow_provider_kmigrate.observe.reads import THREADS
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import Clock, Pause, Step, StepRunner, SystemClock
@@ -129,7 +129,7 @@ class _Watch:
             decision = self._runner_of_step().tick()
         except Fenced:
             if self._step:
-                self._step.undo()
+                self._step.forget_decision()
             return self._ends("ready", "There is something to do.")
         except (Refused, TimedOut) as error:
             return self._ends("refused", str(error))
@@ -150,7 +150,7 @@ class _Watch:
             self._clock = world.clock
             self._step = step = build(world.spec, trigger.kind, trigger.arguments, self._saved)
             step.interval = max(step.interval, trigger.interval)
-            self._runner = StepRunner(step, world, max(trigger.watch_for, step.memory), repeat=_REPEAT)
+            self._runner = StepRunner(step, world, max(trigger.watch_for, step.min_watch), repeat=_REPEAT)
         return self._runner
 
     def _overstated(self) -> bool:

@@ -22,8 +22,8 @@ from airflow_provider_kmigrate.audit.logs import fingerprint, look
 from airflow_provider_kmigrate.audit.logs.fingerprint import LogSnapshot, compare, take
 from airflow_provider_kmigrate.audit.request import LogsRequest
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
+from airflow_provider_kmigrate.clients.admin import ends_at, read_marks
 from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.clients.log_marks import ends_at, read_marks
 from airflow_provider_kmigrate.core.audit.commit_tracks import Reader, Track
 from airflow_provider_kmigrate.core.audit.fingerprint import Print, Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine

@@ -12,7 +12,7 @@ from kafka.protocol.admin import ListPartitionReassignmentsRequest, ListPartitio
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata, NotLeader
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude
+from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import (
     ClusterView,
     Fields,
@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
     ZkView,
 )
+from airflow_provider_kmigrate.core.offsets_topic import magnitude
 from airflow_provider_kmigrate.observe import Observer, ObserverTimeouts
 
 CLUSTER = "cluster-1"

@@ -9,7 +9,7 @@ from memory_zookeeper import Ensemble, MemoryZooKeeper
 
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.znode_writes import Delete, Set
+from airflow_provider_kmigrate.clients.znodes import Delete, Set
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.exceptions import Fenced, Forbidden, SpecError, WrongCluster
 

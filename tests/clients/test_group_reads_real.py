@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from airflow_provider_kmigrate.clients.group_reads import seen, topic_settings
 from airflow_provider_kmigrate.clients.group_writes import copy
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.znode_writes import Create
+from airflow_provider_kmigrate.clients.znodes import Create
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, MemberKind, Store

@@ -6,13 +6,14 @@ import pytest
 
 from airflow_provider_kmigrate.clients.group_reads import groups_in, seen
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.hold import Hold, write_hold
 from airflow_provider_kmigrate.core.coordination.registration import (
     Flaw,
+    Hold,
     Mode,
     Progress,
     Registration,
     Unreadable,
+    write_hold,
     write_progress,
     write_registration,
 )

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.clients.hosts.command import CommandHost, is_absent, is_quiet
+from airflow_provider_kmigrate.clients.hosts.command import Answer, CommandHost, LocalRunner, is_absent, is_quiet
 from airflow_provider_kmigrate.clients.hosts.files import sha256
-from airflow_provider_kmigrate.clients.hosts.runner import Answer, LocalRunner
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unreachable

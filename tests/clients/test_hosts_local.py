@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.files import sha256
 from airflow_provider_kmigrate.clients.hosts.local import Launch, LocalHost, NodeProcess
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.files.node_files import needs_version_0, version_0
+from airflow_provider_kmigrate.core.files.config_matrix import needs_version_0, version_0
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, SpecError, TimedOut, Unreachable
 

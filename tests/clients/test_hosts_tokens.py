@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.hosts.tokens import admitted, highest
+from airflow_provider_kmigrate.clients.hosts.files import admitted, highest
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, TimedOut
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.clients.connections import webhook_settings
-from airflow_provider_kmigrate.clients.instances import Instances
 from airflow_provider_kmigrate.clients.settings import HostSettings, WebhookSettings
+from airflow_provider_kmigrate.clients.tools import Instances
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unreachable
 

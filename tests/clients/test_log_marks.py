@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.clients.log_marks import known_id
+from airflow_provider_kmigrate.clients.admin import known_id
 
 
 @pytest.mark.parametrize("told", ["", "None", "AAAAAAAAAAAAAAAAAAAAAA"])

@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unreachable, WrongCluster
 from airflow_provider_kmigrate.observe import Observer
-from airflow_provider_kmigrate.observe.assemble import newest
+from airflow_provider_kmigrate.observe.reads import newest
 from tests.clients.fake_cluster import BROKERS, CLUSTER, EVERYTHING, QUICK, SPEC, Cluster, codes
 
 

@@ -17,9 +17,9 @@ from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSet
 from airflow_provider_kmigrate.clients.tools import WIRE_TIMEOUT, opened
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.core import equivalence
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.metadata import equivalence
+from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ProcessState, ZkController
 from airflow_provider_kmigrate.exceptions import WrongCluster
 from airflow_provider_kmigrate.observe import Observer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.observe.threads import Threads
+from airflow_provider_kmigrate.observe.reads import Threads
 from tests.waiting import wait_until
 
 NAME = "kmigrate-observe"

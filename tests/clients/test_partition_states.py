@@ -11,7 +11,7 @@ from kazoo.security import make_acl
 
 from airflow_provider_kmigrate.clients.partition_states import half_made, make_whole, raise_versions
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.znode_writes import ROOT, Create, Operation, Set
+from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import Holding, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.exceptions import Fenced, Forbidden

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.clients import stored_metadata
 from airflow_provider_kmigrate.core.model import StoredKind
 from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.observe import stored
 
 CANARY = "canary-77aa"
 SCRAM = f"salt={CANARY}=,stored_key={CANARY},server_key={CANARY},iterations=8192"
@@ -45,7 +45,7 @@ def quota(**keys: str) -> dict[str, Any]:
 
 
 def read(kind: StoredKind, **znodes: Any) -> Any:
-    return stored_metadata.read(Tree(znodes), kind)
+    return stored.read(Tree(znodes), kind)
 
 
 @pytest.mark.parametrize("kind", list(StoredKind))

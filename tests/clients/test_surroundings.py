@@ -19,13 +19,12 @@ from kafka.protocol.admin import (
     ListPartitionReassignmentsResponse,
 )
 
-from airflow_provider_kmigrate.clients import zookeeper_environment
+from airflow_provider_kmigrate.clients import zookeeper
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.clients.wire_environment import log_dirs, reassignments, release, taken
+from airflow_provider_kmigrate.clients.wire import Wire, log_dirs, reassignments, release, taken
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.environment import Acl, LogDir, Taken, ZooKeeperServer
 from airflow_provider_kmigrate.core.model import Malformed
-from airflow_provider_kmigrate.core.preflight.environment import Acl, LogDir, Taken, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import Failed, Unavailable
 from airflow_provider_kmigrate.observe.stored import one_machine
 from tests.clients import fake_node
@@ -153,11 +152,11 @@ class TestServers:
     )
     def test_what_a_server_says_of_itself(self, answer: bytes, version: str | None) -> None:
         with server(answer) as address:
-            assert zookeeper_environment.servers(ZooKeeperSettings(address)) == (ZooKeeperServer(address, version),)
+            assert zookeeper.servers(ZooKeeperSettings(address)) == (ZooKeeperServer(address, version),)
 
     def test_one_that_is_not_there_keeps_nobody_from_telling(self) -> None:
         with server(b"Zookeeper version: 3.8.4-x") as address:
-            found = zookeeper_environment.servers(ZooKeeperSettings(f"127.0.0.1:1,{address}"))
+            found = zookeeper.servers(ZooKeeperSettings(f"127.0.0.1:1,{address}"))
         assert [each.version for each in found] == [None, "3.8.4"]
 
 
@@ -165,21 +164,21 @@ class TestSettings:
     def test_a_broken_znode_is_named_without_what_it_holds(self) -> None:
         stat = SimpleNamespace(ctime=1, mtime=1)
         torn = [("/config/users/alice", (b'{"version":1,"config":{"SCRAM-SHA-256":"stored_key=CANARY', stat))]
-        reading = zookeeper_environment._Reading(SimpleNamespace(stream=lambda *_: torn))  # type: ignore[arg-type]
+        reading = zookeeper._Reading(SimpleNamespace(stream=lambda *_: torn))  # type: ignore[arg-type]
         assert reading.settings("/config/users", ["alice"]) == {}
         assert reading.malformed == [Malformed("/config/users/alice", "")]
 
 
 class TestRules:
-    WHERE = zookeeper_environment._Rule("/kafka-acl/Topic", "Topic", "LITERAL")
+    WHERE = zookeeper._Rule("/kafka-acl/Topic", "Topic", "LITERAL")
 
     def test_a_rule(self) -> None:
         data = b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Deny","operation":"All","host":"*"}]}'
-        assert zookeeper_environment._rules(self.WHERE, "t", data) == [Acl("Topic", "t", "LITERAL", "User:a", "All", "Deny")]
+        assert zookeeper._rules(self.WHERE, "t", data) == [Acl("Topic", "t", "LITERAL", "User:a", "All", "Deny")]
 
     @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"acls":3}', b'{"acls":[{}]}', b'{"acls":[3]}', b"\xff"])
     def test_whatever_else_is_there(self, data: bytes) -> None:
-        found = zookeeper_environment._rules(self.WHERE, "t", data)
+        found = zookeeper._rules(self.WHERE, "t", data)
         assert isinstance(found, Malformed)
         assert found.path == "/kafka-acl/Topic/t"
 

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.clients.wire import NotLeader, Wire
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_properties
+from airflow_provider_kmigrate.core.files.properties import RenderFacts, controller_properties
 from airflow_provider_kmigrate.core.model import Fields, Migration
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable
 from airflow_provider_kmigrate.observe import Observer

@@ -15,8 +15,7 @@ from kafka.protocol.metadata import MetadataResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from airflow_provider_kmigrate.clients.settings import KafkaSettings, WireSecurity
-from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.clients.wire_connection import from_kafka
+from airflow_provider_kmigrate.clients.wire import Wire, from_kafka
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unreachable
 
 HANDSHAKE, AUTHENTICATE, METADATA = 17, 36, 3

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.connection import ConnectionHandler
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.znode_writes import REGISTERED, ROLLED_BACK, ROOT, Create, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.znodes import REGISTERED, ROLLED_BACK, ROOT, Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, error_for
 from airflow_provider_kmigrate.core.model import (

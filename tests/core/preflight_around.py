@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import HostSpec
+from airflow_provider_kmigrate.core.environment import Acl, LogDir
 from airflow_provider_kmigrate.core.model import NodeFiles, PartitionMetadata, TopicMetadata
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, findings
-from airflow_provider_kmigrate.core.preflight.environment import Acl, LogDir
 from tests.core.test_preflight import (
     Case,
     Change,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.gates import Gate, GateState
 from airflow_provider_kmigrate.core.model import ClusterView, Controller, NodeFiles, Process, ProcessState
-from airflow_provider_kmigrate.core.rollback import conditions
 from tests.core.back_views import ALL_MIG, DUAL, FINAL_FILE, FLAG_FILE, STOPPED, handed_over, later, with_files
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, controller, migration, with_broker, with_controller, with_zk
 
@@ -40,7 +40,7 @@ def zk_ids(view: ClusterView, *ids: int) -> ClusterView:
     ],
 )
 def test_every_broker_names_the_controller(view: ClusterView, met: bool) -> None:
-    assert shape(conditions.names_the_controller(view)) == ((GateState.MET,) if met else (GateState.NOT_YET, "G28"))
+    assert shape(rollback.names_the_controller(view)) == ((GateState.MET,) if met else (GateState.NOT_YET, "G28"))
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_every_broker_names_the_controller(view: ClusterView, met: bool) -> None
 )
 def test_a_controller_is_down_if_its_process_is_and_nothing_answers(process: Process, answers: bool, standing: GateState) -> None:
     found = Controller(3001, process, answers)
-    assert conditions.controller_down(found).standing is standing
+    assert rollback.controller_down(found).standing is standing
     view = replace(STOPPED, controllers={**STOPPED.controllers, 3001: found})
     expected = (standing,) if standing is GateState.MET else (standing, "G26")
-    assert shape(conditions.controllers_down(view)) == expected, "all of them are asked"
-    assert conditions.controllers_silent(view).met is not answers
+    assert shape(rollback.controllers_down(view)) == expected, "all of them are asked"
+    assert rollback.controllers_silent(view).met is not answers
 
 
 @pytest.mark.parametrize(
@@ -73,46 +73,46 @@ def test_a_controller_is_down_if_its_process_is_and_nothing_answers(process: Pro
 )
 def test_no_stopped_controller_has_the_final_properties(view: ClusterView, expected: tuple[object, ...]) -> None:
     unread = {node: replace(found, files=NodeFiles()) for node, found in view.controllers.items() if node != 3001}
-    assert shape(conditions.nothing_ended(replace(view, controllers={**view.controllers, **unread}))) == expected
+    assert shape(rollback.nothing_ended(replace(view, controllers={**view.controllers, **unread}))) == expected
 
 
 def test_all_files_without_a_final_one_are_enough() -> None:
     read = {node: replace(controller(node, None), files=NodeFiles(FLAG_FILE)) for node in STOPPED.controllers}
-    assert conditions.nothing_ended(replace(STOPPED, controllers=read)).met
+    assert rollback.nothing_ended(replace(STOPPED, controllers=read)).met
 
 
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        (later(STOPPED, conditions.STILL_FOR), (GateState.MET,)),
-        (later(STOPPED, conditions.STILL_FOR - 0.1), (GateState.NOT_YET, "T01")),
+        (later(STOPPED, rollback.STILL_FOR), (GateState.MET,)),
+        (later(STOPPED, rollback.STILL_FOR - 0.1), (GateState.NOT_YET, "T01")),
         (later(STOPPED, 5.0, offset=51), (GateState.NEVER, "G29")),
         (replace(later(STOPPED), zk=None), (GateState.NOT_YET, "G00")),
     ],
 )
 def test_migration_is_still(view: ClusterView, expected: tuple[object, ...]) -> None:
-    assert shape(conditions.migration_still(view, STOPPED)) == expected
+    assert shape(rollback.migration_still(view, STOPPED)) == expected
 
 
 def test_migration_is_not_known_to_be_still_if_it_was_not_read_before() -> None:
-    assert shape(conditions.migration_still(later(STOPPED), replace(STOPPED, zk=None))) == (GateState.NOT_YET, "G00")
+    assert shape(rollback.migration_still(later(STOPPED), replace(STOPPED, zk=None))) == (GateState.NOT_YET, "G00")
 
 
 @pytest.mark.parametrize(("state", "epoch", "met"), [(3, 3, True), (4, 3, False), (2, 3, True), (None, 3, True), (4, None, True)])
 def test_no_partition_state_is_out_of_the_controllers_reach(state: int | None, epoch: int | None, met: bool) -> None:
     view = replace(with_zk(BACK, controller_epoch=epoch), state_epoch=state)
-    assert shape(conditions.states_in_reach(view)) == ((GateState.MET,) if met else (GateState.NEVER, "G02"))
-    assert conditions.states_in_reach(replace(view, zk=None)).met
+    assert shape(rollback.states_in_reach(view)) == ((GateState.MET,) if met else (GateState.NEVER, "G02"))
+    assert rollback.states_in_reach(replace(view, zk=None)).met
 
 
 def test_the_others_must_answer() -> None:
     silent = with_controller(ALL_MIG, 3001, answers=False)
-    assert conditions.others_answer(silent, 3001).met
-    assert shape(conditions.others_answer(silent, 3000)) == (GateState.NOT_YET, "G23")
+    assert rollback.others_answer(silent, 3001).met
+    assert shape(rollback.others_answer(silent, 3000)) == (GateState.NOT_YET, "G23")
 
 
 def test_what_is_left_of_a_migration() -> None:
-    assert conditions.migration_left(with_zk(BACK, migration=migration(-1)))
-    assert not conditions.migration_left(BACK)
-    assert not conditions.migration_left(replace(DUAL, zk=None))
-    assert conditions.with_mode(cluster([KRAFT, ZK, KRAFT]), KRAFT) == [0, 2]
+    assert rollback.migration_left(with_zk(BACK, migration=migration(-1)))
+    assert not rollback.migration_left(BACK)
+    assert not rollback.migration_left(replace(DUAL, zk=None))
+    assert rollback.with_mode(cluster([KRAFT, ZK, KRAFT]), KRAFT) == [0, 2]

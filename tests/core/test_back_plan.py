@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core import rollback as back_plan
 from airflow_provider_kmigrate.core.model import NodeFiles
-from airflow_provider_kmigrate.core.rollback import rollback as back_plan
 from tests.core.back_views import (
     ALL_MIG,
     DUAL,

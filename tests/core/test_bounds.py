@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core import rollback as back_gates
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.groups import members
 from airflow_provider_kmigrate.core.member import state
-from airflow_provider_kmigrate.core.migration import canary, controllers, recovery, roll, waits
-from airflow_provider_kmigrate.core.rollback import conditions as back_gates
+from airflow_provider_kmigrate.core.migration import controllers, recovery, roll, waits
 from airflow_provider_kmigrate.core.spark import hold, job_risks
 
 
@@ -23,14 +23,14 @@ from airflow_provider_kmigrate.core.spark import hold, job_risks
         ("records that ZooKeeper may be behind", gates.MOST_LAG, 50),
         ("ms of idleness that a controller's file may allow", config_matrix._MOST_IDLE_MS, 1_000),
         ("Kafka's default of reserved.broker.max.id", config_matrix._DEFAULT_RESERVED_MAX_ID, 1_000),
-        ("observations that a canary's verdict needs", canary.MIN_SAMPLES, 8),
-        ("before a canary is compared", canary.SETTLING, 10.0),
-        ("over which a canary is compared", canary.JUDGED_FOR, 15.0),
-        ("times slower than the others", canary.TIMES_SLOWER, 3.0),
-        ("and slower than the others by", canary.SECONDS_SLOWER, 0.25),
-        ("share of observations without an answer", canary.SILENT_SHARE, 0.3),
-        ("departures from ISRs", canary.DEPARTURES, 3),
-        ("observations that a bake keeps", canary._KEPT, 3_000),
+        ("observations that a canary's verdict needs", roll.MIN_SAMPLES, 8),
+        ("before a canary is compared", roll.SETTLING, 10.0),
+        ("over which a canary is compared", roll.JUDGED_FOR, 15.0),
+        ("times slower than the others", roll.TIMES_SLOWER, 3.0),
+        ("and slower than the others by", roll.SECONDS_SLOWER, 0.25),
+        ("share of observations without an answer", roll.SILENT_SHARE, 0.3),
+        ("departures from ISRs", roll.DEPARTURES, 3),
+        ("observations that a bake keeps", roll._KEPT, 3_000),
         ("between comparisons of the metadata", waits._EVERY, 300.0),
         ("between comparisons that found a difference", waits._AGAIN, 15.0),
         ("before a broker without metadata is helped", recovery.DEAF_FOR, 8.0),

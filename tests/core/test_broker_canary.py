@@ -10,19 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.migration import canary
-from airflow_provider_kmigrate.core.migration.canary import (
+from airflow_provider_kmigrate.core.migration import roll
+from airflow_provider_kmigrate.core.migration.roll import (
     JUDGED_FOR,
     MIN_SAMPLES,
     SETTLING,
     Sample,
+    decide_restart,
     departures,
     judge_bake,
+    may_give_up,
+    may_stop,
     sample,
 )
-from airflow_provider_kmigrate.core.migration.roll import decide_restart, may_give_up, may_stop
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, NodeFiles
-from airflow_provider_kmigrate.core.rollback.rollback import decide_roll_back_canary
+from airflow_provider_kmigrate.core.rollback import decide_roll_back_canary
 from tests.core.views import FILES, KRAFT, MIG, ZK, cluster, migration, with_broker, with_zk
 
 BAKE = 600.0
@@ -119,7 +121,7 @@ def test_slow_looks_are_judged_by_their_number():
 def test_a_short_bake_settles_in_half_of_it():
     rows = looks(*[1.0] * 20, every=0.2)
     assert judge_bake((), rows, HERE, 2.0).reasons
-    assert judge_bake((), rows, HERE, BAKE) == canary.BrokerVerdict()
+    assert judge_bake((), rows, HERE, BAKE) == roll.BrokerVerdict()
 
 
 def test_what_a_look_says():
@@ -140,7 +142,7 @@ def test_views_are_equal_whatever_the_answers_took():
     ("mode", "before"), [(BrokerMode.MIGRATION, BrokerMode.ZOOKEEPER), (BrokerMode.KRAFT, BrokerMode.MIGRATION)]
 )
 def test_the_mode_before(mode, before):
-    assert canary.before(mode) is before
+    assert roll.before(mode) is before
 
 
 def out_of_sync(view: ClusterView, broker: int) -> ClusterView:

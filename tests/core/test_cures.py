@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core import rollback as back_cures
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
 from airflow_provider_kmigrate.core.migration import recovery
 from airflow_provider_kmigrate.core.migration.recovery import CAUGHT_UP, DEAF_FOR, STUCK_FOR, Recoveries, to_free, to_tell
 from airflow_provider_kmigrate.core.migration.roll import LEFT_OUT_FOR
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Partition, Reason
-from airflow_provider_kmigrate.core.rollback import rollback as back_cures
 from tests.core.back_views import DUAL, handed_over
 from tests.core.views import ZK
 

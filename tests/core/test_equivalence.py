@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.metadata.equivalence import (
+from airflow_provider_kmigrate.core.equivalence import (
     Difference,
     Kind,
     PartitionMetadata,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_kmigrate.core import equivalence
 from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.metadata import equivalence
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Entities, Reason, Stored, StoredKind, TopicMetadata, ZkView
 
 CODES = {

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
-from airflow_provider_kmigrate.core.migration.canary import _KEPT, JUDGED_FOR, MIN_SAMPLES, SETTLING, CanaryBake
+from airflow_provider_kmigrate.core.migration.roll import _KEPT, JUDGED_FOR, MIN_SAMPLES, SETTLING, CanaryBake
 from airflow_provider_kmigrate.core.model import ClusterView, Reason
 from tests.core.views import MIG, ZK, cluster, with_broker
 

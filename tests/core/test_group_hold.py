@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, ZkGroup
-from airflow_provider_kmigrate.core.coordination.hold import Hold, read_hold, write_hold
+from airflow_provider_kmigrate.core.coordination.registration import Hold, read_hold, write_hold
 from airflow_provider_kmigrate.core.decision import Act, Done, Wait
 from airflow_provider_kmigrate.core.groups.move import held, release
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core import rollback
+from airflow_provider_kmigrate.core import rollback as back_plan
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.model import TopicMetadata, ZkController
-from airflow_provider_kmigrate.core.rollback import conditions, rollback
-from airflow_provider_kmigrate.core.rollback import rollback as back_plan
-from airflow_provider_kmigrate.core.rollback.conditions import RollbackTerms
+from airflow_provider_kmigrate.core.rollback import RollbackTerms
 from tests.core.back_views import (
     ALL_MIG,
     HYBRID,
@@ -85,11 +85,11 @@ def test_a_loss_is_accepted_only_where_nothing_is_healed(view, terms, expected):
     ],
 )
 def test_what_is_compared_without_a_failover(view, terms, expected):
-    assert shape(conditions.compared(view, terms)) == expected
+    assert shape(rollback.compared(view, terms)) == expected
 
 
 def test_where_no_copy_was_finished_no_loss_is_named():
-    decision = conditions.compared(lacking(COPYING), RollbackTerms(failover=False, lossy=True))
+    decision = rollback.compared(lacking(COPYING), RollbackTerms(failover=False, lossy=True))
     assert "taken nothing over" in decision.text
     assert back_plan.kept(lacking(COPYING)) == (
         "Kept: everything. KRaft has taken nothing over: no copy of ZooKeeper was ever finished.",
@@ -107,7 +107,7 @@ def test_without_a_controller_in_zookeeper_a_finished_copy_is_still_compared():
 
 
 def test_a_loss_that_is_accepted_is_named():
-    decision = conditions.compared(lacking(STOPPED), RollbackTerms(failover=False, lossy=True))
+    decision = rollback.compared(lacking(STOPPED), RollbackTerms(failover=False, lossy=True))
     assert "t: absent in ZooKeeper, present in KRaft" in decision.text
 
 
@@ -149,7 +149,7 @@ def test_what_a_broker_has_not_heard_of_is_no_loss_at_the_hand_over(zookeeper, k
     ],
 )
 def test_nor_where_nobody_tells_the_side_of_kraft(view, expected):
-    assert shape(conditions.compared(view, RollbackTerms(failover=False))) == expected
+    assert shape(rollback.compared(view, RollbackTerms(failover=False))) == expected
 
 
 @pytest.mark.parametrize(("kraft", "expected"), [("a", (Act, "stop")), ("ac", (Wait, "G33", "E02")), ("", (Wait, "G33", "G00"))])
@@ -170,6 +170,6 @@ def test_nor_where_the_majority_is_stopped(kraft, expected):
     ],
 )
 def test_a_loss_that_would_not_be_accepted_as_it_was_asked_is_refused(accepted, failover, told):
-    reason = conditions.terms_error(accepted, "id", failover=failover)
+    reason = rollback.terms_error(accepted, "id", failover=failover)
     assert (reason is not None) == bool(told)
     assert reason is None or (reason.code == "G35" and told in reason.text)

@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Verb, Wait
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.node_files import (
+from airflow_provider_kmigrate.core.files.config_matrix import (
+    FileStage,
     in_use,
     misfiled,
     needs_version_0,

@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     UnknownRecord,
     decode,
 )
-from airflow_provider_kmigrate.core.internal_topics import magnitude
+from airflow_provider_kmigrate.core.offsets_topic import magnitude
 
 LINES = [line.split() for line in (Path(__file__).parent / "golden_offsets.txt").read_text().splitlines() if line[0] != "#"]
 GOLDEN = {name: bytes.fromhex(data) for name, data, *rest in LINES if name != "broker"}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.internal_topics import java_hash, magnitude
-from airflow_provider_kmigrate.core.offsets_topic import Agreement, possible_counts, probe_groups, uniform
+from airflow_provider_kmigrate.core.coordination.registration import java_hash
+from airflow_provider_kmigrate.core.offsets_topic import Agreement, magnitude, possible_counts, probe_groups, uniform
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,14 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.environment import (
+    ClusterEnvironment,
+    LogDir,
+    Registration,
+    Taken,
+    ZooKeeperServer,
+    ZooKeeperTree,
+)
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -26,14 +34,6 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, begun, blocking, findings, protocol_version
-from airflow_provider_kmigrate.core.preflight.environment import (
-    ClusterEnvironment,
-    LogDir,
-    Registration,
-    Taken,
-    ZooKeeperServer,
-    ZooKeeperTree,
-)
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"

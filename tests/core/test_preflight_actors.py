@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_kmigrate.core.environment import Registration
 from airflow_provider_kmigrate.core.model import NodeFiles
-from airflow_provider_kmigrate.core.preflight.environment import Registration
 from tests.core.preflight_around import (
     RATE,
     STRANGE_DIR,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_kmigrate.core.environment import ClusterEnvironment
 from airflow_provider_kmigrate.core.preflight.checks import findings
-from airflow_provider_kmigrate.core.preflight.environment import ClusterEnvironment
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.reasons.registry import ENTRIES, entry
 from tests.core import test_preflight as base

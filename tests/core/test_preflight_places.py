@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core import rollback
+from airflow_provider_kmigrate.core import rollback as back_gates
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse
 from airflow_provider_kmigrate.core.migration import controllers
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState
 from airflow_provider_kmigrate.core.preflight.checks import findings
-from airflow_provider_kmigrate.core.rollback import conditions as back_gates
-from airflow_provider_kmigrate.core.rollback import rollback
 from tests.core.test_preflight import CLUSTER_ID, Case, config, healthy
 
 OF_BROKER_1 = {"/data": {"version": "0", "broker.id": "1", "cluster.id": CLUSTER_ID}}

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_kmigrate.core.environment import Taken
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.properties import kept_by, parse
-from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties
+from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, kept_by, parse
 from airflow_provider_kmigrate.core.model import BrokerMode, NodeFiles
 from airflow_provider_kmigrate.core.preflight.checks import findings
-from airflow_provider_kmigrate.core.preflight.environment import Taken
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.preflight.written import differences
 from tests.core.test_preflight import FORMATTED, Case, Change, ClusterView, PreflightFacts, broker_1, codes, config, healthy

@@ -8,8 +8,13 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Policy, Role
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, Rule, problems, rule, stage_of
-from airflow_provider_kmigrate.core.files.properties import parse
-from airflow_provider_kmigrate.core.files.render import FAST_FAILOVER, RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.core.files.properties import (
+    FAST_FAILOVER,
+    RenderFacts,
+    broker_properties,
+    controller_properties,
+    parse,
+)
 from airflow_provider_kmigrate.exceptions import Refused
 
 HOSTS = HostSpec("local", "/etc/kafka/server.properties")

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.dual_write import DOWN_LOOKS, recover_dual_write
-from airflow_provider_kmigrate.core.migration.recovery import StalledDualWrite
+from airflow_provider_kmigrate.core.migration.recovery import DOWN_LOOKS, StalledDualWrite, recover_dual_write
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, NodeFiles, Reason
+from airflow_provider_kmigrate.core.rollback import still_down
 from tests.core.back_views import DUAL, FLAG_FILE
 from tests.core.views import DOWN, with_controller
 
@@ -33,7 +33,7 @@ NEVER_ACTED, ACTED = StalledDualWrite(), StalledDualWrite(times=1)
 def test_a_controller_that_an_earlier_act_left_down_is_started(
     view: ClusterView, standstill: StalledDualWrite, decision: Done | Wait | Refuse, verb: Verb | None
 ) -> None:
-    found = recover_dual_write(view, decision, standstill).decision
+    found = recover_dual_write(view, decision, standstill, still_down(view)).decision
     if verb is None:
         assert found == decision
     else:
@@ -52,4 +52,4 @@ def test_a_controller_that_an_earlier_act_left_down_is_started(
     ],
 )
 def test_what_is_observed_beside_the_steps_own(view: ClusterView, standstill: StalledDualWrite, wants: Fields) -> None:
-    assert recover_dual_write(view, WAIT, standstill).wants & DOWN_LOOKS == wants
+    assert recover_dual_write(view, WAIT, standstill, still_down(view)).wants & DOWN_LOOKS == wants

@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_kmigrate.core import rollback
+from airflow_provider_kmigrate.core import rollback as back_gates
+from airflow_provider_kmigrate.core import rollback as back_plan
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
@@ -18,9 +21,6 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.core.phase import still_open
-from airflow_provider_kmigrate.core.rollback import conditions as back_gates
-from airflow_provider_kmigrate.core.rollback import rollback
-from airflow_provider_kmigrate.core.rollback import rollback as back_plan
 from tests.core.back_views import (
     ALL_MIG,
     DUAL,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate import spec
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.exceptions import SpecError
-from airflow_provider_kmigrate.spec.reference import reference
+from airflow_provider_kmigrate.spec.model import reference
 from tests.core.test_spec import GOOD, changed
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.metadata import equivalence
-from airflow_provider_kmigrate.core.metadata.equivalence import HIDDEN
+from airflow_provider_kmigrate.core import equivalence
+from airflow_provider_kmigrate.core.equivalence import HIDDEN
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.migration import controllers, roll, waits
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles, Partition, Quorum
-from airflow_provider_kmigrate.core.rollback import rollback
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from benchmarks import direct
 from tests.core.back_views import DUAL, STOPPED, equal, handed_over, later

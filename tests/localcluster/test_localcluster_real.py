@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.model import BrokerMode, Migration, ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 from tests.kit.localcluster import plan, ready

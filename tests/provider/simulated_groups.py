@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from airflow_provider_kmigrate.clients.znode_writes import CONSUMERS, Operation
+from airflow_provider_kmigrate.clients.znodes import CONSUMERS, Operation
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, ZkView

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_kmigrate.core.coordination.hold import Hold, write_hold
+from airflow_provider_kmigrate.core.coordination.registration import Hold, write_hold
 from airflow_provider_kmigrate.operators.groups import SetModeOperator
 from tests.provider.group_dags import APPROVED, BACK, Group, RunDag, dag_of
 from tests.provider.test_dags import tasks

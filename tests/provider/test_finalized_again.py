@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.model import ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.exceptions import WrongCluster
-from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.run import StepContext
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_dags import APPROVED, DAG_ID, tasks

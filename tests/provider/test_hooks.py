@@ -21,11 +21,13 @@ from airflow_provider_kmigrate.clients.settings import HostSettings, WireSecurit
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.hooks.connection import settings_of
-from airflow_provider_kmigrate.hooks.controller import KRaftControllerHook
-from airflow_provider_kmigrate.hooks.host import BrokerHostHook
-from airflow_provider_kmigrate.hooks.kafka import KafkaAdminHook
-from airflow_provider_kmigrate.hooks.zookeeper import ZooKeeperHook
+from airflow_provider_kmigrate.hooks.connections import (
+    BrokerHostHook,
+    KafkaAdminHook,
+    KRaftControllerHook,
+    ZooKeeperHook,
+    settings_of,
+)
 from airflow_provider_kmigrate.spec import loads
 from tests.clients.fake_node import KRAFT, FakeNode, api_versions
 

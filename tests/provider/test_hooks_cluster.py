@@ -11,9 +11,7 @@ from airflow_provider_kmigrate import spec
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields, ProcessState
-from airflow_provider_kmigrate.hooks.connection import settings_of
-from airflow_provider_kmigrate.hooks.kafka import KafkaAdminHook
-from airflow_provider_kmigrate.hooks.zookeeper import ZooKeeperHook
+from airflow_provider_kmigrate.hooks.connections import KafkaAdminHook, ZooKeeperHook, settings_of
 from airflow_provider_kmigrate.observe import Observer
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape

@@ -34,8 +34,7 @@ from airflow_provider_kmigrate.operators.spark_jobs import (
     SparkJobProgressOperator,
     SparkJobRisksOperator,
 )
-from airflow_provider_kmigrate.sensors.quiet import ClusterQuietSensor
-from airflow_provider_kmigrate.sensors.verdict import AuditVerdictSensor
+from airflow_provider_kmigrate.sensors.waits import AuditVerdictSensor, ClusterQuietSensor
 from airflow_provider_kmigrate.spec import load
 from tests.audit import reports
 from tests.provider.simulated import Rehearsal, document

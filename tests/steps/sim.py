@@ -12,6 +12,14 @@ from types import SimpleNamespace
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Policy, Role
+from airflow_provider_kmigrate.core.environment import (
+    ClusterEnvironment,
+    LogDir,
+    Registration,
+    Taken,
+    ZooKeeperServer,
+    ZooKeeperTree,
+)
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import (
     Broker,
@@ -26,14 +34,6 @@ from airflow_provider_kmigrate.core.model import (
     StoredKind,
     ZkController,
     ZkView,
-)
-from airflow_provider_kmigrate.core.preflight.environment import (
-    ClusterEnvironment,
-    LogDir,
-    Registration,
-    Taken,
-    ZooKeeperServer,
-    ZooKeeperTree,
 )
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import StepContext

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_provider_kmigrate.clients.znode_writes import Create, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.znodes import Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.hold import read_hold
-from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration, read_offset
+from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration, read_hold, read_offset
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, ZkView
 from airflow_provider_kmigrate.exceptions import Failed

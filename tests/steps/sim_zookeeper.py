@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_kmigrate.clients.znode_writes import REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.znodes import REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import Migration, ZkController

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.model import Migration, ZkView
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.steps.notes import note_unflagged
+from airflow_provider_kmigrate.steps.nodes import note_unflagged
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import BrokersRegistered, Finalized, run_watch
 from tests.steps.sim import SimCluster

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.controllers import FinalizeController
-from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
 from tests.steps.sim import SimCluster

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
-from airflow_provider_kmigrate.steps import restarts
+from airflow_provider_kmigrate.steps import nodes
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
@@ -65,7 +65,7 @@ def test_a_stop_in_vain_says_what_to_do_next(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(SimHost, "stop", stop)
     with pytest.raises(TimedOut, match=rf"{role} \d+ still runs\. Next: Read the end of its log\..*clear the task") as raised:
-        restarts.stop(world, node)
+        nodes.stop(world, node)
     assert ("kill -9" in str(raised.value)) is hangs
 
 

@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core import rollback as back_gates
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.migration import controllers, roll
 from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, where
-from airflow_provider_kmigrate.core.rollback import conditions as back_gates
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.run import StepContext
 from airflow_provider_kmigrate.steps.whole_plan import run_rollback

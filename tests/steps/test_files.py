@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
-from airflow_provider_kmigrate.steps.files import edits, install
+from airflow_provider_kmigrate.steps.nodes import edits, install
 from airflow_provider_kmigrate.steps.originals import main
 from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.run import StepContext, run_step

@@ -8,7 +8,7 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.decision import Act, Done, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.migration.canary import JUDGED_FOR, SETTLING
+from airflow_provider_kmigrate.core.migration.roll import JUDGED_FOR, SETTLING
 from airflow_provider_kmigrate.core.model import BrokerMode, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused
@@ -240,7 +240,7 @@ def test_a_look_that_finds_it_worse_tells_another_process_why(tmp_path):
     watching = step(cluster, BrokerMode.MIGRATION)
     decision = None
     while not isinstance(decision, Act):
-        view = cluster.look(watching.looks)
+        view = cluster.look(watching.fields)
         decision = watching.decide(view, view)
     assert [reason.code for reason in watching.progress.worse] == ["V23"]
 

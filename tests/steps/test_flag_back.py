@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
-from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.rollback import RestoreFlag
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from airflow_provider_kmigrate.steps.waits import Soak

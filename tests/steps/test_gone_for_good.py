@@ -11,15 +11,15 @@ import pytest
 import yaml
 
 from airflow_provider_kmigrate.clients.hosts.command import CommandHost
+from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.model import Controller, ProcessState
-from airflow_provider_kmigrate.core.rollback import rollback
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps import rendered
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
-from airflow_provider_kmigrate.steps.files import text_of
+from airflow_provider_kmigrate.steps.nodes import text_of
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.provider.simulated import document

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.catalog import STEPS, build
-from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.rollback import ControllerFailover, EquivalentAfterFailover, Handover, ZooKeeperLeads
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.whole_plan import run_plan

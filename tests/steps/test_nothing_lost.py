@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
-from airflow_provider_kmigrate.core.rollback.conditions import RollbackTerms
+from airflow_provider_kmigrate.core.rollback import RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.rollback import Handover, StopController, planned
 from airflow_provider_kmigrate.steps.run import StepContext, run_step

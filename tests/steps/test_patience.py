@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
-from airflow_provider_kmigrate.observe import assemble
+from airflow_provider_kmigrate.observe import reads
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import Step, run_step
@@ -24,7 +24,7 @@ class Scripted(Step):
     """Decides by a function of the seconds since its first look."""
 
     name = "scripted"
-    looks = Fields.BROKERS
+    fields = Fields.BROKERS
     patience = 100.0
     interval = 1.0
 
@@ -73,7 +73,7 @@ def test_nothing_is_stopped_in_the_seconds_after_zookeepers_return(tmp_path, har
             return replace(view, zk=None) if self.looks == 2 else view
 
     class Acting(Scripted):
-        looks = Fields.BROKERS | Fields.ZOOKEEPER
+        fields = Fields.BROKERS | Fields.ZOOKEEPER
 
         def act(self, world, act):
             acted.append((act.verb, world.clock.monotonic() - began))
@@ -103,7 +103,7 @@ def test_without_zookeeper_for_good_nothing_is_waited_for(tmp_path):
     acts = iter([Act(Verb.RESTART, "now"), Done("there")])
 
     class Asking(Scripted):
-        looks = Fields.BROKERS | Fields.ZOOKEEPER
+        fields = Fields.BROKERS | Fields.ZOOKEEPER
 
     cluster = Off()
     began = cluster.clock.monotonic()
@@ -177,8 +177,8 @@ class Unread(SimCluster):
     """Every look lacks ZooKeeper, the partitions and one controller."""
 
     gone = (
-        replace(assemble.ZOOKEEPER, text="ZooKeeper was not read: refused"),
-        replace(assemble.PARTITIONS, text="No broker reported the partitions: late"),
+        replace(reads.ZOOKEEPER, text="ZooKeeper was not read: refused"),
+        replace(reads.PARTITIONS, text="No broker reported the partitions: late"),
         Reason("G23", "Controller 3000 did not answer: refused", cause=Cause.UNREAD_CONTROLLER),
     )
 

@@ -11,12 +11,12 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
-from airflow_provider_kmigrate.core.rollback.conditions import RollbackTerms
+from airflow_provider_kmigrate.core.rollback import RollbackTerms
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
 from airflow_provider_kmigrate.steps import brokers, dual_write
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
-from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.rollback import (
     ControllerFailover,
     Handover,

@@ -173,7 +173,7 @@ def test_what_a_watch_decides_on_and_may_not_do_is_not_counted(tmp_path, dual, m
     with pytest.raises(Fenced):
         run_step(watching, world)
     assert watching.progress.recoveries == 1
-    watching.undo()
+    watching.forget_decision()
     assert watching.progress.recoveries == 0
 
 
@@ -183,7 +183,7 @@ def test_what_a_watch_decides_on_beside_cures_takes_none_of_them_back(tmp_path, 
     dual.token += 1  # a newer run holds the cluster
     with pytest.raises(Fenced):
         run_step(watching, world)
-    watching.undo()
+    watching.forget_decision()
     assert watching.progress.recoveries == 1, "it was a restart that was left to another process"
 
 

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.spec import load
 from tests.kit.localcluster import members

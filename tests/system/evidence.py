@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.znode_writes import ROOT
+from airflow_provider_kmigrate.clients.znodes import ROOT
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import Fields

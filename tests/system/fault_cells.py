@@ -41,7 +41,7 @@ from tests.system.troubles import (
 )
 
 _MIDWAY_S = 1.0  # of a start that takes three
-_TRIES = Step.most_acts + 2  # starts of a controller that has no ZooKeeper: the failover's, the tries, and the last
+_TRIES = Step.max_acts + 2  # starts of a controller that has no ZooKeeper: the failover's, the tries, and the last
 _MENDED_S = 10.0  # in which a stop that only waited for ZooKeeper would end
 
 

@@ -15,8 +15,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from airflow_provider_kmigrate.clients import wire_groups
-from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.metadata import equivalence
+from airflow_provider_kmigrate.core import equivalence
+from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Migration, ZkController
 from airflow_provider_kmigrate.core.offsets_topic import Agreement, uniform
 from airflow_provider_kmigrate.exceptions import KMigrateError

@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.clients.connections import read_connections
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_properties
+from airflow_provider_kmigrate.core.files.properties import RenderFacts, controller_properties
 from airflow_provider_kmigrate.core.migration.roll import not_preferred
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.preflight.findings import Severity

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ZkController
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
-from airflow_provider_kmigrate.core.rollback.conditions import RollbackTerms
+from airflow_provider_kmigrate.core.rollback import RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.probe.kafka_calls import quiet_admin
 from airflow_provider_kmigrate.steps.prepare import run_preflight

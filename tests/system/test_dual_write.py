@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import JUST_NOW, dual_write_lag
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ZkController
-from airflow_provider_kmigrate.steps import brokers, restarts
+from airflow_provider_kmigrate.steps import brokers, nodes
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from benchmarks import direct
@@ -128,7 +128,7 @@ class TestItEnds:
         hands = road.at(point)
 
         def stopped_as_it_ended(world: StepContext, node: NodeSpec) -> float:
-            seconds = restarts.stop(world, node)
+            seconds = nodes.stop(world, node)
             with hands.zookeeper() as zookeeper:
                 zookeeper.set("/migration", zookeeper.get("/migration")[0])
             return seconds

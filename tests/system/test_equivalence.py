@@ -25,8 +25,8 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.equivalence import differences, lost, same, unread_kinds
 from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.metadata.equivalence import differences, lost, same, unread_kinds
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Stored, StoredKind
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.clients.znode_writes import Delete, Operation, Set
+from airflow_provider_kmigrate.clients.znodes import Delete, Operation, Set
 from tests.system import tool
 from tests.system.tool import Trap, TrappedZooKeeper
 

@@ -21,12 +21,12 @@ from typing import Any
 from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.hosts import Host
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
-from airflow_provider_kmigrate.clients.instances import Instances
-from airflow_provider_kmigrate.clients.znode_writes import NOTES, Delete, Operation
+from airflow_provider_kmigrate.clients.tools import Instances
+from airflow_provider_kmigrate.clients.znodes import NOTES, Delete, Operation
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.environment import ClusterEnvironment
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Partition
-from airflow_provider_kmigrate.core.preflight.environment import ClusterEnvironment
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.run import Observing, StepContext
 from benchmarks import direct

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.audit.session import ship_package
 from airflow_provider_kmigrate.audit.sources.kafka_source import Spans, options_of, read_spans, spark_errors
-from airflow_provider_kmigrate.clients.log_marks import cluster_id, ends_at, read_marks
+from airflow_provider_kmigrate.clients.admin import cluster_id, ends_at, read_marks
 from airflow_provider_kmigrate.core.audit import commit_tracks, fingerprint
 from airflow_provider_kmigrate.core.audit.commit_tracks import (
     PATIENCE,
@@ -35,8 +35,8 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
 from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Fingerprint, Print, Sample, remaining, renewal, stretches
 from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord, Scan
 from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
+from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 

@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.audit.logs import fingerprint
 from airflow_provider_kmigrate.audit.logs.fingerprint import LogSnapshot
 from airflow_provider_kmigrate.audit.request import LogsRequest, StreamRequest
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.clients.log_marks import topic_names
+from airflow_provider_kmigrate.clients.admin import topic_names
 from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused

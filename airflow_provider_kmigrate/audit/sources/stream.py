@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line
 from airflow_provider_kmigrate.audit.session import ship_package
 from airflow_provider_kmigrate.audit.sources.kafka_source import READING, options_of, spark_errors
 from airflow_provider_kmigrate.audit.sources.storage import Storage
-from airflow_provider_kmigrate.clients.log_marks import cluster_id, read_marks
+from airflow_provider_kmigrate.clients.admin import cluster_id, read_marks
 from airflow_provider_kmigrate.core.audit.events_kept import misfit, newest_written, refuse_removed
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
 from airflow_provider_kmigrate.core.events import LogMark, Ownership, TopicPartition

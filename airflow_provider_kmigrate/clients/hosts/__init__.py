@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from airflow_provider_kmigrate.clients.hosts.command import CommandHost
+from airflow_provider_kmigrate.clients.hosts.command import CommandHost, LocalRunner
 from airflow_provider_kmigrate.clients.hosts.local import LocalHost
-from airflow_provider_kmigrate.clients.hosts.runner import LocalRunner
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, Reason
 from airflow_provider_kmigrate.exceptions import SpecError

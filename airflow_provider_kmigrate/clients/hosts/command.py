@@ -1,5 +1,7 @@
 """Driver `command`: nodes that the user's own commands start, stop and report on (systemctl, ssh, kubectl, a script).
 
+`LocalRunner` runs a program on this machine to its end; only there does the driver meet a machine.
+
 Commands are argument lists with placeholders, never run through a shell: `{id}`, `{host}`, `{properties}` and others for nodes,
 `{instance}` and others for consumers (`fill`). What each command must do:
 
@@ -26,17 +28,104 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Protocol
 
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.hosts.files import must_format, must_wipe, refuse_data
-from airflow_provider_kmigrate.clients.hosts.runner import Answer, LocalRunner, Runner
-from airflow_provider_kmigrate.clients.hosts.tokens import admitted
+from airflow_provider_kmigrate.clients.hosts.files import admitted, must_format, must_wipe, refuse_data
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, Unreachable
+
+_SHOWN = 2000  # characters of a failed program's last output
+
+
+def java() -> str | None:
+    """The Java program: JAVA_HOME's, else the PATH's; None if neither has one."""
+    home = os.environ.get("JAVA_HOME")
+    return (shutil.which("java", path=f"{home}/bin") if home else None) or shutil.which("java")
+
+
+def run(argv: Sequence[str], timeout: float, what: str, late: str = "") -> None:
+    """Run a program to its end.
+
+    Raises `Failed` with the end of its output, or `TimedOut` after `timeout` seconds with `late` as the advice.
+    """
+    try:
+        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired as error:
+        raise TimedOut(f"{what} did not end within {timeout:.0f} s{late and f'; {late}'}") from error
+    except subprocess.CalledProcessError as error:
+        said = (error.stdout + error.stderr).strip()[-_SHOWN:]
+        raise Failed(f"{what} ended with {error.returncode}: {said}") from error
+
+
+_TAIL = 1_000
+_ENCODING = "iso-8859-1"  # as properties files are read: any byte survives the round trip
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a command ended, and what it printed; not in `repr`, because a properties file holds passwords."""
+
+    code: int
+    out: str = field(repr=False, default="")
+    err: str = field(repr=False, default="")
+
+    @property
+    def err_tail(self) -> str:
+        """The end of stderr, for a message."""
+        return self.err.strip()[-_TAIL:] or "nothing on stderr"
+
+
+class Runner(Protocol):
+    """Runs an argument list with a text as its standard input, for at most `timeout` seconds.
+
+    Raises `TimedOut` (what the command did is unknown), `Unreachable` if the machine cannot be reached, `Failed` if there is no
+    such program. An exit code is an answer, not an error.
+    """
+
+    def __call__(self, argv: Sequence[str], stdin: str, timeout: float) -> Answer: ...
+
+
+class LocalRunner:
+    """Runs commands here, with `env` added to an environment without Airflow's own settings and connections."""
+
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("AIRFLOW")}
+        self._env = kept | {"LC_ALL": "C"} | dict(env or {})  # C: messages in the words that the driver knows
+
+    def __call__(self, argv: Sequence[str], stdin: str, timeout: float) -> Answer:
+        # Files, not pipes: a start command may leave a child that keeps them open forever.
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            given.write(stdin.encode(_ENCODING))
+            given.seek(0)
+            code = self._wait(argv, timeout, given, out, err)
+            return Answer(code, _text(out), _text(err))
+
+    def _wait(self, argv: Sequence[str], timeout: float, given: IO[bytes], out: IO[bytes], err: IO[bytes]) -> int:
+        try:
+            child = subprocess.Popen(argv, stdin=given, stdout=out, stderr=err, env=self._env, start_new_session=True)
+        except (OSError, ValueError) as error:
+            raise Failed(f"cannot run {argv[0]!r}: {error}") from error
+        with child:
+            try:
+                return child.wait(timeout)
+            except subprocess.TimeoutExpired as error:
+                child.kill()  # the command alone; a node that it started must survive
+                raise TimedOut(f"{argv[0]!r} did not end within {timeout:.0f} s") from error
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(_ENCODING)
+
 
 _PLACE = re.compile(r"\{(id|host|properties|path|cluster_id|release|group|instance|kind)\}")
 

@@ -1,22 +1,29 @@
-"""A node's files: replace them whole, read them into `NodeFiles`, and check its directories before they are formatted or wiped."""
+"""A node's files: replaced whole, read into `NodeFiles`, checked before a directory is formatted or wiped; and the fence beside them.
+
+The fence on the node's side is one lock and the highest token seen, in a folder. The run that holds the cluster has the highest token (`clients.fence`). A run that lost the fence without noticing, such as a task
+that slept through its ZooKeeper session, holds a lower one and is refused here before it can touch the node.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.atomic import locked
+from airflow_provider_kmigrate.clients.znodes import outdated
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.files import properties
-from airflow_provider_kmigrate.core.files.node_files import in_use, owner
+from airflow_provider_kmigrate.core.files.config_matrix import in_use, owner
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState, Reason
 from airflow_provider_kmigrate.core.text import summarize
-from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused
 
 ENCODING = "iso-8859-1"  # Java's encoding of properties; every byte has a character, so nothing is lost
 _TAIL_BYTES = 65_536
@@ -205,3 +212,31 @@ def set_aside(node: NodeSpec, folder: str) -> None:
 
 def _refused(node: NodeSpec, text: str) -> Refused:
     return Refused.because(Reason("M01", f"{node.name}: {text}."))
+
+
+@contextmanager
+def admitted(folder: Path, token: int) -> Iterator[None]:
+    """`locked`, and `token` is now the highest seen; raises `Fenced` for a lower one.
+
+    What runs inside cannot be overtaken: a newer run waits for the lock before it may act on this node.
+    """
+    with locked(folder):
+        _raise_to(folder / "token", token)
+        yield
+
+
+def highest(folder: Path) -> int:
+    """The highest token seen, 0 before any."""
+    text = read(str(folder / "token"))
+    try:
+        return 0 if text is None else int(text)
+    except ValueError as error:
+        raise Failed(f"{folder / 'token'} is damaged: no number in it; write the last run's token there, or remove it") from error
+
+
+def _raise_to(path: Path, token: int) -> None:
+    seen = highest(path.parent)
+    if token < seen:
+        raise Fenced.because(outdated(f"token {token} is older than {seen}, which {path.parent} has seen"))
+    if token > seen:
+        atomic.replace(path, f"{token}\n".encode())

@@ -27,10 +27,11 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     Record,
 )
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
+from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.offsets_topic import magnitude
 
 _KEPT: Final = 20  # steps kept of a track
 _RECENT: Final = 4  # last offsets kept of a track

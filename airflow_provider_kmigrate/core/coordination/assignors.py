@@ -19,9 +19,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable, compiled, selected, thread_id
+from airflow_provider_kmigrate.core.coordination.registration import (
+    Flaw,
+    Registration,
+    Unreadable,
+    compiled,
+    java_hash,
+    selected,
+    thread_id,
+)
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.internal_topics import java_hash
 
 Owners = Mapping[TopicPartition, str]  # partition -> thread id
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, strangers
-from airflow_provider_kmigrate.core.coordination.hold import Hold
 from airflow_provider_kmigrate.core.coordination.registration import (
+    Hold,
     Mode,
     Progress,
     Registration,

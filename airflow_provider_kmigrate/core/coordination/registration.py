@@ -10,6 +10,8 @@ znode is gone. So a registration is written in one create and never changed afte
 Wildcards: only a Java regular expression that Python reads exactly alike is accepted, the rest is refused (`None`). A member that
 computes another set of topics takes partitions that are not its own. Topic names are ASCII without blanks and line ends, which
 leaves few differences: escapes of single languages, braces, flags, sets within sets.
+
+`Hold` is the note at a group that was rolled back, by a canary's verdict or by the operator: which run did it, and why.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+OFFSETS_TOPIC = "__consumer_offsets"  # with the next one Kafka's own topics
+TRANSACTIONS_TOPIC = "__transaction_state"
+
 
 INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
@@ -317,3 +322,34 @@ def is_number(child: str) -> bool:
     Any client may create other names; Python's isdigit accepts `²`, which is none.
     """
     return child.isascii() and child.isdigit()
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """`run`: the run that rolled the group back, as the fence names it; it may continue if the operator clears its task."""
+
+    run: str
+    why: str
+
+
+def read_hold(data: bytes) -> Hold:
+    """Reads the note. An unreadable one holds, too: without a run, with its contents as the reason."""
+    try:
+        found = json.loads(data)
+        return Hold(str(found["run"]), str(found["why"]))
+    except (ValueError, KeyError, TypeError):
+        return Hold("", data.decode(errors="replace")[:200])
+
+
+def write_hold(hold: Hold) -> bytes:
+    """The note's bytes."""
+    return json.dumps(asdict(hold)).encode()
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: over UTF-16 units, wrapped to a signed 32-bit number."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    total = 0
+    for i in range(0, len(units), 2):
+        total = (31 * total + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    return total - 2**32 if total & 2**31 else total

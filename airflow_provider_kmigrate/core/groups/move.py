@@ -397,7 +397,7 @@ def held(seen: GroupSeen | None, run: str = "") -> tuple[Reason, ...]:
 
 
 def release(seen: GroupSeen | None, name: str) -> Decision:
-    """Records that the operator allows the group's migration again. Act: "go on"."""
+    """Records that the operator allows the group's migration again. Act: "release"."""
     missing = unread(seen, name, offsets=False, kafka=False)
     if missing or seen is None or seen.zk is None:
         return Wait(missing)

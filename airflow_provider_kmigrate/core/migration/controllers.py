@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
-from airflow_provider_kmigrate.core.files.node_files import misfiled, not_its_own
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, misfiled, not_its_own, stage_on_disk
 from airflow_provider_kmigrate.core.gates import together
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason, could_not_read

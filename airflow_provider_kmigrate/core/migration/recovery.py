@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
@@ -40,6 +40,7 @@ from airflow_provider_kmigrate.core.model import (
     BrokerMode,
     Cause,
     ClusterView,
+    Fields,
     Migration,
     Partition,
     ProcessState,
@@ -191,6 +192,38 @@ def _version(view: ClusterView) -> int:
     return found.version if isinstance(found, Migration) else -1
 
 
+DOWN_LOOKS = Fields.POSITION | Fields.NODES
+"""What shows that a controller is down, and whether it may be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class DualWriteRecovery:
+    """The decision, or a recovery. `wants`: what the next observation must read beside the step's own fields."""
+
+    decision: Decision
+    standstill: StalledDualWrite
+    wants: Fields
+
+
+def recover_dual_write(
+    view: ClusterView, decision: Decision, standstill: StalledDualWrite, down: tuple[int, Decision] | None
+) -> DualWriteRecovery:
+    """The decision, or the recovery.
+
+    After a recovery, a controller that is down was left so by a process that died in it; other controllers are not started here.
+    """
+    begun = standstill.times > 0
+    left_down = down if begun and not isinstance(decision, Refuse) else None
+    kept, decision = standstill.cured(view, _of_controller(left_down[1]) if left_down else decision)
+    silent = any(not controller.answers for controller in view.controllers.values())
+    wants = DOWN_LOOKS if begun and silent else Fields(0)
+    return DualWriteRecovery(decision, kept, wants | Fields.CLIENT_METRICS if kept.suspected else wants)
+
+
+def _of_controller(decision: Decision) -> Decision:
+    return Act(Verb.START_CONTROLLER, decision.text) if isinstance(decision, Act) else decision
+
+
 def explain_stalled_dual_write(
     view: ClusterView, before: ClusterView, broker: int, target: BrokerMode, decision: Decision
 ) -> Decision:
@@ -334,8 +367,7 @@ class Recoveries:
                 return self
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(NamedTuple):
     """The decision or a recovery, and the hold times so far."""
 
     decision: Decision

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from airflow_provider_kmigrate.core import equivalence as equivalence_kinds
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import MET, Gate, GateState, as_decision, not_yet, strangers, together, unmet
-from airflow_provider_kmigrate.core.metadata import equivalence as equivalence_kinds
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Migration, Reason, could_not_read
 from airflow_provider_kmigrate.core.phase import (

@@ -10,13 +10,20 @@ from pathlib import PurePosixPath
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.core.files import node_files
-from airflow_provider_kmigrate.core.files.config_matrix import setting
-from airflow_provider_kmigrate.core.files.node_files import needs_version_0, whose_else
+from airflow_provider_kmigrate.core.environment import DEFAULT, ZooKeeperTree
+from airflow_provider_kmigrate.core.files import config_matrix
+from airflow_provider_kmigrate.core.files.config_matrix import needs_version_0, setting, whose_else
 from airflow_provider_kmigrate.core.model import ClusterView, NodeFiles, TopicMetadata
-from airflow_provider_kmigrate.core.preflight.environment import DEFAULT, ZooKeeperTree
-from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, values, zookeeper_configs
-from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.preflight.findings import (
+    Check,
+    PreflightFacts,
+    PreflightFinding,
+    blocks,
+    unknown,
+    values,
+    warns,
+    zookeeper_configs,
+)
 from airflow_provider_kmigrate.core.text import summarize
 
 KAFKA_STOPS = 300.0  # seconds that a broker in migration mode may take to stop (measured: 300.8)
@@ -209,7 +216,7 @@ _DIRECTORIES = ("log.dirs", "metadata.log.dir")
 def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     for node in facts.spec.controllers:
         files = _files(view, node)
-        for path, other in node_files.of_others(node.id, files.meta).items():
+        for path, other in config_matrix.of_others(node.id, files.meta).items():
             yield blocks("B2d", f"{path} of controller {node.id} is the directory of node {other}")
         if (whose := whose_else(node.id, files.properties)) is not None:
             yield blocks("B2d", f"{node.hosts.properties} of controller {node.id} on {node.host} is {whose}")

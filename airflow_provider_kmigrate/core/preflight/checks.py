@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from airflow_provider_kmigrate.core import gates, offsets_topic
+from airflow_provider_kmigrate.core import gates, offsets_topic, rollback
+from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, node_id, problems, setting, stage_of
-from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -33,18 +33,20 @@ from airflow_provider_kmigrate.core.preflight import security as preflight_secur
 from airflow_provider_kmigrate.core.preflight import versions as preflight_versions
 from airflow_provider_kmigrate.core.preflight import written as preflight_alike
 from airflow_provider_kmigrate.core.preflight import written as preflight_written
-from airflow_provider_kmigrate.core.preflight.facts import (
+from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
+    PreflightFinding,
+    Severity,
     begun,
+    blocks,
     is_kraft,
     of_file,
     of_topics,
     pairs,
     protocol,
+    warns,
 )
-from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity, blocks, warns
-from airflow_provider_kmigrate.core.rollback import conditions as back_gates
 from airflow_provider_kmigrate.core.text import summarize
 
 __all__ = ["LOOK", "PreflightFacts", "begun", "blocking", "findings", "protocol_version"]
@@ -179,7 +181,7 @@ def _epochs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
     """What a rollback without the epoch guard leaves behind; while KRaft owns the cluster, its epochs are not judged."""
     del facts
     if not kraft_owns(view):
-        for reason in back_gates.states_in_reach(view).reasons:
+        for reason in rollback.states_in_reach(view).reasons:
             yield PreflightFinding(reason, Severity.BLOCK, "KAFKA-20488; measured: writes stop when one broker fails")
 
 

@@ -19,10 +19,18 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     references,
     setting,
 )
-from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_keys, with_controllers
+from airflow_provider_kmigrate.core.files.properties import RenderFacts, controller_keys, with_controllers
 from airflow_provider_kmigrate.core.model import ClusterView
-from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, of_file, zookeeper_files
-from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.preflight.findings import (
+    Check,
+    PreflightFacts,
+    PreflightFinding,
+    blocks,
+    of_file,
+    unknown,
+    warns,
+    zookeeper_files,
+)
 from airflow_provider_kmigrate.core.text import summarize
 
 BUILDER = "principal.builder.class"

@@ -2,15 +2,22 @@
 
 Checks that other rooms make at every step keep their codes here: C (properties files), G (gates), I (identity), K (coordinators),
 U (what could not be read).
+
+`PreflightFacts` is what preflight is given; the functions are what its checks share.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.environment import ClusterEnvironment
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, setting, stage_of
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Partition, Reason
 from airflow_provider_kmigrate.core.reasons import registry
+from airflow_provider_kmigrate.core.text import summarize
 
 
 class Severity(StrEnum):
@@ -56,3 +63,78 @@ def unknown(code: str, seen: str) -> PreflightFinding:
 
 def _found(code: str, seen: str, severity: Severity) -> PreflightFinding:
     return PreflightFinding(Reason(code, seen), severity, registry.entry(code).source)
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightFacts:
+    """What preflight needs beside a view.
+
+    `configs` is each broker's running configuration (DescribeConfigs), None if it could not be read. `metadata_version` is that
+    of running controllers; `chroot` that of the ZooKeeper connection, empty for none.
+    """
+
+    spec: ClusterSpec
+    chroot: str = ""
+    configs: Mapping[int, Mapping[str, str] | None] = field(default_factory=dict)
+    metadata_version: str | None = None
+    around: ClusterEnvironment = field(default_factory=ClusterEnvironment)
+
+
+Check = Callable[[ClusterView, PreflightFacts], Iterator[PreflightFinding]]
+
+
+def of_file(whose: str, reasons: Iterable[Reason]) -> Iterator[PreflightFinding]:
+    """What is wrong with a node's file (`config_matrix.problems`), with its owner; all of it stops the migration."""
+    for reason in reasons:
+        yield PreflightFinding(
+            replace(reason, text=f"{whose}: {reason.text}"), Severity.BLOCK, "KIP-866; KafkaConfig.validateValues"
+        )
+
+
+def begun(view: ClusterView) -> bool:
+    """Whether any broker has left ZooKeeper mode."""
+    return any(broker.mode in {BrokerMode.MIGRATION, BrokerMode.KRAFT} for broker in view.brokers.values())
+
+
+def answering(view: ClusterView, facts: PreflightFacts) -> list[int]:
+    """The listed brokers that answered; about the others only the missing answer is reported."""
+    return [node.id for node in facts.spec.brokers if view.answered(node.id)]
+
+
+def protocol(config: Mapping[str, str] | None) -> str | None:
+    """The brokers' protocol version in a configuration, if any."""
+    return setting(config or {}, "inter.broker.protocol.version")
+
+
+def is_kraft(config: Mapping[str, str]) -> bool:
+    """Whether this configuration is of a node in KRaft mode."""
+    return setting(config, "process.roles") is not None
+
+
+def zookeeper_configs(facts: PreflightFacts) -> dict[int, Mapping[str, str]]:
+    """The running configurations of ZooKeeper-mode brokers, by id."""
+    return {broker: config for broker, config in sorted(facts.configs.items()) if config is not None and not is_kraft(config)}
+
+
+def zookeeper_files(view: ClusterView) -> dict[int, Mapping[str, str]]:
+    """The properties files of brokers that are not rendered for KRaft yet, by id: what controllers inherit from."""
+    files = {broker.id: broker.files.properties for broker in view.brokers.values()}
+    stages = {FileStage.ZOOKEEPER, FileStage.MIGRATION}
+    return {broker: keys for broker, keys in sorted(files.items()) if keys is not None and stage_of(keys) in stages}
+
+
+def values(configs: Mapping[int, Mapping[str, str]], key: str) -> dict[int, str]:
+    """The value of each broker that has the key."""
+    return {broker: value for broker, config in configs.items() if (value := setting(config, key))}
+
+
+def of_topics(partitions: Iterable[Partition]) -> str:
+    """How many partitions of which topics."""
+    found = list(partitions)
+    topics = sorted({partition.topic for partition in found})
+    return f"{len(found)} partitions of {len(topics)} topics ({summarize(topics)})"
+
+
+def pairs(found: Mapping[int, object]) -> str:
+    """Brokers with each one's value, a few of them by name."""
+    return summarize(f"broker {broker} {value}" for broker, value in found.items())

@@ -5,25 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from airflow_provider_kmigrate.core.files.config_matrix import (
-    AUTHORIZERS,
-    chroot_of,
-    inter_broker_listener,
-    references,
-    setting,
-)
+from airflow_provider_kmigrate.core.environment import Acl
+from airflow_provider_kmigrate.core.files.config_matrix import AUTHORIZERS, chroot_of, inter_broker_listener, references, setting
 from airflow_provider_kmigrate.core.model import ClusterView, Malformed, level_of
 from airflow_provider_kmigrate.core.preflight.controllers import BUILDER, principal, super_users
-from airflow_provider_kmigrate.core.preflight.environment import Acl
-from airflow_provider_kmigrate.core.preflight.facts import (
+from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
+    PreflightFinding,
+    blocks,
     protocol,
+    unknown,
     values,
+    warns,
     zookeeper_configs,
     zookeeper_files,
 )
-from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, blocks, unknown, warns
 from airflow_provider_kmigrate.core.text import summarize
 
 _AUTHORIZER, _ENCODER = "authorizer.class.name", "password.encoder.secret"

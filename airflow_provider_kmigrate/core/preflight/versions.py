@@ -12,19 +12,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from airflow_provider_kmigrate.core.environment import LogDir
 from airflow_provider_kmigrate.core.model import ClusterView, level_of, same_version
-from airflow_provider_kmigrate.core.preflight.environment import LogDir
-from airflow_provider_kmigrate.core.preflight.facts import (
+from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
+    PreflightFinding,
     answering,
+    blocks,
     is_kraft,
     pairs,
     protocol,
+    unknown,
     values,
+    warns,
     zookeeper_configs,
 )
-from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, blocks, unknown, warns
 from airflow_provider_kmigrate.core.text import summarize
 
 _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:[-+.].*)?")

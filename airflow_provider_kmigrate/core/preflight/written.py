@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
+from airflow_provider_kmigrate.core.environment import DEFAULT, Taken
 from airflow_provider_kmigrate.core.files.config_matrix import (
     FileStage,
     inter_broker_listener,
@@ -18,16 +19,18 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
 )
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.preflight.controllers import security_of
-from airflow_provider_kmigrate.core.preflight.environment import DEFAULT, Taken
-from airflow_provider_kmigrate.core.preflight.facts import (
+from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
+    PreflightFinding,
     answering,
+    blocks,
     protocol,
+    unknown,
+    warns,
     zookeeper_configs,
     zookeeper_files,
 )
-from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, blocks, unknown, warns
 from airflow_provider_kmigrate.core.text import summarize
 
 #: How nodes reach each other, and whether records may be given up.

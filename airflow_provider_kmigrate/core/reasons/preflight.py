@@ -432,7 +432,7 @@ ENTRIES = (
             "Write the servers by names that every machine resolves into every broker's file. Restart the brokers as a change of its own.",
         ),
         "Run a tunnel or a proxy on the controllers' machines for this.",
-        source="KIP-866; core.files.render",
+        source="KIP-866; core.files.properties",
     ),
     Entry(
         "B18",
@@ -445,7 +445,7 @@ ENTRIES = (
             "Or write the value that you want under `quorum.properties` in the cluster file.",
         ),
         "Move the broker whose values you like to the front of the cluster file.",
-        source="KIP-866; core.files.render",
+        source="KIP-866; core.files.properties",
     ),
     Entry(
         "C00",

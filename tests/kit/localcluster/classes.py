@@ -15,11 +15,11 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.hosts import files, host_for
-from airflow_provider_kmigrate.clients.hosts.runner import LocalRunner
+from airflow_provider_kmigrate.clients.hosts.command import LocalRunner
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from tests.kit.localcluster import config, jars, members, plan, ready, runtime
 from tests.kit.localcluster.plan import Plan, Shape

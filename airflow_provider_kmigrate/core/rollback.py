@@ -14,21 +14,30 @@ Each step finds out by itself whether it has anything to do. The order:
 8. the controllers' directories are set aside: an old quorum that starts again takes the cluster over and deletes topics
    (measured).
 
+Its conditions come first, as `core.gates` has those of the migration. Some (G33, `RollbackTerms`) guard what would be lost with
+the KRaft controllers. The comparison of `controller_failover` may be days old by then, and a leading quorum accepts changes that a dead
+dual-write never delivers. So a controller is stopped only if it is seen alive and caught up, and both sides are equal. The
+handover compares once more what can still be read without controllers.
+
+Lag and movement must be checked too: brokers in migration mode do not learn what was not dual-written (measured), so both sides
+look equal.
+
 Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and experiments on real brokers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core import equivalence, gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.files import node_files
+from airflow_provider_kmigrate.core.equivalence import Difference, Kind
+from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, together, unmet
-from airflow_provider_kmigrate.core.metadata import equivalence
-from airflow_provider_kmigrate.core.migration import recovery, roll
-from airflow_provider_kmigrate.core.migration.controllers import end_unseen, keeps_flag, unresponsive_controller
+from airflow_provider_kmigrate.core.migration import recovery, roll, waits
+from airflow_provider_kmigrate.core.migration.controllers import end_unseen, keeps_flag, unresponsive_controller, unseen
 from airflow_provider_kmigrate.core.migration.recovery import Recovered, Recoveries, out_of_isrs
 from airflow_provider_kmigrate.core.model import (
     Broker,
@@ -36,24 +45,294 @@ from airflow_provider_kmigrate.core.model import (
     Cause,
     ClusterView,
     Controller,
+    Malformed,
     Migration,
+    NodeFiles,
     ProcessState,
     Reason,
     ZkController,
     ZkView,
     could_not_read,
 )
-from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
-from airflow_provider_kmigrate.core.rollback import conditions
-from airflow_provider_kmigrate.core.rollback import conditions as back_gates
-from airflow_provider_kmigrate.core.rollback.conditions import SAFE, RollbackTerms
-from airflow_provider_kmigrate.core.text import join_ids
+from airflow_provider_kmigrate.core.phase import Phase, ended, kraft_owns, malformed, where
+from airflow_provider_kmigrate.core.text import join_ids, summarize
+
+STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
+
+
+def over(view: ClusterView) -> Decision | None:
+    """The refusal once no rollback is possible, a wait if that is unknown, None while it is possible."""
+    if ended(view):
+        text = "The migration is finalized: a rollback to ZooKeeper is not possible."
+        return Refuse((Reason("P12", text, cause=Cause.FINALIZED), *where(view).reasons))
+    if view.zk is None:
+        return Wait((Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
+    if isinstance(view.zk.migration, Malformed):
+        return Refuse((malformed("P04", "/migration", view.zk.migration.content),))
+    if isinstance(view.zk.controller, Malformed):
+        return Refuse((malformed("P05", "/controller", view.zk.controller.content),))
+    return None
+
+
+def names_the_controller(view: ClusterView) -> Gate:
+    """G11: every broker that answers names the ZooKeeper controller of /controller."""
+    controller = roll.zookeeper_controller(view)
+    if controller is None or view.zk is None or controller not in view.zk.broker_ids:
+        return not_yet(Reason("G28", "No ZooKeeper controller is elected yet."))
+    others = {
+        b.id: b.controller_id for b in view.running_brokers() if b.mode is not BrokerMode.KRAFT and b.controller_id != controller
+    }
+    if not others:
+        return MET
+    text = f"Not every broker names ZooKeeper controller {controller}: {', '.join(f'{b} names {c}' for b, c in sorted(others.items()))}."
+    return not_yet(Reason("G28", text))
+
+
+def with_mode(view: ClusterView, mode: BrokerMode) -> list[int]:
+    """Ids of the brokers that answer in this mode."""
+    return sorted(broker.id for broker in view.brokers.values() if broker.mode is mode)
+
+
+def kraft_left(kraft: list[int]) -> Reason:
+    """G27: brokers that are still in KRaft mode."""
+    text = f"Brokers still run in KRaft mode: {join_ids(kraft)}."
+    return Reason("G27", text)
+
+
+def controllers_silent(view: ClusterView) -> Gate:
+    """No controller answers. One that was started again would have written /migration, which is checked too."""
+    answering = sorted(c.id for c in view.controllers.values() if c.answers)
+    if not answering:
+        return MET
+    return never(Reason("G26", f"Controllers answer: {join_ids(answering)}."))
+
+
+def controllers_down(view: ClusterView) -> Gate:
+    """G26: every controller is stopped."""
+    return together(controller_down(view.controllers[controller]) for controller in sorted(view.controllers))
+
+
+def controller_down(controller: Controller) -> Gate:
+    """G26: this controller is stopped, and its endpoint does not answer."""
+    if controller.process.state is ProcessState.STOPPED and not controller.answers:
+        return MET
+    text = f"Controller {controller.id} is not stopped: its process is {controller.process.state}."
+    reason = Reason("G26", text)
+    return never(reason) if controller.answers else not_yet(reason)
+
+
+def nothing_ended(view: ClusterView) -> Gate:
+    """R12: no stopped controller has final properties.
+
+    One that led with them has finalized, and no other node could report it.
+    """
+    if not kraft_owns(view):
+        return MET
+    controllers = [controller for _, controller in sorted(view.controllers.items())]
+    final = [c for c in controllers if stage_on_disk(c.files) is FileStage.CONTROLLER_FINAL]
+    unread = [c.id for c in controllers if c.files == NodeFiles()]  # a missing file is no final one
+    if final or not unread:
+        return never(unseen(view, final[0])) if final else MET
+    return not_yet(could_not_read(f"the files of controllers {join_ids(unread)}"))
+
+
+def migration_still(view: ClusterView, first: ClusterView) -> Gate:
+    """G29: no controller has written /migration for `STILL_FOR` seconds since `first`."""
+    if view.zk is None or first.zk is None:
+        return not_yet(could_not_read("ZooKeeper"))
+    if view.zk.migration != first.zk.migration:
+        text = "/migration still changes, although every controller of the cluster file is stopped."
+        return never(Reason("G29", text))
+    if view.taken_at - first.taken_at < STILL_FOR:
+        return not_yet(
+            Reason("T01", "Watching /migration for a moment: no controller may write it any more.", cause=Cause.HANDOVER_OBSERVED)
+        )
+    return MET
+
+
+def states_in_reach(view: ClusterView) -> Gate:
+    """G2: leaders can move. Metadata looks healthy even if they cannot; the epochs show it."""
+    epoch = view.zk.controller_epoch if view.zk else None
+    if view.state_epoch is None or epoch is None or view.state_epoch <= epoch:
+        return MET
+    text = f"A partition's state has epoch {view.state_epoch}, /controller_epoch is {epoch}."
+    return never(Reason("G02", text))
+
+
+def others_answer(view: ClusterView, controller_id: int) -> Gate:
+    """G23: every other controller answers, so the quorum can spare this one."""
+    silent = sorted(c.id for c in view.controllers.values() if not c.answers and c.id != controller_id)
+    if not silent:
+        return MET
+    return not_yet(Reason("G23", f"Controllers that do not answer: {join_ids(silent)}."))
+
+
+def migration_left(view: ClusterView) -> bool:
+    """Whether /migration exists."""
+    return view.zk is not None and view.zk.migration is not None
+
+
+def empty(controller: Controller) -> bool:
+    """Whether a controller's own directories hold neither a format nor a metadata log; another node's do not count."""
+    if controller.files.meta is None:
+        return not controller.files.has_metadata_log
+    return not config_matrix.in_use(controller)
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackTerms:
+    """What a rollback accepts.
+
+    `failover` false: no new leader writes ZooKeeper again, so the dual-write need not be alive. `lossy`: the operator who asked
+    for that accepts to lose what ZooKeeper misses.
+    """
+
+    failover: bool = True
+    lossy: bool = False
+
+    @property
+    def accepts(self) -> bool:
+        """Whether the run accepts to lose what ZooKeeper misses; counts only without a failover."""
+        return self.lossy and not self.failover
+
+
+SAFE = RollbackTerms()
+
+
+def terms_error(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason | None:
+    """G35: why the requested acceptance of a loss is not valid; None if it is, or none was requested."""
+    if not accept_loss or (accept_loss == cluster_id and not failover):
+        return None
+    wrong = [] if accept_loss == cluster_id else [f"is {accept_loss!r}, not the cluster id {cluster_id!r}"]
+    wrong += ["counts only together with `skip_failover`, which was not asked for"] if failover else []
+    wanted = f'{{"skip_failover": true, "accept_loss": "{cluster_id}"}}'
+    return Reason("G35", f"`accept_loss` {', and '.join(wrong)}. The conf would be {wanted}.")
+
+
+def compared(view: ClusterView, terms: RollbackTerms) -> Decision:
+    """`waits.equivalent`; without a failover, kinds that no controller can report do not count, and a loss may be accepted."""
+    if ended(view) or (terms.failover and (view.zk is None or kraft_owns(view))):
+        return waits.equivalent(view)
+    if not holds_more(view):
+        return Done(taken_nothing(view))
+    found = _found(view)
+    if terms.accepts:
+        lost = " ".join(reason.text for reason in (*found, *_unread(view, strict=True))) or "nothing that can be observed."
+        return Done(f"The run's conf accepts the permanent loss of: {lost}")
+    reasons = (*_unread(view, strict=terms.failover or _kraft_reportable(view)), *found)
+    return Wait(reasons) if reasons else Done(f"{equivalence.same(view)}{_unknown_topics(view)}")
+
+
+def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) -> Gate:
+    """G33: ZooKeeper holds what KRaft does, now; met if ZooKeeper owns the cluster or no copy was ever finished.
+
+    Once a majority is stopped, no change is accepted and the dual-write has no leader: then only what is still readable must be
+    equal.
+    """
+    if not holds_more(view) or terms.accepts:
+        return MET
+    strict = not _quorum_gone(view)
+    moving = (gates.dual_write_alive(view, before), gates.lag_below(view, gates.MOST_LAG)) if strict and terms.failover else ()
+    differing = (*_unread(view, strict=strict and (terms.failover or _kraft_reportable(view))), *_found(view))
+    return _said(together((*moving, not_yet(*differing) if differing else MET)))
+
+
+def before_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms) -> Gate:
+    """G33: brokers, which KRaft informed last, hold the same topics as ZooKeeper.
+
+    Never, if two observations show the same difference.
+    """
+    if not holds_more(view) or terms.accepts:
+        return MET
+    pair = [_more(_topics(each)) for each in (first, view)]
+    lasting = equivalence.reasons(equivalence.lasting_differences(*pair))
+    if lasting:
+        return _said(never(*lasting))
+    now = (*_unread(view, strict=False), *equivalence.reasons(pair[1]))
+    return _said(not_yet(*now)) if now else MET
+
+
+def _topics(view: ClusterView) -> tuple[Difference, ...]:
+    return equivalence.compare(*view.topics, view.zk.pending_deletions if view.zk else ()) if view.topics else ()
+
+
+def _found(view: ClusterView) -> tuple[Reason, ...]:
+    """`equivalence.found`; without a quorum, minus the topics that the queried broker does not know."""
+    found = equivalence.differences(view)
+    return equivalence.reasons(_more(found) if _no_node_reports(view) else found)
+
+
+def _more(found: Iterable[Difference]) -> tuple[Difference, ...]:
+    """What KRaft has more, or otherwise. A broker started without a leading controller misses topics; that is no loss."""
+    return tuple(difference for difference in found if difference.kind is not Kind.MISSING_TOPIC)
+
+
+def _no_node_reports(view: ClusterView) -> bool:
+    return _quorum_gone(view) or not _kraft_reportable(view)
+
+
+def _unknown_topics(view: ClusterView) -> str:
+    missing = [difference.entity for difference in _topics(view) if difference.kind is Kind.MISSING_TOPIC and difference.counts]
+    return f" The broker that was asked does not know {len(missing)} of them: {summarize(missing)}." if missing else ""
+
+
+def holds_more(view: ClusterView) -> bool:
+    """Whether KRaft may hold what ZooKeeper does not: it has taken the copy over, and no ZooKeeper broker is known to be controller.
+
+    If /controller was deleted or could not be read, the owner is unknown: both sides are compared.
+    """
+    if view.zk is None:
+        return True
+    migration, controller = view.zk.migration, view.zk.controller
+    of_zookeeper = isinstance(controller, ZkController) and not controller.is_kraft
+    return not of_zookeeper and isinstance(migration, Migration) and migration.metadata_offset > 0
+
+
+def taken_nothing(view: ClusterView) -> str:
+    """Why nothing can be lost, if KRaft does not hold more."""
+    if kraft_owns(view):
+        return "KRaft has taken nothing over: no copy of ZooKeeper was ever finished."
+    return "ZooKeeper owns the cluster, and KRaft has taken nothing over."
+
+
+def _quorum_gone(view: ClusterView) -> bool:
+    """Whether so many controllers are known to be stopped that no majority is left; an unresponsive one is not known to be."""
+    stopped = sum(c.process.state is ProcessState.STOPPED and not c.answers for c in view.controllers.values())
+    return 2 * (len(view.controllers) - stopped) <= len(view.controllers)
+
+
+def _kraft_reportable(view: ClusterView) -> bool:
+    """Whether any node can report KRaft's side of all kinds."""
+    kraft = any(broker.mode is BrokerMode.KRAFT for broker in view.brokers.values())
+    return kraft or any(controller.answers for controller in view.controllers.values())
+
+
+def _unread(view: ClusterView, *, strict: bool) -> tuple[Reason, ...]:
+    """What was not read: all kinds, or only topics, which brokers always report unless started without a leading controller."""
+    unread = equivalence.unread_kinds(view)
+    topics = unread[:1] if view.topics is None else ()
+    return (*(unread if strict else topics), *_knows_no_topic(view))
+
+
+def _knows_no_topic(view: ClusterView) -> tuple[Reason, ...]:
+    zookeeper, kraft = view.topics or ({}, {})
+    if kraft or not zookeeper or not _no_node_reports(view):
+        return ()
+    text = f"The broker that was asked knows no topic, ZooKeeper holds {len(zookeeper)}: it received no metadata since its start."
+    return (Reason("G00", text),)
+
+
+def _said(gate: Gate) -> Gate:
+    if gate.met:
+        return gate
+    text = "ZooKeeper is not known to hold all that KRaft holds."
+    return Gate(gate.standing, (Reason("G33", text), *gate.reasons))
 
 
 def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
     """Recover as in the migration; also if brokers skip what the ZooKeeper controller says (`clients.partition_states`)."""
     judged = recovery.recover(view, broker, decision, troubles)
-    out = out_of_isrs(judged.decision) and not kraft_owns(view) and not back_gates.migration_left(view)
+    out = out_of_isrs(judged.decision) and not kraft_owns(view) and not migration_left(view)
     troubles = replace(judged.troubles, deaf=judged.troubles.deaf.saw(view.taken_at, there=out))
     if not troubles.deaf.due(view.taken_at):
         return Recovered(judged.decision, troubles)
@@ -80,7 +359,7 @@ class HandoverWrites:
 def decide_restore_flag(view: ClusterView, controller_id: int) -> Decision:
     """Bring back a controller of a running migration with its flag, whether it lost the flag or is down."""
     controller = view.controllers.get(controller_id, Controller(controller_id))
-    if (ended := back_gates.over(view)) is not None:
+    if (ended := over(view)) is not None:
         return ended
     if not kraft_owns(view) or (controller.answers and controller.migration_flag):
         owned = kraft_owns(view)
@@ -89,7 +368,7 @@ def decide_restore_flag(view: ClusterView, controller_id: int) -> Decision:
         return _brought_back(view, controller)
     if not controller.answers:
         return Wait((unresponsive_controller(controller),))
-    gate = together((gates.quorum_leads(view), back_gates.others_answer(view, controller_id)))
+    gate = together((gates.quorum_leads(view), others_answer(view, controller_id)))
     if not gate.met:
         return unmet(gate)
     restart = Act(
@@ -114,7 +393,7 @@ def decide_controller_failover(view: ClusterView, first: ClusterView) -> Decisio
 
     Then ZooKeeper holds all that KRaft does.
     """
-    if (ended := back_gates.over(view)) is not None:
+    if (ended := over(view)) is not None:
         return ended
     if (down := still_down(view)) is not None:
         return down[1]
@@ -151,7 +430,7 @@ def still_down(view: ClusterView) -> tuple[int, Decision] | None:
 def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
     """Roll one broker back to migration mode, while KRaft owns the cluster, or to ZooKeeper mode, once ZooKeeper does."""
     broker = view.brokers.get(broker_id, Broker(broker_id))
-    ended = back_gates.over(view) or _out_of_turn(view, target)
+    ended = over(view) or _out_of_turn(view, target)
     if ended is not None:
         return ended
     if broker.mode is None and broker.process.state is not ProcessState.STOPPED:
@@ -167,21 +446,19 @@ def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: in
     triggers the takeover, which isolates a ZooKeeper broker (measured).
     """
     broker = view.brokers.get(broker_id, Broker(broker_id))
-    ended = back_gates.over(view) or (
-        _out_of_turn(view, target) if target is BrokerMode.MIGRATION else _taken_over(view, broker_id)
-    )
+    ended = over(view) or (_out_of_turn(view, target) if target is BrokerMode.MIGRATION else _taken_over(view, broker_id))
     if ended is not None:
         return ended
     starting = stage_on_disk(broker.files) in {_BACK[target], None}
     if broker.mode is None and broker.process.state is not ProcessState.STOPPED and starting:
         return roll.silent(broker)
-    passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else back_gates.names_the_controller(view)
+    passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else names_the_controller(view)
     return _back(view, broker, target, together((passing, roll.may_give_up(view, broker_id))))
 
 
 def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
     known = {*view.zk.rolled_back, *view.zk.registered} if view.zk else set()
-    plain = set(back_gates.with_mode(view, BrokerMode.ZOOKEEPER)) - known - {broker_id}
+    plain = set(with_mode(view, BrokerMode.ZOOKEEPER)) - known - {broker_id}
     if where(view).phase in {Phase.FIRST_ROLL, Phase.PRE_MIGRATION} and not kraft_owns(view) and plain:
         return None
     text = f"Broker {broker_id} is not the first of the first roll: no other broker is left that never registered with the controllers."
@@ -223,13 +500,13 @@ def _out_of_turn(view: ClusterView, target: BrokerMode) -> Decision | None:
     if target is BrokerMode.MIGRATION:
         return (
             None
-            if kraft_owns(view) or back_gates.with_mode(view, BrokerMode.KRAFT)
+            if kraft_owns(view) or with_mode(view, BrokerMode.KRAFT)
             else Done("ZooKeeper owns the cluster: no broker runs in KRaft mode.")
         )
-    kraft = back_gates.with_mode(view, BrokerMode.KRAFT)
+    kraft = with_mode(view, BrokerMode.KRAFT)
     if kraft:
-        return Refuse((back_gates.kraft_left(kraft),))
-    if kraft_owns(view) or back_gates.migration_left(view):
+        return Refuse((kraft_left(kraft),))
+    if kraft_owns(view) or migration_left(view):
         text = "The cluster is not handed over to ZooKeeper: KRaft still owns /controller or /migration."
         return Refuse((Reason("G30", text),))
     return None
@@ -240,7 +517,7 @@ def _to_migration(view: ClusterView, first: ClusterView) -> Gate:
 
 
 def _to_zookeeper(view: ClusterView) -> Gate:
-    return together((back_gates.controllers_silent(view), back_gates.names_the_controller(view)))
+    return together((controllers_silent(view), names_the_controller(view)))
 
 
 def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, terms: RollbackTerms = SAFE) -> Decision:
@@ -250,12 +527,12 @@ def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, term
     not prove it.
     """
     controller = view.controllers.get(controller_id, Controller(controller_id))
-    if (ended := back_gates.over(view)) is not None:
+    if (ended := over(view)) is not None:
         return ended
     if controller.process.state is ProcessState.STOPPED and not controller.answers:
         return Done(f"Controller {controller_id} is stopped.")
     gate = _spared(view, controller)
-    gate = conditions.before_stop(view, before, terms) if gate.met else gate
+    gate = before_stop(view, before, terms) if gate.met else gate
     if gate.met:
         return Act(Verb.STOP, f"No broker needs controller {controller_id} any more, and nothing would be lost with it.")
     return unmet(gate)
@@ -265,7 +542,7 @@ def compares_before_stop(view: ClusterView, controller_id: int) -> bool:
     """Whether only the comparison is left to allow the stop: then it is worth reading both sides whole."""
     controller = view.controllers.get(controller_id, Controller(controller_id))
     running = controller.answers or controller.process.state is not ProcessState.STOPPED
-    return running and back_gates.over(view) is None and _spared(view, controller).met
+    return running and over(view) is None and _spared(view, controller).met
 
 
 def _spared(view: ClusterView, controller: Controller) -> Gate:
@@ -273,9 +550,9 @@ def _spared(view: ClusterView, controller: Controller) -> Gate:
 
 
 def _no_broker_needs_them(view: ClusterView) -> Gate:
-    kraft, plain = back_gates.with_mode(view, BrokerMode.KRAFT), back_gates.with_mode(view, BrokerMode.ZOOKEEPER)
+    kraft, plain = with_mode(view, BrokerMode.KRAFT), with_mode(view, BrokerMode.ZOOKEEPER)
     if kraft:
-        return never(back_gates.kraft_left(kraft))
+        return never(kraft_left(kraft))
     if plain and kraft_owns(view):
         text = f"Brokers run in plain ZooKeeper mode while KRaft owns the cluster: {join_ids(plain)}."
         return never(Reason("P07", text))
@@ -297,22 +574,22 @@ def postponed_stop(view: ClusterView, controller_id: int) -> str:
 
 def decide_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms = SAFE) -> Decision:
     """G1: the transaction that hands the cluster over to ZooKeeper, after the last controller has stopped."""
-    if (ended := back_gates.over(view)) is not None:
+    if (ended := over(view)) is not None:
         return ended
-    if view.zk is not None and not kraft_owns(view) and view.zk.migration is None and back_gates.states_in_reach(view).met:
+    if view.zk is not None and not kraft_owns(view) and view.zk.migration is None and states_in_reach(view).met:
         known = gates.epochs_known(view)
         return as_decision(known, "ZooKeeper owns the cluster, and no trace of the migration is left in it.")
-    kraft = back_gates.with_mode(view, BrokerMode.KRAFT)
+    kraft = with_mode(view, BrokerMode.KRAFT)
     gate = together(
         (
-            never(back_gates.kraft_left(kraft)) if kraft else MET,
-            back_gates.controllers_down(view),
-            back_gates.nothing_ended(view),
-            back_gates.migration_still(view, first),
+            never(kraft_left(kraft)) if kraft else MET,
+            controllers_down(view),
+            nothing_ended(view),
+            migration_still(view, first),
             gates.epochs_known(view),
         )
     )
-    gate = conditions.before_handover(view, first, terms) if gate.met else gate
+    gate = before_handover(view, first, terms) if gate.met else gate
     if gate.met:
         return Act(Verb.HANDOVER, "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
     waits = {reason.cause for reason in gate.reasons} == {Cause.HANDOVER_OBSERVED}
@@ -341,9 +618,9 @@ def handover(zk: ZkView, state_epoch: int) -> HandoverWrites:
 
 def decide_zookeeper_leads(view: ClusterView) -> Decision:
     """A ZooKeeper broker is controller, every broker names it, and every partition has a leader that it can move."""
-    if (ended := back_gates.over(view)) is not None:
+    if (ended := over(view)) is not None:
         return ended
-    gate = together((back_gates.names_the_controller(view), gates.epochs_known(view), back_gates.states_in_reach(view)))
+    gate = together((names_the_controller(view), gates.epochs_known(view), states_in_reach(view)))
     if not gate.met:
         return unmet(gate)
     without = gates.no_leaderless(view)
@@ -356,47 +633,47 @@ def decide_zookeeper_leads(view: ClusterView) -> Decision:
 def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
     """Set a stopped controller's directories aside, once ZooKeeper owns the cluster again."""
     controller = view.controllers.get(controller_id, Controller(controller_id))
-    if (ended := back_gates.over(view)) is not None:
+    if (ended := over(view)) is not None:
         return ended
-    if kraft_owns(view) or back_gates.migration_left(view):
+    if kraft_owns(view) or migration_left(view):
         text = "The cluster is not handed over to ZooKeeper yet."
         return Refuse((Reason("G30", text),))
-    gate = back_gates.controller_down(controller)
+    gate = controller_down(controller)
     if not gate.met:
         return unmet(gate)
     if controller.files.meta is None or controller.files.has_metadata_log is None:
         return Wait((could_not_read(f"the directory of controller {controller_id}"),))
-    if back_gates.empty(controller):
-        theirs = node_files.told(node_files.of_others(controller_id, controller.files.meta))
+    if empty(controller):
+        theirs = config_matrix.told(config_matrix.of_others(controller_id, controller.files.meta))
         return Done(
             f"Controller {controller_id} is stopped and its directory is empty." if not theirs else f"{theirs}, and stays."
         )
-    text = f"{', '.join(node_files.in_use(controller))} of controller {controller_id}: if started, this old quorum would take the cluster over."
+    text = f"{', '.join(config_matrix.in_use(controller))} of controller {controller_id}: if started, this old quorum would take the cluster over."
     return Act(Verb.WIPE, text)
 
 
 def decide_rolled_back(view: ClusterView) -> Decision:
     """The end of the rollback: as before the migration, and ready for another one."""
-    if (ended := back_gates.over(view)) is not None:
+    if (ended := over(view)) is not None:
         return ended
     left = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.ZOOKEEPER)
     modes = not_yet(Reason("G31", f"Brokers that do not answer in ZooKeeper mode: {join_ids(left)}.")) if left else MET
-    krafts = back_gates.migration_left(view) or kraft_owns(view)
+    krafts = migration_left(view) or kraft_owns(view)
     traces = not_yet(Reason("G30", "KRaft still owns /migration or /controller.")) if krafts else MET
     unread = sorted(c.id for c in view.controllers.values() if c.files.meta is None or c.files.has_metadata_log is None)
     unknown = not_yet(could_not_read(f"the directories of controllers {join_ids(unread)}")) if unread else MET
-    used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c))
+    used = sorted(c.id for c in view.controllers.values() if not empty(c))
     full = not_yet(Reason("G04", f"Controllers whose directories are not empty: {join_ids(used)}.")) if used else MET
     gate = together(
         (
             modes,
             traces,
-            back_gates.controllers_down(view),
+            controllers_down(view),
             unknown,
             full,
-            back_gates.names_the_controller(view),
+            names_the_controller(view),
             gates.epochs_known(view),
-            back_gates.states_in_reach(view),
+            states_in_reach(view),
             roll.may_stop(view, ()),
         )
     )
@@ -415,20 +692,20 @@ NOTHING = Reason(
 
 def plan(view: ClusterView) -> tuple[str, ...]:
     """What a rollback would do now, step by step, in words; empty if there is nothing to roll back."""
-    kraft, plain = back_gates.with_mode(view, BrokerMode.KRAFT), back_gates.with_mode(view, BrokerMode.ZOOKEEPER)
+    kraft, plain = with_mode(view, BrokerMode.KRAFT), with_mode(view, BrokerMode.ZOOKEEPER)
     owned = kraft_owns(view)
     silent = sorted(b.id for b in view.brokers.values() if b.mode is None)
     up = sorted(c.id for c in view.controllers.values() if c.answers or c.process.state is not ProcessState.STOPPED)
     unflagged = sorted(c.id for c in view.controllers.values() if c.migration_flag is False) if owned else []
-    used = [c for _, c in sorted(view.controllers.items()) if not back_gates.empty(c) or c.files.meta is None]
+    used = [c for _, c in sorted(view.controllers.items()) if not empty(c) or c.files.meta is None]
     steps = (
         (unflagged, f"restart controllers {join_ids(unflagged)} with the migration flag"),
         (owned, "restart the active controller once, so that its successor writes all metadata to ZooKeeper again"),
         (kraft or (owned and plain), f"restart brokers {join_ids(sorted(kraft + plain if owned else kraft))} in migration mode"),
         (up, f"stop controllers {join_ids(up)}, the active one last"),
-        (owned or back_gates.migration_left(view), f"hand the cluster over to ZooKeeper: {_transaction(view)}"),
+        (owned or migration_left(view), f"hand the cluster over to ZooKeeper: {_transaction(view)}"),
         (
-            not owned and not back_gates.states_in_reach(view).met,
+            not owned and not states_in_reach(view).met,
             f"elect a controller that can move every leader: {_transaction(view)}",
         ),
         (used, f"set the directories of controllers aside: {'; '.join(map(_wiped, used))}"),
@@ -444,8 +721,8 @@ def plan(view: ClusterView) -> tuple[str, ...]:
 
 def kept(view: ClusterView) -> tuple[str, ...]:
     """What a rollback keeps and loses of the time since the takeover, in words; needs a view of all kinds of metadata."""
-    if not conditions.holds_more(view):
-        return (f"Kept: everything. {conditions.taken_nothing(view)}",)
+    if not holds_more(view):
+        return (f"Kept: everything. {taken_nothing(view)}",)
     unread, lacking = equivalence.unread_kinds(view), equivalence.found(view)
     compared = f" Compared now: {equivalence.same(view)}" if not unread and not lacking else ""
     both = "topics, settings, quotas, credentials and rules that were made or changed since the takeover"
@@ -465,12 +742,12 @@ def _metrics(view: ClusterView) -> str:
 
 
 def _wiped(controller: Controller) -> str:
-    return f"{', '.join(node_files.in_use(controller)) or 'not read yet'} of {controller.id}"
+    return f"{', '.join(config_matrix.in_use(controller)) or 'not read yet'} of {controller.id}"
 
 
 def _transaction(view: ClusterView) -> str:
-    gone = [*(["/migration"] if back_gates.migration_left(view) else []), "/controller"]
-    if not kraft_owns(view) and back_gates.states_in_reach(view).met:
+    gone = [*(["/migration"] if migration_left(view) else []), "/controller"]
+    if not kraft_owns(view) and states_in_reach(view).met:
         return "delete /migration"
     return f"raise /controller_epoch, delete {' and '.join(gone)}, in one transaction"
 

@@ -1,1 +1,0 @@
-"""What ZooKeeper and KRaft hold of a cluster, in one spelling, and whether it is the same."""

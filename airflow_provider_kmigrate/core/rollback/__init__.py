@@ -1,1 +1,0 @@
-"""The rollback to ZooKeeper: its steps, its conditions, its plan in words."""

@@ -1,0 +1,254 @@
+"""Airflow's connections, with every secret masked: one hook for each type with its *Test*, and all settings of a cluster file.
+
+Type `kafka` is the one that Airflow's Kafka provider registers: the same connections serve both packages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from airflow.sdk import BaseHook
+from airflow.sdk import Connection as AirflowConnection
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from airflow_provider_kmigrate.clients.admin import Admin
+from airflow_provider_kmigrate.clients.connections import (
+    CONTROLLER,
+    HOST,
+    KAFKA,
+    ZOOKEEPER,
+    Connection,
+    controller_address,
+    controller_security,
+    host_settings,
+    kafka_settings,
+    missing,
+    named_connections,
+    secrets_of,
+    settings_for,
+    zookeeper_settings,
+)
+from airflow_provider_kmigrate.clients.hosts import Host, host_for
+from airflow_provider_kmigrate.clients.settings import (
+    ClusterSettings,
+    HostSettings,
+    KafkaSettings,
+    WireSecurity,
+    ZooKeeperSettings,
+)
+from airflow_provider_kmigrate.clients.wire import NodeMetadata, Wire, from_kafka
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.model import Malformed, ZkView
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable
+
+_FIELDS = ("conn_type", "host", "port", "login", "password", "schema", "extra")
+_NEXT = {
+    AuthenticationFailed: "Next: check this connection's user, password and TLS files, and what that user may do.",
+    Unavailable: "Next: check the address and the port, and that this machine may reach them.",
+}
+
+
+def get(conn_id: str, conn_type: str, named_in: str = "") -> Connection:
+    """The connection, its secrets masked in every log from now on; in a triggerer too, on its loop or in a thread (Airflow 3.3).
+
+    Raises `Refused` if there is none; `named_in` says what needs it.
+    """
+    try:
+        found = _fields(BaseHook.get_connection(conn_id))
+    except AirflowNotFoundException as error:
+        raise missing(conn_id, conn_type, named_in) from error
+    for secret in secrets_of(found):
+        mask_secret(secret)
+    return found
+
+
+def tested(look: Callable[[], str]) -> tuple[bool, str]:
+    """Airflow's answer to *Test*: what `look` observed, or what failed and what to do next."""
+    try:
+        return True, look()
+    except KMigrateError as error:
+        advice = next((text for kind, text in _NEXT.items() if isinstance(error, kind)), "")
+        return False, f"{error} {advice}".strip()
+
+
+def _fields(connection: AirflowConnection) -> dict[str, Any]:
+    """The connection's fields. Not `extra_dejson`: it reads broken JSON as an empty mapping, and its masks come after the fact."""
+    return {name: getattr(connection, name) for name in _FIELDS}
+
+
+def settings_of(spec: ClusterSpec) -> ClusterSettings:
+    """Addresses and identities of a whole cluster, from its file.
+
+    Raises `Refused` for a missing connection, saying where the cluster file names it, and for a wrong one, saying how.
+    """
+    named = named_connections(spec)
+
+    def lookup(conn_id: str) -> Connection:
+        return get(conn_id, *named[conn_id])
+
+    return settings_for(spec, lookup)
+
+
+class ZooKeeperHook(BaseHook):
+    """The brokers' ZooKeeper: host is their `zookeeper.connect`, chroot included."""
+
+    conn_name_attr = "zookeeper_conn_id"
+    default_conn_name = "kmigrate_zookeeper_default"
+    conn_type = ZOOKEEPER
+    hook_name = "ZooKeeper (kmigrate)"
+
+    def __init__(self, zookeeper_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.zookeeper_conn_id = zookeeper_conn_id
+
+    def settings(self) -> ZooKeeperSettings:
+        """ZooKeeper's settings; raises `Refused` for a missing or wrong connection."""
+        return zookeeper_settings(self.zookeeper_conn_id, get(self.zookeeper_conn_id, self.conn_type))
+
+    def get_conn(self) -> ZooKeeper:
+        """A client that connects at its first call; close it."""
+        return ZooKeeper(self.settings())
+
+    def test_connection(self) -> tuple[bool, str]:
+        """One read of the cluster's znodes."""
+        return tested(self._look)
+
+    def _look(self) -> str:
+        settings = self.settings()
+        with ZooKeeper(settings) as client:
+            return f"{settings.hosts}{settings.chroot} holds {_summary(client.view())}."
+
+
+def _summary(view: ZkView) -> str:
+    brokers = f"brokers {', '.join(map(str, view.broker_ids))}" if view.broker_ids else "no registered broker"
+    controller = view.controller
+    if controller is None:
+        who = "no controller at the moment"
+    elif isinstance(controller, Malformed):
+        who = f"{controller.path} with a content that is not Kafka's"
+    else:
+        who = f"controller {controller.broker_id} ({'KRaft' if controller.is_kraft else 'ZooKeeper mode'})"
+    return f"Kafka cluster {view.cluster_id}: {brokers}, {who}"
+
+
+class KafkaAdminHook(BaseHook):
+    """The brokers, through librdkafka.
+
+    Not a subclass of the provider's `KafkaAdminClientHook`: that one resolves callbacks and managed clouds' tokens, which the wire
+    client could not share, hides `get_conn` behind a property, and reports a missing server as a ValueError.
+    """
+
+    conn_name_attr = "kafka_config_id"
+    default_conn_name = "kafka_default"
+    conn_type = KAFKA
+    hook_name = "Apache Kafka"
+
+    def __init__(self, kafka_config_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.kafka_config_id = kafka_config_id
+
+    def settings(self) -> KafkaSettings:
+        """Kafka's settings; raises `Refused` for a missing or wrong connection."""
+        return kafka_settings(self.kafka_config_id, get(self.kafka_config_id, self.conn_type))
+
+    def get_conn(self) -> Admin:
+        """A client that connects at its first call; close it."""
+        return Admin(self.settings())
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask a bootstrap server through both of our clients: the wire's, which knows at once, and librdkafka."""
+        return tested(self._look)
+
+    def _look(self) -> str:
+        settings = self.settings()
+        metadata = first_answer(settings)
+        with Admin(settings) as client:
+            partitions = client.partitions()
+        leaderless = sum(partition.leader < 0 for partition in partitions)
+        short = sum(partition.under_replicated for partition in partitions)
+        brokers = ", ".join(map(str, sorted(metadata.broker_ids)))
+        health = f"{len(partitions)} partitions, {leaderless} without leader, {short} under-replicated"
+        return f"{settings.bootstrap} answers: cluster {metadata.cluster_id}, brokers {brokers}, {health}."
+
+
+def first_answer(settings: KafkaSettings) -> NodeMetadata:
+    """Node metadata of the first bootstrap server that answers; raises the last one's error if none does."""
+    security, servers = from_kafka(settings), settings.servers
+    for position, (host, port) in enumerate(servers, 1):
+        try:
+            with Wire(host, port, security) as wire:
+                return wire.metadata()
+        except Unavailable:
+            if position == len(servers):
+                raise
+    raise AssertionError("kafka_settings refuses an empty list of servers")
+
+
+class KRaftControllerHook(BaseHook):
+    """TLS and SASL of the controller listener; the controllers' addresses are in the cluster file."""
+
+    conn_name_attr = "controller_conn_id"
+    default_conn_name = "kmigrate_controller_default"
+    conn_type = CONTROLLER
+    hook_name = "KRaft controllers (kmigrate)"
+
+    def __init__(self, controller_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.controller_conn_id = controller_conn_id
+
+    def get_conn(self) -> WireSecurity:
+        """The security of every `Wire` to a controller; raises `Refused` for a missing or wrong connection."""
+        return controller_security(self.controller_conn_id, get(self.controller_conn_id, self.conn_type))
+
+    def wire(self, host: str, port: int) -> Wire:
+        """A client of one controller, which connects at its first call; close it."""
+        return Wire(host, port, self.get_conn())
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask the controller in `host`, which is used for nothing else; without one only the fields are checked."""
+        return tested(self._look)
+
+    def _look(self) -> str:
+        found = get(self.controller_conn_id, self.conn_type)
+        security = controller_security(self.controller_conn_id, found)
+        address = controller_address(self.controller_conn_id, found)
+        if address is None:
+            return f"The fields are valid ({security.protocol}); no controller was contacted. To test one, write its address into Host."
+        with Wire(*address, security) as wire:
+            ready = wire.api_versions().migration_ready
+            cluster_id, leader, _ = wire.describe_cluster()
+        flag = "ready for a migration from ZooKeeper" if ready else "without the migration flag"
+        return f"Controller {wire.endpoint} answers: cluster {cluster_id}, leader {leader}, {flag}."
+
+
+class BrokerHostHook(BaseHook):
+    """The environment of the commands that reach the nodes' machines; the commands are in the cluster file."""
+
+    conn_name_attr = "host_conn_id"
+    default_conn_name = "kmigrate_host_default"
+    conn_type = HOST
+    hook_name = "Broker hosts (kmigrate)"
+
+    def __init__(self, host_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.host_conn_id = host_conn_id
+
+    def get_conn(self) -> HostSettings:
+        """The hosts' settings; raises `Refused` for a missing or wrong connection."""
+        return host_settings(self.host_conn_id, get(self.host_conn_id, self.conn_type))
+
+    def host(self, node: NodeSpec) -> Host:
+        """The driver that the cluster file names for `node`, with this environment."""
+        return host_for(node, self.get_conn().environment)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Check only the fields: a connection may not decide what runs on Airflow's machine, so nothing is run."""
+        return tested(self._look)
+
+    def _look(self) -> str:
+        names = sorted(self.get_conn().environment)
+        variables = f"the variables {', '.join(names)}" if names else "no variables"
+        return f"The commands of the cluster file get {variables}; no command was run. The preflight runs the status commands."

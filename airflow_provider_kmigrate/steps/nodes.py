@@ -1,0 +1,252 @@
+"""A node's file, stop, start and restart; the notes about nodes; and checks that a rollback still has all its inputs.
+
+Files are rendered from the originals in the backup. `rollback_prerequisites` finds a lost input while it can still be fixed.
+A stopped node comes up again despite transient failures. Notes are kept in ZooKeeper for later runs, because no node can report
+them; they are part of every view (`ZkView`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.hosts.files import backup_name
+from airflow_provider_kmigrate.clients.znodes import NOTES, REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Set
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.decision import Verb
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of, whose_else
+from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties, diff, parse
+from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, unidentified
+from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out
+from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Controller, Fields, Reason
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.spec import without_wipe
+from airflow_provider_kmigrate.steps.backup import BackupStore, edited
+from airflow_provider_kmigrate.steps.journal import Journal, format_reasons
+from airflow_provider_kmigrate.steps.run import StepContext, refuse_strangers
+
+
+def target_text(world: StepContext, node: NodeSpec, stage: FileStage) -> str:
+    """The whole file of a stage. Raises `Refused` if the original is missing, altered or cannot be rendered from."""
+    return text_of(world.spec, world.backup, node, stage)
+
+
+def text_of(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: FileStage) -> str:
+    """The same from a cluster file and a backup alone."""
+    source = node if node.role is Role.BROKER else spec.brokers[0]
+    original = backup.original(source)
+    facts = RenderFacts.of(spec, backup.version())
+    if node.role is Role.BROKER:
+        return broker_properties(original, stage, facts)
+    return controller_properties(original, node, stage, facts)
+
+
+def install(world: StepContext, node: NodeSpec, stage: FileStage, *, back: bool = False) -> None:
+    """Install the file of a stage and report which keys change; values of unknown keys stay hidden.
+
+    Raises `Refused` if a broker's file was edited since the backup, because the edit would be lost. On a rollback (`back`) it
+    only reports the edit and where the edited file is kept. A controller's file must be absent or its own.
+    """
+    text = target_text(world, node, stage)
+    host = world.tools.host(node)
+    old = host.read_properties(node) if node.role is Role.BROKER else _of_controller(world, node)
+    if text == old:
+        return
+    if node.role is Role.BROKER:
+        _mind_edits(world, node, old, back=back)
+        world.backup.keep_written(node, text)  # first, so that a killed run leaves a hash too many, never one too few
+    changes = diff(old, text)
+    world.say(
+        f"{node.name}: new server.properties with {len(changes)} changes" + "".join(f"\n    {change}" for change in changes)
+    )
+    digest = host.put_properties(node, text, world.fence.token)
+    world.journal.write("file", node.name, f"server.properties for stage {stage}", sha256=digest)
+
+
+def _mind_edits(world: StepContext, node: NodeSpec, old: str, *, back: bool) -> None:
+    keys = edits(world, node, old)
+    if not keys:
+        return
+    reason = edited(node, keys, world.backup.path(node))
+    if not back:
+        raise Refused.because(reason)
+    kept = backup_name(node.hosts.properties, old)
+    world.say(
+        f"ATTENTION: {reason.text} The rollback continues without these edits; the present file is kept as {kept} on {node.host}."
+    )
+    world.journal.write("edited", node.name, f"changed since the backup: {', '.join(keys)}", kept=kept)
+
+
+def edits(world: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
+    """The keys edited in a broker's file since the backup; none in a file of kmigrate, whatever the cluster file says now."""
+    original = world.backup.original(node)
+    if text == original or world.backup.wrote(node, text):
+        return ()
+    stage = stage_of(parse(text))
+    expected = target_text(world, node, stage) if stage in (FileStage.MIGRATION, FileStage.KRAFT) else original
+    return tuple(change.key for change in diff(expected, text))
+
+
+def _of_controller(world: StepContext, node: NodeSpec) -> str:
+    """The controller's file, empty if there is none. Raises `Refused` if the file belongs to another node or service."""
+    host = world.tools.host(node)
+    properties = host.files(node).properties
+    if (whose := whose_else(node.id, properties)) is not None:
+        text = f"{node.name}: {node.hosts.properties} on {node.host} is {whose}."
+        raise Refused.because(Reason("M01", text))
+    return "" if properties is None else host.read_properties(node)
+
+
+def rollback_prerequisites(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> tuple[Reason, ...]:
+    """Reasons why these brokers, or the controllers, could not be rolled back.
+
+    An original is missing, altered (by its hash) or cannot be rendered from; or the cluster file misses a command. The rollback
+    itself writes what a machine's meta.properties misses.
+    """
+    return tuple(_reasons(spec, backup, brokers))
+
+
+def refuse_if_rollback_lost(name: str, spec: ClusterSpec, backup: BackupStore, journal: Journal) -> None:
+    """Raise `Refused`, with a journal line, if a prerequisite of the rollback is missing.
+
+    `name`: the step that must not run then.
+    """
+    reasons = rollback_prerequisites(spec, backup, spec.brokers)
+    if reasons:
+        journal.write("lost", name, f"A rollback is not possible any more. {format_reasons(reasons)}")
+        raise Refused(f"{name}: a rollback is not possible any more. {format_reasons(reasons)}", reasons)
+
+
+def _reasons(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> Iterator[Reason]:
+    for node in brokers:
+        yield from _refusals(lambda node=node: text_of(spec, backup, node, FileStage.ZOOKEEPER))  # type: ignore[misc]
+    yield from without_wipe(spec)
+
+
+def _refusals(attempt: Callable[[], object]) -> tuple[Reason, ...]:
+    try:
+        attempt()
+    except Refused as refused:
+        return refused.reasons
+    return ()
+
+
+Value = TypeVar("Value")
+
+_TRIES = 6
+_PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node down for longer
+
+
+def ours(world: StepContext, name: str, node: NodeSpec) -> Gate:
+    """The gate that a node's machine holds this cluster's directories, for a node that an act itself chose.
+
+    No earlier observation has read them. `name`: the step's. Raises `WrongCluster` if they are another cluster's.
+    """
+    view = world.observer.look(Fields.ZOOKEEPER | Fields.FILES, (node,))
+    refuse_strangers(name, world, view)
+    seen: Broker | Controller = view.brokers[node.id] if node.role is Role.BROKER else view.controllers[node.id]
+    unknown = unidentified(seen)
+    return not_yet(*unknown) if unknown else MET
+
+
+def stop_node(world: StepContext, node: NodeSpec) -> float:
+    """Stop a node; returns the seconds that it took. `TimedOut` says what to do next; other errors are the host's."""
+    try:
+        return world.tools.host(node).stop(node, world.fence.token)
+    except TimedOut as error:
+        raise TimedOut(f"{error}. {stop_timed_out(node)}") from error
+
+
+def stop(world: StepContext, node: NodeSpec) -> float:
+    """Stop a node that is to be started again; returns the seconds that it took.
+
+    If the connection breaks, its state is unknown: it is started, which is harmless if it runs, and the error is raised.
+    """
+    try:
+        return stop_node(world, node)
+    except Unreachable as error:
+        world.say(f"Lost contact while stopping {node.name}: {error} Starting it in case it is down.")
+        start(world, node)
+        raise
+
+
+def start(world: StepContext, node: NodeSpec) -> None:
+    """Start a node; retries up to `_TRIES` times while its host is unreachable. Raises the last error, any other at once."""
+    retry(world, f"{node.name} is down and could not be started", lambda: world.tools.host(node).start(node, world.fence.token))
+
+
+def restart(world: StepContext, node: NodeSpec) -> None:
+    """Stop a node, report how long that took, and start it again."""
+    world.say(f"{node.name} stopped after {stop(world, node):.1f} s.")
+    start(world, node)
+
+
+def apply(world: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> None:
+    """Apply `verb`: START with the node's file, REWRITE the file of that stage, or RESTART with it.
+
+    Raises ValueError for any other verb, with nothing done.
+    """
+    if verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
+        raise ValueError(f"{verb} does not change a node's file or process")
+    if verb is not Verb.START:
+        install(world, node, stage)
+    if verb is Verb.RESTART:
+        restart(world, node)
+    if verb is Verb.START:
+        start(world, node)
+
+
+def retry(world: StepContext, what: str, do: Callable[[], Value]) -> Value:
+    """Retry what stands between a node's stop and its start while its host does not answer. `what` failed, in words for the log."""
+    for left in range(_TRIES - 1, 0, -1):
+        try:
+            return do()
+        except Unavailable as error:
+            world.say(f"{what}: {error} Trying again, at most {left} times.")
+            world.clock.sleep(_PAUSE)
+    return do()
+
+
+def note_registered(world: StepContext, broker: int) -> None:
+    """Note that the controllers will know this broker, before it starts in migration mode."""
+    _add(world, REGISTERED, broker)
+
+
+def note_unflagged(world: StepContext, controller: int) -> None:
+    """Note that kmigrate removes this controller's flag, before it does."""
+    _add(world, UNFLAGGED, controller)
+
+
+def note_rolled_back(world: StepContext, broker: int, mode: BrokerMode) -> None:
+    """Note that this broker alone is rolled back: its registration with the controllers stays."""
+    found = world.tools.zk.read(ROLLED_BACK)
+    known = znodes.rolled_back(found[0]) if found else {}
+    _put(world, ROLLED_BACK, {str(one): str(was) for one, was in {**known, broker: mode}.items()}, found)
+
+
+def notes_deleted(world: StepContext) -> list[Delete]:
+    """The operations that delete all notes: their controllers go in the same transaction, and new ones know no broker."""
+    found = {path: world.tools.zk.read(path) for path in NOTES}
+    return [Delete(path, note[1]) for path, note in found.items() if note is not None]
+
+
+def forget_unflagged(world: StepContext, controller: int) -> None:
+    """Forget the note when the controller gets its flag back: a later removal is not part of the finalization that was begun."""
+    found = world.tools.zk.read(UNFLAGGED)
+    known = znodes.node_ids(UNFLAGGED, found[0]) if found else frozenset()
+    if controller in known:
+        _put(world, UNFLAGGED, sorted(known - {controller}), found)
+
+
+def _add(world: StepContext, path: str, node: int) -> None:
+    found = world.tools.zk.read(path)
+    known = znodes.node_ids(path, found[0]) if found else frozenset()
+    if node not in known:
+        _put(world, path, sorted({*known, node}), found)
+
+
+def _put(world: StepContext, path: str, content: object, found: tuple[bytes, int] | None) -> None:
+    data = json.dumps(content).encode()
+    world.tools.zk.commit([Create(path, data) if found is None else Set(path, data, found[1])], holding=world.fence)
