@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.core.audit.verdict import (
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
 from airflow_provider_kmigrate.core.ledger.facts import LedgerFinding as Pile
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 HEALTHY = (LevelHealth(Level.LOG, events=50), LevelHealth(Level.PROBE, events=50))
@@ -43,8 +44,8 @@ def found(outcome: Outcome = Outcome.FAIL, level: Level = Level.CONSUMER, **more
     return Ground(outcome, Reason("A04", "3 records were skipped."), level, examples=(LOST,), **more)  # type: ignore[arg-type]
 
 
-def codes(verdict: AuditVerdict) -> list[str]:
-    return [ground.reason.code for ground in verdict.grounds]
+def causes(verdict: AuditVerdict) -> list[object]:
+    return [ground.reason.cause for ground in verdict.grounds]
 
 
 def consumers(*missing: Case, events: int = 9) -> LevelHealth:
@@ -94,7 +95,7 @@ def test_nothing_at_all_is_inconclusive() -> None:
 def test_a_required_level_without_events_is_inconclusive(health: tuple[LevelHealth, ...]) -> None:
     verdict = combine([], health)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert codes(verdict) == ["V01"]
+    assert causes(verdict) == [AuditCause.LEVEL_UNMEASURED]
     assert verdict.proven == (Level.LOG,)
 
 
@@ -102,7 +103,7 @@ def test_missing_audit_events_are_inconclusive_and_named() -> None:
     hole = hole_at("orders", 3, 100, 200)
     verdict = combine([], (*HEALTHY, consumers(hole)))
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert (verdict.grounds[0].reason.code, verdict.grounds[0].examples) == ("V02", (hole,))
+    assert (verdict.grounds[0].reason.cause, verdict.grounds[0].examples) == (AuditCause.EVENTS_LOST, (hole,))
     assert verdict.proven == (Level.LOG, Level.PROBE)
 
 
@@ -118,7 +119,7 @@ def test_a_violation_fails_whatever_else_holds() -> None:
 def test_what_was_not_seen_inside_a_hole_is_not_lost(hole: Case) -> None:
     verdict = combine([found(by_absence=True)], (*HEALTHY, consumers(hole)))
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert set(codes(verdict)) == {"V02", "V03"}
+    assert set(causes(verdict)) == {AuditCause.EVENTS_LOST, AuditCause.RANGE_UNKNOWN}
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,10 @@ def test_examples_in_a_hole_are_dropped_and_the_others_carry_the_finding() -> No
 def test_malformed_events_and_hand_overs_are_shown_and_decide_nothing() -> None:
     verdict = combine([], (*HEALTHY[:1], LevelHealth(Level.PROBE, 50, malformed=2, hand_overs=60)))
     assert verdict.outcome is Outcome.PASS
-    assert [(ground.reason.code, ground.count) for ground in verdict.grounds] == [("V04", 2), ("V05", 60)]
+    assert [(ground.reason.cause, ground.count) for ground in verdict.grounds] == [
+        (AuditCause.MALFORMED, 2),
+        (AuditCause.OWNER_CHANGES, 60),
+    ]
 
 
 VIOLATIONS = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
@@ -161,20 +165,20 @@ VIOLATIONS = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "o
 
 @pytest.mark.parametrize("name", VIOLATIONS)
 def test_each_violation_of_a_ledger_fails_with_its_cases(name: str) -> None:
-    facts = Facts(complete=False, reasons=(Reason("L05", "No stop."),), acked=9, **{name: Pile(3, (LOST,))})  # type: ignore[arg-type]
+    facts = Facts(complete=False, reasons=(Reason.of(AuditCause.NO_STOP, "No stop."),), acked=9, **{name: Pile(3, (LOST,))})  # type: ignore[arg-type]
     grounds, health = of_facts(facts, Level.CONSUMER)
     verdict = combine(grounds, (*HEALTHY, health))
     assert (verdict.outcome, verdict.levels[Level.CONSUMER]) == (Outcome.FAIL, Outcome.FAIL)
     assert (verdict.grounds[0].count, verdict.grounds[0].examples) == (3, (LOST,))
     assert "3 " in verdict.grounds[0].reason.text
-    assert codes(verdict)[-1] == "L05"
+    assert causes(verdict)[-1] == AuditCause.NO_STOP
 
 
 @pytest.mark.parametrize(
     ("facts", "outcome"),
     [
         (Facts(complete=True, reasons=(), acked=9, delivered={"g": 9}), Outcome.PASS),
-        (Facts(complete=False, reasons=(Reason("L08", "A hole."),), acked=9), Outcome.INCONCLUSIVE),
+        (Facts(complete=False, reasons=(Reason.of(AuditCause.COUNT_GAP, "A hole."),), acked=9), Outcome.INCONCLUSIVE),
         (Facts(complete=True, reasons=()), Outcome.INCONCLUSIVE),
     ],
 )
@@ -185,17 +189,19 @@ def test_a_ledger_without_violations(facts: Facts, outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_a_canary_counts_as_a_finding(outcome: Outcome) -> None:
-    canary = CanaryVerdict(outcome, "lag", 1.25, 60, 60, grounds=(Ground(outcome, Reason("V17", "Worse.")),))
+    canary = CanaryVerdict(outcome, "lag", 1.25, 60, 60, grounds=(Ground(outcome, Reason.of(AuditCause.CANARY_WORSE, "Worse.")),))
     verdict = combine([], HEALTHY, canary)
     assert verdict.outcome is outcome
-    assert codes(verdict) == ["V17"]
+    assert causes(verdict) == [AuditCause.CANARY_WORSE]
     assert verdict.levels[Level.LOG] is Outcome.PASS, "a slow canary says nothing about the log"
 
 
 OUTCOMES = st.sampled_from(list(Outcome))
 LEVELS = st.sampled_from(list(Level))
 RANGES = st.builds(hole_at, st.just("t"), st.integers(0, 1), st.integers(0, 9), st.integers(5, 12))
-GROUNDS = st.builds(Ground, OUTCOMES, st.just(Reason("A01", "x")), LEVELS, st.just(1), st.tuples(RANGES), st.booleans())
+GROUNDS = st.builds(
+    Ground, OUTCOMES, st.just(Reason.of(AuditCause.LOST, "x")), LEVELS, st.just(1), st.tuples(RANGES), st.booleans()
+)
 HEALTH = st.lists(
     st.builds(LevelHealth, LEVELS, st.integers(0, 2), st.lists(RANGES, max_size=2).map(tuple)),
     unique_by=lambda account: account.level,
@@ -234,7 +240,7 @@ def test_json_names_levels_and_holds_no_infinity() -> None:
 def test_more_of_the_same_evidence_does_not_help_a_canary_whose_window_is_over(
     measured: int | None, others: tuple[Ground, ...], expected: bool
 ) -> None:
-    unclear = Ground(Outcome.INCONCLUSIVE, Reason("V18", "It could be either."))
+    unclear = Ground(Outcome.INCONCLUSIVE, Reason.of(AuditCause.CANARY_UNCLEAR, "It could be either."))
     canary = None if measured is None else CanaryVerdict(Outcome.INCONCLUSIVE, "late", 1.5, 60, measured, grounds=(unclear,))
     assert may_change(json.loads(json.dumps(as_dict(combine(others, HEALTHY, canary))))) is expected
 
@@ -243,7 +249,7 @@ def test_more_of_the_same_evidence_does_not_help_a_canary_whose_window_is_over(
 def test_an_unknown_stored_verdict_is_refused_by_name(document: dict[str, object]) -> None:
     with pytest.raises(Refused) as refusal:
         outcome_of(document)
-    assert [reason.code for reason in refusal.value.reasons] == ["V09"]
+    assert [reason.cause for reason in refusal.value.reasons] == [AuditCause.VERDICT_UNKNOWN]
 
 
 def test_worst_of_nothing_is_not_a_pass() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+
 _SHORT = 240  # characters of a step that a log line still shows
 
 
@@ -13,7 +15,7 @@ class Entry:
 
     `means` is printed behind what was observed in a log line, and `do[0]` as the next step. `safe`: whether the cluster may stay
     like this until the morning; `meanwhile` says why. `source`: a KIP, a ticket, Kafka's code or a measurement behind a check.
-    `ask`: how to find out what a check could not see.
+    `ask`: how to find out what a check could not see. `causes`: the findings of the audit that have this remedy.
     """
 
     code: str
@@ -25,6 +27,7 @@ class Entry:
     never: str
     source: str = ""
     ask: str = ""
+    causes: tuple[AuditCause, ...] = ()
 
     @property
     def remedy(self) -> str:
