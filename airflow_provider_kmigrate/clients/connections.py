@@ -377,7 +377,7 @@ def read_connections(path: str | Path) -> Mapping[str, Connection]:
 
 
 def _no_connections(text: str) -> Refused:
-    return Refused.because(Reason("N08", f"{text}."))
+    return Refused.because(Reason("N01", f"{text}."))
 
 
 def lookup_in(connections: Mapping[str, Connection], spec: ClusterSpec) -> Lookup:

@@ -345,7 +345,7 @@ class TestCluster:
     def test_a_file_that_holds_none(self, tmp_path: Path, text: str | None) -> None:
         if text is not None:
             (tmp_path / "connections.json").write_text(text, encoding="utf-8")
-        with pytest.raises(Refused, match="N08"):
+        with pytest.raises(Refused, match="N01"):
             connections.read_connections(tmp_path / "connections.json")
 
 

@@ -223,9 +223,9 @@ def test_an_entry_can_be_read_without_the_repository(capsys: pytest.CaptureFixtu
 
 
 def test_a_code_may_be_typed_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
-    assert runbook.main(["g05", "b9C"]) == 0
+    assert runbook.main(["g05", "b9D"]) == 0
     shown = capsys.readouterr().out
-    assert [shown.count(f"### {code} ") for code in ("G05", "B9c")] == [1, 1]
+    assert [shown.count(f"### {code} ") for code in ("G05", "B9d")] == [1, 1]
 
 
 @pytest.mark.parametrize(

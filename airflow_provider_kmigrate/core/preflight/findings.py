@@ -1,7 +1,7 @@
 """What preflight, or a scan of groups, found: one finding a line, with its severity; `core.reasons` explains the codes.
 
-Checks that other rooms make at every step keep their codes here: C (properties files), G (gates), I (identity), K (coordinators),
-U (what could not be read).
+Conditions that other steps check too keep their codes here: C (properties files), F, G (gates), I (identity), K (coordinators), M, R, S,
+U (what could not be read), Z.
 """
 
 from __future__ import annotations

@@ -120,35 +120,23 @@ ENTRIES = (
     ),
     Entry(
         "E08",
-        "Broker settings, quotas or access rules differ",
-        "A dynamic broker setting, a quota or an ACL is not the same on both sides. A tool may have written to ZooKeeper directly.",
+        "Settings, quotas, access rules or tokens differ",
+        "A dynamic broker setting, a quota, an ACL or a delegation token is not the same on both sides. A tool may have written to ZooKeeper"
+        " directly.",
         True,
         "Yes. KRaft brokers use what KRaft has; brokers in migration mode use ZooKeeper's ACLs. Check whether the difference denies or allows"
         " a client.",
         (
             "Was it changed just now? Then wait a minute.",
-            "Stop the tool that writes to ZooKeeper: `kafka-configs --zookeeper`, `kafka-acls --authorizer-properties`, CMAK.",
-            "Is its change wanted? Make it with `--bootstrap-server $B`.",
             (
-                "Make another controller lead (see the cure above). It also deletes a quota that Kafka left in ZooKeeper; an empty znode is no"
-                " difference."
+                "Stop the tool that writes to ZooKeeper: `kafka-configs --zookeeper`, `kafka-acls --authorizer-properties`, CMAK. A change that is"
+                " wanted: make it with `--bootstrap-server $B`."
             ),
+            "Tokens only in ZooKeeper: kmigrate's user may not see them. Grant it `Describe` on delegation tokens.",
+            "It stays: make another controller lead (see the cure above). That also deletes a quota that Kafka left in ZooKeeper.",
         ),
-        "Change or delete the znode by hand, or remove the authorizer.",
+        "Change or delete the znode by hand, remove the authorizer, or delete tokens.",
         source="measured",
-    ),
-    Entry(
-        "E12",
-        "Delegation tokens differ",
-        "A delegation token is on one side only, or with other times. After a rollback its owner could not use it.",
-        True,
-        "Yes.",
-        (
-            "Are all of them only in ZooKeeper? Then kmigrate's user may not see them: grant it `Describe` on delegation tokens.",
-            "Was one created or renewed just now? Then wait a minute.",
-            "It stays: make another controller lead (see the cure above).",
-        ),
-        "Delete tokens: their owners lose access.",
     ),
     Entry(
         "G00",
@@ -325,17 +313,19 @@ ENTRIES = (
         "These consumers coordinate through `/consumers`. Without a ZooKeeper-mode broker they stop consuming, although their owners still"
         " look perfect (measured).",
         True,
-        "In the second roll yes: the last broker waits. In a soak or later the cluster is safe, but these consumers receive nothing.",
+        "Before the second roll ends, yes: its last broker waits. In a soak or later the cluster is safe, but these consumers receive nothing.",
         (
             "List them: `python -m airflow_provider_kmigrate.groups scan`.",
-            "Move them with the DAG `kmigrate_consumers__<cluster>`, or have their owner stop them. Clear the task.",
+            (
+                "Move them with the DAG `kmigrate_consumers__<cluster>` (`groups` in the cluster file), or have their owner stop them. Clear the"
+                " task."
+            ),
             "In a soak or later: stop these consumers, or start them as Kafka consumers.",
             "If they must consume at once: install the `migration` file of one broker ("
             + _RENDERED
-            + ") and restart it with every ISR full."
-            " Move the groups. Then clear `second_roll` with *Downstream*.",
+            + ") and restart it with every ISR full. Move the groups. Then clear `second_roll` with *Downstream*.",
         ),
-        "Delete anything under `/consumers`.",
+        "Delete anything under `/consumers`, or forget them until the second roll.",
         source="measured",
     ),
     Entry(
@@ -571,15 +561,15 @@ ENTRIES = (
     ),
     Entry(
         "H06",
-        "No approval was given",
-        "The approval of this run has no answer: it was skipped, or marked as success by hand. The evidence was shown to no one.",
+        "No valid approval",
+        "The approval was skipped, was marked as success by hand, or rests on an audit that is older than a day.",
         True,
-        _DATA_SAFE,
+        "Yes: this act was not made. If G05 names a controller, fix that first.",
         (
-            "Clear the skipped task and what follows, and answer `approve`.",
+            "Clear the skipped task, or `audit_before_approval`, with *Downstream*, and answer `approve`.",
             "Or start a new run whose conf has the approval: `approve_finalization` or `approve_rollback`, with the cluster id.",
         ),
-        "Mark `approve` as success: it does not count as an answer.",
+        "Mark `approve` or `finalize.*` as success: it does not count as an answer.",
     ),
     Entry(
         "H07",
@@ -592,15 +582,6 @@ ENTRIES = (
             "The task retries by itself; after its last try, clear it.",
         ),
         "Take a Variable that cannot be read for one that is not set.",
-    ),
-    Entry(
-        "H08",
-        "The audit is too old",
-        "The finalization was approved on an audit that is older than a day.",
-        True,
-        "Yes: this finalization has taken no flag yet. If G05 names a controller, fix that first.",
-        ("Clear `audit_before_approval` with *Downstream*: the time since is audited too, and approval is asked again.",),
-        "Mark `finalize.*` as success.",
     ),
     Entry(
         "H09",
@@ -631,17 +612,21 @@ ENTRIES = (
     ),
     Entry(
         "M01",
-        "A directory or file that is not this controller's",
-        "It belongs to another node or cluster, or holds something unknown. kmigrate formats only empty directories and moves away only its"
-        " own.",
+        "A file or directory of another node",
+        "The cluster file gives a node a file or directory that belongs to another one or is unknown. The wrong node would be stopped, or its"
+        " data moved away. kmigrate formats only empty directories and moves away only its own.",
         True,
         "Yes: nothing was formatted, written or moved.",
         (
-            "Look at what is in it.",
-            "Correct `log_dir` or `properties` of this controller in the cluster file.",
-            "Or save what is needed, and empty the directory or move the unused file away. Clear the task.",
+            "Check what is in it. Correct `host`, `properties` or `log_dir` of this node in the cluster file.",
+            (
+                "A controller needs a `log_dir` and a file that nothing else uses, neither inside the other. Save what is needed, then empty the"
+                " directory, or move an unused file of the package away."
+            ),
+            "Clear the task.",
         ),
-        "Use `kafka-storage.sh format --ignore-formatted`. Move away the file of a running process.",
+        "Use `kafka-storage.sh format --ignore-formatted`. Change `broker.id` in the file to match. Move away the file of a running process.",
+        source="reliability: every act is identified; measured: a rollback moved a running broker's data",
     ),
     Entry(
         "M02",
@@ -700,19 +685,17 @@ ENTRIES = (
     ),
     Entry(
         "O05",
-        "The backup or the journal cannot be written",
-        "The user of a task or the triggerer cannot write or read `[kmigrate] folder` on its machine. Every act is recorded there first.",
+        "The folder of backups and journals cannot be used",
+        "A task or the triggerer cannot write or read `[kmigrate] folder` on its machine, or finds no journal of the owning run in it."
+        " Every act is recorded there first.",
         True,
         "Yes; nothing was stopped or written. In `hand_over.transaction` no controller is active: hurry.",
         (
-            "Free space on the volume.",
-            (
-                "Give the folder to Airflow's user on every worker and the triggerer: `chown -R airflow <folder>`"
-                " ([section 9](#9-where-the-evidence-is))."
-            ),
-            "Clear the task.",
+            "Put the folder on one storage that every worker and the triggerer share, with free space.",
+            "Give it to Airflow's user: `chown -R airflow <folder>` ([section 9](#9-where-the-evidence-is)).",
+            "Clear the task. A sensor goes on by itself: a run that has just begun writes its first line soon.",
         ),
-        "Point `[kmigrate] folder` elsewhere in the middle of a migration (O01).",
+        "Point `[kmigrate] folder` elsewhere in the middle of a migration (O01). Remove the sensor.",
     ),
     Entry(
         "P01",
@@ -877,21 +860,9 @@ ENTRIES = (
         "Set `calm` to 0, or delete the journal, to let the job start.",
     ),
     Entry(
-        "Q05",
-        "The journal of the owning run is not visible here",
-        "A run owns the cluster, and the journal folder of this worker has no line of it. What is being restarted is unknown here.",
-        True,
-        "Yes. The user's job starts later.",
-        (
-            "Wait: a run that has just begun writes its first line soon.",
-            "It stays: `[kmigrate] folder` must be one place that all workers share.",
-        ),
-        "Remove the sensor.",
-    ),
-    Entry(
         "R01",
-        "A broker does not answer",
-        "It starts, it hangs, it is down or unreachable. No other broker may be stopped meanwhile.",
+        "A broker does not respond",
+        "It starts, it hangs, it is down or unreachable. No other broker may be stopped meanwhile, and the copy would not start.",
         True,
         _ONE_DOWN,
         (
@@ -902,6 +873,7 @@ ENTRIES = (
             "The machine is dead for good: [section 12](#12-a-machine-is-dead-for-good).",
         ),
         "SIGKILL it while it recovers its logs. Take it out of the cluster file. Stop others to compare.",
+        source="KRaftMigrationDriver, WAIT_FOR_BROKERS",
     ),
     Entry(
         "R02",
@@ -986,23 +958,27 @@ ENTRIES = (
         True,
         "It serves; the next failure may hurt.",
         (
-            "Wait until every replica is in its ISR.",
-            "It stays: which broker is missing in the ISRs of the text? Check its log, disk and network. A broker that is cut off: P07.",
+            "Wait until every replica is in its ISR. A roll goes on by itself; clear `preflight`.",
+            "It stays: which broker is missing in the ISRs? Check its log, disk and network. An isolated broker: P07. No leader: G13.",
             "Every replica is in sync: fewer brokers may be stopped together.",
         ),
-        "Lower `min.insync.replicas`, or reassign replicas away, to make the number fall.",
+        "Lower `min.insync.replicas`, reassign replicas away, or run an unclean election to make the number fall.",
+        source="safe-to-stop predicate",
     ),
     Entry(
         "S04",
         "Partitions are being reassigned",
-        "Another tool moves partitions. A restart in the middle prolongs the move or undoes the copy.",
+        "Another tool moves partitions. A restart in the middle prolongs the move, undoes the copy or leaves stray replicas behind.",
         True,
-        "Yes, nothing is stopped.",
+        _DATA_SAFE,
         (
-            "Let it finish, or cancel it: `kafka-reassign-partitions.sh --bootstrap-server $B --cancel --reassignment-json-file f.json`.",
-            "Stop what starts such moves (Cruise Control, a script) until the migration is over. kmigrate goes on by itself.",
+            "See what moves: `kafka-reassign-partitions.sh --bootstrap-server $B --list`. Let it finish.",
+            "Or cancel it: `kafka-reassign-partitions.sh --bootstrap-server $B --cancel --reassignment-json-file f.json`.",
+            "Stop what starts such moves (Cruise Control, a script) until the migration is over. A roll goes on by itself; clear `preflight`.",
         ),
         "Delete `/admin/reassign_partitions`.",
+        source="KAFKA-16120, KAFKA-16121",
+        ask="Run kafka-reassign-partitions.sh --list, and let our user DESCRIBE the cluster (ListPartitionReassignments).",
     ),
     Entry(
         "T01",
@@ -1069,34 +1045,40 @@ ENTRIES = (
     ),
     Entry(
         "U05",
-        "Metadata could not be read",
-        "Without it kmigrate cannot tell which broker may stop, or whether both sides are the same.",
+        "Metadata, files or settings could not be read",
+        "Without them kmigrate cannot decide which broker may stop, whether both sides are the same, or whether the migration may begin.",
         True,
         "kmigrate changes nothing. In `hand_over` no controller is active: hurry.",
         (
-            "The text ends with the cause. Are the brokers up, does a controller answer, is ZooKeeper up (U01)?",
+            (
+                "The text ends with the cause. Are the brokers up, does a controller answer, is ZooKeeper up (U01), does the `read` command print"
+                " the file?"
+            ),
             (
                 "Grant kmigrate's user DESCRIBE and DESCRIBE_CONFIGS on the cluster and topics, DESCRIBE on groups. Delegation tokens need a TLS or"
                 " SASL listener."
             ),
             "Very many topics may take longer than the 60 s that are allowed.",
+            "A step goes on by itself; clear `preflight`.",
         ),
         "Restart a broker by hand, or delete `/controller`. Take what was not read for empty or equal.",
+        source="architecture: unknown is not healthy",
     ),
     Entry(
         "Z01",
         "No readable Kafka cluster in that chroot",
-        "The chroot does not exist, has no `/cluster/id`, or one that Kafka did not write.",
+        "The chroot does not exist, has no `/cluster/id`, or one that Kafka did not write. Controllers would create a wrong chroot silently.",
         True,
         "Yes. If `/cluster/id` is damaged: do not restart a broker, it reads it at its start.",
         (
-            "Write servers and chroot as a broker's `zookeeper.connect` has them.",
+            "Write servers and chroot into the ZooKeeper connection as a broker's `zookeeper.connect` has them.",
             (
                 "`/cluster/id` is damaged: compare `zookeeper-shell.sh $ZK get /cluster/id` with `cluster.id` in a broker's `meta.properties`. Find"
-                " out who changed it."
+                " out what changed it."
             ),
         ),
         "Create the chroot or the id: a controller would wait in an empty tree for ever.",
+        source="ZkData.scala, createChrootIfNecessary",
     ),
     Entry(
         "Z04",

@@ -85,21 +85,29 @@ ENTRIES = (
     ),
     Entry(
         "F09",
-        "An argument of a task is wrong",
-        "The task names a broker, controller, group, instance or value that does not exist. The text lists those that do.",
+        "A name or argument that does not exist",
+        "A task or command names a broker, controller, group, wave, instance, Spark job or value that the cluster file, ZooKeeper or Kafka does"
+        " not have. The run would do nothing and look finished.",
         True,
-        "Yes: nothing was changed.",
-        ("Correct the argument of the task, the template that fills it, or the cluster file. Clear the task.",),
-        "Mark the task as success.",
+        "Yes: nothing was changed. What was meant is as it was.",
+        (
+            "Correct the argument of the task, the template that fills it, the command or the cluster file. The text lists what exists.",
+            "A group: `python -m airflow_provider_kmigrate.groups scan` lists them. A job: add it to `spark_jobs`.",
+            "Clear the task.",
+        ),
+        "Mark the task as success, or repeat a command with `--force`.",
     ),
     Entry(
         "N01",
         "A connection is missing",
-        "Addresses and secrets of a cluster are in Airflow connections. There is none of that id.",
+        "Addresses and secrets of a cluster are in Airflow connections, or without Airflow in a JSON file of them. There is none.",
         True,
         "Yes.",
-        ("Complete and run the `airflow connections add` command in the text.",),
-        "Point the cluster file at another cluster's connection.",
+        (
+            "Complete and run the `airflow connections add` command in the text.",
+            "Without Airflow: `airflow connections export --file-format json FILE`. It holds secrets: remove it afterwards.",
+        ),
+        "Point the cluster file at another cluster's connection. Leave the file where others can read it.",
     ),
     Entry(
         "N03",
@@ -113,15 +121,6 @@ ENTRIES = (
             "TLS: PEM files. SASL: a user with PLAIN or SCRAM. Another type: name or create a connection of the type in the text.",
         ),
         "Disable certificate checks, or fall back to PLAINTEXT. Put a secret into an extra of your own naming. Change the type of a connection in use.",
-    ),
-    Entry(
-        "N08",
-        "No file of connections",
-        "Without Airflow, connections come from a JSON file, and this is none.",
-        True,
-        "Yes.",
-        ("`airflow connections export --file-format json FILE`. It holds secrets: remove it afterwards.",),
-        "Leave it where others can read it.",
     ),
     Entry(
         "Y01",

@@ -51,16 +51,6 @@ ENTRIES = (
         "Skip preflight, or expand the topic now.",
     ),
     Entry(
-        "K04",
-        "Brokers would give different counts",
-        "The topic would get the count of whichever broker creates it. Brokers with another one disagree on coordinators after a restart.",
-        True,
-        "Yes, until the first consumer group appears.",
-        ("Make `offsets.topic.num.partitions` equal on every broker and restart them, or remove it everywhere.",),
-        "Create the topic by hand.",
-        source="KIP-895; GroupCoordinator startup",
-    ),
-    Entry(
         "K30",
         "A group could not be read",
         "ZooKeeper, the brokers, a log's end or the coordinator did not answer for this group. Members may be there that are not visible.",
@@ -166,20 +156,6 @@ ENTRIES = (
         ask="Let our user DESCRIBE_CONFIGS the topics, or look with kafka-configs.sh.",
     ),
     Entry(
-        "K41",
-        "Partitions without an owner",
-        "No member holds these partitions; their records wait. Normal for seconds after a rebalance. A ZooKeeper consumer gives up after four tries, some 8 s.",
-        False,
-        "Records wait, none is lost. If it stays, **no**: they are not consumed.",
-        (
-            "Scan with `--wait 20`.",
-            "They stay: restart one member, the one whose log says `can't rebalance after 4 retries`. All members share out again.",
-            "See also K31 and K36.",
-        ),
-        "Create or delete owner znodes by hand.",
-        source="Kafka 1.1.1: rebalance.max.retries; measured",
-    ),
-    Entry(
         "K42",
         "Offsets that no consumer can start from",
         "An offset is no number, or lies outside its log: the topic was created again, the offset was set wrong, or retention was faster. auto.offset.reset would decide: records skipped or repeated.",
@@ -193,31 +169,19 @@ ENTRIES = (
         source="Kafka 1.1.1: ZkUtils",
     ),
     Entry(
-        "K43",
-        "Owners that are no members",
-        "Owner znodes are left of members that are not registered: a session about to expire, or another library. Until then no other member gets the partitions.",
-        True,
-        "Yes, for a session's time-out.",
-        (
-            "Scan again after half a minute; start no member meanwhile.",
-            "They stay: `zookeeper-shell.sh $ZK get -s` on one shows the session, ZooKeeper's `dump` shows its client.",
-        ),
-        "Delete them: their holder may be alive and read on.",
-        source="Kafka 1.1.1: ZookeeperConsumerConnector",
-    ),
-    Entry(
         "K44",
-        "The group stands still",
-        "Records wait, and no offset moved. Present owners prove nothing: consumers without a ZooKeeper-mode broker keep theirs and receive nothing (measured).",
+        "Partitions are not consumed",
+        "Records wait: no member owns the partitions, or no offset moves. Owners prove nothing: ZooKeeper consumers without a ZooKeeper-mode"
+        " broker keep theirs and receive nothing (measured). Seconds after a rebalance are normal.",
         False,
-        "Records wait; retention decides how long.",
+        "Records wait, none is lost while the topics keep them.",
         (
-            "Commits may be 60 s apart: scan with `--wait 90`. Markers of transactions at a log's end look like a lag.",
-            "Read the members' logs; restart one member.",
-            "Has the last ZooKeeper-mode broker left? Bring one back into migration mode (G21).",
+            "Scan with `--wait 20`; if commits may be 60 s apart, with `--wait 90`. Markers of transactions at a log's end look like a lag.",
+            "It stays: restart one member, the one whose log says `can't rebalance after 4 retries`. All members share out again.",
+            "Has the last ZooKeeper-mode broker left? Bring one back into migration mode (G21). See also K31 and K36.",
         ),
-        "Take present owners for health.",
-        source="measured: consumers coordinated through ZooKeeper",
+        "Create or delete owner znodes by hand, or take present owners for health.",
+        source="Kafka 1.1.1: rebalance.max.retries; measured: consumers coordinated through ZooKeeper",
         ask="Commits may be a minute apart (auto.commit.interval.ms): scan again with --wait 90. At the end of logs that do not grow, what is left may be markers of transactions.",
     ),
     Entry(
@@ -249,13 +213,20 @@ ENTRIES = (
     ),
     Entry(
         "K52",
-        "The group is rebalancing",
-        "Members get, give up or wait for partitions, or have not seen the mode yet.",
+        "The group is not stable",
+        "Members get, give up or wait for partitions, have not seen the mode yet, or left owner znodes behind. A session that is about to expire"
+        " keeps its partitions until then.",
         True,
         "Yes.",
-        ("Wait. For minutes: look for a member that restarts again and again; the logs say who holds what they wait for.",),
-        "Restart members, or change the mode, to end it.",
-        source="Kafka 3.9: GroupState",
+        (
+            "Wait half a minute and scan again; start no member meanwhile.",
+            (
+                "For minutes: look for a member that restarts again and again. `zookeeper-shell.sh $ZK get -s` on an owner znode shows its session,"
+                " ZooKeeper's `dump` its client; it may be another library."
+            ),
+        ),
+        "Restart members, change the mode or delete owners to end it: their holder may be alive and read on.",
+        source="Kafka 3.9: GroupState; Kafka 1.1.1: ZookeeperConsumerConnector",
     ),
     Entry(
         "K55",
@@ -326,15 +297,6 @@ ENTRIES = (
         "Restart others meanwhile.",
     ),
     Entry(
-        "K67",
-        "No such group or wave",
-        "The cluster file has no such group or wave, or neither ZooKeeper nor Kafka knows the group. The run would do nothing and look finished.",
-        True,
-        "Yes: nothing was done. The group that was meant is as it was.",
-        ("Write the name right: the text, the cluster file or `python -m airflow_provider_kmigrate.groups scan` list them.",),
-        "Repeat the command with `--force`.",
-    ),
-    Entry(
         "K69",
         "The group was rolled back",
         "A canary, a watch, an audit or an operator rolled this group back, and it was not released since. Groups behind it wait.",
@@ -349,21 +311,16 @@ ENTRIES = (
     ),
     Entry(
         "K71",
-        "Members on the side that is written",
-        "Offsets were to be written to a store whose side has members. Kafka would refuse; members in ZooKeeper would overwrite them.",
+        "Something else writes to this store",
+        "Offsets were to be written to a store whose side has members, or that changed since it was read. Kafka would refuse; members in"
+        " ZooKeeper would overwrite them.",
         True,
         "Yes: nothing was written.",
-        ("Stop the members in the text, then copy. Migrating members keep both stores by themselves.",),
-        "Copy again and again until it holds.",
-    ),
-    Entry(
-        "K74",
-        "Offsets changed since they were read",
-        "Another client writes the store that is to be written.",
-        True,
-        "Yes: nothing was written.",
-        ("Find out which client (a scan with `--wait` shows the store that moves), then plan the copy again.",),
-        "Use `--reset` to get past it.",
+        (
+            "Stop the members in the text. Without members: find the client that writes; a scan with `--wait` shows the store that moves.",
+            "Plan the copy again. Migrating members keep both stores by themselves.",
+        ),
+        "Copy again and again until it holds, or use `--reset` to get past it.",
     ),
     Entry(
         "K76",

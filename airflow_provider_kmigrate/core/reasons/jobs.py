@@ -140,15 +140,6 @@ ENTRIES = (
         "Point `checkpoint` at a copy.",
     ),
     Entry(
-        "J16",
-        "No such job",
-        "A task names a Spark job that the cluster file does not list.",
-        True,
-        "Yes; nothing was held or released.",
-        ("Correct the name in the DAG, or add the job to `spark_jobs` in the cluster file.",),
-        "Remove the task: the job would run through the step.",
-    ),
-    Entry(
         "J20",
         "Options that hurt the job in a roll",
         "It skips truncated records silently, gives up early, learns of partitions late, or shares a group with another job.",

@@ -11,9 +11,9 @@ AREAS = (
     Area(
         "B",
         "Preflight",
-        "preflight: what stops the migration before it begins",
+        "preflight: what must be right before the migration begins",
         "before anything is changed",
-        "Preflight reads everything and changes nothing. A finding that blocks stops the DAG at its first task: fix all of them, then clear `preflight`. *Not known* does not stop it: the finding says how to find out. All findings are on a page; the task's log has its address. To run it again at any time: `kmigrate_preflight__<cluster>`.",
+        "Preflight reads everything and changes nothing. The severity of each finding stands beside its code. *block* stops the DAG at its first task: fix all of them, then clear `preflight`. *not known* does not stop it: the finding says how to find out. *warn* does not stop it. A code can have more than one severity: B8a, B14, B15 and B18 block if the difference can hurt the migration, and warn otherwise. Preflight also reports codes of other letters (C, F, G, I, K, M, R, S, U, Z), which mean there what they mean at every step. All findings are on a page; the task's log has its address. To run it again at any time: `kmigrate_preflight__<cluster>`.",
     ),
     Area(
         "C",
@@ -25,27 +25,13 @@ AREAS = (
     Area(
         "W",
         "Preflight warns",
-        "preflight: warnings",
+        "preflight: what never blocks",
         "before anything is changed",
-        "Not one of these stops the migration. Each is better known before it than during it.",
+        "These never stop the migration. Each is better known before it than during it.",
     ),
 )
 
 ENTRIES = (
-    Entry(
-        "B0",
-        "Not everything could be read",
-        "What was not read cannot be called healthy.",
-        True,
-        _SAFE,
-        (
-            "Fix the access that the text names. Is the broker up? Does the `read` command print the file?",
-            "May kmigrate's user read it? `kafka-configs.sh --bootstrap-server $B --describe --all --entity-type brokers --entity-name N` (DESCRIBE_CONFIGS).",
-            "Clear `preflight`.",
-        ),
-        "Mark the task as success.",
-        source="architecture: unknown is not healthy",
-    ),
     Entry(
         "B1a",
         "Releases or protocol versions differ",
@@ -63,28 +49,21 @@ ENTRIES = (
     Entry(
         "B1b",
         "A version that must not be migrated",
-        "This release or protocol version loses or blocks metadata in a migration, or does not register brokers with several log directories. The text names the defects.",
+        "This release or protocol version loses or blocks metadata in a migration, writes no topic ids or /feature, or does not register"
+        " brokers with several log directories. The text says which.",
         True,
         _AS_BEFORE,
         (
             "Find `Kafka version:` in each broker's log. 3.6.2, 3.7.1 or later: write it as `kafka_release` into the cluster file, run preflight again.",
-            "Otherwise upgrade every broker to Kafka 3.9.2 and raise `inter.broker.protocol.version` to 3.9, as a change of its own.",
+            (
+                "Otherwise upgrade every broker to Kafka 3.9.2 and raise `inter.broker.protocol.version` to 3.9, as a change of its own. The"
+                " brokers' controller then writes ids and /feature."
+            ),
+            "It is higher already, and ids or /feature are missing: the tree is damaged. Find out what changed it.",
         ),
-        "Write a release that not every broker runs. Take a directory out of `log.dirs`: its replicas would be lost.",
-        source="KAFKA-17457, KIP-858, KAFKA-16431, KAFKA-16606 and the bug list of KIP-866",
+        "Write a release that not every broker runs. Take a directory out of `log.dirs`: its replicas would be lost. Write an id by hand.",
+        source="KAFKA-17457, KIP-858, KAFKA-16431, KAFKA-16606, KIP-584, ZkTopicMigrationClient and the bug list of KIP-866",
         ask='Look into a broker\'s log for "Kafka version:", and write it as kafka_release into the cluster file.',
-    ),
-    Entry(
-        "B2a",
-        "No cluster in that chroot",
-        "Without /cluster/id this is not the tree of a running Kafka cluster; controllers would silently create a wrong chroot.",
-        True,
-        _SAFE,
-        (
-            "Compare with `zookeeper.connect` in a broker's file; write the same servers and chroot into the ZooKeeper connection.",
-        ),
-        "Create the znode or the chroot.",
-        source="ZkData.scala, createChrootIfNecessary",
     ),
     Entry(
         "B2b",
@@ -107,32 +86,6 @@ ENTRIES = (
         source="measured: half backed-out first roll",
     ),
     Entry(
-        "B2d",
-        "A file or directory belongs to another node",
-        "The cluster file points at another node's file or directory. That node would be stopped by mistake, or its data moved away in a rollback.",
-        True,
-        _SAFE,
-        (
-            "Correct `host`, `properties` or `log_dir` of this node in the cluster file.",
-            "A controller needs a `log_dir` and a file that nothing else uses, neither inside the other. Move an unused file of the package away.",
-        ),
-        "Change `broker.id` in the file to match.",
-        source="reliability: every act is identified; measured: a rollback moved a running broker's data",
-    ),
-    Entry(
-        "B4a",
-        "A broker is not alive",
-        "The migration needs every broker, one after the other; a dead one also keeps the copy from starting.",
-        True,
-        "With one broker down, as safe as your replication.",
-        (
-            "Start it, wait until nothing is under-replicated, clear `preflight`.",
-            "Gone for good: reassign its partitions (`kafka-reassign-partitions.sh`) and take it out of the cluster file.",
-        ),
-        "Migrate a cluster with a dead broker.",
-        source="KRaftMigrationDriver, WAIT_FOR_BROKERS",
-    ),
-    Entry(
         "B4b",
         "Partitions name a broker that does not exist",
         "The copy waits for every id that partitions are assigned to; for a broker that is gone it waits forever.",
@@ -146,33 +99,6 @@ ENTRIES = (
         source="KRaftMigrationDriver, imageDoesNotContainAllBrokers",
     ),
     Entry(
-        "B4c",
-        "Partitions are out of sync or without a leader",
-        "Another stop could make these partitions unavailable.",
-        True,
-        "It serves, but the next failure may hurt.",
-        (
-            "Find the broker that is missing in the ISRs: check its disk and log, wait until it has caught up.",
-            "No leader: start the broker of the last ISR.",
-        ),
-        "Run an unclean leader election.",
-        source="safe-to-stop predicate",
-    ),
-    Entry(
-        "B4d",
-        "A reassignment is running",
-        "Replicas that move while brokers restart leave stray replicas behind, and the ISRs are not what they seem.",
-        True,
-        _AS_BEFORE,
-        (
-            "`kafka-reassign-partitions.sh --bootstrap-server $B --list`. Let it finish, or `--cancel` with its file.",
-            "Pause what starts such moves (Cruise Control).",
-        ),
-        "Delete the znode.",
-        source="KAFKA-16120, KAFKA-16121",
-        ask="Run kafka-reassign-partitions.sh --list, and let our user DESCRIBE the cluster (ListPartitionReassignments).",
-    ),
-    Entry(
         "B5",
         "Topics are still being deleted",
         "The migration does not take such topics over and leaves their files on the disks.",
@@ -181,19 +107,6 @@ ENTRIES = (
         ("Wait until `/admin/delete_topics` is empty. A deletion that hangs usually waits for a broker that is down: start it.",),
         "Remove the entries in `/admin/delete_topics`.",
         source="KAFKA-15605",
-    ),
-    Entry(
-        "B6a",
-        "The protocol version is too old for topic ids or features",
-        "The copy fails on a topic without an id, and reads /feature, which older protocol versions do not write.",
-        True,
-        _AS_BEFORE,
-        (
-            "Raise `inter.broker.protocol.version` to 2.8 or higher everywhere and restart the brokers; their controller writes both.",
-            "It is higher already: the tree is damaged. Find out who changed it.",
-        ),
-        "Write an id or the znode by hand.",
-        source="ZkTopicMigrationClient, topicIdOpt.get; KIP-584; ZkData.scala",
     ),
     Entry(
         "B6b",
@@ -221,27 +134,19 @@ ENTRIES = (
     ),
     Entry(
         "B8a",
-        "A security class that is not Kafka's",
-        "It is unknown whether this authorizer or principal builder works without ZooKeeper. A builder must implement KafkaPrincipalSerde.",
+        "A class that is not Kafka's",
+        "It is unknown whether this authorizer, principal builder or policy works without ZooKeeper. In KRaft mode it runs on the controllers."
+        " A builder must implement KafkaPrincipalSerde; alter.config.policy gets other arguments than before.",
         True,
         _AS_BEFORE,
         (
             "Ask its maker for the KRaft version, and how to move its rules. Try it on a test cluster.",
             "Put its jar on the controllers. Name an authorizer under `quorum.properties: {authorizer.class.name: ...}` in the cluster file.",
+            "A policy: see `alter.config.policy.kraft.compatibility.enable` (3.9.2).",
         ),
         "Migrate without an authorizer for the time being, or remove the builder: all rights are written for its names.",
-        source="KIP-866; KAFKA-15098; KIP-590, KafkaPrincipalSerde",
+        source="KIP-866; KAFKA-15098; KIP-590, KafkaPrincipalSerde; KAFKA-19026; KIP-1252",
         ask="Ask the maker of the class whether it implements KafkaPrincipalSerde, and put its jar on the controllers too.",
-    ),
-    Entry(
-        "B8b",
-        "Brokers have different authorizers",
-        "The controllers get the authorizer of one broker: rights would change with the migration.",
-        True,
-        _AS_BEFORE,
-        ("Give every broker the same `authorizer.class.name`, and restart them one by one.",),
-        "Pick one for the controllers and hope.",
-        source="KIP-866",
     ),
     Entry(
         "B8c",
@@ -286,31 +191,23 @@ ENTRIES = (
         source="KIP-900; KAFKA-14830; KAFKA-15219",
     ),
     Entry(
-        "B9c",
-        "SCRAM on the controllers' listener",
-        "Controllers have no SCRAM user before the copy, so no broker could log in to start it.",
-        True,
-        _AS_BEFORE,
-        (
-            "Use PLAIN, GSSAPI or TLS there: `quorum.security: SSL` in the cluster file.",
-            "Or `sasl.mechanism.controller.protocol=PLAIN` in every broker's file, with its login (B9d). Between brokers SCRAM stays.",
-        ),
-        "Change the clients' listeners for this.",
-        source="KAFKA-15513; KIP-900",
-    ),
-    Entry(
         "B9d",
-        "No login for the controllers' listener",
-        "A node that uses SASL towards the controllers without a login for its mechanism does not start: a controller never, a broker when it is rolled.",
+        "No usable login for the controllers' listener",
+        "A node that uses SASL towards the controllers without a login for its mechanism does not start: a controller never, a broker when it"
+        " is rolled. SCRAM has no user there before the copy.",
         True,
         _AS_BEFORE,
         (
+            (
+                "SCRAM: use PLAIN, GSSAPI or TLS there: `quorum.security: SSL` in the cluster file, or `sasl.mechanism.controller.protocol=PLAIN` in"
+                " every broker's file. Between brokers SCRAM stays."
+            ),
             "Write the key of the text into every broker's file; controllers inherit it. No restart is needed.",
             'PLAIN on a listener `CONTROLLER`: `listener.name.controller.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="..." user_broker="...";`',
             "A JAAS file has it: each controller's service needs that file too.",
         ),
-        "Rely on `sasl.jaas.config` without the prefix: it is ignored.",
-        source="JaasContext.loadServerContext",
+        "Rely on `sasl.jaas.config` without the prefix: it is ignored. Change the clients' listeners for this.",
+        source="JaasContext.loadServerContext; KAFKA-15513; KIP-900",
         ask="See that the JAAS file of each service (java.security.auth.login.config), controllers' too, has a section KafkaServer with this mechanism.",
     ),
     Entry(
@@ -436,25 +333,17 @@ ENTRIES = (
     ),
     Entry(
         "B18",
-        "Brokers differ where controllers decide for all",
-        "Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change.",
+        "Brokers differ where one value decides for all",
+        "Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change."
+        " The count of __consumer_offsets is that of the broker which creates it.",
         True,
-        "As safe as before. Find out who began to change this.",
+        "As safe as before. Find out who began to change this. Without __consumer_offsets: only until the first consumer group appears.",
         (
-            "Give every broker the same value, and restart those that had another.",
-            "Or write the value that you want under `quorum.properties` in the cluster file.",
+            "Give every broker the same value, and restart those that had another, one by one.",
+            "Or write the value that you want under `quorum.properties` in the cluster file (not the authorizer or the count of __consumer_offsets).",
         ),
-        "Move the broker whose values you like to the front of the cluster file.",
-        source="KIP-866; core.files.render",
-    ),
-    Entry(
-        "C00",
-        "The file is no properties file",
-        "A `\\u` lacks its four digits. No broker starts with it.",
-        True,
-        "Yes, until that node restarts for any reason.",
-        ("Fix the line that the text names: four digits, or two backslashes for one. Clear the task.",),
-        "Restart the node before.",
+        "Move the broker whose values you like to the front of the cluster file. Create __consumer_offsets by hand.",
+        source="KIP-866; KIP-895; core.files.render; GroupCoordinator startup",
     ),
     Entry(
         "C01",
@@ -469,29 +358,21 @@ ENTRIES = (
         "Restart the node with it.",
     ),
     Entry(
-        "C02",
-        "The node's id is missing or wrong",
-        "A KRaft node must keep the id that its data belongs to; with this file Kafka generates one or refuses to start.",
-        True,
-        _SAFE,
-        (
-            "Write `broker.id` with the id in the node's `meta.properties`. No restart is needed.",
-            "Above `reserved.broker.max.id`: set `broker.id.generation.enable=false`.",
-        ),
-        "Invent an id, or renumber the broker.",
-    ),
-    Entry(
         "C04",
-        "A key is missing, wrong or must not be there",
-        "A node of this stage does not start, register or work with it.",
+        "A line or key is missing, wrong or must not be there",
+        "A node of this stage does not start, register or work with it, or changes its id.",
         True,
-        _SAFE,
+        "Yes: nothing was changed. A node's own file: until that node restarts for any reason.",
         (
             "A broker: correct the original on the node, and run `backup` again while no broker has moved. A controller: correct `quorum.properties` in the cluster file.",
-            "A chroot: use one in every file and in the connection. A version: see B1a.",
-            "The controllers' listener: a `quorum.listener` in the cluster file that no broker uses.",
+            (
+                "A `\\u` needs four digits. An id: `broker.id` as in the node's `meta.properties`; above `reserved.broker.max.id` set"
+                " `broker.id.generation.enable=false`."
+            ),
+            "`metadata.max.idle.interval.ms`: remove it until the finalization. With it, a dual-write that works looks like one that has ended.",
+            "A chroot: one in every file and in the connection. A version: B1a. The controllers' listener: a `quorum.listener` that no broker uses.",
         ),
-        "Edit a file that kmigrate rendered. Remove `zookeeper.metadata.migration.enable` by hand: that finalizes. Leave the authorizer out.",
+        "Edit a file that kmigrate rendered. Invent an id. Remove `zookeeper.metadata.migration.enable` by hand: that finalizes. Leave the authorizer out.",
     ),
     Entry(
         "C10",
@@ -504,15 +385,6 @@ ENTRIES = (
             "The files that references name must be on the controllers' machines, readable for their user.",
         ),
         "Write the secret itself into the cluster file.",
-    ),
-    Entry(
-        "C11",
-        "An idle controller would write too seldom",
-        "Without a record every half second a dual-write that works looks like one that has ended: every gate behind it stays shut.",
-        True,
-        "Yes: no controller got that file.",
-        ("Take `metadata.max.idle.interval.ms` out of `quorum.properties` in the cluster file. Set it after the finalization.",),
-        "Approve a finalization because nothing happens anyway.",
     ),
     Entry(
         "W1",
@@ -612,18 +484,6 @@ ENTRIES = (
         source="KIP-866; ControllerServer.scala",
     ),
     Entry(
-        "W12",
-        "A policy class that is not Kafka's",
-        "In KRaft mode the policy runs on the controllers, and alter.config.policy gets other arguments than before.",
-        True,
-        _AS_BEFORE,
-        (
-            "Put its jar on the controllers, and try it on a test cluster. See `alter.config.policy.kraft.compatibility.enable` (3.9.2).",
-        ),
-        "Find out in the first roll.",
-        source="KAFKA-19026; KIP-1252",
-    ),
-    Entry(
         "W13",
         "Dynamic settings",
         "The migration copies them, but controllers do not follow every one of them.",
@@ -642,18 +502,5 @@ ENTRIES = (
         ("`kafka-acls.sh --bootstrap-server $B --list`. Ask the owner of each; create it again if it does not match.",),
         "Delete rules that you do not understand.",
         source="cp-ansible#1805, strimzi#11612",
-    ),
-    Entry(
-        "W17",
-        "Groups still live on ZooKeeper",
-        "Without a ZooKeeper-mode broker their members receive nothing; the second roll will refuse its last broker (G21).",
-        True,
-        _AS_BEFORE,
-        (
-            "Move them with the DAG `kmigrate_consumers__<cluster>` (`groups:` in the cluster file), or plan when their consumers stop.",
-            "`python -m airflow_provider_kmigrate.groups scan` says where each stands.",
-        ),
-        "Forget them until the second roll.",
-        source="measured: consumers coordinated through ZooKeeper",
     ),
 )
