@@ -106,4 +106,4 @@ def test_nobody_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         )
         == 2
     )
-    assert "nobody made" in capsys.readouterr().err
+    assert "did not appear" in capsys.readouterr().err

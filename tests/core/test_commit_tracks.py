@@ -306,7 +306,7 @@ def moved(taken_ms: int, *steps: tuple[float, int], members: int = 1, left: floa
 
 
 def stops(before: CommitSnapshot, after: CommitSnapshot, *, long: int = 3_000, at_look: int = 1_000) -> bool:
-    """Whether D13 is said; records up to `long` have lain there for longer than a minute, `at_look` was the end at the look before."""
+    """Whether a stalled group is reported; records up to `long` have lain there for longer than a minute, `at_look` was the end at the look before."""
     grounds = judge_commits(before, after, {P0: 3_100}, waiting=Waiting({P0: at_look}, {P0: long}))
     assert all(ground.outcome is Outcome.INCONCLUSIVE for ground in grounds)
     return AuditCause.GROUP_STALLED in {ground.reason.cause for ground in grounds}

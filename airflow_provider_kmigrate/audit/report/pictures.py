@@ -134,8 +134,8 @@ def run(facts: ReportFacts, axis: Axis) -> str:
 
 
 def _run_legend(facts: ReportFacts) -> str:
-    items = [("act", "a change is carried out"), ("settling", "until its step saw everything well again")]
-    items += [("open", "nobody wrote down its end")] if any(act.to_ms is None for act in facts.acts) else []
+    items = [("act", "a change is carried out"), ("settling", "until its step observed that everything is healthy")]
+    items += [("open", "its end was not recorded")] if any(act.to_ms is None for act in facts.acts) else []
     items += [("gap", "sent records waited, the group was given none of the partition")] if facts.gaps else []
     return legend(items)
 
@@ -285,7 +285,7 @@ def _track(track: OwnerTrack, axis: Axis, colours: dict[str, str]) -> str:
 
 def _track_words(track: OwnerTrack) -> str:
     troubles = [f"two owners for {duration(track.double_ms)}"] if track.double_ms else []
-    troubles += [f"nobody for {duration(track.unowned_ms)}"] if track.unowned_ms else []
+    troubles += [f"no owner for {duration(track.unowned_ms)}"] if track.unowned_ms else []
     members = len({member for span in track.held for member in span.owners})
     return f"{track.topic} {ranges(track.partitions)}: {members} owners in turn; {', '.join(troubles) or 'always exactly one'}"
 
@@ -296,14 +296,14 @@ def _span(span: Held, axis: Axis, colours: dict[str, str]) -> str:
         red = axis.bar("double", span.from_ms, span.to_ms, title, 0, BAR, least=0.4)
         return red + axis.bar("striped", span.from_ms, span.to_ms, "", 0, BAR, least=0.4)
     if not span.owners:
-        return axis.bar("nobody", span.from_ms, span.to_ms, f"nobody, {lasting(span.from_ms, span.to_ms)}", 5, BAR - 10)
+        return axis.bar("unowned", span.from_ms, span.to_ms, f"no owner, {lasting(span.from_ms, span.to_ms)}", 5, BAR - 10)
     return axis.bar(colours[span.owners[0]], span.from_ms, span.to_ms, f"{span.owners[0]}, {lasting(span.from_ms, span.to_ms)}")
 
 
 def _owner_legend(colours: dict[str, str]) -> str:
     named = [(css, member) for member, css in colours.items()][:24]
-    more = [("nobody", f"colours repeat for {len(colours) - 24} more members")] if len(colours) > 24 else []
-    return legend([("double", "two owners at once"), ("nobody", "nobody"), *named, *more])
+    more = [("unowned", f"colours repeat for {len(colours) - 24} more members")] if len(colours) > 24 else []
+    return legend([("double", "two owners at once"), ("unowned", "no owner"), *named, *more])
 
 
 def _left_out(tracks: Sequence[OwnerTrack]) -> str:

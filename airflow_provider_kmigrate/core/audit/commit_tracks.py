@@ -474,7 +474,7 @@ def _stopped(before: CommitSnapshot, after: CommitSnapshot, waiting: Waiting, pa
 
     The next observation finds a group that stops later than `fresh` before this one: by then not one commit has moved.
     """
-    now, note = before.joined(after), "it moved on after the look before, and then no more"
+    now, note = before.joined(after), "it moved after the observation before the step, and then stopped"
     return [
         Case(*reader[1:], offset, end - 1, end - offset, group=reader.group, from_ms=track.moved_ms, note=note)
         for reader, track in after.tracks.items()

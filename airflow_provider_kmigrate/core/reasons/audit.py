@@ -14,25 +14,21 @@ AREAS = (
         "The audit",
         "the audit: what happened to records and groups",
         "after a step, or during one",
-        "The sentence is about the past: the cluster may be healthy now. A finding that begins with *Before the step began* fails nothing:"
-        " the step did not cause it. Each finding lists its first cases: topic, partition, offsets, members, times. Keep the event files;"
-        " they are the proof.",
+        "The sentence is about the past: the cluster may be healthy now. A finding that begins with *Before the step began* fails nothing: the step did not cause it. Each finding lists its first cases: topic, partition, offsets, members, times. Keep the event files; they are the proof.",
     ),
     Area(
         "D",
         "Logs and commits",
         "logs and commits, before a step and after it",
         "audit",
-        "The audit compares what the logs and `__consumer_offsets` held before a step with what they hold after it. This needs no change"
-        " in any client.",
+        "The audit compares what the logs and `__consumer_offsets` held before a step with what they hold after it. This needs no change in any client.",
     ),
     Area(
         "L",
         "Evidence",
         "is the evidence complete",
         "audit",
-        "A record that no client reported is not a record that was lost. So each of these makes a verdict INCONCLUSIVE at best, and says"
-        " nothing about the cluster.",
+        "A record that no client reported is not a record that was lost. So each of these makes a verdict INCONCLUSIVE at best, and says nothing about the cluster.",
     ),
     Area(
         "V",
@@ -54,8 +50,7 @@ ENTRIES = (
     Entry(
         "A01",
         "Acknowledged records were lost or replaced",
-        "Kafka confirmed these records to their producer. They are no longer in the log, another record has their offset, or a group"
-        " skipped them.",
+        "Kafka confirmed these records to their producer. They are no longer in the log, another record has their offset, or a group skipped them.",
         False,
         "Unknown: it serves, but more records may be lost.",
         (
@@ -75,10 +70,7 @@ ENTRIES = (
         "Yes.",
         (
             "Out of order: did two members own the partition then? See A08.",
-            (
-                "Check the producer: `enable.idempotence=true`? Was it restarted at that time? Without idempotence, more than one request in flight"
-                " reorders records."
-            ),
+            "Check the producer: `enable.idempotence=true`? Was it restarted at that time? Without idempotence, more than one request in flight reorders records.",
             "Inform the owner. If it was idempotent all the time: keep logs and events, and report it.",
         ),
         "Delete records to remove the copies: `kafka-delete-records.sh` also removes everything before them.",
@@ -87,17 +79,13 @@ ENTRIES = (
     Entry(
         "A05",
         "A group lost its place",
-        "A group committed beyond records that it did not receive, or its committed offset was removed or set forward. At its next start"
-        " it skips these records, or reads everything again.",
+        "A group committed beyond records that it did not receive, or its committed offset was removed or set forward. At its next start it skips these records, or reads everything again.",
         True,
         "Only as long as the group is not restarted.",
         (
             "Did the owner reset or delete the group, or did its offsets expire? Then check only what was skipped.",
             "Otherwise compare: `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`.",
-            (
-                "Stop the group and set it to the offset of the first case: `kafka-consumer-groups.sh --bootstrap-server $B --group G"
-                " --reset-offsets --topic T:P --to-offset N --execute`. Start it."
-            ),
+            "Stop the group and set it to the offset of the first case: `kafka-consumer-groups.sh --bootstrap-server $B --group G --reset-offsets --topic T:P --to-offset N --execute`. Start it.",
         ),
         "Restart the group first.",
         causes=(AuditCause.COMMIT_GAP, AuditCause.COMMIT_REMOVED),
@@ -105,24 +93,14 @@ ENTRIES = (
     Entry(
         "A06",
         "Records were delivered again",
-        "A group received records that it had received before, as after a member that was killed before it committed. Work that is not"
-        " idempotent was done twice.",
+        "A group received records that it had received before, as after a member that was killed before it committed. Work that is not idempotent was done twice.",
         True,
         "Yes.",
         (
             "Compare the times with restarts of the members.",
-            (
-                "Few records when a member restarted: normal. Mark the `verdict` task as success; the next gate checks only what comes after its"
-                " own step began."
-            ),
-            (
-                "Many, when a broker restarted: check the group's commits (`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`)"
-                " and inform its owner."
-            ),
-            (
-                "A scheduled audit repeats it until `judged_from` in `audit` is later. Clients that are killed on purpose:"
-                " `tolerated: [redelivered]`."
-            ),
+            "Few records when a member restarted: normal. Mark the `verdict` task as success; the next gate checks only what comes after its own step began.",
+            "Many, when a broker restarted: check the group's commits (`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`) and inform its owner.",
+            "A scheduled audit repeats it until `judged_from` in `audit` is later. Clients that are killed on purpose: `tolerated: [redelivered]`.",
         ),
         "Reset offsets before the owner is informed.",
         causes=(AuditCause.REDELIVERED,),
@@ -145,8 +123,7 @@ ENTRIES = (
     Entry(
         "A10",
         "Records waited",
-        "Records waited although their group existed: no member owned the partition, nothing was delivered, or no commit moved. A member"
-        " may have stopped fetching and still count as stable.",
+        "Records waited although their group existed: no member owned the partition, nothing was delivered, or no commit moved. A member may have stopped fetching and still count as stable.",
         True,
         "The cluster is safe. The group falls behind; nothing is lost while the topic keeps its records.",
         (
@@ -180,8 +157,7 @@ ENTRIES = (
     Entry(
         "A14",
         "Producers gave up records",
-        "These records were never confirmed, so they are not lost. They may be in the log all the same. If it is the last event of a"
-        " producer, nothing shows that it can write.",
+        "These records were never confirmed, so they are not lost. They may be in the log all the same. If it is the last event of a producer, nothing shows that it can write.",
         True,
         "Check [section 1](#1-is-the-cluster-serving): can producers write?",
         (
@@ -194,8 +170,7 @@ ENTRIES = (
     Entry(
         "D01",
         "A log is shorter or different than before",
-        "Records that were in the log are gone, were replaced or truncated, or its leader did not know the newest epoch. Retention does"
-        " not explain it: replicas disagreed.",
+        "Records that were in the log are gone, were replaced or truncated, or its leader did not know the newest epoch. Retention does not explain it: replicas disagreed.",
         False,
         "Unknown: more records may be lost.",
         (
@@ -219,10 +194,7 @@ ENTRIES = (
                 f" again: {_NEW_BASELINE}."
             ),
             "Not on purpose: pause the DAG. Search the active controller's log for `DeleteTopic`.",
-            (
-                "A controller deleted it because of an old `/migration` (P06): stop all KRaft controllers at once. Brokers keep the logs for a"
-                " while, in directories that may end in `-stray` or `-delete`."
-            ),
+            "A controller deleted it because of an old `/migration` (P06): stop all KRaft controllers at once. Brokers keep the logs for a while, in directories that may end in `-stray` or `-delete`.",
             "`__consumer_offsets`: start no consumer; restore the offsets from the backup (K30).",
         ),
         "Create the topic again: it gets a new id, and the old files are dropped. Delete `-stray` directories.",
@@ -231,18 +203,14 @@ ENTRIES = (
     Entry(
         "D11",
         "Commits went back",
-        "A group committed a lower offset than before, and receives those records again. A reset by hand, two owners, or a retried commit"
-        " that arrived late look like this.",
+        "A group committed a lower offset than before, and receives those records again. A reset by hand, two owners, or a retried commit that arrived late look like this.",
         True,
         "Yes; the group repeats work.",
         (
             "Was the group reset on purpose? " + _NEW_BASELINE.capitalize() + ", or every later gate repeats this.",
             "Does it always start from the beginning? Name it under `rewinding` in `audit`, and clear the gate.",
             "Otherwise: which members committed, and do brokers name different coordinators (K01)?",
-            (
-                "A late commit: the next audit settles it. On an idle partition the next member reads a few records again; if that is harmless,"
-                " mark the `verdict` task as success."
-            ),
+            "A late commit: the next audit settles it. On an idle partition the next member reads a few records again; if that is harmless, mark the `verdict` task as success.",
         ),
         "Set offsets forward before it is known which one is right.",
         causes=(AuditCause.COMMIT_WENT_BACK, AuditCause.COMMIT_LATE),
@@ -250,15 +218,11 @@ ENTRIES = (
     Entry(
         "D17",
         "Records were removed for an unknown reason",
-        "A log begins later than its retention explains, or `cleanup.policy` was changed meanwhile. The topic's settings may have been lost;"
-        " then the brokers' defaults remove records.",
+        "A log begins later than its retention explains, or `cleanup.policy` was changed meanwhile. The topic's settings may have been lost; then the brokers' defaults remove records.",
         False,
         "No, unless the owner changed it on purpose: more records may be removed.",
         (
-            (
-                "`kafka-configs.sh --bootstrap-server $B --describe --entity-type topics --entity-name T --all`: are `retention.ms`,"
-                " `retention.bytes` and `cleanup.policy` right?"
-            ),
+            "`kafka-configs.sh --bootstrap-server $B --describe --entity-type topics --entity-name T --all`: are `retention.ms`, `retention.bytes` and `cleanup.policy` right?",
             "If not, set them at once.",
             f"Changed or deleted on purpose: {_NEW_BASELINE}.",
         ),
@@ -273,10 +237,7 @@ ENTRIES = (
         "Yes.",
         (
             "The text names the writer and the first gap. Was its disk full, its file cut, moved or rotated, or did the process end hard?",
-            (
-                "Find the missing file and put it back beside the others (`ownership.jsonl` too). A writer without a file: was it started, and with"
-                " the folder that the audit reads?"
-            ),
+            "Find the missing file and put it back beside the others (`ownership.jsonl` too). A writer without a file: was it started, and with the folder that the audit reads?",
             "Two processes under one name: give each its own name.",
             f"Gone for good: {_NEW_EVENTS}. Otherwise clear the audit after some time with all clients running.",
         ),
@@ -298,16 +259,12 @@ ENTRIES = (
     Entry(
         "L05",
         "A client was killed, or shows no sign of life",
-        "It wrote no stop, and no event for longer than `behind`; a client that runs writes one every few seconds. Its last acts may be"
-        " missing.",
+        "It wrote no stop, and no event for longer than `behind`; a client that runs writes one every few seconds. Its last acts may be missing.",
         True,
         "Yes.",
         (
             "Does it hang, or did its machine sleep or its clock change? Restart it with SIGTERM and clear the audit.",
-            (
-                "It was killed in this step: start it again. If the verdict reports nothing else, mark the `verdict` task as success; the next gate"
-                " counts it as old."
-            ),
+            "It was killed in this step: start it again. If the verdict reports nothing else, mark the `verdict` task as success; the next gate counts it as old.",
             "Leave its files in place.",
         ),
         "End audited clients with SIGKILL.",
@@ -334,10 +291,7 @@ ENTRIES = (
         True,
         "Yes.",
         (
-            (
-                "Read the offsets of the first cases: `kafka-console-consumer.sh --bootstrap-server $B --topic T --partition P --offset N"
-                " --max-messages 1 --isolation-level read_committed`. A record with an offset inside the gap was skipped (A01)."
-            ),
+            "Read the offsets of the first cases: `kafka-console-consumer.sh --bootstrap-server $B --topic T --partition P --offset N --max-messages 1 --isolation-level read_committed`. A record with an offset inside the gap was skipped (A01).",
             "Better evidence: wrap the topic's producers, audit a topic that is not compacted, start a VerifiableConsumer with `--verbose`.",
         ),
         "Take a gap for a loss, or for none. Change the topic's cleanup policy for it.",
@@ -346,8 +300,7 @@ ENTRIES = (
     Entry(
         "L14",
         "No evidence for this step",
-        "Nothing was written or delivered since the step began that the audit can use. Older evidence, or that of other groups or"
-        " partitions, shows nothing about the step.",
+        "Nothing was written or delivered since the step began that the audit can use. Older evidence, or that of other groups or partitions, shows nothing about the step.",
         True,
         "Check [section 1](#1-is-the-cluster-serving): can producers write, and do groups read?",
         (
@@ -387,14 +340,8 @@ ENTRIES = (
         "Yes: no other instance is switched, none is rolled back.",
         (
             "Keep at least three members on the old client, with audit events, in a time with traffic.",
-            (
-                "Not observed before its switch: wrap the application before the move (`MigratingConsumer.audited`), with a `consumer.id` or"
-                " `client.id` that begins with the instance's name."
-            ),
-            (
-                "Use a longer `audit.canary.window` or more instances, or decide by the figures in the text. Without `audit.canary` the other"
-                " checks remain."
-            ),
+            "Not observed before its switch: wrap the application before the move (`MigratingConsumer.audited`), with a `consumer.id` or `client.id` that begins with the instance's name.",
+            "Use a longer `audit.canary.window` or more instances, or decide by the figures in the text. Without `audit.canary` the other checks remain.",
         ),
         "Repeat it until it passes. Restart the canary to get a second observation: it would be compared with itself.",
         causes=(
@@ -412,10 +359,7 @@ ENTRIES = (
         True,
         "Its partitions wait.",
         (
-            (
-                "`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G --members`: does it own partitions, and do their offsets move?"
-                " Restart a member that does not move."
-            ),
+            "`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G --members`: does it own partitions, and do their offsets move? Restart a member that does not move.",
             "It is late: stop it or roll it back.",
         ),
         "Switch more members before.",
@@ -466,7 +410,7 @@ ENTRIES = (
         "Records wait; none is lost while the topics keep them. A canary is rolled back by itself.",
         (
             "Read the logs of the members in the text: what ends them? Memory, a health check, a record that they cannot handle, `max.poll.interval.ms`.",
-            "`python -m airflow_provider_kmigrate.groups scan` says who is in the group and what is wrong.",
+            "`python -m airflow_provider_kmigrate.groups scan` lists the members of the group and what is wrong.",
         ),
         "Judge by owners or by a Stable group. Switch or restart others. Shorten `bake` until it passes.",
     ),
@@ -495,8 +439,7 @@ ENTRIES = (
     Entry(
         "X03",
         "Checkpoint and output do not match",
-        "The stream's checkpoint and its output folder are not of this topic, or not of each other: one is gone, or an older copy. Events"
-        " would be missing or there twice.",
+        "The stream's checkpoint and its output folder are not of this topic, or not of each other: one is gone, or an older copy. Events would be missing or there twice.",
         True,
         "Yes.",
         (
@@ -535,10 +478,7 @@ ENTRIES = (
         "Yes.",
         (
             "Java: install a Java 17 runtime on the machine that runs the audit, or set `JAVA_HOME`.",
-            (
-                "Jars: `python -m airflow_provider_kmigrate.audit.connector` fetches them with Maven (Debian, Ubuntu: `apt-get install maven`) and"
-                " prints their paths; or name your own."
-            ),
+            "Jars: `python -m airflow_provider_kmigrate.audit.connector` fetches them with Maven (Debian, Ubuntu: `apt-get install maven`) and prints their paths; or name your own.",
         ),
         "Mix versions of connector and Spark.",
         causes=(AuditCause.JARS_MISSING, AuditCause.JAVA_MISSING),
@@ -570,10 +510,7 @@ ENTRIES = (
         True,
         "Yes.",
         (
-            (
-                "`kafka-configs.sh --bootstrap-server $B --alter --entity-type topics --entity-name T --add-config"
-                " retention.ms=-1,retention.bytes=-1,cleanup.policy=delete`"
-            ),
+            "`kafka-configs.sh --bootstrap-server $B --alter --entity-type topics --entity-name T --add-config retention.ms=-1,retention.bytes=-1,cleanup.policy=delete`",
             "Events are missing already: create a new topic with these settings, and name it as `events_topic`.",
             "Move `<result>/<cluster>/events` away. Restart all producers and consumers so that they write there; clear `audit`.",
         ),

@@ -10,7 +10,7 @@ AREAS = (
         "the cluster file",
         "the cluster file",
         "when DAGs are read",
-        "A broken file is an import error in Airflow, with file, line and fix; its DAG disappears until it is mended. Check it with `python -m airflow_provider_kmigrate.spec <file or folder>`. The cluster itself does not care. A run under way fails at its next task and is cleared afterwards; other clusters' DAGs are not touched.",
+        "A broken file is an import error in Airflow, with file, line and fix; its DAG disappears until the file is fixed. Check it with `python -m airflow_provider_kmigrate.spec <file or folder>`. The cluster is not affected. A run under way fails at its next task and is cleared afterwards; other clusters' DAGs are not touched.",
     ),
     Area(
         "N",
@@ -24,7 +24,7 @@ AREAS = (
         "the workload and the probe",
         "the workload and the probe: records of our own",
         "around a migration, and on test clusters",
-        "Records that kmigrate itself sends and receives to see whether anything is lost. None of these codes concerns the cluster.",
+        "Records that kmigrate itself sends and receives to check whether anything is lost. None of these codes concerns the cluster.",
     ),
 )
 
@@ -86,8 +86,7 @@ ENTRIES = (
     Entry(
         "F09",
         "A name or argument that does not exist",
-        "A task or command names a broker, controller, group, wave, instance, Spark job or value that the cluster file, ZooKeeper or Kafka does"
-        " not have. The run would do nothing and look finished.",
+        "A task or command names a broker, controller, group, wave, instance, Spark job or value that the cluster file, ZooKeeper or Kafka does not have. The run would do nothing and look finished.",
         True,
         "Yes: nothing was changed. What was meant is as it was.",
         (
@@ -139,7 +138,7 @@ ENTRIES = (
     Entry(
         "Y05",
         "The probe has ended",
-        "What it did not observe since then cannot be made up for: the gates of this run stay INCONCLUSIVE (L05, L14).",
+        "What it did not observe since then is missing: the gates of this run stay INCONCLUSIVE (L05, L14).",
         True,
         "Yes; only the evidence is thinner.",
         (

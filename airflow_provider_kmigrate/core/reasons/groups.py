@@ -57,10 +57,10 @@ ENTRIES = (
         True,
         "Yes: nothing is switched or written.",
         (
-            "Wait if an election is under way; the step looks again by itself.",
+            "Wait if an election is under way; the step retries by itself.",
             "Fix the access (U01, R01): may kmigrate's user DESCRIBE the group and its topics? Then scan or try again.",
         ),
-        "Take the half that was read for the whole, or copy it by hand.",
+        "Treat a partial read as complete, or copy it by hand.",
         source="architecture: unknown is not healthy",
     ),
     Entry(
@@ -153,7 +153,7 @@ ENTRIES = (
         ),
         "Count on ZooKeeper consumers as a rollback for this group.",
         source="Kafka 3.9: KafkaApis, RecordsUtil",
-        ask="Let our user DESCRIBE_CONFIGS the topics, or look with kafka-configs.sh.",
+        ask="Let kmigrate's user DESCRIBE_CONFIGS the topics, or check with kafka-configs.sh.",
     ),
     Entry(
         "K42",
@@ -171,13 +171,12 @@ ENTRIES = (
     Entry(
         "K44",
         "Partitions are not consumed",
-        "Records wait: no member owns the partitions, or no offset moves. Owners prove nothing: ZooKeeper consumers without a ZooKeeper-mode"
-        " broker keep theirs and receive nothing (measured). Seconds after a rebalance are normal.",
+        "Records wait: no member owns the partitions, or no offset moves. Owners prove nothing: ZooKeeper consumers without a ZooKeeper-mode broker keep theirs and receive nothing (measured). Seconds after a rebalance are normal.",
         False,
         "Records wait, none is lost while the topics keep them.",
         (
             "Scan with `--wait 20`; if commits may be 60 s apart, with `--wait 90`. Markers of transactions at a log's end look like a lag.",
-            "It stays: restart one member, the one whose log says `can't rebalance after 4 retries`. All members share out again.",
+            "It stays: restart one member, the one whose log says `can't rebalance after 4 retries`. All members then share the partitions again.",
             "Has the last ZooKeeper-mode broker left? Bring one back into migration mode (G21). See also K31 and K36.",
         ),
         "Create or delete owner znodes by hand, or take present owners for health.",
@@ -208,22 +207,18 @@ ENTRIES = (
             "Not wanted: `python -m airflow_provider_kmigrate.groups reset --forget --group billing ...`.",
             "All members are Kafka consumers: stop them, reset with `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets`, start them, forget this one, clear the task.",
         ),
-        "Delete it without telling who asked for it.",
+        "Delete it without informing the person who requested it.",
         source="kmigrate: migration/reset",
     ),
     Entry(
         "K52",
         "The group is not stable",
-        "Members get, give up or wait for partitions, have not seen the mode yet, or left owner znodes behind. A session that is about to expire"
-        " keeps its partitions until then.",
+        "Members get, give up or wait for partitions, have not seen the mode yet, or left owner znodes behind. A session that is about to expire keeps its partitions until then.",
         True,
         "Yes.",
         (
             "Wait half a minute and scan again; start no member meanwhile.",
-            (
-                "For minutes: look for a member that restarts again and again. `zookeeper-shell.sh $ZK get -s` on an owner znode shows its session,"
-                " ZooKeeper's `dump` its client; it may be another library."
-            ),
+            "For minutes: look for a member that restarts again and again. `zookeeper-shell.sh $ZK get -s` on an owner znode shows its session, ZooKeeper's `dump` its client; it may be another library.",
         ),
         "Restart members, change the mode or delete owners to end it: their holder may be alive and read on.",
         source="Kafka 3.9: GroupState; Kafka 1.1.1: ZookeeperConsumerConnector",
@@ -268,7 +263,7 @@ ENTRIES = (
         "The store that the instance will read is behind the other: records would be read once more.",
         True,
         "Yes.",
-        ("A way back copies them itself: wait.", "Forward: find out why migrating members' commits to Kafka fail (their logs)."),
+        ("A rollback copies them itself: wait.", "Forward: find out why migrating members' commits to Kafka fail (their logs)."),
         "Copy offsets by hand under live members.",
     ),
     Entry(
@@ -312,8 +307,7 @@ ENTRIES = (
     Entry(
         "K71",
         "Something else writes to this store",
-        "Offsets were to be written to a store whose side has members, or that changed since it was read. Kafka would refuse; members in"
-        " ZooKeeper would overwrite them.",
+        "Offsets were to be written to a store whose side has members, or that changed since it was read. Kafka would refuse; members in ZooKeeper would overwrite them.",
         True,
         "Yes: nothing was written.",
         (

@@ -10,7 +10,7 @@ AREAS = (
         "users' Spark jobs",
         "users' Spark jobs: what could hurt them, and holding them",
         "around risky steps",
-        "A user's Spark job stands still, or should (J01 to J11), or could be hurt by a roll (J20 to J20): those are found before anything is changed, by `spark_job_risks`, which is red where a job must not be rolled like this and warns of everything else. The cluster is not concerned.",
+        "J01 to J14: a user's Spark job is held, is to be held, or makes no progress. J20 to J24: a roll could hurt it; `spark_job_risks` reports these before anything is changed, fails if a job must not be rolled like this, and otherwise warns. The cluster is not concerned.",
     ),
 )
 
@@ -32,7 +32,7 @@ ENTRIES = (
         "A batch is half done",
         "The checkpoint has planned a batch that is not committed. The job would do it again from its beginning.",
         True,
-        "Yes, while the job stands still.",
+        "Yes, while the job is stopped.",
         (
             "The sink takes a repeated batch only once: write `repeats_harmless: true` into the cluster file.",
             "Otherwise check the sink, and remove what that batch wrote.",
@@ -91,7 +91,7 @@ ENTRIES = (
         "Another query used the checkpoint",
         "A query ran with the job's checkpoint while the job was held. With two at a time records are written twice.",
         True,
-        "Yes, while the job stands still.",
+        "Yes, while the job is stopped.",
         ("Find that query and stop it: one checkpoint belongs to one running query.", "Clear the task."),
         "Start the job beside it.",
     ),
@@ -102,7 +102,7 @@ ENTRIES = (
         True,
         "Yes, for the cluster. The job's readers wait.",
         (
-            "Look at Spark's page and the job's log.",
+            "Check Spark's page and the job's log.",
             "The query failed or hangs: fix it, start the job again, clear the task.",
             "It lives on topics without new records: only a job under `spark_hold.keep_running` can show progress. Mark the task as success.",
         ),
@@ -120,7 +120,7 @@ ENTRIES = (
     Entry(
         "J13",
         "Another run holds the job",
-        "The run that holds it lets it go; it does not know of this one.",
+        "Only the run that holds it releases it; that run does not know of this one.",
         True,
         "Yes.",
         ("Wait for that run, or end it: the next run takes over what an ended run holds.",),

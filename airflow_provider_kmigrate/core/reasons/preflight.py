@@ -49,21 +49,17 @@ ENTRIES = (
     Entry(
         "B1b",
         "A version that must not be migrated",
-        "This release or protocol version loses or blocks metadata in a migration, writes no topic ids or /feature, or does not register"
-        " brokers with several log directories. The text says which.",
+        "This release or protocol version loses or blocks metadata in a migration, writes no topic ids or /feature, or does not register brokers with several log directories. The text says which.",
         True,
         _AS_BEFORE,
         (
             "Find `Kafka version:` in each broker's log. 3.6.2, 3.7.1 or later: write it as `kafka_release` into the cluster file, run preflight again.",
-            (
-                "Otherwise upgrade every broker to Kafka 3.9.2 and raise `inter.broker.protocol.version` to 3.9, as a change of its own. The"
-                " brokers' controller then writes ids and /feature."
-            ),
+            "Otherwise upgrade every broker to Kafka 3.9.2 and raise `inter.broker.protocol.version` to 3.9, as a change of its own. The brokers' controller then writes ids and /feature.",
             "It is higher already, and ids or /feature are missing: the tree is damaged. Find out what changed it.",
         ),
         "Write a release that not every broker runs. Take a directory out of `log.dirs`: its replicas would be lost. Write an id by hand.",
         source="KAFKA-17457, KIP-858, KAFKA-16431, KAFKA-16606, KIP-584, ZkTopicMigrationClient and the bug list of KIP-866",
-        ask='Look into a broker\'s log for "Kafka version:", and write it as kafka_release into the cluster file.',
+        ask='Search a broker\'s log for "Kafka version:", and write it as kafka_release into the cluster file.',
     ),
     Entry(
         "B2b",
@@ -78,7 +74,7 @@ ENTRIES = (
     Entry(
         "B2c",
         "A broker is missing in the cluster file",
-        "A broker that is not rolled keeps the copy from starting and is cut off once it does: acknowledged records were lost (measured).",
+        "A broker that is not rolled keeps the copy from starting and is isolated once it does: acknowledged records were lost (measured).",
         True,
         _SAFE,
         ("List the brokers: `zookeeper-shell.sh $ZK ls /brokers/ids`.", "Add it to the cluster file, or decommission it first."),
@@ -113,7 +109,7 @@ ENTRIES = (
         "No readable controller epoch",
         "KRaft takes control by raising /controller_epoch. Without it no ZooKeeper controller was ever elected, or the tree is damaged.",
         True,
-        "The cluster serves. Change nothing until you know the cause.",
+        "The cluster serves. Change nothing until the cause is known.",
         ("Check the chroot. `zookeeper-shell.sh $ZK get /controller_epoch` and `get /controller`.", "Find out who removed it."),
         "Write it by hand: the epoch decides whose leader elections count.",
         source="KafkaZkClient.scala",
@@ -130,13 +126,12 @@ ENTRIES = (
         ),
         "Begin the first roll with a failed disk.",
         source="KAFKA-16431",
-        ask="Let our user DESCRIBE the cluster, or run kafka-log-dirs.sh --describe, and look for errors.",
+        ask="Let kmigrate's user DESCRIBE the cluster, or run kafka-log-dirs.sh --describe, and search for errors.",
     ),
     Entry(
         "B8a",
         "A class that is not Kafka's",
-        "It is unknown whether this authorizer, principal builder or policy works without ZooKeeper. In KRaft mode it runs on the controllers."
-        " A builder must implement KafkaPrincipalSerde; alter.config.policy gets other arguments than before.",
+        "It is unknown whether this authorizer, principal builder or policy works without ZooKeeper. In KRaft mode it runs on the controllers. A builder must implement KafkaPrincipalSerde; alter.config.policy gets other arguments than before.",
         True,
         _AS_BEFORE,
         (
@@ -193,15 +188,11 @@ ENTRIES = (
     Entry(
         "B9d",
         "No usable login for the controllers' listener",
-        "A node that uses SASL towards the controllers without a login for its mechanism does not start: a controller never, a broker when it"
-        " is rolled. SCRAM has no user there before the copy.",
+        "A node that uses SASL towards the controllers without a login for its mechanism does not start: a controller never, a broker when it is rolled. SCRAM has no user there before the copy.",
         True,
         _AS_BEFORE,
         (
-            (
-                "SCRAM: use PLAIN, GSSAPI or TLS there: `quorum.security: SSL` in the cluster file, or `sasl.mechanism.controller.protocol=PLAIN` in"
-                " every broker's file. Between brokers SCRAM stays."
-            ),
+            "SCRAM: use PLAIN, GSSAPI or TLS there: `quorum.security: SSL` in the cluster file, or `sasl.mechanism.controller.protocol=PLAIN` in every broker's file. Between brokers SCRAM stays.",
             "Write the key of the text into every broker's file; controllers inherit it. No restart is needed.",
             'PLAIN on a listener `CONTROLLER`: `listener.name.controller.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="..." user_broker="...";`',
             "A JAAS file has it: each controller's service needs that file too.",
@@ -304,7 +295,7 @@ ENTRIES = (
         ),
         "Let the migration bring the edit into force: the cause of a failure would be unclear.",
         source="KIP-226, STATIC_BROKER_CONFIG; reliability: one change at a time",
-        ask="Compare kafka-configs.sh --describe --all --entity-type brokers --entity-name N with the file; let our user DESCRIBE_CONFIGS the cluster.",
+        ask="Compare kafka-configs.sh --describe --all --entity-type brokers --entity-name N with the file; let kmigrate's user DESCRIBE_CONFIGS the cluster.",
     ),
     Entry(
         "B16",
@@ -316,7 +307,7 @@ ENTRIES = (
             "Write each setting of the text into each broker's file, with the value in force. No restart is needed.",
             "`listeners`, `advertised.listeners`, `listener.security.protocol.map`: restart the broker with its file, then delete the dynamic one: `kafka-configs.sh --bootstrap-server $B --entity-type brokers --entity-name N --alter --delete-config <key>`.",
         ),
-        "Delete a dynamic listener before that restart: its clients are cut off.",
+        "Delete a dynamic listener before that restart: its clients are disconnected.",
         source="measured: listeners refused connections and TLS, no start; SslFactory, CertificateEntries.ensureCompatible",
     ),
     Entry(
@@ -334,8 +325,7 @@ ENTRIES = (
     Entry(
         "B18",
         "Brokers differ where one value decides for all",
-        "Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change."
-        " The count of __consumer_offsets is that of the broker which creates it.",
+        "Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change. The count of __consumer_offsets is that of the broker which creates it.",
         True,
         "As safe as before. Find out who began to change this. Without __consumer_offsets: only until the first consumer group appears.",
         (
@@ -365,10 +355,7 @@ ENTRIES = (
         "Yes: nothing was changed. A node's own file: until that node restarts for any reason.",
         (
             "A broker: correct the original on the node, and run `backup` again while no broker has moved. A controller: correct `quorum.properties` in the cluster file.",
-            (
-                "A `\\u` needs four digits. An id: `broker.id` as in the node's `meta.properties`; above `reserved.broker.max.id` set"
-                " `broker.id.generation.enable=false`."
-            ),
+            "A `\\u` needs four digits. An id: `broker.id` as in the node's `meta.properties`; above `reserved.broker.max.id` set `broker.id.generation.enable=false`.",
             "`metadata.max.idle.interval.ms`: remove it until the finalization. With it, a dual-write that works looks like one that has ended.",
             "A chroot: one in every file and in the connection. A version: B1a. The controllers' listener: a `quorum.listener` that no broker uses.",
         ),
@@ -421,7 +408,7 @@ ENTRIES = (
         ),
         "Upgrade, or raise the version, in the middle of a migration. Try it on production first.",
         source="bug list of KIP-866, from the release tags; KIP-858; KIP-405",
-        ask='Look into a broker\'s log for "Kafka version:", and write it as kafka_release into the cluster file.',
+        ask='Search a broker\'s log for "Kafka version:", and write it as kafka_release into the cluster file.',
     ),
     Entry(
         "W7",
@@ -435,7 +422,7 @@ ENTRIES = (
         ),
         "Kill a broker because it stops slowly.",
         source="measured: a stop without controller took 300.8 s; systemd kills after 90 s",
-        ask="Look on each node: systemctl show -p TimeoutStopUSec kafka; raise it above 330 s and write it as hosts.kill_after into the cluster file.",
+        ask="Run on each node: systemctl show -p TimeoutStopUSec kafka; raise it above 330 s and write it as hosts.kill_after into the cluster file.",
     ),
     Entry(
         "W8",

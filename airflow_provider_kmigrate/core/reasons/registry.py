@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from airflow_provider_kmigrate.core.reasons import audit, cluster, files, groups, jobs, preflight
+from airflow_provider_kmigrate.core.reasons import audit, cluster, files, groups, jobs, nodes, preflight
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.core.reasons.entry import Area, Entry
 
-_PARTS = (cluster, preflight, groups, jobs, files, audit)
+_PARTS = (cluster, nodes, preflight, groups, jobs, files, audit)
 _LINK = re.compile(r"(?<!`)\[([A-Z]\d{1,2}[a-z]?)\](?!\()")
 
 
