@@ -1,7 +1,6 @@
 """What preflight, or a scan of groups, found: one finding a line, with its severity; `core.reasons` explains the codes.
 
-Conditions that other steps check too keep their codes here: C (properties files), F, G (gates), I (identity), K (coordinators), M, R, S,
-U (what could not be read), Z.
+What other steps check too has the same code here, such as G21. W codes never block; B codes block, warn or are not known.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ In dual-write both sides must store the same metadata. A difference that two com
 dual-write never repeats a write that it lost. In `soak` such a difference ends the run; the cluster stays in dual-write. If ZooKeeper
 only lacks topics or leaders, the soak itself makes another controller lead, up to three times.
 
-**The cure is the same for every kind:** a new active controller writes all metadata to ZooKeeper again.
+**The remedy is the same for every kind:** a new active controller writes all metadata to ZooKeeper again.
 
 1. Find the active controller: `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status` (`LeaderId`).
 2. Check that every controller's file has `zookeeper.metadata.migration.enable=true` ([G05](#g05)).
@@ -69,7 +69,7 @@ ENTRIES = (
         (
             "Was the topic deleted just now? Then wait a minute.",
             "Ask the owner whether the topic is still needed.",
-            "Not needed: make another controller lead (see the cure above). It removes the topic from ZooKeeper.",
+            "Not needed: make another controller lead (see the remedy above). It removes the topic from ZooKeeper.",
         ),
         "Finalize while a topic in use is in ZooKeeper only.",
     ),
@@ -82,7 +82,7 @@ ENTRIES = (
         (
             "Wait a minute: a change made just now is copied by itself.",
             "Stop what keeps changing it: a reassignment (`kafka-reassign-partitions.sh --bootstrap-server $B --list`), elections, a broker that comes and goes.",
-            "It stays: make another controller lead (see the cure above).",
+            "It stays: make another controller lead (see the remedy above).",
         ),
         "Write the topic, id, partition, credential or producer id block into ZooKeeper by hand.",
     ),
@@ -96,7 +96,7 @@ ENTRIES = (
             "Was it changed just now? Then wait a minute.",
             "Stop the tool that writes to ZooKeeper: `kafka-configs --zookeeper`, `kafka-acls --authorizer-properties`, CMAK. A change that is wanted: make it with `--bootstrap-server $B`.",
             "Tokens only in ZooKeeper: kmigrate's user may not see them. Grant it `Describe` on delegation tokens.",
-            "It stays: make another controller lead (see the cure above). That also deletes a quota that Kafka left in ZooKeeper.",
+            "It stays: make another controller lead (see the remedy above). That also deletes a quota that Kafka left in ZooKeeper.",
         ),
         "Change or delete the znode by hand, remove the authorizer, or delete tokens.",
         source="measured",
@@ -125,7 +125,7 @@ ENTRIES = (
             "Start `kmigrate_rollback__<cluster>` ([section 11](#11-going-back)): one transaction of its plan raises /controller_epoch and has a controller elected. ZooKeeper must own the cluster; every controller of the cluster file must be stopped.",
             "In a rollback that failed with this code: clear `hand_over.transaction` with *Downstream*.",
         ),
-        "Raise the epoch by hand, or while KRaft owns the cluster. Restart brokers as a cure: it cures only some partitions.",
+        "Raise the epoch by hand, or while KRaft owns the cluster. Restart brokers because of it: that helps only some partitions.",
         source="KAFKA-20488; measured",
     ),
     Entry(
@@ -215,7 +215,7 @@ ENTRIES = (
         (
             "Pause the DAG.",
             "Compare `zookeeper-shell.sh $ZK get /controller_epoch` with `controller_epoch` in `get /brokers/topics/<topic>/partitions/<n>/state` of the named partitions.",
-            "The state is higher, and ZooKeeper owns the cluster: cure it as in G02.",
+            "The state is higher, and ZooKeeper owns the cluster: proceed as in G02.",
             "Otherwise search the brokers' logs for `already written by another controller`, and see P07.",
             "Clearing the task goes on without another check.",
         ),
@@ -320,7 +320,7 @@ ENTRIES = (
     ),
     Entry(
         "G28",
-        "No controller would let this broker go",
+        "This broker knows no controller",
         "A stopping broker asks its controller first. None is known to it now, so the stop would take 300 s (measured).",
         True,
         "It serves. Without a controller nothing is elected.",
@@ -358,7 +358,7 @@ ENTRIES = (
     ),
     Entry(
         "G31",
-        "Not every broker is back",
+        "Not every broker is back in ZooKeeper mode",
         "At the end of a rollback these brokers do not answer in ZooKeeper mode.",
         True,
         _ONE_DOWN,
@@ -370,7 +370,7 @@ ENTRIES = (
     ),
     Entry(
         "G32",
-        "One broker alone cannot go back to ZooKeeper mode",
+        "One broker alone cannot be rolled back to ZooKeeper mode",
         "The controllers own the cluster, or will as soon as a broker registers. A plain ZooKeeper broker beside them loses what it acknowledges (measured).",
         True,
         "Yes, nothing was done. The broker is as slow as it was.",
@@ -384,7 +384,7 @@ ENTRIES = (
     Entry(
         "G33",
         "ZooKeeper may lack what KRaft holds",
-        "The rollback is about to stop a controller or to hand over, and ZooKeeper is not known to hold everything. What it lacks would be lost for good. The codes behind this one say what.",
+        "The rollback is about to stop a controller or to hand over, and ZooKeeper is not known to hold everything. What it lacks would be lost for good. The codes beside this one say what.",
         True,
         "Yes; this act stopped and wrote nothing. If a majority of the controllers is stopped already, hurry: nothing can be elected.",
         (
@@ -396,12 +396,12 @@ ENTRIES = (
     ),
     Entry(
         "G34",
-        "Not as it was approved",
-        "A controller is about to lose its flag, and something that was approved has changed or could not be read again. The codes behind this one say what. With G07 alone it is normal for seconds.",
+        "Changed since the approval",
+        "A controller is about to lose its flag, and something that was approved has changed or could not be read again. The codes beside this one say what. With G07 alone it is normal for seconds.",
         True,
         "Yes while every controller has its flag. If one lacks it, any election finalizes: act now.",
         (
-            "Fix what the codes behind it name. The task waits 180 s; then clear it.",
+            "Fix what the codes beside it name. The task waits 180 s; then clear it.",
             "A stalled dual-write while every controller has its flag: clear `soak` with *Downstream*; approval is asked again.",
             "A stalled dual-write after one lost its flag: start the rollback ([section 11](#11-going-back)). Restart no controller by hand.",
             "R12 beside it: see there first.",
@@ -410,7 +410,7 @@ ENTRIES = (
     ),
     Entry(
         "G35",
-        "The loss is not accepted as it was asked",
+        "accept_loss is not valid",
         "The conf has an `accept_loss` that is not the cluster id, or one without `skip_failover`. It would have no effect, and the rollback would stop at the loss, perhaps hours from now.",
         True,
         _DATA_SAFE,
@@ -496,11 +496,11 @@ ENTRIES = (
     Entry(
         "P01",
         "Not in this phase",
-        "A step in the wrong phase can cost metadata or the rollback. The reasons behind it say what was observed.",
+        "A step in the wrong phase can cost metadata or the rollback. The reasons beside it say what was observed.",
         True,
-        "Yes, unless an alarm stands behind it.",
+        "Yes, unless an alarm stands beside it.",
         (
-            "Act on the reason behind it first, if there is one.",
+            "Act on the reason beside it first, if there is one.",
             "Run the steps in their order: clear the first task of the run that has not succeeded. In phase *unknown* kmigrate waits for the named nodes. In phase *finalized* there is nothing to do.",
         ),
         "Mark a task as success to reach a later one.",
@@ -593,7 +593,7 @@ ENTRIES = (
     ),
     Entry(
         "P11",
-        "Not yet in the phase waited for",
+        "The expected phase is not reached yet",
         "The controllers have not reached ZooKeeper yet, or the copy is under way or has not begun.",
         True,
         "Yes. Topics cannot be created while the copy runs.",

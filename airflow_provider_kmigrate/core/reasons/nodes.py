@@ -66,14 +66,14 @@ ENTRIES = (
     Entry(
         "M02",
         "A command is missing or wrong",
-        "The cluster file has no such command for the node, or one with a place in braces that has no meaning there. Nothing was run.",
+        "The cluster file has no such command for the node, or one with an unknown placeholder in braces. Nothing was run.",
         True,
         _DATA_SAFE,
         (
-            "Check the file: `python -m airflow_provider_kmigrate.spec CLUSTER.yaml`. Correct the node's commands; the message lists the known places.",
+            "Check the file: `python -m airflow_provider_kmigrate.spec CLUSTER.yaml`. Correct the node's commands; the message lists the known placeholders.",
             "`wipe` is needed by a rollback only: an old quorum that starts again deletes topics. `plan`, `soak` and the watch ask for it.",
         ),
-        "Put `true` there: kmigrate would believe it.",
+        "Write `true` as the command: kmigrate would take it for success.",
     ),
     Entry(
         "O01",
@@ -163,8 +163,8 @@ ENTRIES = (
         (
             "Wait: with much traffic or large logs it takes minutes. `still catches up` in the task's log: it is only slow.",
             "The number does not fall: look for a full disk, an offline log directory, and a throttle (B14).",
-            "With G07 beside it, or partitions without a leader: nothing. The task cures both.",
-            "One leader for all that is left: kmigrate restarts that leader after 20 s. If it does not, the codes behind R05 say why (R01, S02, G28); fix that.",
+            "With G07 beside it, or partitions without a leader: nothing. The task repairs both.",
+            "One leader for all that is left: kmigrate restarts that leader after 20 s. If it does not, the codes beside R05 say why (R01, S02, G28); fix that.",
             "After ten minutes, and the leader's log has `alter-partition-channel-manager]: Error due to`: restart that leader with your own service command.",
             "After a handover, `already at a newer partition epoch`: nothing. kmigrate raises the states after 8 s.",
         ),
@@ -215,7 +215,7 @@ ENTRIES = (
     ),
     Entry(
         "U04",
-        "A node's host does not say what it runs",
+        "A node's host does not report what it runs",
         "Its `status` or `read` command failed, or gave no clear answer. Acting now could stop or change another process or another cluster's node.",
         True,
         "Yes; the node may run well. In the middle of a stop it is down: fix it now.",

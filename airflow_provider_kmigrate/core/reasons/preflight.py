@@ -13,7 +13,7 @@ AREAS = (
         "Preflight",
         "preflight: what must be right before the migration begins",
         "before anything is changed",
-        "Preflight reads everything and changes nothing. The severity of each finding stands beside its code. *block* stops the DAG at its first task: fix all of them, then clear `preflight`. *not known* does not stop it: the finding says how to find out. *warn* does not stop it. A code can have more than one severity: B8a, B14, B15 and B18 block if the difference can hurt the migration, and warn otherwise. Preflight also reports codes of other letters (C, F, G, I, K, M, R, S, U, Z), which mean there what they mean at every step. All findings are on a page; the task's log has its address. To run it again at any time: `kmigrate_preflight__<cluster>`.",
+        "Preflight reads everything and changes nothing. The severity of each finding stands beside its code. *block* stops the DAG at its first task: fix all of them, then clear `preflight`. *not known* does not stop it: the finding says how to find out. *warn* does not stop it. A code can have more than one severity: B8a, B14, B15 and B18 block or warn, by what was found. Preflight also reports codes of other letters, which mean the same there as at every other step. All findings are on a page; the task's log has its address. To run it again at any time: `kmigrate_preflight__<cluster>`.",
     ),
     Area(
         "C",
