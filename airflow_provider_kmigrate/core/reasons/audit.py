@@ -51,7 +51,6 @@ ENTRIES = (
         "A01",
         "Acknowledged records were lost or replaced",
         "Kafka confirmed these records to their producer. They are no longer in the log, another record has their offset, or a group skipped them.",
-        False,
         "Unknown: it serves, but more records may be lost.",
         (
             "Pause the DAG.",
@@ -66,7 +65,6 @@ ENTRIES = (
         "A03",
         "Records are in the log twice or out of order",
         "A producer's retry was stored again, or a record came after a later one of its partition. Every consumer gets them like this.",
-        True,
         "Yes.",
         (
             "Out of order: did two members own the partition then? See A08.",
@@ -80,7 +78,6 @@ ENTRIES = (
         "A05",
         "A group lost its place",
         "A group committed beyond records that it did not receive, or its committed offset was removed or set forward. At its next start it skips these records, or reads everything again.",
-        True,
         "Only as long as the group is not restarted.",
         (
             "Did the owner reset or delete the group, or did its offsets expire? Then check only what was skipped.",
@@ -94,7 +91,6 @@ ENTRIES = (
         "A06",
         "Records were delivered again",
         "A group received records that it had received before, as after a member that was killed before it committed. Work that is not idempotent was done twice.",
-        True,
         "Yes.",
         (
             "Compare the times with restarts of the members.",
@@ -109,7 +105,6 @@ ENTRIES = (
         "A08",
         "Two members worked on one partition",
         "Two members of a group owned the partition at the same time, or one received records of a partition that it did not own.",
-        False,
         "Unknown: if it continues, both process the same records.",
         (
             "`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G --members`, against more than one broker.",
@@ -124,7 +119,6 @@ ENTRIES = (
         "A10",
         "Records waited",
         "Records waited although their group existed: no member owned the partition, nothing was delivered, or no commit moved. A member may have stopped fetching and still count as stable.",
-        True,
         "The cluster is safe. The group falls behind; nothing is lost while the topic keeps its records.",
         (
             "Run `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G` twice. If the offset does not move, restart one member.",
@@ -138,7 +132,6 @@ ENTRIES = (
         "A11",
         "A fact that fails nothing",
         "The audit shows what it compared, and what it left out of the comparison.",
-        True,
         "Yes.",
         ("Nothing now. Check later if something important was left out, such as a topic that `topics` should name.",),
         "Read what was left out as checked, or a sample as everything.",
@@ -158,8 +151,7 @@ ENTRIES = (
         "A14",
         "Producers gave up records",
         "These records were never confirmed, so they are not lost. They may be in the log all the same. If it is the last event of a producer, nothing shows that it can write.",
-        True,
-        "Check [section 1](#1-is-the-cluster-serving): can producers write?",
+        "Unknown: check [section 1](#1-is-the-cluster-serving). Can producers write?",
         (
             "Fix what the error names. One confirmed record of that producer clears an INCONCLUSIVE.",
             "Do producers retry longer than a broker's restart takes (`delivery.timeout.ms`)?",
@@ -171,7 +163,6 @@ ENTRIES = (
         "D01",
         "A log is shorter or different than before",
         "Records that were in the log are gone, were replaced or truncated, or its leader did not know the newest epoch. Retention does not explain it: replicas disagreed.",
-        False,
         "Unknown: more records may be lost.",
         (
             "Pause the DAG. Raise `retention.ms` of the topic, so that nothing else is removed.",
@@ -186,7 +177,6 @@ ENTRIES = (
         "D05",
         "Partitions are gone, or their topic was created again",
         "Their records are gone with them. If it is `__consumer_offsets`, so are the commits of every group.",
-        False,
         "No, unless the owner deleted the topic on purpose.",
         (
             (
@@ -204,7 +194,6 @@ ENTRIES = (
         "D11",
         "Commits went back",
         "A group committed a lower offset than before, and receives those records again. A reset by hand, two owners, or a retried commit that arrived late look like this.",
-        True,
         "Yes; the group repeats work.",
         (
             "Was the group reset on purpose? " + _NEW_BASELINE.capitalize() + ", or every later gate repeats this.",
@@ -219,7 +208,6 @@ ENTRIES = (
         "D17",
         "Records were removed for an unknown reason",
         "A log begins later than its retention explains, or `cleanup.policy` was changed meanwhile. The topic's settings may have been lost; then the brokers' defaults remove records.",
-        False,
         "No, unless the owner changed it on purpose: more records may be removed.",
         (
             "`kafka-configs.sh --bootstrap-server $B --describe --entity-type topics --entity-name T --all`: are `retention.ms`, `retention.bytes` and `cleanup.policy` right?",
@@ -233,7 +221,6 @@ ENTRIES = (
         "L04",
         "A client's events are incomplete",
         "What this client did and did not write down is unknown. It counts neither as lost nor as delivered.",
-        True,
         "Yes.",
         (
             "The text names the writer and the first gap. Was its disk full, its file cut, moved or rotated, or did the process end hard?",
@@ -260,7 +247,6 @@ ENTRIES = (
         "L05",
         "A client was killed, or shows no sign of life",
         "It wrote no stop, and no event for longer than `behind`; a client that runs writes one every few seconds. Its last acts may be missing.",
-        True,
         "Yes.",
         (
             "Does it hang, or did its machine sleep or its clock change? Restart it with SIGTERM and clear the audit.",
@@ -274,7 +260,6 @@ ENTRIES = (
         "L11",
         "Not settled yet",
         "A group has not received everything, its newest events were not read, or the canary's window is not over. Loss is not proven.",
-        True,
         "Yes.",
         (
             "Wait: the audit runs again by itself.",
@@ -288,7 +273,6 @@ ENTRIES = (
         "L12",
         "Offsets that were not delivered",
         "These are markers of transactions, aborted or compacted records; or records that the group skipped. The events cannot tell which.",
-        True,
         "Yes.",
         (
             "Read the offsets of the first cases: `kafka-console-consumer.sh --bootstrap-server $B --topic T --partition P --offset N --max-messages 1 --isolation-level read_committed`. A record with an offset inside the gap was skipped (A01).",
@@ -301,8 +285,7 @@ ENTRIES = (
         "L14",
         "No evidence for this step",
         "Nothing was written or delivered since the step began that the audit can use. Older evidence, or that of other groups or partitions, shows nothing about the step.",
-        True,
-        "Check [section 1](#1-is-the-cluster-serving): can producers write, and do groups read?",
+        "Unknown: check [section 1](#1-is-the-cluster-serving). Can producers write, and do groups read?",
         (
             "Do producers and consumers run, and write events to the folder that the audit reads? For logs: are records kept for longer than from one audit to the next?",
             "A topic without traffic needs one record. The audit then runs again by itself, or clear it.",
@@ -323,7 +306,6 @@ ENTRIES = (
         "L15",
         "A client's clock is ahead",
         "It wrote events with times in the future. With such a clock a dead client looks alive, and nothing can be ordered by time.",
-        True,
         "Yes.",
         (
             "Compare the clocks of the client's machine and of Spark's driver with NTP, and set them.",
@@ -336,7 +318,6 @@ ENTRIES = (
         "V11",
         "The canary cannot be compared",
         "There are too few members, values or records, or the window cannot distinguish chance from a slower canary. The text says which.",
-        True,
         "Yes: no other instance is switched, none is rolled back.",
         (
             "Keep at least three members on the old client, with audit events, in a time with traffic.",
@@ -356,8 +337,7 @@ ENTRIES = (
         "V17",
         "The canary is worse than the others",
         "Its records come later than those of the other members, by more than chance explains, or it receives none while others do.",
-        True,
-        "Its partitions wait.",
+        "Yes; its partitions wait.",
         (
             "`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G --members`: does it own partitions, and do their offsets move? Restart a member that does not move.",
             "It is late: stop it or roll it back.",
@@ -369,7 +349,6 @@ ENTRIES = (
         "V23",
         "The first broker of a pass is worse in its new mode",
         "Since its restart it answers late, does not answer, or leaves its ISRs, compared with before and with the other brokers.",
-        True,
         "Clients of its partitions wait as long. It is rolled back by itself (V26), or could not be (V27).",
         (
             "Late: its garbage collector's log and heap, its disks, what else runs on its machine, its own log since the restart.",
@@ -382,7 +361,6 @@ ENTRIES = (
         "V26",
         "The first broker of a pass was rolled back",
         "It was worse in its new mode and runs as before its restart. No other broker was touched. Its id is in `/_kmigrate/taken-back`.",
-        True,
         "Yes, the cluster is as before this roll.",
         (
             "Find the cause first: its log, and the figures of V23. A cold machine is a cause too.",
@@ -394,8 +372,7 @@ ENTRIES = (
         "V27",
         "The first broker of a pass could not be rolled back",
         "It is worse in its new mode; what prevents the rollback stands beside this code. No other broker is rolled.",
-        True,
-        "As safe as a slow broker is.",
+        "Yes, but that broker stays slow.",
         (
             "Fix what stands beside it (its own entry). In the middle of a restart: its log says why it does not come up (R01).",
             "Clear the task: the broker is judged again.",
@@ -406,7 +383,6 @@ ENTRIES = (
         "V30",
         "A group or a switched instance is not healthy",
         "Records wait without commits, the instance is away or restarts again and again, or members come and go.",
-        True,
         "Records wait; none is lost while the topics keep them. A canary is rolled back by itself.",
         (
             "Read the logs of the members in the text: what ends them? Memory, a health check, a record that they cannot handle, `max.poll.interval.ms`.",
@@ -418,7 +394,6 @@ ENTRIES = (
         "V33",
         "A canary was rolled back",
         "The group was worse for it, for the reasons beside this one. The instance runs as before; no other was switched.",
-        True,
         "Yes.",
         ("Fix what the reasons name, and clear the task. A later run does not begin by itself: see K69.",),
         "Raise `commit_within` until it passes.",
@@ -427,7 +402,6 @@ ENTRIES = (
         "X02",
         "Partitions could not be read",
         "The audit reads where each log begins and ends. For these partitions, usually without a leader, it knows nothing.",
-        True,
         "Without a leader their producers and consumers wait: check [section 1](#1-is-the-cluster-serving).",
         (
             "Wait until each partition has a leader (G13).",
@@ -440,7 +414,6 @@ ENTRIES = (
         "X03",
         "Checkpoint and output do not match",
         "The stream's checkpoint and its output folder are not of this topic, or not of each other: one is gone, or an older copy. Events would be missing or there twice.",
-        True,
         "Yes.",
         (
             "One of the two was restored: restore the other one of the same time.",
@@ -454,7 +427,6 @@ ENTRIES = (
         "X04",
         "Damaged, or of another release",
         "A stored fingerprint or verdict, an event or a commit has a format that this release cannot read. Without it a loss may stay hidden.",
-        True,
         "Yes; this step is not checked.",
         (
             "Events or a verdict: read them with the release that wrote them, or upgrade this one.",
@@ -474,7 +446,6 @@ ENTRIES = (
         "X06",
         "Spark lacks Java or its Kafka jars",
         "Spark runs on Java, and reads Kafka with its connector's jars.",
-        True,
         "Yes.",
         (
             "Java: install a Java 17 runtime on the machine that runs the audit, or set `JAVA_HOME`.",
@@ -487,7 +458,6 @@ ENTRIES = (
         "X08",
         "A setting of the audit is wrong",
         "The audit does not know this setting, topic or SASL mechanism. Nothing was audited.",
-        True,
         "Yes.",
         (
             "Correct `audit` in the cluster file as the text says, or the request (`audit/request.py` lists its keys).",
@@ -507,7 +477,6 @@ ENTRIES = (
         "X12",
         "The events topic removes its events",
         "Its retention or compaction removes events before an audit has read them. What they reported is lost, at every audit.",
-        True,
         "Yes.",
         (
             "`kafka-configs.sh --bootstrap-server $B --alter --entity-type topics --entity-name T --add-config retention.ms=-1,retention.bytes=-1,cleanup.policy=delete`",

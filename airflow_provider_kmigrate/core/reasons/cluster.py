@@ -64,7 +64,6 @@ ENTRIES = (
         "E01",
         "Topics only in ZooKeeper",
         "ZooKeeper has topics that KRaft does not have.",
-        True,
         "Yes. If the topic is in use, its partitions may be lost: see D05 at once.",
         (
             "Was the topic deleted just now? Then wait a minute.",
@@ -77,7 +76,6 @@ ENTRIES = (
         "E02",
         "ZooKeeper lacks or contradicts what KRaft has",
         "A write to ZooKeeper was lost or is on its way. A rollback now would lose it, or bring back the old value.",
-        True,
         "Yes. Clients see what KRaft has.",
         (
             "Wait a minute: a change made just now is copied by itself.",
@@ -90,7 +88,6 @@ ENTRIES = (
         "E08",
         "Settings, quotas, access rules or tokens differ",
         "A dynamic broker setting, a quota, an ACL or a delegation token is not the same on both sides. A tool may have written to ZooKeeper directly.",
-        True,
         "Yes. KRaft brokers use what KRaft has; brokers in migration mode use ZooKeeper's ACLs. Check whether the difference denies or allows a client.",
         (
             "Was it changed just now? Then wait a minute.",
@@ -105,7 +102,6 @@ ENTRIES = (
         "G00",
         "A condition could not be checked",
         "Something that this step needs was not read. Unknown is not healthy.",
-        True,
         "kmigrate changes nothing. Check [section 1](#1-is-the-cluster-serving): are clients served?",
         (
             "Find the U code in the same log: it names what did not answer, and why.",
@@ -118,8 +114,7 @@ ENTRIES = (
         "G02",
         "Partition states above the controller's epoch",
         "A partition's state has a higher epoch than /controller_epoch: the ZooKeeper controller can neither move its leader nor shrink its ISR (KAFKA-20488). An earlier rollback did not raise the epoch.",
-        False,
-        "It serves, and other checks are healthy. **The next broker that fails stops all writes** to its partitions (measured).",
+        "**No.** It serves and other checks are healthy, but the next broker that fails stops all writes to its partitions (measured).",
         (
             "Stop no broker.",
             "Start `kmigrate_rollback__<cluster>` ([section 11](#11-going-back)): one transaction of its plan raises /controller_epoch and has a controller elected. ZooKeeper must own the cluster; every controller of the cluster file must be stopped.",
@@ -132,7 +127,6 @@ ENTRIES = (
         "G04",
         "An old metadata log",
         "A controller's directory has been in a quorum that is over. Started with it, the controllers take the cluster over within 5 s and delete topics created since (measured).",
-        False,
         "Only as long as that controller is not started.",
         (
             "A rollback is under way, or stopped after `hand_over`: finish it. It moves the directory away.",
@@ -148,7 +142,6 @@ ENTRIES = (
         "G05",
         "A controller runs without the migration flag",
         "The first controller elected without `zookeeper.metadata.migration.enable=true` finalizes the migration at once, without any check (KAFKA-20960).",
-        False,
         "**No**, unless `finalize` is running. While it is a standby nothing has happened; any failover may elect it.",
         (
             "Is `finalize` running? Do nothing. Did it stop half-way? Clear its failed task, or start the rollback.",
@@ -166,7 +159,6 @@ ENTRIES = (
         "G07",
         "The dual-write lags or does not move",
         "ZooKeeper does not receive what KRaft writes. What is missing there is lost by a rollback. Normal for seconds after a start or a failover.",
-        True,
         "Yes. KRaft serves; ZooKeeper falls behind.",
         (
             "Wait two minutes. `copy`, `soak`, the roll of a broker and a rollback's `heal` restart a stalled dual-write themselves, up to three times.",
@@ -183,7 +175,6 @@ ENTRIES = (
         "G08",
         "Brokers not yet in migration mode",
         "All other brokers must be in migration mode before the last one enters it. Then KRaft takes over and isolates every plain ZooKeeper broker: acknowledged records were lost (measured).",
-        True,
         "Yes.",
         (
             "Roll the named brokers first: clear their `first_roll` tasks.",
@@ -196,7 +187,6 @@ ENTRIES = (
         "G09",
         "Client-metrics subscriptions exist",
         "At the next controller failover the dual-write to ZooKeeper stops until they are deleted.",
-        True,
         "Yes, until a controller fails over.",
         (
             "Note the settings: `kafka-client-metrics.sh --bootstrap-server $B --describe`.",
@@ -210,8 +200,7 @@ ENTRIES = (
         "G12",
         "A stop left leaders behind",
         "The controller could not move the leaders of a broker that stopped slowly: its epoch is too low, or the broker is isolated from it. kmigrate started the broker again and stopped there.",
-        False,
-        "The broker is back, but **the next broker that fails may stop all writes**, although every check is healthy.",
+        "**No.** The broker is back and every check is healthy, but the next broker that fails may stop all writes.",
         (
             "Pause the DAG.",
             "Compare `zookeeper-shell.sh $ZK get /controller_epoch` with `controller_epoch` in `get /brokers/topics/<topic>/partitions/<n>/state` of the named partitions.",
@@ -226,7 +215,6 @@ ENTRIES = (
         "G13",
         "Partitions without a leader",
         "These partitions accept no write and no read.",
-        False,
         "**Not for these partitions.** All others are served.",
         (
             "Wait 10 s: `copy.copied` and the roll of a broker elect leaders by themselves.",
@@ -239,7 +227,6 @@ ENTRIES = (
         "G20",
         "The quorum has no leader, or a controller lags",
         "No controller answers as the leader, or one is more than 1,000 records behind. Another restart could cost the majority.",
-        True,
         "With a leader, yes. Without one, brokers serve but nothing can be created, elected or moved.",
         (
             "`kafka-metadata-quorum.sh --bootstrap-controller $C describe --status`; add `--replication` for the lags. An election takes seconds, a lag falls by itself.",
@@ -252,7 +239,6 @@ ENTRIES = (
         "G21",
         "Groups still live on ZooKeeper",
         "These consumers coordinate through `/consumers`. Without a ZooKeeper-mode broker they stop consuming, although their owners still look healthy (measured).",
-        True,
         "Before the second roll ends, yes: its last broker waits. In a soak or later the cluster is safe, but these consumers receive nothing.",
         (
             "List them: `python -m airflow_provider_kmigrate.groups scan`.",
@@ -269,7 +255,6 @@ ENTRIES = (
         "G22",
         "Not every broker is in KRaft mode",
         "A broker that the finalization leaves behind can never come back; so soak and finalization wait for it.",
-        True,
         "Yes.",
         (
             "Is it down? Start it.",
@@ -282,7 +267,6 @@ ENTRIES = (
         "G23",
         "A controller does not answer",
         "It starts, it hangs, or it is unreachable. Its migration flag is unknown, and another restart could cost the quorum its majority.",
-        True,
         "Yes, while a majority of the others is up. Before the migration no controller answers: that is normal.",
         (
             "Check its process and log. Start it with its own directory and the flag in its file. kmigrate goes on by itself.",
@@ -296,7 +280,6 @@ ENTRIES = (
         "G26",
         "A controller is not stopped",
         "The rollback needs every KRaft controller stopped here. A running one writes to ZooKeeper, or takes the cluster over again.",
-        False,
         "Before `hand_over.transaction` yes, but no controller may be active. After it: **no**, stop that controller now.",
         (
             "Find out what started it again: a service manager after a reboot, a `stop` command that only kills, a playbook. Stop and disable it there.",
@@ -310,7 +293,6 @@ ENTRIES = (
         "G27",
         "Brokers still in KRaft mode",
         "This step of the rollback needs a cluster without KRaft brokers: they know KRaft controllers only.",
-        True,
         "While the controllers run. Without them these brokers serve, but nothing moves.",
         (
             "Before `hand_over.transaction`: start a new run of the rollback once this one is over. It starts the controllers and rolls these brokers back first.",
@@ -322,8 +304,7 @@ ENTRIES = (
         "G28",
         "This broker knows no controller",
         "A stopping broker asks its controller first. None is known to it now, so the stop would take 300 s (measured).",
-        True,
-        "It serves. Without a controller nothing is elected.",
+        "Yes: it serves. Without a controller nothing is elected.",
         (
             "Wait: after a handover it takes less than a second.",
             "Longer than a minute: is ZooKeeper up (U01)? `zookeeper-shell.sh $ZK get /controller` names the controller. Read its log, and the log of a broker that names another one.",
@@ -336,8 +317,7 @@ ENTRIES = (
         "G29",
         "Another controller writes /migration",
         "Every controller of the cluster file is stopped, and `/migration` still changes: a controller that the file does not name runs. The handover was not made.",
-        False,
-        "It serves. But an unknown process is the controller.",
+        "**No.** It serves, but an unknown process is the controller.",
         (
             "Search for it: `controller.quorum.voters` in a broker's file, hosts of earlier attempts, ZooKeeper's clients (`echo cons | nc zk1 2181`).",
             "Stop it. Clear the task.",
@@ -348,7 +328,6 @@ ENTRIES = (
         "G30",
         "Not handed over to ZooKeeper",
         "`/controller` or `/migration` is still KRaft's. A plain ZooKeeper broker beside a KRaft controller is isolated and loses what it acknowledges (measured).",
-        True,
         "Yes, nothing was done. If a KRaft controller runs: see G26.",
         (
             "Clear `stop_controllers.active_last` with *Downstream*: the steps run in their order. A task marked as success may be the cause.",
@@ -360,7 +339,6 @@ ENTRIES = (
         "G31",
         "Not every broker is back in ZooKeeper mode",
         "At the end of a rollback these brokers do not answer in ZooKeeper mode.",
-        True,
         _ONE_DOWN,
         (
             "Clear `to_zookeeper.broker_N` of each with *Downstream*. A broker that is down is started with its original file.",
@@ -372,7 +350,6 @@ ENTRIES = (
         "G32",
         "One broker alone cannot be rolled back to ZooKeeper mode",
         "The controllers own the cluster, or will as soon as a broker registers. A plain ZooKeeper broker beside them loses what it acknowledges (measured).",
-        True,
         "Yes, nothing was done. The broker is as slow as it was.",
         (
             "Fix the broker where it is, and clear its task.",
@@ -385,7 +362,6 @@ ENTRIES = (
         "G33",
         "ZooKeeper may lack what KRaft holds",
         "The rollback is about to stop a controller or to hand over, and ZooKeeper is not known to hold everything. What it lacks would be lost for good. The codes beside this one say what.",
-        True,
         "Yes; this act stopped and wrote nothing. If a majority of the controllers is stopped already, hurry: nothing can be elected.",
         (
             "Mark the run as failed and start a new run of the rollback, or clear `heal` with *Downstream*: a new leader writes to ZooKeeper what is missing.",
@@ -398,7 +374,6 @@ ENTRIES = (
         "G34",
         "Changed since the approval",
         "A controller is about to lose its flag, and something that was approved has changed or could not be read again. The codes beside this one say what. With G07 alone it is normal for seconds.",
-        True,
         "Yes while every controller has its flag. If one lacks it, any election finalizes: act now.",
         (
             "Fix what the codes beside it name. The task waits 180 s; then clear it.",
@@ -412,7 +387,6 @@ ENTRIES = (
         "G35",
         "accept_loss is not valid",
         "The conf has an `accept_loss` that is not the cluster id, or one without `skip_failover`. It would have no effect, and the rollback would stop at the loss, perhaps hours from now.",
-        True,
         _DATA_SAFE,
         (
             "Start a new run with the conf that the text names, or without `accept_loss`: `heal.equivalence` then names what would be lost ([section 11](#11-going-back)).",
@@ -423,7 +397,6 @@ ENTRIES = (
         "H01",
         "Another run owns the cluster",
         "Another run began a migration, a rollback or a move of groups here and is not over. Two runs on one cluster can lose data.",
-        True,
         "Yes.",
         (
             "A process of it is alive: wait until it ends, or pause its DAG and let its task finish. A killed process looks alive for about 10 s.",
@@ -437,7 +410,6 @@ ENTRIES = (
         "H03",
         "This process may not act",
         "A newer task or run owns the cluster, or this process is one that only observes. The fence works as designed.",
-        True,
         "Yes.",
         (
             "Nothing. Read the log of the newer task.",
@@ -449,7 +421,6 @@ ENTRIES = (
         "H05",
         "The kill switch is on",
         "The Airflow Variable `kmigrate_stop__<cluster>`, or `kmigrate_stop` for every cluster, is set. It is read before every act.",
-        True,
         "As safe as the phase of the cluster; `max_hybrid` goes on counting.",
         (
             "Ask who set it: its text is in the message.",
@@ -461,7 +432,6 @@ ENTRIES = (
         "H06",
         "No valid approval",
         "The approval was skipped, was marked as success by hand, or rests on an audit that is older than a day.",
-        True,
         "Yes: this act was not made. If G05 names a controller, fix that first.",
         (
             "Clear the skipped task, or `audit_before_approval`, with *Downstream*, and answer `approve`.",
@@ -473,7 +443,6 @@ ENTRIES = (
         "H07",
         "The kill switch could not be read",
         "Airflow did not say whether the Variable is set. It may be on, so nothing was changed.",
-        True,
         "As safe as the phase of the cluster. A node that an earlier killed task left stopped stays down until the retry.",
         (
             "Check Airflow: `airflow jobs check`, the API server's log, the task's right to read Variables.",
@@ -485,7 +454,6 @@ ENTRIES = (
         "H09",
         "The stored progress of a task cannot be read",
         "A newer kmigrate wrote it, or it is damaged. It may hold a verdict, or say that an instance was stopped for a restart.",
-        True,
         "Yes: nothing was done. Check that every broker and instance runs.",
         (
             "A newer kmigrate wrote it: install that version here again, then clear the task.",
@@ -497,7 +465,6 @@ ENTRIES = (
         "P01",
         "Not in this phase",
         "A step in the wrong phase can cost metadata or the rollback. The reasons beside it say what was observed.",
-        True,
         "Yes, unless an alarm stands beside it.",
         (
             "Act on the reason beside it first, if there is one.",
@@ -509,7 +476,6 @@ ENTRIES = (
         "P02",
         "Brokers left behind after the finalization",
         "The cluster is finalized, and a broker still runs in a ZooKeeper mode. It receives no metadata; its leaders and ISRs cannot move.",
-        False,
         "**No.** The next broker that stops makes its partitions unwritable. Other checks may all be healthy.",
         (
             "Roll it to KRaft now: clear `second_roll.broker_N` without *Downstream*.",
@@ -522,7 +488,6 @@ ENTRIES = (
         "P04",
         "/migration is malformed",
         "Its content is not what Kafka writes, so the owner of the cluster is unknown. Empty content stops the dual-write for ever (KAFKA-19480).",
-        True,
         "Yes; nothing moves on.",
         (
             "`zookeeper-shell.sh $ZK get -s /migration`. Find out who wrote it (`zookeeper-security-migration.sh` does).",
@@ -536,8 +501,7 @@ ENTRIES = (
         "P05",
         "/controller is malformed or absent",
         "The owner of the cluster is not known at this moment. Brokers elect a controller within seconds.",
-        True,
-        "Check [section 1](#1-is-the-cluster-serving). Can topics be created?",
+        "Unknown: check [section 1](#1-is-the-cluster-serving). Can topics be created?",
         (
             "Wait a minute.",
             "`zookeeper-shell.sh $ZK get -s /controller`. An `ephemeralOwner` other than `0x0` is a running broker: restart that broker. Otherwise get help.",
@@ -552,7 +516,6 @@ ENTRIES = (
         "P06",
         "/migration is left over from an earlier migration",
         "New KRaft controllers would take the copy as done, push their own older or empty metadata into ZooKeeper and delete topics (measured).",
-        False,
         "Only as long as no KRaft controller runs. An alarm.",
         (
             "Pause the DAG. Stop every KRaft controller now (SIGTERM).",
@@ -566,7 +529,6 @@ ENTRIES = (
         "P07",
         "A plain ZooKeeper broker beside KRaft",
         "KRaft owns the cluster, and this broker is isolated and does not notice it: what it acknowledges with acks=1 is lost (measured).",
-        False,
         "**No.** An alarm.",
         (
             "Restart it in migration mode now: clear its `first_roll` task without *Downstream*.",
@@ -582,8 +544,7 @@ ENTRIES = (
         "P09",
         "A KRaft broker without a copy",
         "A broker runs in KRaft mode, but /migration shows no finished copy. It was deleted, or the chroot is wrong.",
-        False,
-        "Brokers serve. Whether the dual-write works is unknown.",
+        "Unknown. Brokers serve; the dual-write may have stopped.",
         (
             "Pause the DAG. Compare the chroot of the ZooKeeper connection with `zookeeper.connect` (Z01).",
             "`zookeeper-shell.sh $ZK get /migration` and `get /controller`.",
@@ -595,7 +556,6 @@ ENTRIES = (
         "P11",
         "The expected phase is not reached yet",
         "The controllers have not reached ZooKeeper yet, or the copy is under way or has not begun.",
-        True,
         "Yes. Topics cannot be created while the copy runs.",
         (
             "Wait a minute.",
@@ -608,7 +568,6 @@ ENTRIES = (
         "P12",
         "No rollback is possible",
         "The migration is finalized: ZooKeeper gets no writes any more. A rollback would lose everything changed since.",
-        True,
         "Yes, nothing was done. A P02 beside it is an alarm.",
         (
             "Go forward: start a run of `kmigrate_zk_to_kraft__<cluster>`; it does what is left. Brokers in a ZooKeeper mode go first (P02).",
@@ -620,7 +579,6 @@ ENTRIES = (
         "P13",
         "Nothing has to be rolled back",
         "The cluster shows no trace of a migration, so the rollback would ask for approval and hold the cluster for nothing.",
-        True,
         _DATA_SAFE,
         (
             "Was another cluster meant? Start `kmigrate_rollback__<its name>`.",
@@ -632,7 +590,6 @@ ENTRIES = (
         "Q01",
         "The cluster is not quiet",
         "A step of kmigrate is under way or a moment old, or partitions are not healthy. A job that starts now may wait or fail.",
-        True,
         "Yes. The user's job starts later.",
         (
             "Wait: between two long steps, and in a soak, the sensor lets the job through.",
@@ -645,8 +602,7 @@ ENTRIES = (
         "S02",
         "Partitions have too few replicas in sync",
         "Another stop could make partitions unavailable, or take them below min.insync.replicas: acks=all would be refused.",
-        True,
-        "It serves; the next failure may hurt.",
+        "Yes: it serves. The next failure may hurt.",
         (
             "Wait until every replica is in its ISR. A roll goes on by itself; clear `preflight`.",
             "It stays: which broker is missing in the ISRs? Check its log, disk and network. An isolated broker: P07. No leader: G13.",
@@ -659,7 +615,6 @@ ENTRIES = (
         "S04",
         "Partitions are being reassigned",
         "Another tool moves partitions. A restart in the middle prolongs the move, undoes the copy or leaves stray replicas behind.",
-        True,
         _DATA_SAFE,
         (
             "See what moves: `kafka-reassign-partitions.sh --bootstrap-server $B --list`. Let it finish.",
@@ -674,7 +629,6 @@ ENTRIES = (
         "T01",
         "Waiting",
         "A condition must hold for a while before the next step.",
-        True,
         "Yes.",
         ("Nothing: it goes on by itself.",),
         "Restart, switch, deploy or scale anything of it by hand meanwhile. Shorten the time at night.",
@@ -683,7 +637,6 @@ ENTRIES = (
         "T03",
         "/migration still moves",
         "A controller with the flag still writes to ZooKeeper: the migration is not finalized.",
-        True,
         "Yes.",
         (
             "Check every controller's file and process: one did not restart, or restarted with the old file. Clear its `finalize` task.",
@@ -694,7 +647,6 @@ ENTRIES = (
         "T06",
         "Brokers of both modes for longer than planned",
         "Every election, and every tool that writes to ZooKeeper, is a chance for the two stores to differ.",
-        True,
         "Yes; decide in the morning.",
         (
             "Find out what the run waits for: the last lines of its task's log.",

@@ -13,15 +13,14 @@ _SHORT = 240  # characters of a step that a log line still shows
 class Entry:
     """What a code means and what to do about it; Markdown, for an operator at 3 a.m. who reads a second language.
 
-    `means` is printed behind what was observed in a log line, and `do[0]` as the next step. `safe`: whether the cluster may stay
-    like this until the morning; `meanwhile` says why. `source`: a KIP, a ticket, Kafka's code or a measurement behind a check.
-    `ask`: how to find out what a check could not see. `causes`: the findings of the audit that have this remedy.
+    `means` is printed after what was observed in a log line, and `do[0]` as the next step. `meanwhile`: whether the cluster may stay
+    like this until the morning, and why. `source`: a KIP, a ticket, Kafka's code or a measurement that a check rests on. `ask`: how to
+    find out what a check could not see. `causes`: the findings of the audit that have this remedy.
     """
 
     code: str
     title: str
     means: str
-    safe: bool
     meanwhile: str
     do: tuple[str, ...]
     never: str

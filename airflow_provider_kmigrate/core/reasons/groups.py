@@ -25,7 +25,6 @@ ENTRIES = (
         "K01",
         "A broker uses another count of __consumer_offsets",
         "That broker computes a group's coordinator with another number of partitions than the topic has. After a restart brokers disagree: groups are consumed twice, not at all, or lose their offsets.",
-        False,
         "**Only as long as no broker restarts.**",
         (
             "Restart no broker, and stop what restarts them (patches, auto-healing).",
@@ -41,7 +40,6 @@ ENTRIES = (
         "K02",
         "The count of __consumer_offsets is not known",
         "No number, or more than one, explains the answers of these brokers. Leaders that move meanwhile cause this.",
-        True,
         "Yes.",
         (
             "Wait until no leader moves, clear `preflight`.",
@@ -54,7 +52,6 @@ ENTRIES = (
         "K30",
         "A group could not be read",
         "ZooKeeper, the brokers, a log's end or the coordinator did not answer for this group. Members may be there that are not visible.",
-        True,
         "Yes: nothing is switched or written.",
         (
             "Wait if an election is under way; the step retries by itself.",
@@ -67,7 +64,6 @@ ENTRIES = (
         "K31",
         "A registration that freezes the group",
         "ZooKeeper consumers cannot read a znode below `/consumers/<group>/ids`: each of them gives up its partitions and fails until it is gone (measured). A bare topic name is pykafka's.",
-        False,
         "**No**: the group does not consume, and its lag grows.",
         (
             "`zookeeper-shell.sh $ZK get -s /consumers/<group>/ids/<member>`: the name has its host, `ephemeralOwner` its session.",
@@ -81,7 +77,6 @@ ENTRIES = (
         "K33",
         "A wildcard that is not safe",
         "The wildcard selects no topic, or Java and Python may read it differently. Such a member owns nothing, or a migrating member refuses to compute an assignment.",
-        True,
         "Yes, until the first migrating member joins.",
         (
             "Name the topics, or use a simpler wildcard: a dot as `[.]`, no backslashes (Kafka 1.0.1 to 1.1 escape them twice).",
@@ -94,7 +89,6 @@ ENTRIES = (
         "K35",
         "The mode is written wrong",
         "`migration/mode` holds something other than exactly `kafka` or `zookeeper`, such as a newline behind it. Members take it for ZooKeeper mode.",
-        True,
         "Yes: all members read it alike.",
         (
             "Set the mode with kmigrate, which writes the exact bytes: `python -m airflow_provider_kmigrate.groups zookeeper-mode --group <group>`.",
@@ -106,7 +100,6 @@ ENTRIES = (
         "K36",
         "Members may compute different assignments",
         "Each member computes the assignment itself. With another strategy, round-robin of another Kafka line, or two partitions with one hash, members never agree.",
-        True,
         "Yes, until a member with another strategy joins.",
         (
             "Look up `partition.assignment.strategy` and the Kafka version of every member. Give migrating members the same.",
@@ -120,7 +113,6 @@ ENTRIES = (
         "K37",
         "ZooKeeper consumers that commit to Kafka",
         "Once a migrating member is in the Kafka group, their commits are refused and dropped; their work is repeated.",
-        True,
         "Yes, until the first migrating member joins.",
         (
             "Restart these members with `offsets.storage=kafka` and `dual.commit.enabled=true`.",
@@ -133,7 +125,6 @@ ENTRIES = (
         "K38",
         "Everything is processed twice",
         "Kafka consumers are in the group while ZooKeeper coordinates its other members. Each side assigns every partition.",
-        False,
         "**Not for the application**: every record is processed twice, and the two sides overwrite each other's progress.",
         (
             "Stop the Kafka consumers. They come last: after every member migrates and the mode is `kafka`.",
@@ -146,7 +137,6 @@ ENTRIES = (
         "K40",
         "Topics that ZooKeeper consumers cannot read",
         "The topic has `compression.type=zstd` or `message.downconversion.enable=false`, or its settings are unknown. Brokers refuse its records to ZooKeeper consumers.",
-        False,
         "Not for records written since that setting.",
         (
             "Set another `compression.type`, and `message.downconversion.enable=true`, until no ZooKeeper consumer is left. Only newer consumers can read what is in zstd already.",
@@ -159,7 +149,6 @@ ENTRIES = (
         "K42",
         "Offsets that no consumer can start from",
         "An offset is no number, or lies outside its log: the topic was created again, the offset was set wrong, or retention was faster. auto.offset.reset would decide: records skipped or repeated.",
-        True,
         "Yes, until a member begins there. Nothing was written.",
         (
             "Decide with the group's owner where it goes on.",
@@ -172,8 +161,7 @@ ENTRIES = (
         "K44",
         "Partitions are not consumed",
         "Records wait: no member owns the partitions, or no offset moves. Owners prove nothing: ZooKeeper consumers without a ZooKeeper-mode broker keep theirs and receive nothing (measured). Seconds after a rebalance are normal.",
-        False,
-        "Records wait, none is lost while the topics keep them.",
+        "**Not for the application**: records wait. None is lost while the topics keep them.",
         (
             "Scan with `--wait 20`; if commits may be 60 s apart, with `--wait 90`. Markers of transactions at a log's end look like a lag.",
             "It stays: restart one member, the one whose log says `can't rebalance after 4 retries`. All members then share the partitions again.",
@@ -187,8 +175,7 @@ ENTRIES = (
         "K45",
         "The mode does not fit the members",
         "ZooKeeper consumers need mode `zookeeper`, Kafka consumers mode `kafka`. Members follow Kafka only when all of them can.",
-        True,
-        "Check at once whether records are read twice (K38).",
+        "Unknown: check at once whether records are read twice (K38).",
         (
             "The mode is `kafka`, and ZooKeeper consumers are there: restart them as migrating members, or set the mode back.",
             "In a move: set the mode that the members need, or bring the group to one side with `kmigrate_consumers_back__<cluster>`.",
@@ -200,7 +187,6 @@ ENTRIES = (
         "K46",
         "A reset is pending",
         "An operator recorded offsets for this group (`migration/reset`), and no migrating member has begun there. The next one would, however old the reset is.",
-        True,
         "Yes. Nothing was switched or deleted; a reset just taken up is gone within seconds.",
         (
             "Still wanted, and members migrate: restart the instances that hold these partitions, one by one.",
@@ -214,7 +200,6 @@ ENTRIES = (
         "K52",
         "The group is not stable",
         "Members get, give up or wait for partitions, have not seen the mode yet, or left owner znodes behind. A session that is about to expire keeps its partitions until then.",
-        True,
         "Yes.",
         (
             "Wait half a minute and scan again; start no member meanwhile.",
@@ -227,7 +212,6 @@ ENTRIES = (
         "K55",
         "An instance is not seen",
         "No member of this instance is in the group, or the group has none at all. A move starts no stopped application. A killed process stays in ZooKeeper until its session is over.",
-        True,
         "Yes, with less capacity.",
         (
             "Start it. Does it run? Its `consumer.id` and `client.id` must be, or begin with, the name in the file; its mode must be the one it was given.",
@@ -240,7 +224,6 @@ ENTRIES = (
         "K56",
         "Members that the file does not know",
         "The group changes its coordination as a whole: a member that is not moved holds it back, or reads twice.",
-        True,
         "Yes.",
         ("Add its instance to the group in the cluster file, or stop it.",),
         "Go on and hope that it follows.",
@@ -249,7 +232,6 @@ ENTRIES = (
         "K58",
         "Not in this order",
         "The order is ZooKeeper consumer, migrating member, mode kafka, Kafka consumer; the first instance of the file goes first. Otherwise two kinds of members read every partition.",
-        True,
         "Yes: nothing was switched.",
         (
             "Forward: switch the members that the text names first. A canary that was rolled back (V33): fix what it names, clear its task.",
@@ -261,7 +243,6 @@ ENTRIES = (
         "K60",
         "Offsets of the two stores differ",
         "The store that the instance will read is behind the other: records would be read once more.",
-        True,
         "Yes.",
         ("A rollback copies them itself: wait.", "Forward: find out why migrating members' commits to Kafka fail (their logs)."),
         "Copy offsets by hand under live members.",
@@ -270,7 +251,6 @@ ENTRIES = (
         "K64",
         "Offsets were set back in one store",
         "The store that the group reads is behind leftovers in the other one, as after a replay. A migrating member begins at the larger of both: records would be skipped.",
-        True,
         "Yes: nothing was switched.",
         (
             "Ask the group's owner. It was set back: make both stores alike with the `groups copy-offsets` command in the text (`--take-over` if the refused run still owns the cluster). Clear the task.",
@@ -282,7 +262,6 @@ ENTRIES = (
         "K66",
         "Perhaps the place of a dead member in Kafka",
         "A member of the Kafka group is named like a migrating member that ZooKeeper does not know. Kafka keeps a dead member's place for its session; or it is a Kafka consumer.",
-        True,
         "Yes: kmigrate waits for `switch_timeout` (300 s).",
         (
             "It died: wait for `session.timeout.ms` (45 s by default).",
@@ -295,7 +274,6 @@ ENTRIES = (
         "K69",
         "The group was rolled back",
         "A canary, a watch, an audit or an operator rolled this group back, and it was not released since. Groups behind it wait.",
-        True,
         "Yes: it consumes as before. Every scheduled run fails at its `check` until you decide.",
         (
             "Fix what it was rolled back for.",
@@ -308,7 +286,6 @@ ENTRIES = (
         "K71",
         "Something else writes to this store",
         "Offsets were to be written to a store whose side has members, or that changed since it was read. Kafka would refuse; members in ZooKeeper would overwrite them.",
-        True,
         "Yes: nothing was written.",
         (
             "Stop the members in the text. Without members: find the client that writes; a scan with `--wait` shows the store that moves.",
@@ -320,7 +297,6 @@ ENTRIES = (
         "K76",
         "A reset that no member can take up",
         "The offset lies beyond its log, the partition is selected by no member, or the group has no migrating member.",
-        True,
         "Yes: nothing was written.",
         ("Correct it. For ZooKeeper or Kafka consumers set offsets while they are stopped, with their own tools.",),
         "Write the znode by hand.",

@@ -41,7 +41,6 @@ ENTRIES = (
         "I01",
         "Another cluster",
         "What answered belongs to another cluster id than the one in the cluster file. Going on would change another cluster.",
-        True,
         "Yes, both clusters. Nothing was done.",
         (
             "Compare: `zookeeper-shell.sh $ZK get /cluster/id`, `kafka-cluster.sh cluster-id --bootstrap-server $B`, `cluster.id` in `meta.properties`.",
@@ -53,7 +52,6 @@ ENTRIES = (
         "M01",
         "A file or directory of another node",
         "The cluster file gives a node a file or directory that belongs to another one or is unknown. The wrong node would be stopped, or its data moved away. kmigrate formats only empty directories and moves away only its own.",
-        True,
         "Yes: nothing was formatted, written or moved.",
         (
             "Check what is in it. Correct `host`, `properties` or `log_dir` of this node in the cluster file.",
@@ -67,7 +65,6 @@ ENTRIES = (
         "M02",
         "A command is missing or wrong",
         "The cluster file has no such command for the node, or one with an unknown placeholder in braces. Nothing was run.",
-        True,
         _DATA_SAFE,
         (
             "Check the file: `python -m airflow_provider_kmigrate.spec CLUSTER.yaml`. Correct the node's commands; the message lists the known placeholders.",
@@ -79,7 +76,6 @@ ENTRIES = (
         "O01",
         "An original is missing or was altered",
         "Later stages of a node's file, and the rollback, are rendered from its original. It is not in the backup, is not the saved one, or is not an original.",
-        True,
         "Yes; the node was not stopped. Without originals there is no rollback.",
         (
             "Put `[kmigrate] folder` on storage that all workers and the triggerer share. Copy it from the worker that ran `backup`. Clear the task.",
@@ -93,7 +89,6 @@ ENTRIES = (
         "O03",
         "A broker's file was edited",
         "The file on the broker is neither the original nor one that kmigrate wrote. Its changes (a password, a playbook's setting) would be lost at the next restart.",
-        True,
         "Yes; the broker was not stopped. A rollback goes on, and keeps the edited file as `*.bak`.",
         (
             "Ask who changed the keys in the text. Stop playbooks until the migration is over.",
@@ -107,7 +102,6 @@ ENTRIES = (
         "O05",
         "The folder of backups and journals cannot be used",
         "A task or the triggerer cannot write or read `[kmigrate] folder` on its machine, or finds no journal of the owning run in it. Every act is recorded there first.",
-        True,
         "Yes; nothing was stopped or written. In `hand_over.transaction` no controller is active: hurry.",
         (
             "Put the folder on one storage that every worker and the triggerer share, with free space.",
@@ -120,7 +114,6 @@ ENTRIES = (
         "R01",
         "A broker does not respond",
         "It starts, it hangs, it is down or unreachable. No other broker may be stopped meanwhile, and the copy would not start.",
-        True,
         _ONE_DOWN,
         (
             "Is its process down? Start it. Is it up? Read its log, and check the network between Airflow's workers and it.",
@@ -136,7 +129,6 @@ ENTRIES = (
         "R02",
         "A broker is down, and kmigrate did not stop it",
         "Its file is not the new one: something else stopped it, and may stop it again.",
-        True,
         _ONE_DOWN,
         ("Find out why: its log, the disk, the kernel's log (`Out of memory`). Start it. kmigrate goes on once it answers.",),
         "Install the new file by hand.",
@@ -145,7 +137,6 @@ ENTRIES = (
         "R03",
         "Not yet registered",
         "Its registration or session in ZooKeeper, or its registration with the controllers, is not as it must be. Until then no other broker may be stopped.",
-        True,
         _ONE_DOWN,
         (
             "Wait: a ZooKeeper session ends within 18 s, unfencing takes up to a minute, with large logs longer.",
@@ -158,7 +149,6 @@ ENTRIES = (
         "R05",
         "Not yet back in every ISR",
         "It catches up. Until it is back, no other broker may be stopped.",
-        True,
         "Yes.",
         (
             "Wait: with much traffic or large logs it takes minutes. `still catches up` in the task's log: it is only slow.",
@@ -175,7 +165,6 @@ ENTRIES = (
         "R11",
         "A controller lost its directory",
         "Brokers have moved already. A controller with an empty directory could be elected without the metadata.",
-        True,
         "Yes, while a majority of the others is up. There is no spare.",
         (
             "Mount or restore its directory, start it, clear the task.",
@@ -187,8 +176,7 @@ ENTRIES = (
         "R12",
         "It is unknown whether the migration is finalized",
         "A controller lacks the flag, and no leader with the flag has written /migration since its election. One without it may have led, which finalizes.",
-        False,
-        "Brokers serve. Without a leader nothing can be created or elected.",
+        "Unknown. Brokers serve; without a leader nothing can be created or elected.",
         (
             "Start the controllers that are down with the files that they have, those with the flag first.",
             "With a majority up: a leader with the flag that writes `/migration` proves that it is open. Clear the task.",
@@ -205,7 +193,6 @@ ENTRIES = (
         "U01",
         "ZooKeeper could not be read",
         "ZooKeeper says who owns the cluster; without it kmigrate does nothing.",
-        True,
         "If ZooKeeper is down: KRaft-mode brokers serve as usual; in ZooKeeper mode nothing can be elected.",
         (
             "Bring the ensemble back to a quorum: `echo srvr | nc zk1 2181` on each server. kmigrate goes on by itself.",
@@ -217,7 +204,6 @@ ENTRIES = (
         "U04",
         "A node's host does not report what it runs",
         "Its `status` or `read` command failed, or gave no clear answer. Acting now could stop or change another process or another cluster's node.",
-        True,
         "Yes; the node may run well. In the middle of a stop it is down: fix it now.",
         (
             "Run the node's `status` and `read` commands by hand, as Airflow's user, on the worker.",
@@ -231,7 +217,6 @@ ENTRIES = (
         "U05",
         "Metadata, files or settings could not be read",
         "Without them kmigrate cannot decide which broker may stop, whether both sides are the same, or whether the migration may begin.",
-        True,
         "kmigrate changes nothing. In `hand_over` no controller is active: hurry.",
         (
             "The text ends with the cause. Are the brokers up, does a controller answer, is ZooKeeper up (U01), does the `read` command print the file?",
@@ -246,7 +231,6 @@ ENTRIES = (
         "Z01",
         "No readable Kafka cluster in that chroot",
         "The chroot does not exist, has no `/cluster/id`, or one that Kafka did not write. Controllers would create a wrong chroot silently.",
-        True,
         "Yes. If `/cluster/id` is damaged: do not restart a broker, it reads it at its start.",
         (
             "Write servers and chroot into the ZooKeeper connection as a broker's `zookeeper.connect` has them.",
@@ -259,7 +243,6 @@ ENTRIES = (
         "Z04",
         "A write that is not allowed",
         "kmigrate was about to write a znode that is not on its list, or without owning the cluster. Nothing was sent.",
-        True,
         _DATA_SAFE,
         ("Pause the DAG. Keep the log and report it: this is a defect of kmigrate.",),
         "Do that write by hand.",

@@ -36,7 +36,6 @@ ENTRIES = (
         "B1a",
         "Releases or protocol versions differ",
         "A broker registers with the controllers only if its inter.broker.protocol.version is exactly their metadata.version. Brokers of two releases react differently to one controller.",
-        True,
         _AS_BEFORE,
         (
             "Finish the upgrade of the brokers: one release, and one `inter.broker.protocol.version` in every file and every running broker.",
@@ -50,7 +49,6 @@ ENTRIES = (
         "B1b",
         "A version that must not be migrated",
         "This release or protocol version loses or blocks metadata in a migration, writes no topic ids or /feature, or does not register brokers with several log directories. The text says which.",
-        True,
         _AS_BEFORE,
         (
             "Find `Kafka version:` in each broker's log. 3.6.2, 3.7.1 or later: write it as `kafka_release` into the cluster file, run preflight again.",
@@ -65,7 +63,6 @@ ENTRIES = (
         "B2b",
         "A controller id is taken",
         "A broker has this id, or partitions name it as a replica. One id for two nodes breaks both.",
-        True,
         _SAFE,
         ("Choose ids that no broker has or ever had, such as 3000 and up. They cannot be changed later.",),
         "Reuse the id of a broker that was decommissioned.",
@@ -75,7 +72,6 @@ ENTRIES = (
         "B2c",
         "A broker is missing in the cluster file",
         "A broker that is not rolled keeps the copy from starting and is isolated once it does: acknowledged records were lost (measured).",
-        True,
         _SAFE,
         ("List the brokers: `zookeeper-shell.sh $ZK ls /brokers/ids`.", "Add it to the cluster file, or decommission it first."),
         "Stop that broker to make the finding go away (B4b).",
@@ -85,7 +81,6 @@ ENTRIES = (
         "B4b",
         "Partitions name a broker that does not exist",
         "The copy waits for every id that partitions are assigned to; for a broker that is gone it waits forever.",
-        True,
         "Yes, with one replica less.",
         (
             "List them: `kafka-topics.sh --bootstrap-server $B --describe --under-replicated-partitions`.",
@@ -98,7 +93,6 @@ ENTRIES = (
         "B5",
         "Topics are still being deleted",
         "The migration does not take such topics over and leaves their files on the disks.",
-        True,
         _AS_BEFORE,
         ("Wait until `/admin/delete_topics` is empty. A deletion that hangs usually waits for a broker that is down: start it.",),
         "Remove the entries in `/admin/delete_topics`.",
@@ -108,7 +102,6 @@ ENTRIES = (
         "B6b",
         "No readable controller epoch",
         "KRaft takes control by raising /controller_epoch. Without it no ZooKeeper controller was ever elected, or the tree is damaged.",
-        True,
         "The cluster serves. Change nothing until the cause is known.",
         ("Check the chroot. `zookeeper-shell.sh $ZK get /controller_epoch` and `get /controller`.", "Find out who removed it."),
         "Write it by hand: the epoch decides whose leader elections count.",
@@ -118,7 +111,6 @@ ENTRIES = (
         "B7b",
         "A log directory has failed",
         "In migration mode such a broker halts, and its replicas are gone until it is repaired.",
-        True,
         "It serves with the replicas that are left.",
         (
             "`kafka-log-dirs.sh --bootstrap-server $B --describe | grep '^{'`; look for `error`.",
@@ -132,7 +124,6 @@ ENTRIES = (
         "B8a",
         "A class that is not Kafka's",
         "It is unknown whether this authorizer, principal builder or policy works without ZooKeeper. In KRaft mode it runs on the controllers. A builder must implement KafkaPrincipalSerde; alter.config.policy gets other arguments than before.",
-        True,
         _AS_BEFORE,
         (
             "Ask its maker for the KRaft version, and how to move its rules. Try it on a test cluster.",
@@ -147,7 +138,6 @@ ENTRIES = (
         "B8c",
         "Znodes that the copy cannot read",
         "The copy reads every rule, user and setting. One that it cannot read ends the active controller's process, and its successor's.",
-        True,
         _AS_BEFORE,
         (
             "`zookeeper-shell.sh $ZK get` the path in the text. Find out what wrote it.",
@@ -160,7 +150,6 @@ ENTRIES = (
         "B8d",
         "Access rules in another ZooKeeper",
         "Controllers copy only the rules of the ZooKeeper in which brokers register. After the copy clients other than super users would be refused.",
-        True,
         _AS_BEFORE,
         (
             "Is it the same ensemble by another name? Compare `zookeeper-shell.sh <url> get /cluster/id` with `$ZK`. If so, go on.",
@@ -176,7 +165,6 @@ ENTRIES = (
         "B9a",
         "SCRAM users or delegation tokens that would be lost",
         "This metadata version does not copy them, or nodes have no common delegation.token.secret.key. Afterwards their owners could not log in.",
-        True,
         _AS_BEFORE,
         (
             "Raise `inter.broker.protocol.version` to 3.9 first.",
@@ -189,7 +177,6 @@ ENTRIES = (
         "B9d",
         "No usable login for the controllers' listener",
         "A node that uses SASL towards the controllers without a login for its mechanism does not start: a controller never, a broker when it is rolled. SCRAM has no user there before the copy.",
-        True,
         _AS_BEFORE,
         (
             "SCRAM: use PLAIN, GSSAPI or TLS there: `quorum.security: SSL` in the cluster file, or `sasl.mechanism.controller.protocol=PLAIN` in every broker's file. Between brokers SCRAM stays.",
@@ -205,7 +192,6 @@ ENTRIES = (
         "B10a",
         "Controllers without the brokers' identity towards ZooKeeper",
         "Controllers write znodes that brokers own. Without the brokers' identity every write is refused (NoAuth).",
-        True,
         _AS_BEFORE,
         (
             "Make the `zookeeper.*` keys equal in all files.",
@@ -219,7 +205,6 @@ ENTRIES = (
         "B10b",
         "Answers of ZooKeeper above a megabyte",
         "A ZooKeeper client refuses answers above jute.maxbuffer (1 MB): the controller would lose its session again and again and never copy.",
-        True,
         _AS_BEFORE,
         ("Compare KAFKA_OPTS of brokers and ZooKeeper. Give the controllers the same `-Djute.maxbuffer`, 4194304 or more.",),
         "Lower it on the brokers.",
@@ -230,7 +215,6 @@ ENTRIES = (
         "B11",
         "Passwords that controllers could not read",
         "Dynamic passwords in ZooKeeper are encrypted with password.encoder.secret, which is missing or differs. Controllers would copy something unreadable.",
-        True,
         _AS_BEFORE,
         (
             "Write the brokers' `password.encoder.secret` into every file.",
@@ -243,7 +227,6 @@ ENTRIES = (
         "B12b",
         "ZooKeeper is too old",
         "Kafka's client needs ZooKeeper 3.5 or later; controllers could not connect.",
-        True,
         _AS_BEFORE,
         (
             "Upgrade the ensemble to 3.8, one server at a time.",
@@ -257,7 +240,6 @@ ENTRIES = (
         "B13b",
         "Nodes that are no super users",
         "Before the copy controllers have no ACL and accept only super users, each other included. Otherwise the quorum gets no leader and no broker registers (measured).",
-        True,
         _AS_BEFORE,
         (
             "Write the principals of all brokers and controllers into `super.users` of every broker's file. TLS: `openssl x509 -subject -noout -nameopt RFC2253 -in CERT`.",
@@ -272,7 +254,6 @@ ENTRIES = (
         "B14",
         "Replication is throttled",
         "A restarted replica catches up no faster than the throttle: out of its ISR for hours, and the roll waits.",
-        True,
         _AS_BEFORE,
         (
             "`kafka-reassign-partitions.sh --bootstrap-server $B --verify` with the file of a reassignment that is over removes it.",
@@ -286,7 +267,6 @@ ENTRIES = (
         "B15",
         "A broker does not run with what its file says",
         "The file was edited without a restart, or the start command adds settings. The roll restarts with the file alone, and controllers inherit it. Unimportant keys are a warning.",
-        True,
         "Yes, until that broker restarts for any reason.",
         (
             "See what runs: `kafka-configs.sh --bootstrap-server $B --describe --all --entity-type brokers --entity-name N` (`STATIC_BROKER_CONFIG`).",
@@ -301,7 +281,6 @@ ENTRIES = (
         "B16",
         "Listeners that exist only dynamically",
         "A KRaft broker opens its listeners before it reads dynamic settings: it does not start, or refuses clients there. Controllers never have them (measured).",
-        True,
         _AS_BEFORE,
         (
             "Write each setting of the text into each broker's file, with the value in force. No restart is needed.",
@@ -314,7 +293,6 @@ ENTRIES = (
         "B17",
         "A broker's ZooKeeper is its own machine",
         "Controllers inherit `localhost` in zookeeper.connect. On another machine it leads nowhere, or to another cluster's ZooKeeper.",
-        True,
         _AS_BEFORE,
         (
             "Write the servers by names that every machine resolves into every broker's file. Restart the brokers as a change of its own.",
@@ -326,7 +304,6 @@ ENTRIES = (
         "B18",
         "Brokers differ where one value decides for all",
         "Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change. The count of __consumer_offsets is that of the broker which creates it.",
-        True,
         "As safe as before. Find out who began to change this. Without __consumer_offsets: only until the first consumer group appears.",
         (
             "Give every broker the same value, and restart those that had another, one by one.",
@@ -339,7 +316,6 @@ ENTRIES = (
         "C01",
         "The file is of another stage",
         "The file makes the node something else than expected: a later stage, broker and controller at once, or no stage at all.",
-        True,
         _SAFE,
         (
             "Find out who changed it. The right one is in the backup (`broker-N.properties`) or beside the file (`*.bak`).",
@@ -351,7 +327,6 @@ ENTRIES = (
         "C04",
         "A line or key is missing, wrong or must not be there",
         "A node of this stage does not start, register or work with it, or changes its id.",
-        True,
         "Yes: nothing was changed. A node's own file: until that node restarts for any reason.",
         (
             "A broker: correct the original on the node, and run `backup` again while no broker has moved. A controller: correct `quorum.properties` in the cluster file.",
@@ -365,7 +340,6 @@ ENTRIES = (
         "C10",
         "A reference that nothing resolves",
         "The controller would take the reference itself for the value: for a password, a path, a login.",
-        True,
         "Yes: no controller got that file.",
         (
             "Add `config.providers` and `config.providers.<name>.class` to the brokers' files, or under `quorum.properties`.",
@@ -377,7 +351,6 @@ ENTRIES = (
         "W1",
         "Partitions without a replica to spare",
         "While any of their brokers restarts, twice each, acks=all is refused; with a single replica nothing can be read or written.",
-        True,
         _AS_BEFORE,
         (
             "Add replicas (`kafka-reassign-partitions.sh`), or tell the owners and accept the pauses.",
@@ -390,7 +363,6 @@ ENTRIES = (
         "W3",
         "Few or an even number of controllers",
         "The loss or restart of one may stop all metadata changes.",
-        True,
         _SAFE,
         ("Plan three or five controllers before the first one is started.",),
         "Change the voters in the middle of a migration.",
@@ -400,7 +372,6 @@ ENTRIES = (
         "W4",
         "A version with known defects or unfinished features",
         "The release can be migrated, but the text names known defects, early-access features, or an unfinished upgrade.",
-        True,
         _AS_BEFORE,
         (
             "Upgrade to 3.9.2 and raise `inter.broker.protocol.version` to 3.9 first, or read each issue and decide.",
@@ -414,7 +385,6 @@ ENTRIES = (
         "W7",
         "A node may be killed while it stops",
         "A broker in migration mode may take 300 s to stop. Killed before, it recovers its logs at the next start, for minutes or hours.",
-        True,
         _AS_BEFORE,
         (
             "`systemctl show -p TimeoutStopUSec kafka` on each node; raise it above 330 s (`terminationGracePeriodSeconds` of a pod).",
@@ -428,7 +398,6 @@ ENTRIES = (
         "W8",
         "Clocks differ, or are unknown",
         "Tokens, certificates, retention and the order of evidence depend on the clock.",
-        True,
         _AS_BEFORE,
         ("Check `chronyc tracking` or `timedatectl` on every node, on ZooKeeper and on Airflow's workers.",),
         "Step a clock during a roll.",
@@ -439,7 +408,6 @@ ENTRIES = (
         "W9",
         "Another tool acts on the cluster or its files",
         "A tool that moves replicas, changes settings or writes nodes' files during a roll undoes what was checked: a restart may then leave the broker in its old mode.",
-        True,
         _AS_BEFORE,
         (
             "Find the owner.",
@@ -454,7 +422,6 @@ ENTRIES = (
         "W10",
         "meta.properties of version 1",
         "A plain ZooKeeper broker does not start with it, which shows only at the end of a rollback.",
-        True,
         _AS_BEFORE,
         ("Nothing: a rollback rewrites the file while the broker is down.",),
         "Add brokers that `kafka-storage` has formatted before the finalization.",
@@ -464,7 +431,6 @@ ENTRIES = (
         "W11",
         "Dynamic passwords become readable",
         "KRaft keeps dynamic passwords unencrypted in its metadata log, on every controller's disk.",
-        True,
         _AS_BEFORE,
         ("Protect the controllers' disks and their backups, or move these passwords into the files first.",),
         "Share a metadata snapshot.",
@@ -474,7 +440,6 @@ ENTRIES = (
         "W13",
         "Dynamic settings",
         "The migration copies them, but controllers do not follow every one of them.",
-        True,
         _AS_BEFORE,
         ("Write what a controller needs into the brokers' files, or under `quorum.properties`.",),
         "Change them while the migration runs.",
@@ -484,7 +449,6 @@ ENTRIES = (
         "W14",
         "Rules that may not say what was meant",
         "Such a rule is copied, but may match other requests after the migration, or none.",
-        True,
         _AS_BEFORE,
         ("`kafka-acls.sh --bootstrap-server $B --list`. Ask the owner of each; create it again if it does not match.",),
         "Delete rules that you do not understand.",
