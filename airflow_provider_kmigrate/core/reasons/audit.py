@@ -6,6 +6,7 @@ from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.core.reasons.entry import Area, Entry
 
 _NEW_BASELINE = "[take a new fingerprint](operators-guide.md#a-new-look)"
+_TAKE_ONE = "[Take a new fingerprint](operators-guide.md#a-new-look)"
 _NEW_EVENTS = "[start the events again](operators-guide.md#new-events)"
 
 AREAS = (
@@ -196,7 +197,7 @@ ENTRIES = (
         "A group committed a lower offset than before, and receives those records again. A reset by hand, two owners, or a retried commit that arrived late look like this.",
         "Yes; the group repeats work.",
         (
-            "Was the group reset on purpose? " + _NEW_BASELINE.capitalize() + ", or every later gate repeats this.",
+            "Was the group reset on purpose? " + _TAKE_ONE + ", or every later gate repeats this.",
             "Does it always start from the beginning? Name it under `rewinding` in `audit`, and clear the gate.",
             "Otherwise: which members committed, and do brokers name different coordinators (K01)?",
             "A late commit: the next audit settles it. On an idle partition the next member reads a few records again; if that is harmless, mark the `verdict` task as success.",
@@ -290,7 +291,7 @@ ENTRIES = (
             "Do producers and consumers run, and write events to the folder that the audit reads? For logs: are records kept for longer than from one audit to the next?",
             "A topic without traffic needs one record. The audit then runs again by itself, or clear it.",
             "Level L1, or no audited clients: it is kmigrate's own probe, see Y05.",
-            f"Logs: retention removed everything that was compared, or `topics` names only compacted or empty topics. {_NEW_BASELINE.capitalize()}.",
+            f"Logs: retention removed everything that was compared, or `topics` names only compacted or empty topics. {_TAKE_ONE}.",
             "No wrapped producer: remove `events` from `audit`; the probe and the logs remain.",
         ),
         "Read it as a pass, or mark the verdict as success because older evidence was fine.",
