@@ -23,10 +23,10 @@ import psutil
 from cryptography.fernet import Fernet
 
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from benchmarks.run_dag import environment
+from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
 
 TOPICS = (TopicPlan("orders", 12), TopicPlan("payments", 12), TopicPlan("clicks", 6))

@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role
 
 TOPICS, PARTITIONS, MEMBERS, PRODUCERS, FILES, RECORDS = 5, 1_000, 20, 10, 8, 500
 GROUP, T0, HOUR_MS = "billing", 1_760_000_000_000, 3_600_000
-FAULTS = ("lost", "redelivered", "reordered", "overrun", "not_owned", "stored_twice")
+FAULTS = ("lost", "redelivered", "reordered", "commit_gap", "not_owned", "stored_twice")
 OWNED_TWICE, OVERLAP_MS = 10, 5_000  # in so many partitions, for so long
 Ints = npt.NDArray[np.int64]
 Truth = dict[str, list[list[Any]]]
@@ -67,7 +67,7 @@ class _Hour:
         turn = half - (fault == "not_owned")
         self.acknowledge(where, number % PRODUCERS, times, at if fault == "stored_twice" else self.polls)
         self.deliver(where, number % MEMBERS, order, times, turn)
-        self.commit(where, number % MEMBERS, times, half, at if fault == "overrun" else None)
+        self.commit(where, number % MEMBERS, times, half, at if fault == "commit_gap" else None)
         self.own(where, number % MEMBERS, int(times[half]), owned_twice=owned_twice)
 
     def plant(self, where: TopicPartition, fault: str, at: int) -> None:
@@ -75,7 +75,7 @@ class _Hour:
         case = [*where, first, first + RECORDS - 1]
         self.truth[fault].append(case)
         if fault == "lost":  # the group committed behind it
-            self.truth["overrun"].append(case)
+            self.truth["commit_gap"].append(case)
 
     def acknowledge(self, where: TopicPartition, producer: int, times: Ints, twice: int) -> None:
         """From poll `twice` on the producer's numbers are behind: it sent that poll's records again."""

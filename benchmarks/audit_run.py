@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Facts
 
-_FINDINGS = ("lost", "redelivered", "reordered", "overrun", "not_owned", "stored_twice", "double_owned", "diverged", "unseen")
+_FINDINGS = ("lost", "redelivered", "reordered", "commit_gap", "not_owned", "stored_twice", "double_owned", "diverged", "unseen")
 
 
 def main(master: str, folder: Path, runs: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.probe.workload import Workload
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing, stalls_by_act
 from benchmarks.spark_side import SparkSide, beside
+from tests.kit.load import summary_of
 from tests.kit.localcluster.plan import Shape
 
 APPLICATIONS = (OldApplication("reports", "clicks", bake="0s"),)
@@ -127,7 +128,7 @@ def summarise(rehearsal: Rehearsal, dag: dict[str, Any]) -> dict[str, Any]:
     workload = rehearsal.workload
     if workload is None:
         raise ValueError("nothing was measured: the load never ran")
-    seen = workload.summary()
+    seen = summary_of(workload.facts())
     passed = dag["state"] == "success" and seen["verdict"].upper() == "PASS"
     verdict = "PASS" if passed else "FAIL" if dag["state"] != "success" else seen["verdict"].upper()
     keys = (

@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.coordination.registration import Registration, thread_id, write_registration
 from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 
@@ -147,5 +147,5 @@ def _check(found: dict[str, GroupSeen], standings: Counter[GroupSituation], expe
         if look.zk is not None
         and len(look.zk.offsets) == len(look.zk.owners) == len(look.committed or ()) == len(look.ends or ()) == _PARTITIONS
     ]
-    if standings != {GroupSituation.OLD: expected} or len(whole) != expected:
+    if standings != {GroupSituation.ZOOKEEPER: expected} or len(whole) != expected:
         raise SystemExit(f"Not every group was read whole: {len(whole)} of {expected}, {dict(standings)}")

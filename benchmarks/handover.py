@@ -22,10 +22,10 @@ from typing import Any, Final
 from confluent_kafka import Consumer, Producer
 
 from airflow_provider_kmigrate.applications.migrating import consumer_of
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from benchmarks.handover_faults import hurt
 from benchmarks.handover_group import toggled, with_old_consumers
 from tests.consumer.cut_off import Cut
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 
 PARTITIONS: Final = 6

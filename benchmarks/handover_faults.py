@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.applications.event_log import read_events
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from tests.consumer.cut_off import BROKER, ZOOKEEPER, Cut
 from tests.consumer.migrating_group import (
     Load,
@@ -29,6 +28,7 @@ from tests.consumer.migrating_group import (
     facts,
     process,
 )
+from tests.kit.load import TopicPlan, create_topics
 from tests.system.proxy import BLACK_HOLE
 from tests.waiting import wait_until
 

@@ -17,7 +17,7 @@ class OldApplication:
     topic: str
     instances: int = 2
     bake: str = "16s"
-    kind: str = "old"
+    kind: str = "zookeeper"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.core.ledger import produce_between
 from benchmarks.rehearsal import Rehearsal, rehearsing, stalls_by_act
+from tests.kit.load import summary_of
 
 WARM_UP_S = 5.0  # a cold cluster stalls its first producers, whoever migrates it
 
@@ -47,7 +48,7 @@ def _run(folder: Path, kind: str) -> dict[str, Any]:
         if kind != "floor" and done["state"] != "success":
             raise SystemExit(f"The DAG did not succeed; see {rehearsal.dag_log}")
         workload.stop()
-        seen = workload.summary()
+        seen = summary_of(workload.facts())
         by_act = stalls_by_act(workload, done["acts"] if kind == "floor" else rehearsal.journal())
         stalls = produce_between(workload.reading().events, began_ms, time.time_ns() // 1_000_000)
     return {

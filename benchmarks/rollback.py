@@ -11,6 +11,7 @@ from typing import Any
 from airflow_provider_kmigrate.core.ledger import produce_between
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.kit.load import summary_of
 
 WARM_UP_S = 5.0
 
@@ -39,7 +40,7 @@ def _there_and_back(folder: Path, *, fast: bool) -> dict[str, object]:
         ended_ms = _now_ms()
         again = _succeeded(rehearsal, rehearsal.migrate(fresh=False))
         workload.stop()
-        seen = workload.summary()
+        seen = summary_of(workload.facts())
         stalls = produce_between(workload.reading().events, began_ms, ended_ms)
     return {
         "rollback_seconds": back["seconds"],

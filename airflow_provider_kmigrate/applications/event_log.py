@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import Final, Protocol
 from zlib import crc32
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import error_of
@@ -344,62 +343,3 @@ class TopicSink:
         left = self._producer.flush(self._close_timeout)
         if left:
             raise TimedOut(f"{left} events of {writer} were not acknowledged within {self._close_timeout:g} s")
-
-
-def placed(event: Event, offset: int) -> Event:
-    """The event with its `position`, read from a topic at this offset."""
-    return replace(event, position=offset) if isinstance(event, Ownership) else event
-
-
-def read_topic(properties: Mapping[str, str], topic: str, timeout: float = 60.0) -> Reading:
-    """Read everything that the topic held at the start; `TimedOut` if that takes longer than `timeout` s.
-
-    For small topics; `audit.sources.stream` reads large ones into files.
-    """
-    reading = Reading()
-    for message in _messages(properties, topic, time.monotonic() + timeout):
-        value, where = message.value() or b"", f"{topic}-{message.partition()} offset {message.offset()}"
-        try:
-            reading.events.append(placed(decode(value.decode(errors="replace")), message.offset() or 0))
-        except BadEvent as error:
-            reading.refused.append(f"{where} {value[:80]!r}: {error}")
-    return reading
-
-
-def _messages(properties: Mapping[str, str], topic: str, deadline: float) -> Iterator[Message]:
-    fixed = {"group.id": "kmigrate-events", "enable.auto.commit": "false", "enable.partition.eof": "true"}
-    consumer = Consumer({**properties, **fixed})
-    try:
-        left = {partition: end for partition, end in _ends(consumer, topic).items() if end}
-        consumer.assign([KafkaPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
-        while left:
-            if time.monotonic() > deadline:
-                raise TimedOut(f"the events topic {topic} was not read in time")
-            message = consumer.poll(_POLL_S)
-            if message is not None and not _ended(message, left):
-                yield message
-    except KafkaException as error:
-        raise error_of(error.args[0], f"the events topic {topic}") from error
-    finally:
-        consumer.close()
-
-
-def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
-    """The end of each partition now; 0 for an empty one."""
-    found = consumer.list_topics(topic, timeout=30.0).topics[topic]
-    if found.error is not None:
-        raise KafkaException(found.error)
-    marks = {index: consumer.get_watermark_offsets(KafkaPartition(topic, index), timeout=10.0) for index in found.partitions}
-    return {index: end if end > start else 0 for index, (start, end) in marks.items()}
-
-
-def _ended(message: Message, left: dict[int, int]) -> bool:
-    """True for the end of a partition instead of a record; drops partitions that are read."""
-    error, partition, offset = message.error(), message.partition(), message.offset()
-    if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
-        raise KafkaException(error)
-    if partition not in left:
-        return True  # written since
-    if error is not None or (offset or 0) + 1 >= left[partition]:
-        del left[partition]
-    return error is not None

@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.core.events import (
     TopicPartition,
 )
 
-BEAT_S: Final = 5.0  # many times within an audit's `behind`
+BEAT_S: Final = 5.0  # many times within an audit's `max_lag`
 
 
 class Pulse:

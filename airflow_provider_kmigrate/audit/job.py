@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_provider_kmigrate.audit import checks, latencies, reporting, request
+from airflow_provider_kmigrate.audit import checks, reporting, request
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
 from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.engines.engine import Engine
@@ -81,7 +81,7 @@ def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = Fa
     control = Control.read(engine)
     judged = judge(engine, control, policy)
     facts = judged.facts
-    found, health = of_facts(facts, source.level, policy.tolerated)
+    found, health = of_facts(facts, source.level, policy.allow)
     health = replace(
         health,
         malformed=len(control.refused),
@@ -94,7 +94,6 @@ def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = Fa
         facts,
         grounds,
         health,
-        latencies.of_members(engine),
         tuple(control.refused),
         reporting.events(engine) if pictured else (),
         _canary(canary, source, engine, control, grounds, since=policy.demand.since),
@@ -128,7 +127,7 @@ def main(
 ) -> int:
     """`job REQUEST FOLDER`: leave `verdict.json`, `facts.json` and `refused.jsonl` in the folder, and the report if requested.
 
-    A PASS over logs leaves `look.json` too, for the next audit to compare with. Returns 0 whatever the verdict is; 2: nothing
+    A PASS over logs leaves `fingerprint.json` too, for the next audit to compare with. Returns 0 whatever the verdict is; 2: nothing
     could be concluded, for the reason printed. `open_engine` None: Spark.
     """
     parser = argparse.ArgumentParser(description="Audits deliveries and leaves a verdict.")
@@ -193,7 +192,7 @@ def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Findi
 
     session = _spark(engine)
     found = look.compared(session, wanted)
-    return [Finding(found.grounds, found.health)], partial(found.leave, session, wanted, folder / "look.json")
+    return [Finding(found.grounds, found.health)], partial(found.leave, session, wanted, folder / "fingerprint.json")
 
 
 def _spark(engine: Engine) -> SparkSession:
@@ -219,10 +218,7 @@ def _spark_engine(wanted: Request) -> Iterator[Engine]:
 
 def write(result: Result, folder: Path) -> None:
     """The result as files, each whole or not at all; the verdict last. Raises `Failed`."""
-    facts = [
-        {"level": source.level.label, "members": [asdict(member) for member in source.members], **source.facts.as_dict()}
-        for source in result.sources
-    ]
+    facts = [{"level": source.level.label, **source.facts.as_dict()} for source in result.sources]
     refused = [json.dumps({"why": why, "line": line}) + "\n" for source in result.sources for why, line in source.refused]
     atomic.make_folder(folder)
     _replace(folder / "refused.jsonl", "".join(refused))

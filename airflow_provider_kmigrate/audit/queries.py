@@ -87,8 +87,6 @@ SELECT topic, part, producer, min(acked_lo) AS acked_lo, max(acked_hi) AS acked_
   max(CASE WHEN unclear = 1 OR first <= high OR first - shift <= number THEN 1 ELSE 0 END) AS suspect
 FROM ordered GROUP BY topic, part, producer"""
 
-DELIVERY_LATENCIES: Final = "SELECT consumer_group, member, latency FROM events WHERE pile = 'delivery' AND latency IS NOT NULL"
-
 # For a canary. Of each writer: from when to when it gave heartbeats, and how many of its events there are.
 LIVES: Final = f"""
 SELECT writer, min(t_ms) AS t_lo, max(t_ms) AS t_hi, count(DISTINCT number) AS n, max(number) AS number_hi

@@ -3,7 +3,7 @@
 ::
 
     {"spark": {"master": "local[2]", "jars": [], "settings": {}},
-     "policy": {"skew_ms": 100, "tolerated": ["redelivered"], "required": ["L2"], "running_ms": 60000,
+     "policy": {"skew_ms": 100, "allow": ["redelivered"], "required": ["L2"], "max_lag_ms": 60000,
                 "demand": {"since": 1795241479346, "groups": ["billing"]}},
      "sources": [{"level": "L2", "lines": ["/audit/events"]},
                  {"level": "L3", "ledgers": ["hdfs:///audit/ledger"]}],
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.sources.source import Source, ToolOutput
+from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level
@@ -50,18 +50,18 @@ class LogsRequest:
     """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is not included.
 
     `before`: the observation before the step, from `audit.logs.look`. `renewed`: those of earlier audits that passed, in their
-    order; the last existing one replaces `before`. `topics`: None for all but `ignored` ones and those of Kafka and kmigrate
-    themselves. `sample` and `block` as for `core.audit.fingerprint`. `rewinding`: groups whose commits go back on purpose.
+    order; the last existing one replaces `before`. `topics`: None for all but `exclude_topics` ones and those of Kafka and kmigrate
+    themselves. `sample` and `block` as for `core.audit.fingerprint`. `resetting_groups`: groups whose commits go back on purpose.
     """
 
     properties: str
     topics: tuple[str, ...] | None
     before: str
     renewed: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
+    exclude_topics: tuple[str, ...] = ()
     sample: Sample = field(default_factory=Sample)
     block: int = BLOCK
-    rewinding: tuple[str, ...] = ()
+    resetting_groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,22 +130,20 @@ def parse(document: Any) -> Request:
 
 
 def _source(value: Any) -> Source:
-    lists = {name: _all(str) for name in ("lines", "ledgers")}
-    tools = _all(lambda tool: _made(ToolOutput, tool, {"topics": _all(str)}))
-    return _made(Source, value, {"level": _level, **lists, "tools": tools})
+    return _made(Source, value, {"level": _level, "lines": _all(str), "ledgers": _all(str)})
 
 
 def _policy(value: Any) -> Policy:
     """The policy of a request.
 
-    `running_ms`: how long ago a client that runs on may have given its last heartbeat, counted from now.
+    `max_lag_ms`: how long ago a client that runs on may have given its last heartbeat, counted from now.
     """
-    if isinstance(value, Mapping) and value.get("running_ms") is not None:
-        value = {**value, "alive_since": round(time.time() * 1000) - value["running_ms"]}
-    value = {name: item for name, item in value.items() if name != "running_ms"} if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping) and value.get("max_lag_ms") is not None:
+        value = {**value, "alive_since": round(time.time() * 1000) - value["max_lag_ms"]}
+    value = {name: item for name, item in value.items() if name != "max_lag_ms"} if isinstance(value, Mapping) else value
     readers: dict[str, Callable[[Any], Any]] = {
         "required": _all(_level),
-        "tolerated": lambda names: frozenset(_all(str)(names)),
+        "allow": lambda names: frozenset(_all(str)(names)),
         "window": _window,
     }
     readers["demand"] = lambda item: _made(Demand, item, {"since": _time, "groups": _all(str), "mixed": _all(str)})
@@ -163,8 +161,8 @@ def _logs(value: Any) -> LogsRequest | None:
     readers: dict[str, Callable[[Any], Any]] = {
         "topics": lambda names: None if names is None else _all(str)(names),
         "renewed": _all(str),
-        "ignored": _all(str),
-        "rewinding": _all(str),
+        "exclude_topics": _all(str),
+        "resetting_groups": _all(str),
         "sample": lambda item: _made(Sample, item, {}),
     }
     return None if value is None else _made(LogsRequest, value, readers)

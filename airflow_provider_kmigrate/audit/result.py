@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.audit.latencies import MemberLatency
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, CanaryVerdict, Ground, Level, LevelHealth
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
@@ -21,7 +20,6 @@ class Audited:
     facts: Facts
     grounds: tuple[Ground, ...]
     health: LevelHealth
-    members: tuple[MemberLatency, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     pictured: tuple[Event, ...] = ()
     canary: CanaryVerdict | None = None

@@ -409,7 +409,7 @@ def _controllers(spec: ClusterSpec, brokers: WireSecurity, lookup: Lookup) -> Wi
 
 
 def _contradict(spec: ClusterSpec, found: str, remedy: str) -> NoReturn:
-    text = f"{found}, and quorum.security in {spec.path or 'the cluster file'} is {spec.controller_security}. {remedy}"
+    text = f"{found}, and quorum.security_protocol in {spec.path or 'the cluster file'} is {spec.controller_security}. {remedy}"
     reason = Reason("N03", text)
     raise Refused(str(reason), (reason,))
 

@@ -1,6 +1,6 @@
 """Restart instances of consumer applications as another kind of member, by the user's own command or webhook.
 
-A command gets the placeholders `{group}`, `{instance}`, `{host}` and `{kind}` (old, migrating or plain), runs without a shell, and ends
+A command gets the placeholders `{group}`, `{instance}`, `{host}` and `{kind}` (zookeeper, migrating or kafka), runs without a shell, and ends
 with 0 once the instance was restarted; it may be run again with the same kind. A webhook is a POST with
 
     {"cluster": ..., "group": ..., "instance": ..., "host": ..., "kind": ..., "token": ...}

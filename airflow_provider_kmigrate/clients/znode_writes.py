@@ -19,13 +19,13 @@ def outdated(seen: str) -> Reason:
 ROOT: Final = "/_kmigrate"
 #: Our own note of brokers that were rolled back alone. Their registration with the controllers stays (measured), and no node
 #: reports it.
-TAKEN_BACK: Final = f"{ROOT}/taken-back"
+ROLLED_BACK: Final = f"{ROOT}/rolled-back"
 #: Our own note of brokers that a roll moved into migration mode; their registration stays, too, even if they return to ZooKeeper
 #: mode.
 REGISTERED: Final = f"{ROOT}/registered"
 #: Our own note of controllers whose flag a finalization removes: a flag that is missing on any other was lost.
 UNFLAGGED: Final = f"{ROOT}/unflagged"
-NOTES: Final = (TAKEN_BACK, REGISTERED, UNFLAGGED)
+NOTES: Final = (ROLLED_BACK, REGISTERED, UNFLAGGED)
 #: The znodes of Kafka that a rollback writes or deletes. It also rewrites the partitions' states unchanged and creates those that
 #: Kafka has left out (`half_made`); everything else of Kafka's tree is only read.
 WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})

@@ -97,9 +97,9 @@ def configs(path: str, data: bytes) -> Mapping[str, str] | Malformed:
     return _parse(path, data, lambda fields: {_text(key): str(value) for key, value in fields["config"].items()})
 
 
-def taken_back(data: bytes) -> Mapping[int, BrokerMode]:
+def rolled_back(data: bytes) -> Mapping[int, BrokerMode]:
     """Our own note {"0": "zookeeper"}: the brokers rolled back alone, and their mode. Raises `Failed` if it is unreadable."""
-    found = _parse("taken back", data, lambda fields: {int(broker): BrokerMode(mode) for broker, mode in fields.items()})
+    found = _parse("rolled back", data, lambda fields: {int(broker): BrokerMode(mode) for broker, mode in fields.items()})
     if isinstance(found, Malformed):
         why = "without it a roll may let the takeover isolate a broker that was rolled back"
         raise Failed(

@@ -120,7 +120,7 @@ class ZooKeeper:
             live_groups=tuple(living),
             live_members=living,
             offsets_topic_version=offsets[1].version if offsets else None,
-            taken_back=znodes.taken_back(_data(back)) if back else {},
+            rolled_back=znodes.rolled_back(_data(back)) if back else {},
             registered=znodes.node_ids(REGISTERED, _data(known)) if known else frozenset(),
             unflagged=znodes.node_ids(UNFLAGGED, _data(unflagged)) if unflagged else frozenset(),
         )

@@ -102,7 +102,7 @@ class SparkJobSpec:
     """One streaming query of a Spark job that reads the cluster.
 
     `checkpoint` is an absolute path or a URI; `hold_folder` is empty for `_kmigrate` in it. `options`: those of its Kafka source,
-    to judge its risks. `repeats_harmless`: its sink deduplicates a repeated batch. `conn_id`: the Airflow connection that reaches
+    to judge its risks. `idempotent_sink`: its sink deduplicates a repeated batch. `conn_id`: the Airflow connection that reaches
     the file system; empty: none is needed. `hold_timeout` in seconds: a running batch is waited for.
     """
 
@@ -113,7 +113,7 @@ class SparkJobSpec:
     hold: HoldPolicy = HoldPolicy.RISKY
     hold_folder: str = ""
     hold_timeout: float = 900.0
-    repeats_harmless: bool = False
+    idempotent_sink: bool = False
     conn_id: str = ""
 
 
@@ -122,8 +122,8 @@ class InstanceSpec:
     """One process of a consuming application, and how it is restarted as another kind of member.
 
     `name` identifies its members: `consumer.id` in ZooKeeper, `client.id` in Kafka, or the host name of old consumers without a
-    consumer.id. Either `switch` is an argument list with places `{group}`, `{instance}`, `{host}` and `{kind}` (old, migrating,
-    plain), or `webhook` is an Airflow connection of type HTTP that gets the same.
+    consumer.id. Either `switch` is an argument list with places `{group}`, `{instance}`, `{host}` and `{kind}` (zookeeper,
+    migrating, kafka), or `webhook` is an Airflow connection of type HTTP that gets the same.
     """
 
     name: str
@@ -188,17 +188,17 @@ class AuditSpec:
     write their events; each audit continues where the last one ended. `conn_id`: Airflow's Spark connection, which has master and
     deploy mode. `result`: a folder that workers and Spark's driver share.
 
-    `topics`: whose logs a migration fingerprints before its first roll and compares after each phase, `share` of them or all.
-    None: all topics but `ignored` ones and those of Kafka and kmigrate; without `share` only each partition's newest records.
+    `topics`: whose logs a migration fingerprints before its first roll and compares after each phase, `sample_fraction` of them or all.
+    None: all topics but `exclude_topics` ones and those of Kafka and kmigrate; without `sample_fraction` only each partition's newest records.
     Spark reads them with `jars`, paths or URIs. `environment`: Spark's Python environment on the workers; empty: that of the
     PATH.
 
     `level`: which clients wrote the events (probe; producers: they and the consumers; consumers: the same, with fewer claims).
-    `schedule`: a cron expression or a preset; empty: only by hand. An INCONCLUSIVE audit is repeated `extensions` times, each
-    `extend_by` seconds later. `probe`: a migration sends and receives records of its own (level L1).
+    `schedule`: a cron expression or a preset; empty: only by hand. An INCONCLUSIVE audit is repeated `retries` times, each
+    `retry_delay` seconds later. `probe`: a migration sends and receives records of its own (level L1).
 
-    `behind`: clients active within so many seconds still run, and may be that far behind the end of a log. `canary`: a group's
-    canary instances are compared with the others. `rewinding`: groups whose commits are reset on purpose. `judged_from`:
+    `max_lag`: clients active within so many seconds still run, and may be that far behind the end of a log. `canary`: a group's
+    canary instances are compared with the others. `resetting_groups`: groups whose commits are reset on purpose. `baseline_time`:
     scheduled audits fail only for what came later than this ISO time; empty: for everything in the events.
     """
 
@@ -208,19 +208,19 @@ class AuditSpec:
     ledgers: tuple[str, ...] = ()
     events_topic: str = ""
     topics: tuple[str, ...] | None = None
-    ignored: tuple[str, ...] = ()
-    rewinding: tuple[str, ...] = ()
-    share: float | None = None
+    exclude_topics: tuple[str, ...] = ()
+    resetting_groups: tuple[str, ...] = ()
+    sample_fraction: float | None = None
     jars: tuple[str, ...] = ()
     level: str = "producers"
-    tolerated: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
     environment: str = ""
     schedule: str = ""
-    judged_from: str = ""
-    extensions: int = 6
-    extend_by: float = 600.0
+    baseline_time: str = ""
+    retries: int = 6
+    retry_delay: float = 600.0
     probe: bool = True
-    behind: float = 60.0
+    max_lag: float = 60.0
     canary: CanarySpec | None = None
 
 

@@ -47,16 +47,16 @@ class Verb(StrEnum):
     ELECT = "elect"  # leaders of partitions
     FREE = "free"  # restart the leader that adds a broker to none of its ISRs
     RAISE = "raise"  # partition states, and elect a controller that announces them
-    TAKE_BACK = "take back"  # a canary that is worse: a broker, or an instance of a group
-    MEND = "mend"  # what ZooKeeper holds in part
-    FAIL_OVER = "fail over"
-    HAND_OVER = "hand over"
+    ROLL_BACK_CANARY = "roll back canary"  # a canary that is worse: a broker, or an instance of a group
+    COMPLETE = "complete"  # what ZooKeeper holds in part
+    CONTROLLER_FAILOVER = "controller failover"
+    HANDOVER = "handover"
     SWITCH = "switch"  # an instance of a group
     SET_MODE = "set mode"
     COPY_OFFSETS = "copy offsets"
-    BRING = "bring"  # an instance, or the mode, back to what it was
+    ROLL_BACK = "roll back"  # an instance, or the mode, back to what it was
     CLEAN_UP = "clean up"
-    GO_ON = "go on"  # with a group that was rolled back
+    RELEASE = "release"  # with a group that was rolled back
 
     @property
     def brings_up(self) -> bool:

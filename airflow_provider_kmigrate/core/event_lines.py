@@ -42,7 +42,7 @@ class MalformedEvent(BadEvent):
 
 
 class ForeignEvent(BadEvent):
-    """JSON, but not of this vocabulary (`core.audit.verifiable` reads Kafka's own tools)."""
+    """JSON, but not of this vocabulary."""
 
 
 class UnknownVersion(BadEvent):

@@ -74,6 +74,10 @@ class AlarmMark:
 _PHASES = tuple(
     (name, re.compile(pattern))
     for name, pattern in (
+        (
+            "rollback",
+            r"rollback|roll(ed)? back| to zookeeper$|^(restore flag|controller failover|stop controller|handover|ZooKeeper controller|wipe)",
+        ),
         ("preflight and backup", r"^(preflight|backup)"),
         ("controllers", r"^(provision controller|controllers ready)"),
         ("first roll", r" to migration$"),
@@ -81,7 +85,6 @@ _PHASES = tuple(
         ("second roll", r" to kraft$"),
         ("soak", r"^soak"),
         ("finalize", r"^finaliz"),
-        ("rollback", r"roll.?back| to zookeeper$"),
     )
 )
 _ANYWHERE = re.compile(r"^(preferred leaders|all brokers registered|dual-write lag|metadata equivalence|phase )")

@@ -149,7 +149,7 @@ class Cause(StrEnum):
     FINALIZED = auto()  # no rollback is possible any more
     DUAL_WRITE_STALLED = auto()
     OUT_OF_ISR = auto()  # a restarted broker is not back in every ISR
-    HAND_OVER_OBSERVED = auto()  # /migration must stay unchanged for a moment before the handover
+    HANDOVER_OBSERVED = auto()  # /migration must stay unchanged for a moment before the handover
     ZOOKEEPER_MISSES = auto()  # ZooKeeper misses what KRaft has, and holds nothing else instead
     GROUP_UNWELL = auto()  # observed of the group itself: reason enough to roll it back
     UNREAD = auto()  # of the whole cluster, and quick to read
@@ -322,7 +322,7 @@ class LiveMembers(NamedTuple):
     migrating: int  # ours
 
     def __str__(self) -> str:
-        return ", ".join(f"{count} {kind}" for count, kind in ((self.old, "old"), (self.migrating, "migrating")) if count)
+        return ", ".join(f"{count} {kind}" for count, kind in ((self.old, "ZooKeeper"), (self.migrating, "migrating")) if count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +341,7 @@ class ZkView:
     offsets_topic_version: int | None = None  # data version of /brokers/topics/__consumer_offsets; 0: as it was created
     registered: frozenset[int] = frozenset()  # by our note: brokers that a roll has moved into migration mode
     unflagged: frozenset[int] = frozenset()  # by our note: controllers whose flag a finalization takes, or has taken
-    taken_back: Mapping[int, BrokerMode] = field(
+    rolled_back: Mapping[int, BrokerMode] = field(
         default_factory=dict
     )  # brokers that kmigrate rolled back alone, and into which mode
 

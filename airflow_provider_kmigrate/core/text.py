@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from html import escape
 
@@ -63,15 +63,3 @@ def date(ms: int) -> str:
 def _at(ms: int) -> datetime:
     """Times beyond what calendars hold come from a broken clock: shown as its nearest end."""
     return datetime.fromtimestamp(min(max(ms, 0), 253_402_300_799_000) / 1000, UTC)
-
-
-def ranges(numbers: Sequence[int], most: int = 6) -> str:
-    """`0-3, 7, 9-11`, at most `most` parts; numbers ascend."""
-    parts: list[list[int]] = []
-    for value in numbers:
-        if parts and value == parts[-1][1] + 1:
-            parts[-1][1] = value
-        else:
-            parts.append([value, value])
-    shown = [str(first) if first == last else f"{first}\N{EN DASH}{last}" for first, last in parts[:most]]
-    return ", ".join([*shown, "\N{HORIZONTAL ELLIPSIS}"] if len(parts) > most else shown)

@@ -27,7 +27,7 @@ Audits with Spark the events that the clients of cluster `{cluster_id}` recorded
 lies in `{result}`. A failure means a finding or too little evidence; the log of `verdict` says which.
 """
 _RUN = "{{ run_id | replace(':', '_') | replace('+', '_') }}"
-_LOOK = "look_at_logs"
+_FINGERPRINT = "fingerprint_logs"
 _TAIL = 1_000  # offsets of each partition, and up to as many again, since it begins where a block does
 _SCHEDULED = "scheduled"
 _BEGAN = "kmigrate_began_ms"
@@ -54,7 +54,7 @@ def build(spec: ClusterSpec) -> DAG | None:
         tags=["kmigrate", "kafka", "audit", spec.name],
         doc_md=_DOC.format(name=spec.name, cluster_id=spec.cluster_id, result=audit.result),
     ) as dag:
-        demand = {"since": round(1000 * datetime.fromisoformat(audit.judged_from).timestamp())} if audit.judged_from else None
+        demand = {"since": round(1000 * datetime.fromisoformat(audit.baseline_time).timestamp())} if audit.baseline_time else None
         chain(*_tasks(spec, audit, _SCHEDULED, "", demand=demand))
     for task in dag.tasks:
         if isinstance(task, BaseOperator):
@@ -66,10 +66,10 @@ def probe_begins(spec: ClusterSpec) -> list[BaseOperator]:
     """Tasks that start kmigrate's own records and check that they arrive; none if the file wants none."""
     if spec.audit is None or not spec.audit.probe:
         return []
-    from airflow_provider_kmigrate.operators.probe import ProbeFlowsOperator, StartProbeOperator
+    from airflow_provider_kmigrate.operators.probe import CheckProbeOperator, StartProbeOperator
 
-    given: dict[str, Any] = {"cluster_file": spec.path, "place": _probes(spec, spec.audit), "run": _RUN}
-    return [StartProbeOperator(task_id="start_probe", **given), ProbeFlowsOperator(task_id="probe_flows", **given)]
+    given: dict[str, Any] = {"cluster_file": spec.path, "folder": _probes(spec, spec.audit), "run": _RUN}
+    return [StartProbeOperator(task_id="start_probe", **given), CheckProbeOperator(task_id="check_probe", **given)]
 
 
 def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
@@ -78,7 +78,7 @@ def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
         return []
     from airflow_provider_kmigrate.operators.probe import StopProbeOperator
 
-    return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, place=_probes(spec, spec.audit), **goes_on())]
+    return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, folder=_probes(spec, spec.audit), **goes_on())]
 
 
 def look(spec: ClusterSpec) -> list[BaseOperator]:
@@ -86,17 +86,17 @@ def look(spec: ClusterSpec) -> list[BaseOperator]:
     audit = spec.audit
     if audit is None or audit.topics == ():
         return []
-    from airflow_provider_kmigrate.operators.spark_audit import SparkLookOperator
+    from airflow_provider_kmigrate.operators.spark_audit import SparkFingerprintOperator
 
     request, result = (
-        {**_request(spec, audit, _LOOK), "stream": None, "report": None, **_logs(spec, audit)},
-        _result(spec, audit, _LOOK),
+        {**_request(spec, audit, _FINGERPRINT), "stream": None, "report": None, **_logs(spec, audit)},
+        _result(spec, audit, _FINGERPRINT),
     )
     again: dict[str, Any] = {
-        "retries": audit.extensions,
-        "retry_delay": timedelta(seconds=audit.extend_by),
+        "retries": audit.retries,
+        "retry_delay": timedelta(seconds=audit.retry_delay),
     }  # a partition without leader
-    return [SparkLookOperator(task_id=_LOOK, request=request, result=result, **again, **_spark(spec, audit))]
+    return [SparkFingerprintOperator(task_id=_FINGERPRINT, request=request, result=result, **again, **_spark(spec, audit))]
 
 
 def begins(spec: ClusterSpec) -> dict[str, Any]:
@@ -199,9 +199,9 @@ def _tasks(
         request=_request(spec, audit, step, f"{_probes(spec, audit)}/{_RUN}/events" if probed and audit.probe else "", demand)
         | dict(more),
         result=result,
-        extends=True,
-        retries=audit.extensions,
-        retry_delay=timedelta(seconds=audit.extend_by),
+        retry_inconclusive=True,
+        retries=audit.retries,
+        retry_delay=timedelta(seconds=audit.retry_delay),
         **_spark(spec, audit),
     )
     verdict = AuditVerdictSensor(
@@ -239,7 +239,7 @@ def _request(
     ledgers = [*audit.ledgers, *([stream["folder"]] if stream else [])]
     source = {"level": levels[audit.level].label, "lines": list(audit.events), "ledgers": ledgers}
     ours = {"level": Level.PROBE.label, "lines": [probe], "ledgers": []}
-    policy: dict[str, Any] = {"tolerated": list(audit.tolerated), "running_ms": round(audit.behind * 1000)}
+    policy: dict[str, Any] = {"allow": list(audit.allow), "max_lag_ms": round(audit.max_lag * 1000)}
     policy |= {"demand": dict(demand)} if demand else {}
     sources = [*([source] if _has_events(audit) else []), *([ours] if probe else [])]
     report = {"cluster": spec.name, "cluster_id": spec.cluster_id, "run": _RUN}
@@ -261,14 +261,14 @@ def _logs(spec: ClusterSpec, audit: AuditSpec, earlier: Sequence[str] = ()) -> d
     """The part of a request that compares logs with those before the first roll, or at the last gate's PASS."""
     if audit.topics == ():
         return {}
-    before, *renewed = (f"{_result(spec, audit, step)}/look.json" for step in (_LOOK, *earlier))
+    before, *renewed = (f"{_result(spec, audit, step)}/fingerprint.json" for step in (_FINGERPRINT, *earlier))
     return {
         "logs": {
             "topics": None if audit.topics is None else list(audit.topics),
-            "ignored": list(audit.ignored),
+            "exclude_topics": list(audit.exclude_topics),
             "before": before,
             "renewed": renewed,
-            "rewinding": list(audit.rewinding),
+            "resetting_groups": list(audit.resetting_groups),
             **_sample(audit),
         }
     }
@@ -276,8 +276,8 @@ def _logs(spec: ClusterSpec, audit: AuditSpec, earlier: Sequence[str] = ()) -> d
 
 def _sample(audit: AuditSpec) -> dict[str, Any]:
     """Which records are read. Named topics whole; of all topics the newest, which are what an unclean election cuts off."""
-    if audit.share is not None:
-        return {"sample": {"share": audit.share}}
+    if audit.sample_fraction is not None:
+        return {"sample": {"share": audit.sample_fraction}}
     return {"sample": {"share": 1.0}} if audit.topics else {"sample": {"share": 0.0, "tail": _TAIL}, "block": _TAIL}
 
 

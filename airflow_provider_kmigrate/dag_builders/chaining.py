@@ -35,7 +35,7 @@ _NAMED: Mapping[str, Callable[..., BaseOperator]] = {
     "lag": VerifyDualWriteLagSensor,
     "soak": SoakOperator,
     "plan": RollbackPlanOperator,
-    "show rollback": partial(RollbackPlanOperator, forward=True),
+    "rollback plan": partial(RollbackPlanOperator, in_migration=True),
     "finalize": FinalizeControllerOperator,
 }
 

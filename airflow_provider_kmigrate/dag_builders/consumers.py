@@ -21,13 +21,13 @@ from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.dag_builders import audit
 from airflow_provider_kmigrate.dag_builders.chaining import goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
-from airflow_provider_kmigrate.operators.approval import ApproveGroupsBackOperator
+from airflow_provider_kmigrate.operators.approval import ApproveGroupsRollbackOperator
 from airflow_provider_kmigrate.operators.groups import (
     CheckGroupOperator,
-    GroupBackOperator,
     GroupPlanOperator,
     GroupsDoneOperator,
     GroupStepOperator,
+    RollbackGroupsOperator,
     SetModeOperator,
     SwitchInstanceOperator,
 )
@@ -44,16 +44,16 @@ brokers of cluster `{cluster_id}` leave ZooKeeper. Groups: {groups}.
 | check | the group is scanned, twice | nothing blocks it |
 | to_migrating | each instance restarts as a migrating consumer; the first one bakes | the group is stable |
 | mode_kafka | `migration/mode` says `kafka` | every member reports it and is settled |
-| to_plain | each instance restarts as a Kafka consumer; the first one bakes | the group is stable |
+| to_kafka | each instance restarts as a Kafka consumer; the first one bakes | the group is stable |
 | clean_up | the mode and empty folders in ZooKeeper are deleted | gone; the last offsets stay |
 
-A canary that makes its group worse is rolled back alone. `back_*` rolls the group back after a verdict of FAIL, or if the group does not
-settle in the new mode, or stops committing. `kmigrate_consumers_back__{name}` rolls groups back by hand, from any state. To stop everything: Variable `kmigrate_stop__{name}`.
+A canary that makes its group worse is rolled back alone. `rollback_*` rolls the group back after a verdict of FAIL, or if the group does not
+settle in the new mode, or stops committing. `kmigrate_consumers_rollback__{name}` rolls groups back by hand, from any state. To stop everything: Variable `kmigrate_stop__{name}`.
 A run with conf `{{"wave": 1}}` moves that wave only. Groups that were moved are skipped, so a schedule continues where it stopped.
-A group that was rolled back stops the later groups (K69) until the operator starts a run with `{{"go_on": ["<group>"]}}`.
+A group that was rolled back stops the later groups (K69) until the operator starts a run with `{{"release_groups": ["<group>"]}}`.
 """
 
-_BACK_DOC = """\
+_ROLLBACK_DOC = """\
 ### {name}: consumer groups back
 
 Rolls consumer groups back from any state, instance by instance. Kafka consumers become migrating consumers again, the mode becomes
@@ -61,13 +61,13 @@ Rolls consumer groups back from any state, instance by instance. Kafka consumers
 
 | goal | the groups end with |
 | --- | --- |
-| old | ZooKeeper consumers, as before the migration |
-| migrating | migrating consumers, coordinated through ZooKeeper |
-| kafka | migrating consumers, coordinated through Kafka |
+| zookeeper_consumers | ZooKeeper consumers, as before the migration |
+| zookeeper_mode | migrating consumers, coordinated through ZooKeeper |
+| kafka_mode | migrating consumers, coordinated through Kafka |
 """
 _ADVICE = (
     "After a FAIL the next task rolls the group back. If the audit is inconclusive, nothing is rolled back: give it more "
-    "evidence and clear it, or roll the group back with kmigrate_consumers_back__{cluster}. No other instance or group was changed."
+    "evidence and clear it, or roll the group back with kmigrate_consumers_rollback__{cluster}. No other instance or group was changed."
 )
 
 
@@ -83,7 +83,7 @@ def build(spec: ClusterSpec) -> DAG | None:
         max_active_runs=1,
         tags=["kmigrate", "kafka", "consumers", spec.name],
         doc_md=_DOC.format(name=spec.name, cluster_id=spec.cluster_id, groups=", ".join(group.name for group in groups)),
-        params={"wave": _wave(groups), "go_on": _go_on(groups)},
+        params={"wave": _wave(groups), "release_groups": _release_groups(groups)},
         default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
     ) as dag:
         names = [group.name for group in groups]
@@ -113,10 +113,10 @@ def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOpera
         way = [
             *begin,
             CheckGroupOperator(cluster_file=spec.path, task_id="check", group=group.name, wave=group.wave, **goes_on()),
-            *_switched(spec, group, MemberKind.MIGRATING, Goal.OLD),
-            *_watched(spec, group, "mode_kafka", Goal.MIGRATING, mode),
-            *_switched(spec, group, MemberKind.PLAIN, Goal.KAFKA),
-            *_watched(spec, group, "to_plain", Goal.KAFKA),
+            *_switched(spec, group, MemberKind.MIGRATING, Goal.ZOOKEEPER_CONSUMERS),
+            *_watched(spec, group, "mode_kafka", Goal.ZOOKEEPER_MODE, mode),
+            *_switched(spec, group, MemberKind.KAFKA, Goal.KAFKA_MODE),
+            *_watched(spec, group, "to_kafka", Goal.KAFKA_MODE),
             _step(spec, group, "clean up", "clean_up"),
         ]
         chain(*way)
@@ -139,7 +139,7 @@ def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goa
         spec, group.name, name, _ADVICE.format(cluster=spec.name), after=first.task_id, canary=compared, mixed=mixed
     )
     if gate:
-        _goes_back(spec, group, name, goal, [], gate=gate)
+        _rolls_back(spec, group, name, goal, [], gate=gate)
         chain(*gate)
     return [first, *gate, *(_switch(spec, group, instance.name, target) for instance in rest)]
 
@@ -173,11 +173,11 @@ def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change
     watch = _step(spec, group, "watch group", f"watch_{name}", **audit.begins(spec))
     begun = [*change, watch][0]
     gate = audit.group_gate(spec, group.name, name, _ADVICE.format(cluster=spec.name), after=begun.task_id)
-    _goes_back(spec, group, name, goal, [*change, watch], gate=gate)
+    _rolls_back(spec, group, name, goal, [*change, watch], gate=gate)
     return [*change, watch, *gate]
 
 
-def _goes_back(
+def _rolls_back(
     spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, steps: Sequence[BaseOperator], *, gate: Sequence[BaseOperator]
 ) -> None:
     """A task outside the chain: it rolls back if one of `steps` found the group worse, or the audit in `gate` says FAIL.
@@ -185,9 +185,9 @@ def _goes_back(
     An audit that failed because Spark was unavailable, or stayed INCONCLUSIVE, stops the chain and rolls nothing back, as in a
     migration.
     """
-    back = GroupBackOperator(
+    back = RollbackGroupsOperator(
         cluster_file=spec.path,
-        task_id=f"back_{name}",
+        task_id=f"rollback_{name}",
         groups=[group.name],
         goal=goal,
         only_after=[task.task_id for task in steps],
@@ -198,30 +198,30 @@ def _goes_back(
         task.set_downstream(back)
 
 
-def build_back(spec: ClusterSpec) -> DAG | None:
-    """The DAG `kmigrate_consumers_back__<cluster>`, by hand; None for a file without groups."""
+def build_rollback(spec: ClusterSpec) -> DAG | None:
+    """The DAG `kmigrate_consumers_rollback__<cluster>`, by hand; None for a file without groups."""
     if not spec.groups:
         return None
     groups = [group.name for group in sorted(spec.groups, key=lambda group: -group.wave)]
     with DAG(
-        dag_id=f"kmigrate_consumers_back__{spec.name}",
+        dag_id=f"kmigrate_consumers_rollback__{spec.name}",
         schedule=None,
         catchup=False,
         max_active_runs=1,
         max_active_tasks=1,
         tags=["kmigrate", "kafka", "consumers", spec.name],
-        doc_md=_BACK_DOC.format(name=spec.name),
-        params=_back_params(spec, groups),
+        doc_md=_ROLLBACK_DOC.format(name=spec.name),
+        params=_rollback_params(spec, groups),
         default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
     ) as dag:
-        plan = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=groups, back=True, retries=0)
-        approve = ApproveGroupsBackOperator(
+        plan = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=groups, rollback=True, retries=0)
+        approve = ApproveGroupsRollbackOperator(
             task_id="approve", cluster=spec.name, cluster_id=spec.cluster_id, plan="{{ ti.xcom_pull(task_ids='plan') }}"
         )
         backs = [
-            GroupBackOperator(
+            RollbackGroupsOperator(
                 cluster_file=spec.path,
-                task_id=f"back_{name}".replace(".", "_"),
+                task_id=f"rollback_{name}".replace(".", "_"),
                 groups=[name],
                 priority_weight=weight,
                 **goes_on(),
@@ -250,22 +250,22 @@ def _wave(groups: Sequence[GroupSpec]) -> Param:
     )
 
 
-def _go_on(groups: Sequence[GroupSpec]) -> Param:
+def _release_groups(groups: Sequence[GroupSpec]) -> Param:
     return Param(
-        None, type=["null", "array"], items={"type": "string"}, examples=[group.name for group in groups], title="Go on with",
+        None, type=["null", "array"], items={"type": "string"}, examples=[group.name for group in groups], title="Release groups",
         description="Groups that were rolled back and may migrate again. Any other group that was rolled back is refused (K69).",
     )  # fmt: skip
 
 
-def _back_params(spec: ClusterSpec, groups: Sequence[str]) -> dict[str, Param]:
+def _rollback_params(spec: ClusterSpec, groups: Sequence[str]) -> dict[str, Param]:
     asked = "Leave it empty to see the plan and be asked before anything is changed."
     return {
-        "goal": Param(str(Goal.OLD), enum=[str(goal) for goal in Goal], title="Back to"),
+        "goal": Param(str(Goal.ZOOKEEPER_CONSUMERS), enum=[str(goal) for goal in Goal], title="Roll back to"),
         "groups": Param(
             None, type=["null", "array"], items={"type": "string"}, examples=list(groups), title="Only these groups",
             description="Empty: all groups of the file.",
         ),
-        "approve_back": Param(
+        "approve_rollback": Param(
             None,
             type=["null", "string"],  # Airflow's form would not accept an empty string
             title="Approve it beforehand",

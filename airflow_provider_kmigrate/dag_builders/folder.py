@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.spec import cluster_files, load, load_folder
 BUILDERS: Mapping[str, tuple[str, str]] = {
     "kmigrate_preflight": ("preflight", "build"),
     "kmigrate_consumers": ("consumers", "build"),
-    "kmigrate_consumers_back": ("consumers", "build_back"),
+    "kmigrate_consumers_rollback": ("consumers", "build_rollback"),
     "kmigrate_zk_to_kraft": ("zk_to_kraft", "build"),
     "kmigrate_rollback": ("rollback", "build"),
     "kmigrate_watch": ("watch", "build"),

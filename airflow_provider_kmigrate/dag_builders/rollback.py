@@ -24,16 +24,16 @@ cluster and does what is left. If there is nothing to roll back, `plan` refuses 
 | group | what happens | done when |
 | --- | --- | --- |
 | plan, approve | reads only; refused if another run owns the cluster; an operator sees the steps | the operator (or the run's conf) approves |
-| heal | controllers that lost their flag get it back; the active one is restarted | ZooKeeper and KRaft store the same |
+| controller_failover | controllers that lost their flag get it back; the active one is restarted | ZooKeeper and KRaft store the same |
 | hold_for, resume_after | Spark jobs of the cluster file are held meanwhile | the job runs again from where it stopped |
 | to_migration | each KRaft broker restarts as a ZooKeeper broker in migration mode | back in every ISR |
 | stop_controllers | standbys first, the active one last; each only while ZooKeeper and KRaft are the same | all processes gone |
-| hand_over | one transaction: `/controller_epoch` raised, `/migration` and `/controller` deleted | a ZooKeeper controller leads |
+| handover | one transaction: `/controller_epoch` raised, `/migration` and `/controller` deleted | a ZooKeeper controller leads |
 | wipe | the controllers' directories are set aside: a controller that started again would take the cluster over | empty |
 | to_zookeeper | each broker restarts with its original file | back in every ISR |
 
 The run that migrated must be over (mark it as failed first): one run at a time owns the cluster. A new run continues an
-interrupted rollback. Before `hand_over` the migration may continue instead.
+interrupted rollback. Before `handover` the migration may continue instead.
 """
 
 
@@ -58,7 +58,7 @@ def build(spec: ClusterSpec) -> DAG:
 
 def _around(spec: ClusterSpec) -> dict[str, Around]:
     return {
-        "to_migration": Around(spark_jobs.hold(spec, "to_migration", needed=False, **approved())),
+        "to_migration": Around(spark_jobs.hold(spec, "to_migration", required=False, **approved())),
         # a job that does not resume must not leave the rollback unproven
         ROLLBACK[-1].task: Around(after=audit.probe_ends(spec), beside=spark_jobs.resume(spec, "to_zookeeper")),
     }
@@ -92,7 +92,7 @@ def _params(spec: ClusterSpec) -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Roll back without what is missing in ZooKeeper",
-            description="Only together with the box above, and only once `heal.equivalence` has named what would be lost for good. To accept "
+            description="Only together with the box above, and only once `controller_failover.equivalence` has named what would be lost for good. To accept "
             f"that, enter the cluster id {spec.cluster_id}.",
         ),
     }

@@ -25,7 +25,7 @@ def risks(spec: ClusterSpec) -> list[BaseOperator]:
 
 def hold(spec: ClusterSpec, step: str, **arguments: Any) -> list[TaskGroup]:
     """Tasks that hold each job, if its policy and its topics ask for it; otherwise its task is skipped."""
-    common = {"cluster_file": spec.path, "why": f"{step} of cluster {spec.name}", **arguments}
+    common = {"cluster_file": spec.path, "reason": f"{step} of cluster {spec.name}", **arguments}
     return _group(f"hold_for_{step}", _held(spec), partial(HoldSparkJobOperator, **common))
 
 

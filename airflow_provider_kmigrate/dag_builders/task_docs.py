@@ -39,11 +39,11 @@ _DOCS = {
     "equivalence": "Compares what ZooKeeper and KRaft store: topics with their ids, replicas, leaders and configs, broker settings, quotas, "
     "SCRAM credentials, ACLs, delegation tokens. Zero lag does not prove that nothing is missing. What KRaft does not "
     "report is listed as not compared.",
-    "way_back": "Plans a rollback without executing it, to show that it is still possible. The next step makes it impossible for ever. Every broker's "
+    "rollback_plan": "Plans a rollback without executing it, to show that it is still possible. The next step makes it impossible for ever. Every broker's "
     "original must be in the backup, unaltered.",
     "start_probe": "Starts a small stream of numbered records through every broker (topic `kmigrate-probe`). Every audit of this run checks their "
     "acknowledgements and deliveries. Its processes stay on the worker that started them.",
-    "probe_flows": "Checks in the probe's files that its records are acknowledged and read. **Failed:** the worker that started it is gone, or "
+    "check_probe": "Checks in the probe's files that its records are acknowledged and read. **Failed:** the worker that started it is gone, or "
     "`audit.result` is not the same folder on all workers. No broker has been restarted yet.",
     "stop_probe": "Stops the probes of this cluster on this worker, once all their records are read.",
     "soak": "Watches dual-write for `policy.min_soak`. Every gate must stay healthy; one failed gate restarts the time. "
@@ -58,9 +58,9 @@ _DOCS = {
     "releases the cluster. ZooKeeper may be switched off afterwards.",
     "spark_job_risks": "Checks how the rolls could harm the Spark jobs of the cluster file, and changes nothing. Fails if a job "
     "is not safe to roll.",
-    "look_at_logs": "Takes a fingerprint with Spark: of the logs of `audit.topics`, or of the newest records of all topics, and of all commits. "
+    "fingerprint_logs": "Takes a fingerprint with Spark: of the logs of `audit.topics`, or of the newest records of all topics, and of all commits. "
     "Every later audit of this run compares with it. It is taken once, before the first roll; afterwards it is too late.",
-    "audit": "Submits the audit to Spark. If it is inconclusive it is repeated later with more evidence, up to `audit.extensions` times. "
+    "audit": "Submits the audit to Spark. If it is inconclusive it is repeated later with more evidence, up to `audit.retries` times. "
     "The task is *up for retry* meanwhile.",
     "verdict": "Continues the run if the audit says PASS. **FAIL:** records are missing or were delivered wrongly; the findings name "
     "them. Until the finalization `kmigrate_rollback__<cluster>` rolls the migration back. **INCONCLUSIVE**, after all extensions: there is "
@@ -78,12 +78,12 @@ _ROLLBACK = {
     "It changes nothing. **Failed** with P12: the migration is finalized; a rollback is not possible.",
     "approve": "Shows the plan and asks an operator. Answer under *Required Actions*; it changes nothing while it waits.\n\n"
     "**Leave as it is** fails this task and changes nothing. To be asked again with a fresh plan, clear `plan` and its downstream tasks.",
-    "heal.flag": "Starts this controller if it is down during a migration. Restarts it with the migration flag if a finalization removed the flag: "
+    "controller_failover.restore_flag": "Starts this controller if it is down during a migration. Restarts it with the migration flag if a finalization removed the flag: "
     "if it were elected without the flag, it would finalize.\n\n**Skipped:** the run was started with *Do not fail the "
     "controllers over*.",
-    "heal.failover": "Restarts the active controller once. A lost dual-write is never repeated, but a new leader writes all metadata to "
+    "controller_failover.failover": "Restarts the active controller once. A lost dual-write is never repeated, but a new leader writes all metadata to "
     "ZooKeeper again. Done when it has, and the dual-write makes progress.\n\n**Skipped:** the run was started with *Do not fail the controllers over*.",
-    "heal.equivalence": "Compares what ZooKeeper and KRaft store: what is missing in ZooKeeper would be lost in the rollback. It also runs with *Do not "
+    "controller_failover.equivalence": "Compares what ZooKeeper and KRaft store: what is missing in ZooKeeper would be lost in the rollback. It also runs with *Do not "
     "fail the controllers over*; then you may accept a loss that it names (`accept_loss`).",
     "to_migration.broker": "Rolls this broker back from KRaft mode to migration mode, as soon as every partition can spare it. It is a ZooKeeper "
     "broker again, under the KRaft controller. Done when it is registered, known to all others and back in every ISR. A broker that is "
@@ -92,11 +92,11 @@ _ROLLBACK = {
     "KRaft holds. It stays down: nothing may start it again.\n\n"
     "**Skipped:** this is the active controller; `active_last` stops it.",
     "stop_controllers.active_last": "Stops the remaining controllers, the active one last, because it writes the last epochs. From here until "
-    "`hand_over.zookeeper_leads` there is no controller; clients continue. Do not pause the DAG between the two.",
-    "hand_over.transaction": "Watches `/migration` for 2 s and saves what it will delete into the backup. Then it hands the cluster over to ZooKeeper in one "
+    "`handover.zookeeper_leads` there is no controller; clients continue. Do not pause the DAG between the two.",
+    "handover.transaction": "Watches `/migration` for 2 s and saves what it will delete into the backup. Then it hands the cluster over to ZooKeeper in one "
     "transaction. `/controller_epoch` rises above every epoch that KRaft wrote; `/migration` and `/controller` are deleted. If ZooKeeper owns "
     "the cluster already, the remains of an earlier attempt are deleted. **From here on the migration cannot continue before this rollback has ended.**",
-    "hand_over.zookeeper_leads": "Waits until a ZooKeeper broker is controller and every broker names it, and elects leaders that are "
+    "handover.zookeeper_leads": "Waits until a ZooKeeper broker is controller and every broker names it, and elects leaders that are "
     "missing. A broker that is stopped before it names the controller would wait 300 s.",
     "to_zookeeper.broker": "Restarts this broker with its original file, byte for byte, as soon as every partition can spare it. Done when it "
     "is registered, known to all others and back in every ISR. A broker that is down gets its file and is started.\n\n**Skipped:** this "
@@ -116,7 +116,7 @@ _GROUPS = {
     "check": "Observes the group twice, `commit_within` apart, and lists what matters before the move: its assignor, where it commits, "
     "which of its topics ZooKeeper consumers cannot read. It changes nothing. **Failed:** something blocks the move (K30 to K46): an unreadable "
     "registration, an ambiguous wildcard, partitions without progress, ... "
-    "**Failed** with K69: the group was rolled back before, and stays so until a run's conf names it in `go_on`.",
+    "**Failed** with K69: the group was rolled back before, and stays so until a run's conf names it in `release_groups`.",
     "to_migrating": "Restarts this instance as a migrating consumer, as soon as its group is stable: every partition owned, no rebalance, no instance "
     "missing. Done when it is stable again. The first instance bakes. If the group stops committing or does not become stable, "
     "only this instance becomes a ZooKeeper consumer again. This task then fails (V33).",
@@ -125,13 +125,13 @@ _GROUPS = {
     "does not become stable in that mode, and is rolled back.",
     "watch": "Watches the group for its `bake` and changes nothing. Every partition with waiting records must be committed within the "
     "group's `commit_within`. Owners alone prove nothing.",
-    "to_plain": "Restarts this instance as a Kafka consumer, as soon as its group is stable in Kafka mode. The first one bakes, and becomes "
+    "to_kafka": "Restarts this instance as a Kafka consumer, as soon as its group is stable in Kafka mode. The first one bakes, and becomes "
     "a migrating consumer again if the group is worse with it (V33).",
     "audit": "Submits the audit of the clients' records to Spark. An audit that is inconclusive, or that failed in Spark, is repeated later. "
     "**Failed:** there is no result; the group stays as it is. Fix Spark, then clear this task.",
     "verdict": "Continues with the group at PASS only. **Failed** after a FAIL: the next task rolls the group back. **Failed** because it stayed "
     "INCONCLUSIVE: the group stays as it is, and an operator decides.",
-    "back": "Rolls the group back, one instance or the mode at a time, to its last healthy state.\n\n**Skipped:** no step before it found the "
+    "rollback": "Rolls the group back, one instance or the mode at a time, to its last healthy state.\n\n**Skipped:** no step before it found the "
     "group worse, and no audit said FAIL.",
     "clean_up": "Deletes the mode and the empty folders of the group in ZooKeeper. Its last offsets stay: they cost nothing, and a rollback begins "
     "with them.",
@@ -156,21 +156,21 @@ _STOPS = {
     "active_last": ("G34", "R12"),
     "finalized": ("T03", "G23"),
     "plan": ("P12", "P13", "O01", "M02"),
-    "heal.flag": ("G23", "R12"),
-    "heal.failover": ("G07", "G20"),
-    "heal.equivalence": ("E02", "G33", "G35"),
+    "controller_failover.restore_flag": ("G23", "R12"),
+    "controller_failover.failover": ("G07", "G20"),
+    "controller_failover.equivalence": ("E02", "G33", "G35"),
     "to_migration.broker": ("S02", "R01", "R05"),
     "stop_controllers.controller": ("G27", "G33", "P07"),
     "stop_controllers.active_last": ("G27", "G33", "P07"),
-    "hand_over.transaction": ("G26", "G27", "G29", "G33"),
-    "hand_over.zookeeper_leads": ("G02", "G28"),
+    "handover.transaction": ("G26", "G27", "G29", "G33"),
+    "handover.zookeeper_leads": ("G02", "G28"),
     "to_zookeeper.broker": ("G26", "G28", "G30", "R05"),
     "wipe.controller": ("M01", "M02", "G26"),
     "rolled_back": ("G04", "G30", "G31"),
     "check": ("K30", "K31", "K44", "K69"),
     "to_migrating": ("K52", "K55", "V30", "V33"),
     "mode_kafka": ("K58", "V30"),
-    "to_plain": ("K52", "K55", "V30", "V33"),
+    "to_kafka": ("K52", "K55", "V30", "V33"),
 }
 
 

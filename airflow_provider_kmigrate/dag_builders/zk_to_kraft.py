@@ -42,7 +42,7 @@ skipped in the first roll and rolled at its end.
 """
 
 _SHOWN = {kind: find(MIGRATION, kind, group).full_id() for kind, group in (
-    ("soak", ""), ("equivalent", "before_approval"), ("lag", "before_approval"), ("show rollback", "before_approval")
+    ("soak", ""), ("equivalent", "before_approval"), ("lag", "before_approval"), ("rollback plan", "before_approval")
 )}  # fmt: skip
 _EQUAL, _VERDICT = _SHOWN["equivalent"], f"audit_{_GATES[2]}.verdict"
 _EVIDENCE = f"""\
@@ -51,7 +51,7 @@ _EVIDENCE = f"""\
 * dual-write: {{{{ ti.xcom_pull(task_ids='{_SHOWN["lag"]}') }}}}
 * the rollback, which becomes impossible after this step:
 
-{{{{ ti.xcom_pull(task_ids='{_SHOWN["show rollback"]}') | indent(2, first=True) }}}}
+{{{{ ti.xcom_pull(task_ids='{_SHOWN["rollback plan"]}') | indent(2, first=True) }}}}
 """
 _AUDITED = f"* audit: {{{{ ti.xcom_pull(task_ids='{_VERDICT}') }}}}"
 

@@ -1,4 +1,4 @@
-"""`python -m airflow_provider_kmigrate.groups scan|copy-offsets|zookeeper-mode|go-on|reset`: consumer groups on ZooKeeper.
+"""`python -m airflow_provider_kmigrate.groups scan|copy-offsets|reset-offsets|zookeeper-mode|release`: consumer groups on ZooKeeper.
 
 Scans groups, copies their offsets or records them for the next holders, sets their mode back, and lets rolled-back groups migrate
 again. Exit code 0: nothing blocks (or all was done); 1: a blocker or a refusal; 2: a failed observation or act.
@@ -41,7 +41,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Mode, is_nu
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.members import GroupHistory, GroupObservations, unheard, unread
-from airflow_provider_kmigrate.core.groups.move import go_on, set_mode, written
+from airflow_provider_kmigrate.core.groups.move import release, set_mode, written
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, pending, plan, unfit
 from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoObservations, scan, wanted
 from airflow_provider_kmigrate.core.model import Reason
@@ -142,7 +142,7 @@ def _reset(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namesp
     refused = unfit(look, wanted) if wanted else ()
     if refused:
         raise Refused.because(*refused)
-    if wanted or chosen.forget:
+    if wanted or chosen.delete:
         with _held(zk, chosen) as fence:
             if wanted:
                 group_writes.record_reset(zk, name, wanted, fence)
@@ -162,11 +162,11 @@ def _placed(text: str) -> tuple[TopicPartition, int]:
     return TopicPartition(topic, int(partition)), int(offset)
 
 
-def _go_on(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
+def _release(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
     del properties
     with _held(zk, chosen) as fence:
         for name in chosen.group:
-            decision = go_on(GroupSeen(name, groups_in(zk, [name])[name]), name)
+            decision = release(GroupSeen(name, groups_in(zk, [name])[name]), name)
             if isinstance(decision, Act):
                 group_writes.forget_hold(zk, name, fence)
             sys.stdout.write(f"{getattr(decision, 'text', '') or _reasons(decision)}\n")
@@ -280,8 +280,8 @@ _COMMANDS: Final[Mapping[str, Callable[[ZooKeeper, Mapping[str, Any], argparse.N
     "scan": _scan,
     "copy-offsets": _copy,
     "zookeeper-mode": _zookeeper_mode,
-    "go-on": _go_on,
-    "reset": _reset,
+    "release": _release,
+    "reset-offsets": _reset,
 }
 
 
@@ -323,9 +323,9 @@ def parser() -> argparse.ArgumentParser:
     lines = (__doc__ or "").split("\n")
     made = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.groups", description=lines[0])
     commands = made.add_subparsers(dest="command", required=True)
-    looking = commands.add_parser("scan", help="list each group's state and what blocks its move; read-only")
-    looking.add_argument("--json", type=Path, metavar="FILE", help="also write the result as JSON")
-    looking.add_argument(
+    scanning = commands.add_parser("scan", help="list each group's state and what blocks its move; read-only")
+    scanning.add_argument("--json", type=Path, metavar="FILE", help="also write the result as JSON")
+    scanning.add_argument(
         "--wait",
         type=_seconds,
         default=_WAIT,
@@ -342,28 +342,30 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="skip the check for live Kafka members; risk: records may be consumed twice",
     )
-    going = commands.add_parser("go-on", help="allow groups that were rolled back to migrate again")
-    recording = commands.add_parser(
-        "reset", help="set the offsets at which the next owners of partitions start (migrating consumers only)"
+    releasing = commands.add_parser("release", help="allow groups that were rolled back to migrate again")
+    resetting = commands.add_parser(
+        "reset-offsets", help="set the offsets at which the next owners of partitions start (migrating consumers only)"
     )
-    one = recording.add_mutually_exclusive_group()
+    one = resetting.add_mutually_exclusive_group()
     one.add_argument("--at", type=_placed, action="append", metavar="TOPIC-PARTITION=OFFSET", help="may be given several times")
     one.add_argument(
-        "--forget",
+        "--delete",
         action="store_true",
-        help="delete resets that no member has applied; without --at and --forget: only print them",
+        help="delete resets that no member has applied; without --at and --delete: only print them",
     )
-    recording.add_argument("--group", required=True)
-    for command in (copying, setting, going, recording):
+    resetting.add_argument("--group", required=True)
+    for command in (copying, resetting, setting, releasing):
         command.add_argument("--take-over", action="store_true", help="take the cluster from the kmigrate run that owns it")
     setting.add_argument("--wait", type=_seconds, default=60.0, metavar="SECONDS", help="for the group to become stable (60)")
-    for command in (looking, copying, setting, going, recording):
-        command.add_argument("cluster", nargs="?", type=Path, metavar="CLUSTER.yaml", help="the cluster file, with --connections")
-        command.add_argument("--connections", type=Path, help="JSON file as `airflow connections export` writes it")
-        command.add_argument("--zookeeper", metavar="HOSTS[/CHROOT]", help="instead of a cluster file, with --bootstrap")
-        command.add_argument("--bootstrap", metavar="HOST:PORT,...", help="brokers, without any security")
-        if command is not recording:
-            command.add_argument("--group", action="append", required=command is not looking, help="may be given several times")
+    for command in (scanning, copying, resetting, setting, releasing):
+        command.add_argument(
+            "cluster", nargs="?", type=Path, metavar="CLUSTER.yaml", help="the cluster file; requires --connections"
+        )
+        command.add_argument("--connections", type=Path, help="JSON file written by `airflow connections export`")
+        command.add_argument("--zookeeper", metavar="HOSTS[/CHROOT]", help="instead of a cluster file; requires --bootstrap")
+        command.add_argument("--bootstrap", metavar="HOST:PORT,...", help="brokers, without TLS or SASL")
+        if command is not resetting:
+            command.add_argument("--group", action="append", required=command is not scanning, help="may be given several times")
     return made
 
 

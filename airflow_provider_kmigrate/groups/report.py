@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.groups.scan import GroupScan
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding
 
 SCHEMA: Final = 1
-_HEAD: Final = ("GROUP", "STANDS", "OLD", "MIGRATING", "PLAIN", "MODE", "OWNED", "LAG", "MOVED ZK/KAFKA", "FINDINGS")
+_HEAD: Final = ("GROUP", "STATE", "ZOOKEEPER", "MIGRATING", "KAFKA", "MODE", "OWNED", "LAG", "MOVED ZK/KAFKA", "FINDINGS")
 
 
 def table(scans: Sequence[GroupScan], *, members: bool = False) -> str:
@@ -86,10 +86,10 @@ def _group(one: GroupScan) -> dict[str, Any]:
     at, ends = seen.positions, seen.ends or {}
     return {
         "group": seen.name,
-        "standing": str(one.standing),
+        "state": str(one.standing),
         "blocked": one.blocked,
         "mode": None if zk is None else str(zk.mode),
-        "toggle": None if zk is None else str(zk.toggle),
+        "configured_mode": None if zk is None else str(zk.toggle),
         "kafka_state": None if seen.kafka is None else seen.kafka.state,
         "lag": one.lag,
         "advanced": dict(one.advanced),

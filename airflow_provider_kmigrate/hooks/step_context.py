@@ -87,7 +87,7 @@ def _ended(cluster: str) -> NoReturn:
 
 
 @contextmanager
-def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run: str = "watching") -> Iterator[StepContext]:
+def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run: str = "observations") -> Iterator[StepContext]:
     """A read-only context: every act in it is refused."""
     spec = _one_at_a_time(cluster_file)
     with opener.get()(spec) as access:

@@ -8,7 +8,7 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_kmigrate.operators.step import FINALIZE, LEAVE, ROLL_BACK, STAY, TAKE_BACK
+from airflow_provider_kmigrate.operators.step import FINALIZE, LEAVE, ROLL_BACK, STAY
 
 _BODY = """\
 **Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is the **point of no return**: nothing is written to
@@ -37,14 +37,14 @@ The answers:
 """
 
 
-_GROUPS_BACK = """\
+_GROUPS_PLAN = """\
 **Consumer groups of cluster {name}** (`{cluster_id}`) are to be rolled back, instance by instance. What was observed, and what follows from it:
 
 {plan}
 
 The answers:
 
-* **{take_back}**: start the rollback. An interrupted step continues where it stopped.
+* **{roll_back}**: start the rollback. An interrupted step continues where it stopped.
 * **{leave}**: change nothing.
 """
 
@@ -119,18 +119,18 @@ class ApproveRollbackOperator(_ApproveOperator):
         super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
 
 
-class ApproveGroupsBackOperator(_ApproveOperator):
-    """Show an administrator the plan of a rollback of consumer groups and ask. `approve_back: <cluster id>` answers beforehand.
+class ApproveGroupsRollbackOperator(_ApproveOperator):
+    """Show an administrator the plan of a rollback of consumer groups and ask. `approve_rollback: <cluster id>` answers beforehand.
 
     :param cluster: name of the cluster, as it is shown.
     :param cluster_id: id of the cluster.
     :param plan: Markdown, such as what `GroupPlanOperator` returned; its templates are rendered.
     """
 
-    given_as, yes, no = "approve_back", TAKE_BACK, LEAVE
+    given_as, yes, no = "approve_rollback", ROLL_BACK, LEAVE
     refused = "Left as it is: nothing was changed. To be asked again, clear `plan` and its downstream tasks."
 
     def __init__(self, *, cluster: str, cluster_id: str, plan: str, **kwargs: Any) -> None:
-        body = _GROUPS_BACK.format(name=cluster, cluster_id=cluster_id, plan=plan, take_back=TAKE_BACK, leave=LEAVE)
+        body = _GROUPS_PLAN.format(name=cluster, cluster_id=cluster_id, plan=plan, roll_back=ROLL_BACK, leave=LEAVE)
         subject = f"Roll consumer groups of Kafka cluster {cluster} back?"
         super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})

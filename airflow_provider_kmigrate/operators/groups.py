@@ -29,12 +29,12 @@ from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 
 _EVERY_WAVE = 0
-_GO_ON = "go_on"  # of a run's conf: groups that the operator lets migrate again
+_RELEASE = "release_groups"  # of a run's conf: groups that the operator lets migrate again
 _CAUSES = "causes"  # the XCom with what a step was refused for
 _NOTHING_RED = (
     "No earlier step found the group worse, and no audit said FAIL: there is no reason to roll the group back. "
     "If a step failed, it could not observe or act, or an operator ended it. If an audit failed, it did not run or stayed "
-    "INCONCLUSIVE. Clear it, or roll the group back with the DAG kmigrate_consumers_back."
+    "INCONCLUSIVE. Clear it, or roll the group back with the DAG kmigrate_consumers_rollback."
 )
 
 
@@ -43,7 +43,7 @@ class _Forward(StepOperator):
 
     A run whose conf names another `wave` skips it, and so do groups that have left ZooKeeper.
 
-    A group that another run rolled back is refused (K69) until a run's conf names it in `go_on`, or the command `groups go-on`
+    A group that another run rolled back is refused (K69) until a run's conf names it in `release_groups`, or the command `groups release`
     does.
     """
 
@@ -66,7 +66,7 @@ class _Forward(StepOperator):
         return super().execute(context)
 
     def _execute(self, context: Context, progress: StepProgress) -> str:
-        self._released = frozenset(context["params"].get(_GO_ON) or ())
+        self._released = frozenset(context["params"].get(_RELEASE) or ())
         return super()._execute(context, progress)
 
     def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
@@ -137,12 +137,12 @@ class CheckGroupOperator(GroupStepOperator):
 class SwitchInstanceOperator(GroupStepOperator):
     """Restart one instance of a group as another kind of member, once its group is stable, and wait until it is stable again.
 
-    The rollback is `GroupBackOperator`'s.
+    The rollback is `RollbackGroupsOperator`'s.
 
     :param cluster_file: path of the cluster file. (templated)
     :param group: name of the group. (templated)
     :param instance: name of the instance in the cluster file. (templated)
-    :param target: `migrating` or `plain`. (templated)
+    :param target: `migrating` or `kafka`. (templated)
     :param bake: watch the group for the file's `bake` afterwards; a canary that makes it worse is rolled back alone, and the task fails.
     """
 
@@ -198,7 +198,7 @@ class SetModeOperator(_Forward):
         return f"In {self.mode} mode, and settled: {', '.join(self.groups)}."
 
 
-class GroupBackOperator(StepOperator):
+class RollbackGroupsOperator(StepOperator):
     """Roll groups back to a goal from wherever each stands. Killed and run again, it observes them and does the rest. Never deferred.
 
     With `only_after` or `verdict` it acts only if one of these tasks of its run has found the group worse (V30), or if the
@@ -207,12 +207,13 @@ class GroupBackOperator(StepOperator):
 
     :param cluster_file: path of the cluster file. (templated)
     :param groups: names of the groups. (templated)
-    :param goal: `old`, `migrating` or `kafka` (see `core.groups.move.Goal`); empty: the run's conf `goal`, or `old`. (templated)
+    :param goal: `zookeeper_consumers`, `zookeeper_mode` or `kafka_mode` (see `core.groups.move.Goal`); empty: the run's conf `goal`, or
+        `zookeeper_consumers`. (templated)
     :param only_after: ids of tasks of the run.
     :param verdict: path of an audit's `verdict.json`. (templated)
     """
 
-    kind = "group back"
+    kind = "roll back group"
     ui_color = "#fdf0cd"
     template_fields: Sequence[str] = (*StepOperator.template_fields, "groups", "goal", "verdict")
 
@@ -237,7 +238,7 @@ class GroupBackOperator(StepOperator):
         return super().execute(context)
 
     def arguments(self, context: Context) -> dict[str, Any]:
-        return {"goal": self.goal or context["params"].get("goal") or str(Goal.OLD)}
+        return {"goal": self.goal or context["params"].get("goal") or str(Goal.ZOOKEEPER_CONSUMERS)}
 
     def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         steps = [build(world.spec, self.kind, {"group": group, "goal": arguments["goal"]}) for group in self.groups]
@@ -275,7 +276,7 @@ class GroupPlanOperator(StepOperator):
 
     :param cluster_file: path of the cluster file. (templated)
     :param groups: names of the groups. (templated)
-    :param back: plan the rollback to the run's conf `goal`, not the migration.
+    :param rollback: plan the rollback to the run's conf `goal`, not the migration.
     """
 
     kind = "plan groups"
@@ -283,18 +284,18 @@ class GroupPlanOperator(StepOperator):
     ui_color = "#e6e6fa"
     template_fields: Sequence[str] = (*StepOperator.template_fields, "groups")
 
-    def __init__(self, *, groups: Sequence[str] | str, back: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *, groups: Sequence[str] | str, rollback: bool = False, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "deferrable": False})
-        self.groups, self.back = _several(groups), back
+        self.groups, self.rollback = _several(groups), rollback
 
     def arguments(self, context: Context) -> dict[str, Any]:
-        goal = (context["params"].get("goal") or str(Goal.OLD)) if self.back else None
+        goal = (context["params"].get("goal") or str(Goal.ZOOKEEPER_CONSUMERS)) if self.rollback else None
         params = context["params"]
-        groups, released = params.get("groups") or None, params.get(_GO_ON) or ()
-        return {"goal": goal, "groups": groups, "wave": params.get("wave"), _GO_ON: list(released)}
+        groups, released = params.get("groups") or None, params.get(_RELEASE) or ()
+        return {"goal": goal, "groups": groups, "wave": params.get("wave"), _RELEASE: list(released)}
 
     def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
-        unknown = not_in_file(world.spec.groups, arguments["wave"], [*(arguments["groups"] or ()), *arguments[_GO_ON]])
+        unknown = not_in_file(world.spec.groups, arguments["wave"], [*(arguments["groups"] or ()), *arguments[_RELEASE]])
         if unknown:
             raise Refused.because(*unknown)
         groups = {name: group_of(world.spec, name) for name in self.groups}

@@ -23,9 +23,18 @@ from airflow_provider_kmigrate.steps.catalog import STEPS, has_last, postponed, 
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
 
 IN_ONE_PROCESS = frozenset(
-    {"finalize", "restore flag", "reconcile", "healed", "stop controller", "give back", "zookeeper leads", "wipe"}
+    {
+        "finalize",
+        "restore flag",
+        "controller failover",
+        "equivalent after failover",
+        "stop controller",
+        "handover",
+        "zookeeper leads",
+        "wipe",
+    }
 )
-"""Steps that are never deferred: `reconcile` remembers the epoch before it, and no time must pass while no controller is active.
+"""Steps that are never deferred: `controller failover` remembers the epoch before it, and no time must pass while no controller is active.
 """
 
 _ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind}
@@ -222,42 +231,42 @@ class RollbackPlanOperator(StepOperator):
     Refused if there is nothing to roll back, or if another run owns the cluster.
 
     :param cluster_file: path of the cluster file. (templated)
-    :param forward: asked during the migration: a finalization that has happened already is no refusal then.
+    :param in_migration: asked during the migration: a finalization that has happened already is no refusal then.
     """
 
     kind = "plan"
     ui_color = _LOOKING
 
-    def __init__(self, *, forward: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *, in_migration: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.forward = forward
+        self.in_migration = in_migration
 
     def world(self, context: Context) -> AbstractContextManager[StepContext]:
         """A read-only context: nothing is written to the cluster, not even its owner; refused if another run owns it."""
         return asking(self.cluster_file, context, self.log.info)
 
     def arguments(self, context: Context) -> dict[str, Any]:
-        return {} if self.forward else _terms(context)
+        return {} if self.in_migration else _terms(context)
 
     def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
-        from airflow_provider_kmigrate.steps.rollback import planned, planned_forward
+        from airflow_provider_kmigrate.steps.rollback import planned, planned_in_migration
 
         terms_of(world.spec, arguments)  # refuses what would not be followed
-        found = planned_forward(world) if self.forward else planned(world)
+        found = planned_in_migration(world) if self.in_migration else planned(world)
         if found is None:
             return "The finalization has happened already: no rollback is possible any more. Only its remaining steps are done."
         steps, kept = found
-        if not steps and not self.forward:
+        if not steps and not self.in_migration:
             raise Refused.because(NOTHING)
         listed = "\n".join(f"{number}. {text}" for number, text in enumerate(steps, 1))
-        opened = (_OPEN,) if self.forward else ()
+        opened = (_OPEN,) if self.in_migration else ()
         return "\n\n".join((*opened, listed, *kept))
 
 
 class RollbackOperator(StepOperator):
     """Roll a cluster back to ZooKeeper from any phase before finalization, in one task and without asking.
 
-    Both sides are compared before any controller is stopped and again before the hand-over. Killed and run again, it observes the
+    Both sides are compared before any controller is stopped and again before the handover. Killed and run again, it observes the
     cluster and does the rest. Never deferred.
 
     :param cluster_file: path of the cluster file. (templated)

@@ -22,16 +22,16 @@ class ProbeOperator(BaseOperator):
     The processes outlive the task, on the worker that started them: with several workers these tasks need one queue.
 
     :param cluster_file: path of the cluster file, whose Kafka connection the probe uses. (templated)
-    :param place: folder of the probe's runs. (templated)
+    :param folder: folder of the probe's runs. (templated)
     :param run: name of this run. (templated)
     """
 
-    template_fields: Sequence[str] = ("cluster_file", "place", "run")
+    template_fields: Sequence[str] = ("cluster_file", "folder", "run")
     ui_color = "#fdf0cd"
 
-    def __init__(self, *, cluster_file: str, place: str, run: str = "", **kwargs: Any) -> None:
+    def __init__(self, *, cluster_file: str, folder: str, run: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.cluster_file, self.place, self.run = cluster_file, place, run
+        self.cluster_file, self.folder, self.run = cluster_file, folder, run
 
     def on_kill(self) -> None:
         """Nothing to stop: the probe outlives the task that starts it. StopProbeOperator, or the next run's start, ends it."""
@@ -45,7 +45,7 @@ class ProbeOperator(BaseOperator):
 
     def runs(self) -> ProbeRuns:
         """The probe's runs, through the cluster's Kafka connection."""
-        return ProbeRuns(self.place, settings_of(load(self.cluster_file)).kafka.properties)
+        return ProbeRuns(self.folder, settings_of(load(self.cluster_file)).kafka.properties)
 
     @abstractmethod
     def done(self) -> str:
@@ -59,11 +59,11 @@ class StartProbeOperator(ProbeOperator):
         return f"The probe runs; its events: {self.runs().begin(self.run)}"
 
 
-class ProbeFlowsOperator(ProbeOperator):
+class CheckProbeOperator(ProbeOperator):
     """Check in the files, wherever this runs, that the probe's records are acknowledged and read; fail if they are not."""
 
     def done(self) -> str:
-        acked, committed = flows(Path(self.place) / self.run / "events")
+        acked, committed = flows(Path(self.folder) / self.run / "events")
         return f"The probe's records arrive: {acked} were acknowledged, {committed} offsets committed."
 
 

@@ -112,18 +112,18 @@ class SparkAuditOperator(_AuditJob):
     :param environment: folder of Spark's own Python environment on the worker, with `bin/spark-submit`; empty: both are on the PATH.
         (templated)
     :param cluster_file: path of the cluster file whose Kafka connection completes a request with `logs` or `stream`. (templated)
-    :param extends: repeat an INCONCLUSIVE audit: the task is retried as often and as late as its `retries` and `retry_delay` say.
+    :param retry_inconclusive: repeat an INCONCLUSIVE audit: the task is retried as often and as late as its `retries` and `retry_delay` say.
     """
 
     program = "job"
 
-    def __init__(self, *, extends: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *, retry_inconclusive: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.extends = extends
+        self.retry_inconclusive = retry_inconclusive
 
     def execute(self, context: Context) -> Any:
         place = Path(self.result)
-        for earlier in ("verdict.json", "look.json"):  # must not be taken for this one's
+        for earlier in ("verdict.json", "fingerprint.json"):  # must not be taken for this one's
             (place / earlier).unlink(missing_ok=True)
         self._take_journal(context, place)
         self.submit(context, str(place))
@@ -131,7 +131,7 @@ class SparkAuditOperator(_AuditJob):
         outcome, headline = outcome_of(document), str(document["headline"])
         page = f" Its page: {place / 'report.html'}" if self.request.get("report") else ""
         self.log.info("The audit says %s.%s", outcome, page)
-        if self.extends and outcome is Outcome.INCONCLUSIVE and may_change(document) and _may_retry(context):
+        if self.retry_inconclusive and outcome is Outcome.INCONCLUSIVE and may_change(document) and _may_retry(context):
             raise AirflowException(f"{headline} The audit runs again, with more evidence.")
         return headline
 
@@ -152,7 +152,7 @@ class SparkAuditOperator(_AuditJob):
         return document
 
 
-class SparkLookOperator(_AuditJob):
+class SparkFingerprintOperator(_AuditJob):
     """Take the fingerprint of the logs before a step, by Spark; it is left at the request's `logs.before`.
 
     A fingerprint that is there already is kept: after the step it is too late for another. All arguments of SparkSubmitOperator are taken.

@@ -68,24 +68,24 @@ class HoldSparkJobOperator(SparkJobOperator):
     :param job: name of the job in the cluster file. (templated)
     :param risky: the step may hurt the job; None: observe whether restarting brokers one after another may leave one of its topics without
         a leader; what cannot be observed may.
-    :param why: what the hold is for, as its log says. (templated)
-    :param needed: false: continue without a job that has not responded for a minute.
+    :param reason: what the hold is for, as its log says. (templated)
+    :param required: false: continue without a job that has not responded for a minute.
     :param approved_by: id of an approval task of the same run, whose answer must be yes (H06).
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "why")
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "reason")
 
     def __init__(
         self,
         *,
         risky: bool | None = None,
-        why: str = "a step of kmigrate",
-        needed: bool = True,
+        reason: str = "a step of kmigrate",
+        required: bool = True,
         approved_by: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.risky, self.why, self.needed, self.approved_by = risky, why, needed, approved_by
+        self.risky, self.reason, self.required, self.approved_by = risky, reason, required, approved_by
 
     def execute(self, context: Context) -> str:
         if self.approved_by:
@@ -98,7 +98,7 @@ class HoldSparkJobOperator(SparkJobOperator):
         if not policy.wants(risky=risky):
             raise AirflowSkipException(f"Job {self.job} is not held for this step: its policy is {policy}.")
         refuse_if_on(spec.name, stopped(spec.name))
-        return control.hold(run, self.why, logs_of(spec), needed=self.needed)
+        return control.hold(run, self.reason, logs_of(spec), needed=self.required)
 
     def _risky(self, control: JobControl) -> bool:
         reasons = leaderless(control.job, _topics(self.cluster_file))

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m airflow_provider_kmigrate.preflight", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("cluster", type=Path, metavar="CLUSTER.yaml")
-    parser.add_argument("--connections", type=Path, required=True, help="JSON file as `airflow connections export` writes it")
+    parser.add_argument("--connections", type=Path, required=True, help="JSON file written by `airflow connections export`")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write preflight.html and preflight.json there")
     parser.add_argument("--json", action="store_true", help="print JSON instead of sentences")
     chosen = parser.parse_args(argv)

@@ -6,30 +6,19 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from airflow_provider_kmigrate.clients.admin import error_of
 from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut
 
 _POLL_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPlan:
-    """A topic to create; `replication` -1: the brokers' default."""
-
-    name: str
-    partitions: int = 12
-    replication: int = -1
-    config: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -48,18 +37,6 @@ def quiet_admin(properties: Mapping[str, str]) -> AdminClient:
     return AdminClient({**properties, "log_level": "2"})
 
 
-def create_topics(properties: Mapping[str, str], plans: Sequence[TopicPlan], timeout: float = 60.0) -> None:
-    """Create missing topics and wait until every partition has a leader. Raises ours; `TimedOut` after `timeout` s."""
-    deadline = time.monotonic() + timeout
-    what = f"creating {len(plans)} topics"
-    with kafka_calls(what):
-        admin = quiet_admin(properties)
-        new = [NewTopic(plan.name, plan.partitions, plan.replication, config=dict(plan.config)) for plan in plans]
-        for future in admin.create_topics(new, request_timeout=timeout).values():
-            _unless_there(future, deadline)
-        wait_for_leaders(admin, {plan.name: plan.partitions for plan in plans}, deadline - time.monotonic())
-
-
 def wait_for_leaders(admin: AdminClient, wanted: Mapping[str, int], timeout: float) -> None:
     """Wait until each topic has this many partitions, all with leaders; `TimedOut` after `timeout` s."""
     deadline = time.monotonic() + timeout
@@ -67,14 +44,6 @@ def wait_for_leaders(admin: AdminClient, wanted: Mapping[str, int], timeout: flo
         if time.monotonic() > deadline:
             raise TimedOut(f"not every partition of {len(wanted)} topics had a leader in time")
         time.sleep(_POLL_S)
-
-
-def _unless_there(future: Future[None], deadline: float) -> None:
-    try:
-        future.result(max(1.0, deadline - time.monotonic()))
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
 
 
 def _has_leaders(admin: AdminClient, wanted: Mapping[str, int]) -> bool:

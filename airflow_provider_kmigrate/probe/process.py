@@ -7,13 +7,12 @@ librdkafka's own, from `produce()` to the acknowledgement.
 The receiver commits its deliveries once a second. `applications.audited` has the order of its writes, and its workaround for
 librdkafka's stall.
 
-`python -m airflow_provider_kmigrate.probe.process produce | consume | status | stop | summary`
+`python -m airflow_provider_kmigrate.probe.process produce | consume`
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import time
@@ -33,11 +32,10 @@ from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.probe.kafka_calls import PartitionWatch, kafka_calls
-from airflow_provider_kmigrate.probe.workload import MAX_SECONDS, Protocol, Workload, all_run, told
+from airflow_provider_kmigrate.probe.workload import MAX_SECONDS, Protocol
 
 #: With more than one request in flight a leader change makes librdkafka 2.16 store records twice in spite of idempotence: of two
 #: requests under way the first is refused (NOT_LEADER), the second arrives out of sequence, librdkafka takes a new producer epoch
@@ -327,18 +325,15 @@ class Life:
         return not self._folder.is_dir()
 
 
-_FAILED, _NOT_CLEAN = 1, 3
-
-
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0: done; 1: it failed and says why; 3: `summary` is no PASS, or `status` found a process that ended, or none."""
+    """Exit code 0: done; 1: it failed and says why."""
     arguments = _parser().parse_args(argv)
-    verbs = {"produce": _produce, "consume": _consume, "status": _status, "stop": _stop, "summary": _summary}
+    verbs = {"produce": _produce, "consume": _consume}
     try:
         return verbs[arguments.verb](arguments)
     except KMigrateError as error:
         print(f"{arguments.verb} failed: {error}", file=sys.stderr)  # noqa: T201  # a command line
-        return _FAILED
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -363,12 +358,6 @@ def _parser() -> argparse.ArgumentParser:
     consume.add_argument("--group", required=True)
     consume.add_argument("--protocol", choices=("cooperative", "eager"), default="cooperative")
     consume.add_argument("--batch-seconds", type=float, default=1.0, help="time between commits (%(default)s)")
-    for verb, text in (
-        ("status", "what runs"),
-        ("stop", "stop producers, let consumers read the rest, then stop consumers"),
-        ("summary", ""),
-    ):
-        verbs.add_parser(verb, help=text or "print a short ledger").add_argument("--dir", type=Path, required=True)
     return parser
 
 
@@ -418,23 +407,6 @@ def _consume(arguments: argparse.Namespace) -> int:
     )
     Receiver(settings, _life(arguments)).run()
     return 0
-
-
-def _status(arguments: argparse.Namespace) -> int:
-    found = Workload.attach(arguments.dir).status()
-    print(told(found), end="")  # noqa: T201
-    return 0 if all_run(found) else _NOT_CLEAN
-
-
-def _stop(arguments: argparse.Namespace) -> int:
-    Workload.attach(arguments.dir).stop()
-    return 0
-
-
-def _summary(arguments: argparse.Namespace) -> int:
-    found = Workload.attach(arguments.dir).summary()
-    print(json.dumps(found, indent=1))  # noqa: T201
-    return 0 if found["verdict"] == LedgerVerdict.PASS else _NOT_CLEAN
 
 
 if __name__ == "__main__":

@@ -356,40 +356,10 @@ class Workload:
         """All events so far."""
         return read_events(self.events)
 
-    def facts(self, window: tuple[int, int] | None = None) -> Facts:
-        """The ledger of all events so far; complete only after `stop`. `window` as for `balance`."""
+    def facts(self) -> Facts:
+        """The ledger of all events so far; complete only after `stop`."""
         reading = self.reading()
-        return balance(reading.events, refused=reading.refused, window=window)
-
-    def summary(self, window: tuple[int, int] | None = None) -> dict[str, Any]:
-        """The facts in short, for JSON."""
-        return summary_of(self.facts(window))
-
-
-def summary_of(facts: Facts) -> dict[str, Any]:
-    """Figures with units in their names, reasons as sentences, and the first counter-examples of each violation."""
-    gap = facts.longest_gap
-    violations = {name: [str(case) for case in finding.cases[:5]] for name, finding in facts.violations.items()}
-    return {
-        "verdict": str(facts.verdict),
-        "complete": facts.complete,
-        "reasons": [str(reason) for reason in facts.reasons],
-        "acked": facts.acked,
-        "delivered": dict(facts.delivered),
-        "lost": facts.lost.count,
-        "unseen": facts.unseen.count,
-        "duplicated": facts.duplicated,
-        "reordered": facts.reordered.count,
-        "committed_unprocessed": facts.overrun.count,
-        "diverged": facts.diverged.count,
-        "double_owned_ms": facts.double_owned.count,
-        "send_failures": facts.send_failures,
-        "longest_stall_ms": facts.produce.longest_ms,
-        "p999_ms": facts.produce.p999_ms,
-        "stalled_record_s": facts.produce.stalled_record_s,
-        "longest_delivery_gap_ms": None if gap is None else gap.ms,
-        "violations": violations,
-    }
+        return balance(reading.events, refused=reading.refused)
 
 
 def _without(what: str, writers: set[str]) -> str:

@@ -24,15 +24,15 @@ class ClusterQuietSensor(BaseSensorOperator):
     observations. Without a migration under way it costs one.
 
     :param cluster_file: path of the cluster file. (templated)
-    :param calm: seconds since the last change.
+    :param quiet_for: seconds since the last change.
     """
 
     template_fields: Sequence[str] = ("cluster_file",)
     ui_color = "#d9f2e3"
 
-    def __init__(self, *, cluster_file: str, calm: float = 30.0, **kwargs: Any) -> None:
+    def __init__(self, *, cluster_file: str, quiet_for: float = 30.0, **kwargs: Any) -> None:
         super().__init__(**{"mode": "reschedule", "poke_interval": 30.0, "timeout": 21_600.0, **kwargs})
-        self.cluster_file, self.calm = cluster_file, calm
+        self.cluster_file, self.quiet_for = cluster_file, quiet_for
 
     def on_kill(self) -> None:
         """Nothing to stop or release: it starts no process, changes nothing and holds nothing."""
@@ -41,7 +41,7 @@ class ClusterQuietSensor(BaseSensorOperator):
         del context
         try:
             with watching(self.cluster_file, self.log.info) as world:
-                decision = waits.look(world, folder() / "journal" / world.spec.name, self.calm)
+                decision = waits.look(world, folder() / "journal" / world.spec.name, self.quiet_for)
         except (Refused, AuthenticationFailed) as error:
             raise AirflowFailException(str(error)) from None
         if isinstance(decision, Wait):

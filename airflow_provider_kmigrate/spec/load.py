@@ -257,7 +257,7 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
         controllers=tuple(_node(file.hosts, controller, Role.CONTROLLER) for controller in file.controllers),
         policy=Policy(**file.policy.model_dump()),
         controller_listener=file.quorum.listener.upper(),  # as Kafka takes the names of listeners
-        controller_security=file.quorum.security,
+        controller_security=file.quorum.security_protocol,
         controller_conn_id=file.quorum.conn_id or "",
         controller_properties=file.quorum.properties,
         kafka_release=file.kafka_release or "",

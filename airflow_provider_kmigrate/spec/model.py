@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
@@ -149,7 +150,7 @@ _GROUP = GroupSpec("", ())
 
 
 class Instance(Section):
-    """One process of an application that consumes; `switch` and `webhook` may stand at the group for all of them."""
+    """One process of an application that consumes; `switch` and `webhook` may be set for the whole group."""
 
     name: str = Field(
         description="the name of its members: consumer.id, client.id or, without those, its host's name",
@@ -165,7 +166,7 @@ class Instance(Section):
     )
     switch: Command = Field(
         default=(),
-        description="a command that restarts the instance as {kind} (old, migrating or plain) and exits with 0 once it has restarted",
+        description="a command that restarts the instance as {kind} (zookeeper, migrating or kafka) and exits with 0 once it has restarted",
         examples=["ssh {host} sudo billing-as {kind}"],
     )
     webhook: str | None = Field(
@@ -263,11 +264,11 @@ class SparkJob(Section):
     )
     hold_timeout: Interval = Field(
         default=_JOB.hold_timeout,
-        description="how long a batch under way may take, above 0, as seconds or 15m",
+        description="how long to wait for a running batch, above 0, as seconds or 15m",
         examples=["15m"],
     )
-    repeats_harmless: bool = Field(
-        default=_JOB.repeats_harmless,
+    idempotent_sink: bool = Field(
+        default=_JOB.idempotent_sink,
         description="true if the sink ignores a repeated batch, else false",
         examples=[False],
         strict=True,
@@ -287,13 +288,15 @@ class Canary(Section):
     """How a group's canary instance is compared with the others."""
 
     interval: Interval = Field(
-        default=_CANARY.interval, description="what is measured in one piece, above 0, as seconds or 5s", examples=["5s"]
+        default=_CANARY.interval, description="the length of one measured interval, above 0, as seconds or 5s", examples=["5s"]
     )
     window: Annotated[int, Field(ge=40, le=10_000, strict=True)] = Field(
-        default=_CANARY.window, description="how many intervals are judged, a whole number from 40 to 10000", examples=[60]
+        default=_CANARY.window, description="how many intervals are compared, a whole number from 40 to 10000", examples=[60]
     )
     margin: Margin = Field(
-        default=_CANARY.margin, description="how many times as late records may come, above 1, at most 100", examples=[1.5]
+        default=_CANARY.margin,
+        description="how many times later than the others its records may arrive, above 1, at most 100",
+        examples=[1.5],
     )
     settle: Duration = Field(
         default=_CANARY.settle,
@@ -303,7 +306,7 @@ class Canary(Section):
 
 
 _AUDIT = AuditSpec("", "")
-Finding: TypeAlias = Literal["lost", "diverged", "stored_twice", "overrun", "redelivered", "reordered", "double_owned"]
+Finding: TypeAlias = Literal["lost", "diverged", "stored_twice", "commit_gap", "redelivered", "reordered", "double_owned"]
 
 
 class Audit(Section):
@@ -333,22 +336,22 @@ class Audit(Section):
     )
     topics: tuple[str, ...] | None = Field(
         default=None,
-        description="a list of topics whose logs a migration fingerprints and compares; left out: of all topics the newest records; []: none",
+        description="a list of topics whose logs a migration fingerprints and compares; not set: the newest records of all topics; []: none",
         examples=[["orders"]],
     )
-    ignored: tuple[str, ...] = Field(
+    exclude_topics: tuple[str, ...] = Field(
         default=(),
         description="a list of topics that may be created and deleted; they are not compared if `topics` is left out",
         examples=[["scratch"]],
     )
-    rewinding: tuple[str, ...] = Field(
+    resetting_groups: tuple[str, ...] = Field(
         default=(),
         description="a list of consumer groups that reset their offsets on purpose, such as loaders that read everything at each start",
         examples=[["table-loader"]],
     )
-    share: Share | None = Field(
+    sample_fraction: Share | None = Field(
         default=None,
-        description="which part of each log, above 0, at most 1 (all, the default for named topics); the newest records always",
+        description="the part of each log that is compared, above 0, at most 1 (all, the default for named topics); the newest records always",
         examples=[0.05],
     )
     jars: tuple[Location, ...] = Field(
@@ -358,12 +361,12 @@ class Audit(Section):
     )
     level: Literal["probe", "consumers", "producers"] = Field(
         default="producers",
-        description="what the events prove: probe (kmigrate's own), producers (they and the consumers wrote them), or only consumers' claims of those",
+        description="whose records the events prove: probe (kmigrate's own), producers (and consumers), or consumers only",
         examples=["producers"],
     )
-    tolerated: tuple[Finding, ...] = Field(
+    allow: tuple[Finding, ...] = Field(
         default=(),
-        description="a list of findings that are shown but do not fail the audit: lost, diverged, stored_twice, overrun, redelivered, reordered or double_owned",
+        description="a list of findings that are shown but do not fail the audit: lost, diverged, stored_twice, commit_gap, redelivered, reordered or double_owned",
         examples=[["redelivered"]],
     )
     environment: FilePath | None = Field(
@@ -374,19 +377,19 @@ class Audit(Section):
     schedule: Schedule | None = Field(
         default=None, description="five fields of cron, or @hourly, @daily, @weekly, @monthly", examples=["0 * * * *"]
     )
-    judged_from: Moment | None = Field(
+    baseline_time: Moment | None = Field(
         default=None,
-        description="a time of UTC such as 2026-01-31T12:00Z: scheduled audits show what was over before it and fail by what came later",
+        description="a time in UTC such as 2026-01-31T12:00Z: scheduled audits report earlier findings and fail only on later ones",
         examples=["2026-01-31T12:00Z"],
     )
-    extensions: Annotated[int, Field(ge=0, le=1000, strict=True)] = Field(
-        default=_AUDIT.extensions,
+    retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = Field(
+        default=_AUDIT.retries,
         description="how often an inconclusive audit is repeated, a whole number from 0 to 1000",
         examples=[6],
     )
-    extend_by: Interval = Field(
-        default=_AUDIT.extend_by,
-        description="how long to gather more evidence before that, above 0, as seconds or 10m",
+    retry_delay: Interval = Field(
+        default=_AUDIT.retry_delay,
+        description="the time between two attempts, in which more evidence is gathered, above 0, as seconds or 10m",
         examples=["10m"],
     )
     probe: StrictBool = Field(
@@ -399,8 +402,8 @@ class Audit(Section):
         description="how a group's canary is compared with its other instances; without it they are not compared",
         examples=[{"margin": 1.5}],
     )
-    behind: Interval = Field(
-        default=_AUDIT.behind,
+    max_lag: Interval = Field(
+        default=_AUDIT.max_lag,
         description="how far behind running clients may be, above 0, as seconds or 1m",
         examples=["60s"],
     )
@@ -416,7 +419,7 @@ class Connection(Section):
 
 
 class Hosts(Section):
-    """How to reach the nodes' machines; every key may stand in a node's entry too, where it wins."""
+    """How to reach the nodes' machines; every key may also be set for one node, and counts there."""
 
     driver: Literal["local", "command"] | None = Field(
         default=None,
@@ -527,7 +530,7 @@ class Quorum(Section):
     listener: str = Field(
         default="CONTROLLER", description="the controllers' listener name", examples=["CONTROLLER"], pattern=r"^[A-Za-z0-9_.\-]+$"
     )
-    security: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         default="PLAINTEXT",
         description="the controller listener's protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
         examples=["SASL_SSL"],
@@ -584,7 +587,7 @@ class PolicySection(Section):
     )
     start_timeout: Interval = Field(
         default=_DEFAULT.start_timeout,
-        description="how long a started node may take into every ISR, above 0, as seconds or 10m",
+        description="how long a started node may take to rejoin every ISR, above 0, as seconds or 10m",
         examples=["10m"],
     )
     copy_timeout: Interval = Field(
@@ -654,6 +657,20 @@ class ClusterFile(Section):
         examples=[{"conn_id": "spark_default", "result": "/var/lib/kmigrate/audit", "events": ["/var/lib/kmigrate/events"]}],
     )
 
+
+RENAMED: Mapping[str, str] = {
+    "audit.behind": "max_lag",
+    "audit.extend_by": "retry_delay",
+    "audit.extensions": "retries",
+    "audit.ignored": "exclude_topics",
+    "audit.judged_from": "baseline_time",
+    "audit.rewinding": "resetting_groups",
+    "audit.share": "sample_fraction",
+    "audit.tolerated": "allow",
+    "quorum.security": "security_protocol",
+    "spark_jobs.repeats_harmless": "idempotent_sink",
+}
+"""Key that older cluster files have, with its sections -> its name now. The error (F04) names the new key."""
 
 DEFAULT_PORTS = {Role.BROKER: BROKER_PORT, Role.CONTROLLER: CONTROLLER_PORT}
 

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
-from airflow_provider_kmigrate.spec.model import COMMAND_ERROR, ClusterFile
+from airflow_provider_kmigrate.spec.model import COMMAND_ERROR, RENAMED, ClusterFile
 from airflow_provider_kmigrate.spec.reference import section as section_of
 
 Loc = tuple[str | int, ...]
@@ -149,6 +149,8 @@ def _is_ssh(details: ErrorDetails) -> bool:
 
 
 def _unknown(loc: Loc, line: int, model: type[BaseModel] | None) -> Problem:
+    if new := RENAMED.get(".".join(part for part in loc if isinstance(part, str))):
+        return _renamed(loc, line, new)
     known = sorted(model.model_fields) if model else []
     near = difflib.get_close_matches(str(loc[-1]), known, n=1)
     return Problem(
@@ -159,6 +161,11 @@ def _unknown(loc: Loc, line: int, model: type[BaseModel] | None) -> Problem:
         expected=f"one of {', '.join(known)}",
         fix=f"write `{near[0]}`" if near else "remove it",
     )
+
+
+def _renamed(loc: Loc, line: int, new: str) -> Problem:
+    found, expected = "the old name of a key", f"its name `{new}`"
+    return Problem(code="F04", loc=loc, line=line, found=found, expected=expected, fix=f"rename `{loc[-1]}` to `{new}`")
 
 
 def _field(loc: Loc) -> tuple[type[BaseModel] | None, FieldInfo | None]:

@@ -7,7 +7,7 @@ One folder a cluster id, readable by its owner only (the files hold secrets)::
     <folder>/<name>_<cluster id>/broker-0.written         SHA-256 of each file that kmigrate put in its place, one a line
     <folder>/<name>_<cluster id>/metadata.version         what brokers speak among each other, as controllers are formatted
     <folder>/<name>_<cluster id>/zookeeper.jsonl          one znode a line: {"path": ..., "data": base64 or null}
-    <folder>/<name>_<cluster id>/hand-over-7.jsonl        the same of the znodes that a rollback deleted or replaced
+    <folder>/<name>_<cluster id>/handover-7.jsonl        the same of the znodes that a rollback deleted or replaced
 
 An original is written once and never overwritten: a run that begins again finds files of a later stage on the hosts.
 """
@@ -103,7 +103,7 @@ class BackupStore:
 
     def keep_znodes(self, znodes: Mapping[str, bytes], token: int) -> Path:
         """Store what a handover is about to delete, under the token of its run; returns the file's path."""
-        name = f"hand-over-{token}.jsonl"
+        name = f"handover-{token}.jsonl"
         lines = [json.dumps({"path": path, "data": _coded(data)}) for path, data in znodes.items()]
         self._write(name, ("\n".join(lines) + "\n").encode())
         return self.folder / name

@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused,
 from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving, elect_anew
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.notes import note_registered, note_taken_back
+from airflow_provider_kmigrate.steps.notes import note_registered, note_rolled_back
 from airflow_provider_kmigrate.steps.restarts import ours, restart, retry, start, stop
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
@@ -99,7 +99,7 @@ class RollBroker(NodeStep):
                 self._free(world)
             case Verb.ELECT:
                 self._elect(world)
-            case Verb.TAKE_BACK:
+            case Verb.ROLL_BACK_CANARY:
                 self._take_back(world)
             case Verb.START | Verb.REWRITE | Verb.RESTART:
                 self._own(world, act.verb)
@@ -159,9 +159,9 @@ class RollBroker(NodeStep):
         self._green = self._green.forgotten()  # the time counted so far belongs to the failed mode
         try:
             run_step(RollBackCanary(self.node, mode, self._policy), world)
-            end = (canary.taken_back(world.observer.look(Fields.ZOOKEEPER), self.node.id, mode),)
+            end = (canary.rolled_back(world.observer.look(Fields.ZOOKEEPER), self.node.id, mode),)
         except (Refused, TimedOut, Failed) as error:
-            end = (canary.not_taken_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
+            end = (canary.not_rolled_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
         raise Refused(f"{self.name}: {format_reasons((*worse, *end[:1]))}", (*worse, *end))
 
     def while_down(self, world: StepContext) -> None:
@@ -188,7 +188,7 @@ class RollBackBroker(RollBroker):
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
         super().__init__(node, target, policy)
-        self.name = f"{node.name} back to {target}"
+        self.name = f"roll back {node.name} to {target}"
 
     def next(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
         del first
@@ -228,17 +228,17 @@ class RollBackCanary(RollBackBroker):
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
         super().__init__(node, target, policy)
-        self.name = f"{node.name} alone back to {target}"
+        self.name = f"roll back canary {node.name} to {target}"
 
     def next(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
-        decision = rollback.decide_alone(view, before, self.node.id, self.target)
+        decision = rollback.decide_roll_back_canary(view, before, self.node.id, self.target)
         untouched = stage_on_disk(view.brokers[self.node.id].files) is not roll.STAGE[self.target]
         if isinstance(decision, Wait) and untouched and view.taken_at - first.taken_at > _WAY_BACK_WITHIN:
             return Refuse(decision.reasons)
         return decision
 
     def act(self, world: StepContext, act: Act) -> None:
-        note_taken_back(world, self.node.id, self.target)
+        note_rolled_back(world, self.node.id, self.target)
         super().act(world, act)
 
     def _left_in_charge(self, world: StepContext, seconds: float) -> gates.Gate:

@@ -199,9 +199,9 @@ def _failover(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 
 def _equal_after_failover(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.rollback import EqualAfterFailover
+    from airflow_provider_kmigrate.steps.rollback import EquivalentAfterFailover
 
-    return EqualAfterFailover(spec.policy.copy_timeout, terms_of(spec, arguments))
+    return EquivalentAfterFailover(spec.policy.copy_timeout, terms_of(spec, arguments))
 
 
 def _stop_controller(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -210,10 +210,10 @@ def _stop_controller(spec: ClusterSpec, arguments: Arguments) -> Step:
     return StopController(node_of(spec, Role.CONTROLLER, arguments.get("node")), spec.controllers, terms_of(spec, arguments))
 
 
-def _hand_over(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.rollback import HandOver
+def _handover(spec: ClusterSpec, arguments: Arguments) -> Step:
+    from airflow_provider_kmigrate.steps.rollback import Handover
 
-    return HandOver(spec.controllers, terms_of(spec, arguments))
+    return Handover(spec.controllers, terms_of(spec, arguments))
 
 
 def _zookeeper_leads(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -254,10 +254,10 @@ def _mode(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 
 def _watch_group(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.groups import GroupWatched
+    from airflow_provider_kmigrate.steps.groups import WatchGroup
 
     group = group_of(spec, arguments.get("group"))
-    return GroupWatched(group, group.bake)
+    return WatchGroup(group, group.bake)
 
 
 def _roll_back_group(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -287,18 +287,18 @@ STEPS: Mapping[str, Builder] = {
     "finalize": _finalize,
     "finalized": _finalized,
     "restore flag": _restore_flag,
-    "reconcile": _failover,
-    "back": _roll_back,
-    "healed": _equal_after_failover,
+    "controller failover": _failover,
+    "roll back broker": _roll_back,
+    "equivalent after failover": _equal_after_failover,
     "stop controller": _stop_controller,
-    "give back": _hand_over,
+    "handover": _handover,
     "zookeeper leads": _zookeeper_leads,
     "wipe": _wipe,
     "rolled back": _rolled_back,
     "switch": _switch,
     "mode": _mode,
     "watch group": _watch_group,
-    "group back": _roll_back_group,
+    "roll back group": _roll_back_group,
     "clean up": _clean_up,
 }
 

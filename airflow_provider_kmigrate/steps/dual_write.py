@@ -51,7 +51,7 @@ def elect_anew(world: StepContext) -> None:
         world.say("Another controller was elected in the meantime; it has read the states.")
 
 
-CURES = frozenset({Verb.START_CONTROLLER, Verb.MEND, Verb.FAIL_OVER})
+CURES = frozenset({Verb.START_CONTROLLER, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER})
 """The verbs of `Reviving`."""
 _BEING_MADE = 5.0  # seconds within which a topic under creation is complete
 
@@ -98,7 +98,7 @@ class Reviving:
         match act.verb:
             case Verb.START_CONTROLLER:
                 start_what_is_down(world, name)
-            case Verb.MEND | Verb.FAIL_OVER:
+            case Verb.COMPLETE | Verb.CONTROLLER_FAILOVER:
                 cure(world, name, act.verb)
             case _:
                 return False
@@ -111,7 +111,7 @@ def cure(world: StepContext, name: str, verb: Verb) -> None:
     Raises `Failed` if a topic stays incomplete: a failover would then stop a moving dual-write without recovering it.
     """
     _complete(world, name)
-    if verb is Verb.FAIL_OVER:
+    if verb is Verb.CONTROLLER_FAILOVER:
         fail_over(world, name)
 
 

@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.groups import members as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
 from airflow_provider_kmigrate.core.groups import scan
 from airflow_provider_kmigrate.core.groups.members import GroupHistory, GroupObservations, Health, unread
-from airflow_provider_kmigrate.core.groups.move import Goal, go_on
+from airflow_provider_kmigrate.core.groups.move import Goal, release
 from airflow_provider_kmigrate.core.groups.scan import TwoObservations
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, watched_seconds
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
@@ -31,7 +31,7 @@ from airflow_provider_kmigrate.steps.run import Step, StepContext
 
 _LOOKS = Fields.ZOOKEEPER | Fields.GROUP_MEMBERS
 _SHARE = 0.9  # of the patience: a canary that never gets stable is rolled back before the step gives up
-_BEFORE = {MemberKind.MIGRATING: MemberKind.OLD, MemberKind.PLAIN: MemberKind.MIGRATING}
+_BEFORE = {MemberKind.MIGRATING: MemberKind.ZOOKEEPER, MemberKind.KAFKA: MemberKind.MIGRATING}
 
 
 class GroupStep(Step):
@@ -224,7 +224,7 @@ class SwitchInstance(_Watching):
         decision = self._to(looks, before, hurry=True)
         if isinstance(decision, Act):
             text = f"{self._instance.name} is rolled back to {before}: {' '.join(reason.text for reason in self._worse)}"
-            return Act(Verb.TAKE_BACK if decision.verb is Verb.SWITCH else decision.verb, text)
+            return Act(Verb.ROLL_BACK_CANARY if decision.verb is Verb.SWITCH else decision.verb, text)
         if isinstance(decision, Done):
             self._back_again, self._begun = True, False
             text = (
@@ -236,11 +236,11 @@ class SwitchInstance(_Watching):
         return decision
 
     def act(self, world: StepContext, act: Act) -> None:
-        kind = _BEFORE[self._target] if act.verb is Verb.TAKE_BACK else self._target
+        kind = _BEFORE[self._target] if act.verb is Verb.ROLL_BACK_CANARY else self._target
         if act.verb is Verb.COPY_OFFSETS:
             copy_offsets(world, self.group.name)
             return
-        if act.verb not in {Verb.SWITCH, Verb.TAKE_BACK}:
+        if act.verb not in {Verb.SWITCH, Verb.ROLL_BACK_CANARY}:
             super().act(world, act)
         if kind is not self._target:
             note_held(world, self.group.name, act)
@@ -251,7 +251,7 @@ class SwitchInstance(_Watching):
         world.tools.instances.switch(self.group, self._instance, kind, world.fence.token)
 
 
-class GroupWatched(_Watching):
+class WatchGroup(_Watching):
     """Watch a group that is not being moved: it must stay stable and keep committing for `seconds`.
 
     A `worse` found by another process is final: this one would need as long to see it again.
@@ -259,7 +259,7 @@ class GroupWatched(_Watching):
 
     def __init__(self, group: GroupSpec, seconds: float) -> None:
         super().__init__(group, seconds)
-        self.name = f"watch of group {group.name}"
+        self.name = f"watch group {group.name}"
         self.samples = 1
         self.memory = _memory(group)
 
@@ -291,7 +291,7 @@ class RollBackGroup(GroupStep):
 
     def __init__(self, group: GroupSpec, goal: Goal) -> None:
         super().__init__(group)
-        self.name = f"group {group.name} back to {goal}"
+        self.name = f"roll back group {group.name} to {goal}"
         self._goal = goal
         self._move: tuple[str, MemberKind | Mode] | None = None
         self._asked: tuple[str, MemberKind | Mode] | None = None
@@ -303,7 +303,7 @@ class RollBackGroup(GroupStep):
         missing = unread(looks.now, self.group.name)
         if missing or looks.now is None:
             return Wait(missing)
-        move = self._asked or group_move.next_back(looks, self.group, self._goal)
+        move = self._asked or group_move.next_rollback(looks, self.group, self._goal)
         if move is None:
             return group_move.rested(
                 looks.now, self.group, f"Group {self.group.name} is rolled back: {group_move.standing(looks.now)}."
@@ -313,7 +313,7 @@ class RollBackGroup(GroupStep):
         decision = self._decided(looks, *move)
         if isinstance(decision, Act):
             instance, to = move
-            verb = Verb.COPY_OFFSETS if decision.verb is Verb.COPY_OFFSETS else Verb.BRING
+            verb = Verb.COPY_OFFSETS if decision.verb is Verb.COPY_OFFSETS else Verb.ROLL_BACK
             return Act(verb, decision.text, f"{instance or 'mode'} to {to}")
         if isinstance(decision, Done):
             self._asked = None
@@ -345,7 +345,7 @@ class CleanUp(GroupStep):
 
     def __init__(self, group: GroupSpec) -> None:
         super().__init__(group)
-        self.name = f"clean-up of group {group.name}"
+        self.name = f"clean up group {group.name}"
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
@@ -396,7 +396,7 @@ class CheckGroup(GroupStep):
 
     def __init__(self, group: GroupSpec, settings: TopicSettings) -> None:
         super().__init__(group)
-        self.name = f"check of group {group.name}"
+        self.name = f"check group {group.name}"
         self._settings = settings
         self._before: tuple[GroupSeen, float] | None = None  # the first complete observation
 
@@ -417,11 +417,11 @@ class ReleaseGroup(GroupStep):
 
     def __init__(self, group: GroupSpec) -> None:
         super().__init__(group)
-        self.name = f"going on with group {group.name}"
+        self.name = f"release group {group.name}"
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        return go_on(self.seen(view), self.group.name)
+        return release(self.seen(view), self.group.name)
 
     def act(self, world: StepContext, act: Act) -> None:
         del act

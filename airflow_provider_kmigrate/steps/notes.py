@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.znode_writes import NOTES, REGISTERED, TAKEN_BACK, UNFLAGGED, Create, Delete, Set
+from airflow_provider_kmigrate.clients.znode_writes import NOTES, REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Set
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.steps.run import StepContext
 
@@ -20,11 +20,11 @@ def note_unflagged(world: StepContext, controller: int) -> None:
     _add(world, UNFLAGGED, controller)
 
 
-def note_taken_back(world: StepContext, broker: int, mode: BrokerMode) -> None:
+def note_rolled_back(world: StepContext, broker: int, mode: BrokerMode) -> None:
     """Note that this broker alone is rolled back: its registration with the controllers stays."""
-    found = world.tools.zk.read(TAKEN_BACK)
-    known = znodes.taken_back(found[0]) if found else {}
-    _put(world, TAKEN_BACK, {str(one): str(was) for one, was in {**known, broker: mode}.items()}, found)
+    found = world.tools.zk.read(ROLLED_BACK)
+    known = znodes.rolled_back(found[0]) if found else {}
+    _put(world, ROLLED_BACK, {str(one): str(was) for one, was in {**known, broker: mode}.items()}, found)
 
 
 def notes_deleted(world: StepContext) -> list[Delete]:

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.rollback import conditions, rollback
 from airflow_provider_kmigrate.core.rollback import conditions as back_gates
 from airflow_provider_kmigrate.core.rollback import rollback as back_plan
 from airflow_provider_kmigrate.core.rollback.conditions import SAFE, RollbackTerms
-from airflow_provider_kmigrate.core.rollback.rollback import HandOverWrites
+from airflow_provider_kmigrate.core.rollback.rollback import HandoverWrites
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.dual_write import cure, raise_states, start_what_is_down
 from airflow_provider_kmigrate.steps.files import install, rollback_prerequisites
@@ -53,7 +53,7 @@ def planned(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return steps, kept
 
 
-def planned_forward(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+def planned_in_migration(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """As `planned`, during the migration: None, not a refusal, if the finalization has happened already."""
     try:
         return planned(world)
@@ -80,12 +80,12 @@ class RestoreFlag(NodeStep):
 
     def __init__(self, node: NodeSpec) -> None:
         self.node = node
-        self.name = f"flag of {node.name}"
+        self.name = f"restore flag of {node.name}"
         self.nodes = (node,)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        return rollback.decide_flag(view, self.node.id)
+        return rollback.decide_restore_flag(view, self.node.id)
 
     def act(self, world: StepContext, act: Act) -> None:
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
@@ -99,7 +99,7 @@ class RestoreFlag(NodeStep):
 class ControllerFailover(Step):
     """Fail over the active controller once. Killed and run again it does so again, which is harmless."""
 
-    name = "failover before the rollback"
+    name = "controller failover"
     looks = DOWN_LOOKS | Fields.CLIENT_METRICS | Fields.PARTITIONS
     patience = 600.0
 
@@ -121,13 +121,13 @@ class ControllerFailover(Step):
         match act.verb:
             case Verb.START:
                 start_what_is_down(world, self.name)
-            case Verb.MEND | Verb.FAIL_OVER:
+            case Verb.COMPLETE | Verb.CONTROLLER_FAILOVER:
                 cure(world, self.name, act.verb)
             case _:
                 super().act(world, act)
 
 
-class EqualAfterFailover(Equivalent):
+class EquivalentAfterFailover(Equivalent):
     """Wait until ZooKeeper and KRaft store the same metadata, or the rollback's terms allow a difference."""
 
     def __init__(self, patience: float, terms: RollbackTerms = SAFE) -> None:
@@ -168,10 +168,10 @@ class StopController(NodeStep):
         world.say(f"{self.node.name} stopped after {stop_node(world, self.node):.1f} s.")
 
 
-class HandOver(Step):
+class Handover(Step):
     """The handover: the transaction that gives the cluster to ZooKeeper. What it deletes is saved, partition epochs are raised."""
 
-    name = "hand over to ZooKeeper"
+    name = "handover to ZooKeeper"
     looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.STATE_EPOCH | Fields.TOPICS | Fields.NODES
     interval = 0.5
 
@@ -179,7 +179,7 @@ class HandOver(Step):
         self.nodes, self._terms = controllers, terms
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        return rollback.decide_hand_over(view, first, self._terms)
+        return rollback.decide_handover(view, first, self._terms)
 
     def act(self, world: StepContext, act: Act) -> None:
         del act
@@ -187,7 +187,7 @@ class HandOver(Step):
         view = world.observer.look(Fields.ZOOKEEPER | Fields.STATE_EPOCH)
         if view.zk is None or view.state_epoch is None:
             return
-        change = rollback.hand_over(view.zk, view.state_epoch)
+        change = rollback.handover(view.zk, view.state_epoch)
         found = {path: world.tools.zk.read(path) for path in ("/controller_epoch", *change.delete)}
         read = {path: znode for path, znode in found.items() if znode is not None}
         if not _same(view, read, change):
@@ -253,7 +253,7 @@ class RolledBack(Step):
         return rollback.decide_rolled_back(view)
 
 
-def _same(view: ClusterView, read: dict[str, tuple[bytes, int]], change: HandOverWrites) -> bool:
+def _same(view: ClusterView, read: dict[str, tuple[bytes, int]], change: HandoverWrites) -> bool:
     """True if the znodes and their versions are those that the change was made for."""
     zk = view.zk
     if zk is None or set(change.delete) - set(read):
@@ -265,7 +265,7 @@ def _same(view: ClusterView, read: dict[str, tuple[bytes, int]], change: HandOve
     return change.epoch is None or znodes.controller_epoch(read["/controller_epoch"][0]) == zk.controller_epoch
 
 
-def _operations(change: HandOverWrites, read: dict[str, tuple[bytes, int]]) -> list[Operation]:
+def _operations(change: HandoverWrites, read: dict[str, tuple[bytes, int]]) -> list[Operation]:
     raised: list[Operation] = []
     if change.epoch is not None:
         raised = [Set("/controller_epoch", str(change.epoch).encode(), read["/controller_epoch"][1])]

@@ -124,7 +124,7 @@ class JobControl:
         return spark_resume.may_resume(record.checkpoint, now, logs({where.topic for where in now.offsets}), record.topic_ids)
 
     def _quiescent(self, checkpoint: Checkpoint) -> Decision:
-        return spark_hold.quiescent(checkpoint, self._report(), repeats_harmless=self.job.repeats_harmless)
+        return spark_hold.quiescent(checkpoint, self._report(), idempotent_sink=self.job.idempotent_sink)
 
     def _wait(self, decide: Callable[[], Decision]) -> str:
         deadline = self.clock.now() + self.job.hold_timeout

@@ -255,7 +255,7 @@ class Finalized(Step):
 
 
 def look(world: StepContext, journals: Path, calm: float) -> Decision:
-    """Decide once whether jobs may begin; changes nothing. `journals`: the folder of the cluster's journals; `calm`: seconds."""
+    """Decide once whether jobs may begin; changes nothing. `journals`: the folder of the cluster's journals; `quiet_for`: seconds."""
     lines = journal_lines.read(_lines(journals)).lines
     view, holder = world.observer.look(Fields.PARTITIONS), _holder(world)
     return job_risks.decide(view, lines, holder, round(1000 * world.clock.now()), round(1000 * calm))

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.plan import APPROVE, ROLLBACK, Plan, PlanSte
 from airflow_provider_kmigrate.core.rollback.conditions import SAFE, RollbackTerms
 from airflow_provider_kmigrate.steps.catalog import asked_by, run_rest, step_on
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
-from airflow_provider_kmigrate.steps.rollback import planned, planned_forward
+from airflow_provider_kmigrate.steps.rollback import planned, planned_in_migration
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 
 Arguments = Mapping[str, Any]
@@ -21,7 +21,7 @@ _WITHOUT_LOOP: Mapping[str, Callable[[StepContext], object]] = {
     "preflight": run_preflight,
     "backup": run_backup,
     "plan": planned,
-    "show rollback": planned_forward,
+    "rollback plan": planned_in_migration,
     APPROVE: lambda _world: None,  # only a DAG waits for approval
 }
 

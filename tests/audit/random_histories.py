@@ -113,7 +113,7 @@ class _Made:
         self.read[group, part] = len(self.log[part])
 
     def step(self) -> None:
-        """Some records, most of them read at once, most of that committed, sometimes a hand-over."""
+        """Some records, most of them read at once, most of that committed, sometimes a handover."""
         part = self.rng.randint(0, 1)
         for _ in range(self.rng.randint(1, 3)):
             self.append(part, self.rng.randint(1, 6))

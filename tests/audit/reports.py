@@ -79,7 +79,7 @@ def broken() -> ReportFacts:
     grounds, health = of_facts(facts, Level.PRODUCER)
     case = Case(HOSTILE, 3, 5, 9, 5, HOSTILE, members=(HOSTILE, "b"), from_ms=START, to_ms=START + 5, note=HOSTILE)
     hostile = Ground(Outcome.FAIL, Reason("A04", HOSTILE, remedy=HOSTILE), Level.CONSUMER, 5, (case,))
-    accounts = [health, LevelHealth(Level.LOG, 10, hand_overs=60), LevelHealth(Level.CONSUMER, 5, missing=(case,))]
+    accounts = [health, LevelHealth(Level.LOG, 10, hand_overs=60), LevelHealth(Level.CONSUMER, 5)]
     verdict = combine([*grounds, hostile], accounts, canary())
     ledgers = [Ledger(Level.PRODUCER, facts)]
     journal = journal_lines.read(journal_text())
@@ -112,7 +112,7 @@ def largest(partitions: int = 1_000, changes: int = 200) -> ReportFacts:
             else Held(at * length + partition, (at + 1) * length, ("a", "b") if at % 2 else ())
             for at in range(changes)
         ]
-        tracks.append(OwnerTrack("a-group-with-a-long-name", "a-topic-with-a-long-name", (partition,), tuple(held)))
+        tracks.append(OwnerTrack("a-group-with-a-long-name", "a-topic-with-a-long-name", partition, tuple(held)))
     case = Case(
         "a-topic-with-a-long-name", 1, 5, 9, 5, "a-group-with-a-long-name", members=("consumer-1-6f1c9e2a",) * 2, from_ms=1
     )

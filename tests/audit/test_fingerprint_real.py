@@ -268,7 +268,7 @@ def test_each_audit_compares_with_what_the_last_one_left(
     create(properties, "gates")
     fill(properties, "gates", 300)
     (tmp_path / "kafka.json").write_text(json.dumps(dict(properties)))
-    places = [str(tmp_path / name / "look.json") for name in ("first", "gate1", "gate2")]
+    places = [str(tmp_path / name / "fingerprint.json") for name in ("first", "gate1", "gate2")]
     wanted = LogsRequest(str(tmp_path / "kafka.json"), ("gates",), places[0], tuple(places[1:]))
     look.taken(spark, wanted)
     fill(properties, "gates", 300)
@@ -291,8 +291,8 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
         create(properties, topic)
         fill(properties, topic, 900)
     (tmp_path / "kafka.json").write_text(json.dumps(dict(properties)))
-    places = [tmp_path / name / "look.json" for name in ("first", "gate1")]
-    newest = {"ignored": ("scratch",), "sample": Sample(0.0, tail=100), "block": 100}
+    places = [tmp_path / name / "fingerprint.json" for name in ("first", "gate1")]
+    newest = {"exclude_topics": ("scratch",), "sample": Sample(0.0, tail=100), "block": 100}
     wanted = LogsRequest(str(tmp_path / "kafka.json"), None, str(places[0]), (str(places[1]),), **newest)  # type: ignore[arg-type]
     first = look.taken(spark, wanted).logs
     names = {where.topic for where in first.marks}
@@ -311,7 +311,7 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     wait_until(lambda: not read_marks(properties, ["made-since"]), "it is gone", timeout=30)
     (gone,) = [ground for ground in look.compared(spark, wanted).grounds if ground.outcome is Outcome.FAIL]
     assert (gone.reason.cause, {case.topic for case in gone.examples}) == (AuditCause.PARTITIONS_GONE, {"made-since"})
-    left_out = replace(wanted, ignored=("scratch", "made-since"))
+    left_out = replace(wanted, exclude_topics=("scratch", "made-since"))
     assert AuditCause.NOT_REQUESTED in [ground.reason.cause for ground in look.compared(spark, left_out).grounds]
 
 

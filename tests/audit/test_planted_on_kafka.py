@@ -28,8 +28,8 @@ from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from tests.consumer.mock_kafka import MockKafka
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import lent
 from tests.kit.localcluster.plan import Shape
 

@@ -27,9 +27,9 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level, Ou
 from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, Stop
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from tests.kit import spark_job
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_kmigrate.audit.report import render, write
 from airflow_provider_kmigrate.core.audit.verdict import outcome_of
-from airflow_provider_kmigrate.core.text import duration, moment, number, ranges, safe
+from airflow_provider_kmigrate.core.text import duration, moment, number, safe
 from tests.audit import reports
 from tests.pages.browser import Browser, browser
 from tests.pages.rules import Tags, check_loads_alone, check_readable, check_whole
@@ -45,10 +45,6 @@ class TestText:
         assert (moment(None), moment(-5), moment(1_795_298_448_978)) == ("", "00:00:00.000", "22:00:48.978")
         assert moment(10**18)
 
-    def test_ranges(self) -> None:
-        assert ranges([0, 1, 2, 5, 7, 8]) == "0-2, 5, 7-8".replace("-", "\N{EN DASH}")
-        assert ranges([0, 2, 4], most=2) == "0, 2, …"
-
     def test_numbers(self) -> None:
         assert (number(86_700), number(0.12345)) == ("86,700", "0.123")
 
@@ -64,7 +60,7 @@ class TestPage:
 
     def test_every_picture_has_a_name(self) -> None:
         pictures = [attrs for tag, attrs in Tags(render(reports.broken())).seen if attrs.get("role") == "img"]
-        assert len(pictures) > 8
+        assert len(pictures) == 6
         assert all(attrs["aria-label"] for attrs in pictures)
 
     def test_a_thousand_partitions_fit(self, tmp_path: Path) -> None:
@@ -98,9 +94,10 @@ class TestInTheBrowser:
         assert sections == ["evidence", "findings", "canary", "run", "owners", "figures", "about"]
         says = tab.value("[...document.querySelectorAll('#evidence tbody td:nth-child(2)')].map(cell => cell.innerText.trim())")
         assert [text.split()[-1] for text in says] == ["PASS", "measured", "FAIL", "FAIL"]
-        assert tab.value("document.querySelectorAll('#owners .double').length") >= 1
-        assert tab.value("document.querySelector('#owners .double').getBoundingClientRect().width") >= 2
-        assert tab.value("document.querySelectorAll('#canary .rows .dot').length") == 1
+        worst = tab.value("[...document.querySelectorAll('#owners tbody tr:first-child > *')].map(cell => cell.innerText.trim())")
+        assert worst[:2] == ["billing", "t-2"]
+        assert worst[2], "the time with two owners"
+        assert tab.value("document.querySelectorAll('#canary tbody tr').length") == 1
 
     def test_hostile_text_is_only_text(self, tab: Browser, pages: dict[str, Path]) -> None:
         tab.load(pages["broken"])

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.audit.job import main, run
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.request import Request, parse
 from airflow_provider_kmigrate.audit.schema import Pile, rows_of, table_of
-from airflow_provider_kmigrate.audit.sources.source import Source, ToolOutput
+from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, outcome_of
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Ownership
@@ -142,50 +142,6 @@ def test_rows_say_what_an_event_is_about() -> None:
     )
 
 
-def test_kafkas_own_tools(engine: Engine, tmp_path: Path) -> None:
-    sent = [{"name": "startup_complete", "timestamp": 1}]
-    sent += [
-        {
-            "name": "producer_send_success",
-            "timestamp": 2 + at,
-            "topic": "t",
-            "partition": 0,
-            "offset": at,
-            "key": None,
-            "value": str(at),
-        }
-        for at in range(5)
-    ]
-    sent += [{"name": "shutdown_complete", "timestamp": 9}, {"name": "tool_data", "timestamp": 10, "sent": 5, "acked": 5}]
-    part = {"topic": "t", "partition": 0}
-    got = [
-        {"name": "startup_complete", "timestamp": 1},
-        {"name": "partitions_assigned", "timestamp": 2, "partitions": [part]},
-        {
-            "name": "records_consumed",
-            "timestamp": 9,
-            "count": 3,
-            "partitions": [{**part, "count": 3, "minOffset": 0, "maxOffset": 2}],
-        },
-        {
-            "name": "records_consumed",
-            "timestamp": 11,
-            "count": 1,
-            "partitions": [{**part, "count": 1, "minOffset": 4, "maxOffset": 4}],
-        },
-        {"name": "partitions_revoked", "timestamp": 12, "partitions": [part]},
-        {"name": "shutdown_complete", "timestamp": 13},
-    ]
-    for name, lines in (("sent", sent), ("got", got)):
-        (tmp_path / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    tools = (
-        ToolOutput(str(tmp_path / "sent"), "producer", "p1"),
-        ToolOutput(str(tmp_path / "got"), "consumer", "c1", "g", ("t",)),
-    )
-    facts = run([Source(Level.CONSUMER, tools=tools)], Policy(), engine).sources[0].facts
-    assert (facts.complete, facts.acked, facts.lost.count, facts.lost.cases[0].first) == (True, 5, 1, 3)
-
-
 def test_what_cannot_be_read_fails_in_words(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(Failed, match="nowhere"):
         run([Source(Level.CONSUMER, lines=(str(tmp_path / "nowhere.jsonl"),))], Policy(), engine)
@@ -251,10 +207,9 @@ def test_a_request() -> None:
     source = {
         "level": "L3",
         "ledgers": ["s3://b/l"],
-        "tools": [{"path": "x", "tool": "consumer", "name": "c", "group": "g", "topics": ["t"]}],
     }
-    policy = {"tolerated": ["redelivered"], "required": ["L0", "L3"], "window": [1, 2], "skew_ms": 5}
+    policy = {"allow": ["redelivered"], "required": ["L0", "L3"], "window": [1, 2], "skew_ms": 5}
     request = parse({"sources": [source], "policy": policy, "spark": {"master": "yarn", "jars": ["a.jar"]}})
-    assert request.sources[0].tools[0].topics == ("t",)
+    assert request.sources[0].ledgers == ("s3://b/l",)
     assert (request.policy.required, request.policy.window, request.policy.skew_ms) == ((Level.LOG, Level.PRODUCER), (1, 2), 5)
     assert (request.spark.master, request.spark.jars) == ("yarn", ("a.jar",))

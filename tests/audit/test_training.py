@@ -48,6 +48,5 @@ def test_the_training_asks_what_audits_ask(duck: Engine, tmp_path: Path) -> None
         queries.delivered(100, None),
         queries.NOT_OWNED,
         queries.EVENTS_OF,
-        queries.DELIVERY_LATENCIES,
     )
     assert {" ".join(question.split())[:60] for question in every} <= asked

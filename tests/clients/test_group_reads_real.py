@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.groups.scan import TwoObservations, scan
 from airflow_provider_kmigrate.exceptions import Fenced, Refused
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import Member, members
@@ -136,11 +136,11 @@ def test_old_members_and_a_plain_one_in_one_group(
         }
         kinds = [(member.name, member.kind) for member in found.members or ()]
         plain.close()
-    assert kinds == [("mixed_one", MemberKind.OLD), ("mixed_two", MemberKind.OLD), ("plain", MemberKind.PLAIN)]
+    assert kinds == [("mixed_one", MemberKind.ZOOKEEPER), ("mixed_two", MemberKind.ZOOKEEPER), ("plain", MemberKind.KAFKA)]
     assert found.zk is not None
     assert found.zk.registrations["mixed_one"] == Registration("static", {TOPIC: 1})
     assert (found.zk.partitions, found.zk.unowned, found.zk.mode_version) == (PLACES, frozenset(), -1)
-    assert found.of_kind(MemberKind.PLAIN)[0].holds == PLACES
+    assert found.of_kind(MemberKind.KAFKA)[0].holds == PLACES
     assert found.kafka is not None
     assert (found.kafka.state, found.committed) == ("Stable", {TopicPartition(TOPIC, 1): 0})
     assert found.ends == dict.fromkeys(PLACES, 0)

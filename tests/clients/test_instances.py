@@ -71,8 +71,8 @@ class TestCommand:
     def test_it_gets_its_places_and_its_environment_and_no_shell(self, tmp_path: Path) -> None:
         script = 'printf "%s " "$@" "$TOKEN" > out; cat out > "$0.done"'
         words = ("sh", "-c", f"cd {tmp_path}; {script}", f"{tmp_path}/x", "{group}", "{instance}", "{host}", "{kind}", "; {kind}")
-        instances().switch(GROUP, InstanceSpec("app0", "app0.example.org", words), "plain", 3)
-        assert (tmp_path / "out").read_text() == f"billing app0 app0.example.org plain ; plain {CANARY} "
+        instances().switch(GROUP, InstanceSpec("app0", "app0.example.org", words), "kafka", 3)
+        assert (tmp_path / "out").read_text() == f"billing app0 app0.example.org kafka ; kafka {CANARY} "
 
     @pytest.mark.parametrize(
         ("words", "error", "text"),
@@ -87,7 +87,7 @@ class TestCommand:
     def test_what_it_may_answer(self, words: tuple[str, ...], error: type[Exception], text: str) -> None:
         group = replace(GROUP, switch_timeout=0.3) if words[0] == "sleep" else GROUP
         with pytest.raises(error, match=text) as raised:
-            instances().switch(group, InstanceSpec("app0", switch=words), "plain", 3)
+            instances().switch(group, InstanceSpec("app0", switch=words), "kafka", 3)
         assert CANARY not in str(raised.value)
 
 
@@ -109,17 +109,17 @@ class TestWebhook:
     def test_what_it_may_answer(self, service: Any, status: int, delay: float, error: type[Exception], text: str) -> None:
         service.status, service.delay = status, delay
         with pytest.raises(error, match=text):
-            instances(hook(service)).switch(replace(GROUP, switch_timeout=0.3), WEBHOOK, "plain", 3)
+            instances(hook(service)).switch(replace(GROUP, switch_timeout=0.3), WEBHOOK, "kafka", 3)
 
     def test_an_answer_that_comes_piece_by_piece_has_to_end_in_time(self, service: Any) -> None:
         service.trickles = True
         with pytest.raises(TimedOut, match=r"0\.3 s"):
-            instances(hook(service)).switch(replace(GROUP, switch_timeout=0.3), WEBHOOK, "plain", 3)
+            instances(hook(service)).switch(replace(GROUP, switch_timeout=0.3), WEBHOOK, "kafka", 3)
 
     def test_nobody_there(self, service: Any) -> None:
         settings = WebhookSettings(f"http://user:{CANARY}@127.0.0.1:1/x")
         with pytest.raises(Unreachable) as raised:
-            instances(settings).switch(GROUP, WEBHOOK, "plain", 3)
+            instances(settings).switch(GROUP, WEBHOOK, "kafka", 3)
         assert CANARY not in str(raised.value)
         assert raised.value.__cause__ is None
         assert not service.told

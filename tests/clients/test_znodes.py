@@ -59,12 +59,12 @@ class TestAsKafkaWrites:
         ],
     )
     def test_our_note_of_who_was_taken_back(self, data: bytes, who: dict[int, BrokerMode]) -> None:
-        assert znodes.taken_back(data) == who
+        assert znodes.rolled_back(data) == who
 
     @pytest.mark.parametrize("data", [b"", b"[0]", b'{"0": "elsewhere"}', b'{"zero": "zookeeper"}'])
     def test_a_note_that_nobody_can_read_is_not_taken_for_none(self, data: bytes) -> None:
         with pytest.raises(Failed, match="rolled back"):
-            znodes.taken_back(data)
+            znodes.rolled_back(data)
 
     def test_a_topic(self) -> None:
         data = b'{"removing_replicas":{},"partitions":{"0":[1,2]},"topic_id":"abc","adding_replicas":{},"version":3}'

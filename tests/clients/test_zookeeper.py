@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.connection import ConnectionHandler
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.znode_writes import REGISTERED, ROOT, TAKEN_BACK, Create, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.znode_writes import REGISTERED, ROLLED_BACK, ROOT, Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, error_for
 from airflow_provider_kmigrate.core.model import (
@@ -282,13 +282,13 @@ class TestRealTree:
             view = client.view()
         assert view.controller is None
         assert view.migration == Malformed("/migration", "")
-        assert (view.broker_ids, view.offsets_topic_version, view.taken_back) == ((), None, {})
+        assert (view.broker_ids, view.offsets_topic_version, view.rolled_back) == ((), None, {})
 
     def test_our_own_note_is_part_of_a_view(self, own_chroot: ZooKeeperSettings) -> None:
         with ZooKeeper(own_chroot) as client:
-            client.commit([Create(ROOT), Create(TAKEN_BACK, b'{"0": "zookeeper"}'), Create(REGISTERED, b"[0, 2]")])
+            client.commit([Create(ROOT), Create(ROLLED_BACK, b'{"0": "zookeeper"}'), Create(REGISTERED, b"[0, 2]")])
             view = client.view()
-            assert (view.taken_back, view.registered) == ({0: BrokerMode.ZOOKEEPER}, {0, 2})
+            assert (view.rolled_back, view.registered) == ({0: BrokerMode.ZOOKEEPER}, {0, 2})
             client.commit([Set(REGISTERED, b"[true]", 0)])
             with pytest.raises(Failed, match="such as"):
                 client.view()
@@ -342,11 +342,11 @@ class TestRealTree:
             for call in (lambda: stranger.read("/_kmigrate"), lambda: stranger.commit([Set("/_kmigrate", b"2", 0)])):
                 with pytest.raises(AuthenticationFailed):
                     call()
-            ours.commit([Create(REGISTERED, b"[1]"), Create(TAKEN_BACK, b"{}")])
+            ours.commit([Create(REGISTERED, b"[1]"), Create(ROLLED_BACK, b"{}")])
             assert stranger.view().registered == {1}, "part of every view"
             with pytest.raises(AuthenticationFailed):
                 stranger.commit([Set(REGISTERED, b"[]", 0)])
-            ours.commit([Delete(REGISTERED, 0), Delete(TAKEN_BACK, 0), Delete("/_kmigrate", 0)])
+            ours.commit([Delete(REGISTERED, 0), Delete(ROLLED_BACK, 0), Delete("/_kmigrate", 0)])
 
     def test_a_broken_session_is_replaced(self, own_chroot: ZooKeeperSettings) -> None:
         with ZooKeeper(own_chroot) as client:

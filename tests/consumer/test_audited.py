@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.assignment import AssignmentTimeouts
 from airflow_provider_kmigrate.applications.audited import AuditedConsumer, Membership, membership
-from airflow_provider_kmigrate.applications.event_log import FileSink, TopicSink, read_events, read_topic
+from airflow_provider_kmigrate.applications.event_log import FileSink, TopicSink, read_events
 from airflow_provider_kmigrate.core.events import (
     UNKNOWN_OFFSET,
     Change,
@@ -32,6 +32,7 @@ from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed
 from tests.consumer.mock_kafka import NOT_COORDINATOR, OFFSET_FETCH, MockKafka
+from tests.kit.load import read_topic
 
 PARTITIONS, EACH = 4, 50
 ALL = PARTITIONS * EACH

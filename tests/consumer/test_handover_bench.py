@@ -1,4 +1,4 @@
-"""The benchmark of hand-overs fails where a figure shows what must never be."""
+"""The benchmark of handovers fails where a figure shows what must never be."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.applications.event_log import read_events
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from tests.consumer.cut_off import BROKER, ZOOKEEPER, Cut
 from tests.consumer.migrating_group import Load, Member, again_after_commit, at_once, delivered, facts, places
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.system.proxy import BLACK_HOLE
 from tests.waiting import wait_until

@@ -15,7 +15,6 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from tests.consumer.migrating_group import (
     Load,
     Member,
@@ -28,6 +27,7 @@ from tests.consumer.migrating_group import (
     places,
     process,
 )
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import console_consumer

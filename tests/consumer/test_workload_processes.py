@@ -18,8 +18,8 @@ from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.probe import process as cli
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
@@ -129,7 +129,7 @@ def test_a_killed_consumer_is_never_clean_by_accident(running: Workload) -> None
     assert AuditCause.NO_STOP in {reason.cause for reason in facts.reasons}
     assert facts.lost.count == 0
     assert facts.unseen.count == 0
-    assert facts.overrun.count == 0
+    assert facts.commit_gap.count == 0
 
 
 @pytest.mark.cluster

@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.core.ledger import Facts
 
 TOPIC = "t"
 
-FINDINGS = ("lost", "unseen", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
+FINDINGS = ("lost", "unseen", "redelivered", "stored_twice", "reordered", "diverged", "commit_gap", "double_owned")
 
 
 def counts(facts: Facts) -> dict[str, int]:
@@ -171,7 +171,7 @@ class Truth:
     unread: int = 0
     redelivered: int = 0
     reordered: int = 0
-    overrun: int = 0
+    commit_gap: int = 0
     stored_twice: int = 0
     diverged: int = 0
 
@@ -208,7 +208,7 @@ def _group_truth(truth: Truth, acks: list[Ack], runs: list[DeliveryRun], commits
             if (ack.producer, ack.seq_first + i) not in known and ack.first + i not in anonymous:
                 truth.lost += ack.first + i <= horizon
                 truth.unread += ack.first + i > horizon
-                truth.overrun += ack.first + i < max((offset for offset, _ in commits), default=0)
+                truth.commit_gap += ack.first + i < max((offset for offset, _ in commits), default=0)
     seen: set[int] = set()
     for run in runs:
         high = max(seen, default=-1)
@@ -216,7 +216,7 @@ def _group_truth(truth: Truth, acks: list[Ack], runs: list[DeliveryRun], commits
         for offset in range(run.first, run.last + 1):
             truth.redelivered += offset in seen
             truth.reordered += offset not in seen and offset < high
-            truth.overrun += offset not in seen and offset < committed
+            truth.commit_gap += offset not in seen and offset < committed
         seen |= set(range(run.first, run.last + 1))
 
 

@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.migration.canary import (
 )
 from airflow_provider_kmigrate.core.migration.roll import decide_restart, may_give_up, may_stop
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, NodeFiles
-from airflow_provider_kmigrate.core.rollback.rollback import decide_alone
+from airflow_provider_kmigrate.core.rollback.rollback import decide_roll_back_canary
 from tests.core.views import FILES, KRAFT, MIG, ZK, cluster, migration, with_broker, with_zk
 
 BAKE = 600.0
@@ -164,8 +164,8 @@ FLAGS = (True, True, True)
     [
         (cluster([MIG, ZK, ZK], FLAGS, -1), ZK, Act),
         (cluster([MIG, ZK, ZK], (None, None, None), -1), ZK, Act),  # a plain broker needs no controller
-        (with_zk(cluster([MIG, ZK, ZK], FLAGS, -1), taken_back={1: ZK}), ZK, Act),
-        (with_zk(cluster([MIG, ZK, ZK], FLAGS, -1), taken_back={1: ZK, 2: ZK}), ZK, "G32"),
+        (with_zk(cluster([MIG, ZK, ZK], FLAGS, -1), rolled_back={1: ZK}), ZK, Act),
+        (with_zk(cluster([MIG, ZK, ZK], FLAGS, -1), rolled_back={1: ZK, 2: ZK}), ZK, "G32"),
         (cluster([MIG, MIG, MIG], FLAGS, -1), ZK, "G32"),  # the copy begins
         (cluster([MIG, MIG, MIG], FLAGS, 50), ZK, "G32"),
         (cluster([MIG, None, ZK], FLAGS, -1), ZK, "R01"),
@@ -180,7 +180,7 @@ FLAGS = (True, True, True)
 def test_where_one_broker_alone_may_go_back(view, target, decided):
     first = view if view.zk is None or view.zk.migration is None else with_zk(view, migration=migration(1))
     named = replace(view, brokers={one: replace(broker, controller_id=0) for one, broker in view.brokers.items()})
-    got = decide_alone(named, first, 0, target)
+    got = decide_roll_back_canary(named, first, 0, target)
     if isinstance(decided, str):
         assert isinstance(got, Wait | Refuse)
         assert decided in {reason.code for reason in got.reasons}
@@ -194,7 +194,7 @@ def test_where_one_broker_alone_may_go_back(view, target, decided):
 )
 def test_who_starts_a_broker_that_is_down_with_the_file_of_the_mode_before(noted, owned, decided):
     """Only what the note says was kmigrate's own doing; and never a plain broker beside controllers that own the cluster."""
-    view = with_zk(cluster([None, MIG, MIG], FLAGS, 50 if owned else -1), taken_back=noted)
+    view = with_zk(cluster([None, MIG, MIG], FLAGS, 50 if owned else -1), rolled_back=noted)
     down = with_broker(view, 0, files=NodeFiles(FILES[ZK]), in_zookeeper=False)
     got = decide_restart(down, 0, MIG)
     assert (got.verb if isinstance(got, Act) else got.reasons[0].code) == decided

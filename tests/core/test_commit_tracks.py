@@ -26,9 +26,8 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     standing_still,
 )
 from airflow_provider_kmigrate.core.audit.offsets_records import (
-    ConsumerAssignment,
+    ConsumerMember,
     ConsumerMemberRemoved,
-    GroupMember,
     GroupState,
     OffsetCommitted,
     OffsetRemoved,
@@ -52,7 +51,7 @@ def tracks(*offsets: int | None, begin: int = 0, t_ms: int = 0) -> Tracks:
     found = Tracks.empty()
     for place, offset in enumerate(offsets, begin):
         when = t_ms + place
-        record = OffsetRemoved(*G) if offset is None else OffsetCommitted(*G, offset, None, "", when)
+        record = OffsetRemoved(*G) if offset is None else OffsetCommitted(*G, offset, when)
         found.add(raw(place, when), record)
     return found
 
@@ -131,7 +130,7 @@ def alive(
     before = replace(commits(500, 1_000), marks=marks[0])
     found = Tracks.empty()
     for place, number in enumerate(numbers, 1):
-        found.add(raw(place, place * apart_ms), OffsetCommitted(*G, 1_100 + 5 * number, None, "", place * apart_ms))
+        found.add(raw(place, place * apart_ms), OffsetCommitted(*G, 1_100 + 5 * number, place * apart_ms))
     return causes_of(before, replace(CommitSnapshot(900_000, found.found, {"g": 1}), marks=marks[1])).keys()
 
 
@@ -175,7 +174,7 @@ def test_two_owners_are_never_taken_for_a_client_that_tries_again(
     second = [((number + phase) * apart_ms, 1_000 + 5 * (number - behind)) for number in range(40, 40 + both)]
     found, marks = Tracks.empty(), {TopicPartition("__consumer_offsets", 0): LogMark(0, 9, 1, "id")}
     for place, (t_ms, offset) in enumerate(sorted([*first, *second])):
-        found.add(raw(place, round(t_ms)), OffsetCommitted(*G, offset, None, "", round(t_ms)))
+        found.add(raw(place, round(t_ms)), OffsetCommitted(*G, offset, round(t_ms)))
     now = {TopicPartition("__consumer_offsets", 0): LogMark(0, 90, 1 + moves, "id")}
     after = replace(CommitSnapshot(10_000_000, found.found, {"g": 2}), marks=now)
     cause = AuditCause.COMMIT_WENT_BACK if both > 2 else AuditCause.COMMIT_LATE
@@ -190,11 +189,11 @@ def test_nobody_tries_a_commit_for_longer_than_a_minute() -> None:
 
 def test_a_group_that_goes_back_on_purpose_is_shown_and_only_that() -> None:
     before, after = commits(500, 3, 5), commits(900, 1, 9, 0, begin=2)
-    found = {ground.reason.cause: ground for ground in judge_commits(before, after, {P0: 0}, rewinding=["g"])}
+    found = {ground.reason.cause: ground for ground in judge_commits(before, after, {P0: 0}, resetting_groups=["g"])}
     assert (found[AuditCause.COMMIT_WENT_BACK].outcome, found[AuditCause.COMMIT_WENT_BACK].count) == (Outcome.PASS, 2)
-    (other,) = judge_commits(before, after, {P0: 0}, rewinding=["h"])
+    (other,) = judge_commits(before, after, {P0: 0}, resetting_groups=["h"])
     assert other.outcome is Outcome.FAIL
-    (still,) = judge_commits(commits(500, 5), commits(70_000), {P0: 9}, rewinding=["g"])
+    (still,) = judge_commits(commits(500, 5), commits(70_000), {P0: 9}, resetting_groups=["g"])
     assert still.reason.cause == AuditCause.GROUP_STALLED, "nothing else is forgiven"
 
 
@@ -299,7 +298,7 @@ def moved(taken_ms: int, *steps: tuple[float, int], members: int = 1, left: floa
     found = Tracks.empty()
     for place, (minute, offset) in enumerate(steps):
         when = LOOK + round(minute * MINUTE)
-        found.add(raw(place, when), OffsetCommitted(*G, offset, None, "", when))
+        found.add(raw(place, when), OffsetCommitted(*G, offset, when))
     return CommitSnapshot(
         taken_ms, found.found, {"g": members}, left_ms={} if left is None else {"g": LOOK + round(left * MINUTE)}
     )
@@ -380,17 +379,16 @@ def test_whenever_a_group_stops_for_good_some_gate_says_so(minute: int) -> None:
 
 def test_members_come_from_the_groups_states() -> None:
     found = Tracks.empty()
-    member = GroupMember("m", None, "c", "/h", 1, ())
-    found.add(raw(0), GroupState("g", "consumer", 1, None, None, None, (member,)))
+    found.add(raw(0), GroupState("g", 1))
     assert found.members == {"g": 1}
-    found.add(raw(1), GroupState("g", "consumer", 2, None, None, None, ()))
+    found.add(raw(1), GroupState("g", 0))
     assert found.members == {"g": 0}
 
 
 def test_a_member_of_kip_848_that_left_is_one_no_more() -> None:
     found = Tracks.empty()
-    found.add(raw(0), ConsumerAssignment("g", "a", 1, ()))
-    found.add(raw(1), ConsumerAssignment("g", "b", 1, ()))
+    found.add(raw(0), ConsumerMember("g", "a"))
+    found.add(raw(1), ConsumerMember("g", "b"))
     there = CommitSnapshot(1, {}, {}, consumers=found.consumers)
     left = Tracks.empty()
     left.add(raw(2), ConsumerMemberRemoved("g", "a"))

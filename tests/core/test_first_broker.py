@@ -112,7 +112,7 @@ def test_a_slow_one_is_taken_back_and_stays_condemned() -> None:
     slow, decision = after(FIRST, since(int(SETTLING + JUDGED_FOR), 1.0), DONE)
     assert [reason.code for reason in slow.worse] == ["V23"]
     assert isinstance(decision, Act)
-    assert decision.verb is Verb.TAKE_BACK
+    assert decision.verb is Verb.ROLL_BACK_CANARY
     assert decision.text == slow.worse[0].text
     better, decision = after(slow, [view(500.0 + number) for number in range(60)], DONE)
     assert better.worse == slow.worse

@@ -167,14 +167,14 @@ def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
 def test_groups_are_named_with_their_members():
     groups = {f"g{number:02}": LiveMembers(number, 1) for number in range(12)}
     named = gates.living(with_zk(DUAL, live_groups=tuple(groups), live_members=groups))
-    assert named.startswith("g00 (1 migrating), g01 (1 old, 1 migrating), ")
+    assert named.startswith("g00 (1 migrating), g01 (1 ZooKeeper, 1 migrating), ")
     assert named.endswith(" and 2 more")
     assert gates.living(with_zk(DUAL, live_groups=("g",))) == "g", "members unread"
     assert (gates.living(DUAL), gates.living(BLIND), gates.alarm_of_living(BLIND)) == ("", "", "")
     [reason] = gates.no_live_groups(
         with_zk(replace(DUAL, name="prod"), live_groups=("g",), live_members={"g": LiveMembers(3, 0)})
     ).reasons
-    assert "g (3 old)" in reason.text
+    assert "g (3 ZooKeeper)" in reason.text
     assert "kmigrate_consumers__prod " in reason.text
 
 

@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, ZkGroup
 from airflow_provider_kmigrate.core.coordination.hold import Hold, read_hold, write_hold
 from airflow_provider_kmigrate.core.decision import Act, Done, Wait
-from airflow_provider_kmigrate.core.groups.move import go_on, held
+from airflow_provider_kmigrate.core.groups.move import held, release
 
 BY = Hold("kmigrate_consumers__x/scheduled__1", "app0 is rolled back to old: it was worse.")
 
@@ -37,13 +37,13 @@ def test_the_refusal_says_who_took_it_back_why_and_how_to_go_on() -> None:
     (reason,) = held(seen(BY), "r")
     assert BY.run in reason.text
     assert BY.why in reason.text
-    assert '{"go_on": ["billing"]}' in reason.text
-    assert "groups go-on --group billing" in reason.text
+    assert '{"release_groups": ["billing"]}' in reason.text
+    assert "groups release --group billing" in reason.text
 
 
 @pytest.mark.parametrize(("look", "kind"), [(None, Wait), (GroupSeen("billing"), Wait), (seen(None), Done), (seen(BY), Act)])
 def test_going_on(look: GroupSeen | None, kind: type) -> None:
-    assert isinstance(go_on(look, "billing"), kind)
+    assert isinstance(release(look, "billing"), kind)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"run": "r"}', b"\xff"])

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.groups.move import (
     Goal,
     clean_up,
     moved,
-    next_back,
+    next_rollback,
     onward,
     past,
     past_mode,
@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.core.groups.move import (
 )
 from airflow_provider_kmigrate.core.groups.scan import is_open, not_in_file, other_wave
 
-OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
+OLD, MIGRATING, PLAIN = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
 SPEC = GroupSpec("g", (InstanceSpec("a"), InstanceSpec("b")), commit_within=100.0)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PLACES = {"a": T0, "b": T1}
@@ -258,24 +258,24 @@ def test_a_run_for_what_the_file_does_not_have(wave: object, names: list[str], e
 @pytest.mark.parametrize(
     ("seen", "goal", "move"),
     [
-        (group("p", "p"), Goal.OLD, ("", Mode.KAFKA)),
-        (group("p", "p", "kafka"), Goal.KAFKA, ("b", MIGRATING)),
-        (group("p", "m", "kafka"), Goal.OLD, ("a", MIGRATING)),
-        (group("m", "m", "kafka"), Goal.KAFKA, None),
-        (group("m", "m", "kafka"), Goal.MIGRATING, ("", Mode.ZOOKEEPER)),
-        (group("m", "m"), Goal.MIGRATING, None),
-        (group("m", "m"), Goal.OLD, ("b", OLD)),
-        (group("m", "o"), Goal.OLD, ("a", OLD)),
-        (group("m", "o"), Goal.MIGRATING, None),
-        (group("o", "o"), Goal.OLD, None),
-        (group("o", ""), Goal.OLD, ("b", OLD)),
-        (group("m", "", "kafka"), Goal.KAFKA, ("b", MIGRATING)),
-        (group("o", ""), Goal.MIGRATING, ("b", OLD)),
-        (group("m", ""), Goal.OLD, ("b", OLD)),
+        (group("p", "p"), Goal.ZOOKEEPER_CONSUMERS, ("", Mode.KAFKA)),
+        (group("p", "p", "kafka"), Goal.KAFKA_MODE, ("b", MIGRATING)),
+        (group("p", "m", "kafka"), Goal.ZOOKEEPER_CONSUMERS, ("a", MIGRATING)),
+        (group("m", "m", "kafka"), Goal.KAFKA_MODE, None),
+        (group("m", "m", "kafka"), Goal.ZOOKEEPER_MODE, ("", Mode.ZOOKEEPER)),
+        (group("m", "m"), Goal.ZOOKEEPER_MODE, None),
+        (group("m", "m"), Goal.ZOOKEEPER_CONSUMERS, ("b", OLD)),
+        (group("m", "o"), Goal.ZOOKEEPER_CONSUMERS, ("a", OLD)),
+        (group("m", "o"), Goal.ZOOKEEPER_MODE, None),
+        (group("o", "o"), Goal.ZOOKEEPER_CONSUMERS, None),
+        (group("o", ""), Goal.ZOOKEEPER_CONSUMERS, ("b", OLD)),
+        (group("m", "", "kafka"), Goal.KAFKA_MODE, ("b", MIGRATING)),
+        (group("o", ""), Goal.ZOOKEEPER_MODE, ("b", OLD)),
+        (group("m", ""), Goal.ZOOKEEPER_CONSUMERS, ("b", OLD)),
     ],
 )
 def test_the_next_move_back(seen: GroupSeen, goal: Goal, move: object) -> None:
-    assert next_back(looks(seen), SPEC, goal) == move
+    assert next_rollback(looks(seen), SPEC, goal) == move
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_the_next_move_back(seen: GroupSeen, goal: Goal, move: object) -> None:
     ],
 )
 def test_the_plan_in_words(seen: GroupSeen, forward: list[str], back: list[str]) -> None:
-    for goal, expected in ((None, forward), (Goal.OLD, back)):
+    for goal, expected in ((None, forward), (Goal.ZOOKEEPER_CONSUMERS, back)):
         said = plan(seen, SPEC, goal)
         assert all(part in said for part in expected), said
         assert expected or "Nothing to do" in said
@@ -302,7 +302,7 @@ def test_the_plan_in_words(seen: GroupSeen, forward: list[str], back: list[str])
 def test_strangers_stand_in_the_plan_where_they_keep_the_group_from_it() -> None:
     strange = changed(group("m", "m"), registrations={"g_a": STATIC, "g_b": STATIC, "g_c": STATIC})
     assert "[K56]" in plan(strange, SPEC)
-    assert "b, a become ZooKeeper consumers" in plan(strange, SPEC, Goal.OLD)
+    assert "b, a become ZooKeeper consumers" in plan(strange, SPEC, Goal.ZOOKEEPER_CONSUMERS)
 
 
 @pytest.mark.parametrize(

@@ -177,14 +177,14 @@ def test_what_is_not_known_says_how_to_find_out() -> None:
 
 MIGRATING = zk(progress={"g_a": FOLLOWS, "g_b": FOLLOWS})
 STANDINGS: list[tuple[GroupSeen, GroupSituation]] = [
-    (SEEN, GroupSituation.OLD),
+    (SEEN, GroupSituation.ZOOKEEPER),
     (zk(progress={"g_a": FOLLOWS}), GroupSituation.MIXED),
     (zk(progress={"g_a": FOLLOWS}, mode_data=b"kafka"), GroupSituation.MIXED),
     (MIGRATING, GroupSituation.MIGRATING),
     (zk(progress={"g_a": FOLLOWS, "g_b": FOLLOWS}, mode_data=b"kafka"), GroupSituation.IN_KAFKA_MODE),
-    (replace(MIGRATING, kafka=PLAIN), GroupSituation.MIXED_WITH_PLAIN),
-    (replace(SEEN, zk=ZkGroup(), kafka=PLAIN), GroupSituation.PLAIN),
-    (replace(SEEN, zk=ZkGroup()), GroupSituation.NOBODY),
+    (replace(MIGRATING, kafka=PLAIN), GroupSituation.MIXED_WITH_KAFKA),
+    (replace(SEEN, zk=ZkGroup(), kafka=PLAIN), GroupSituation.KAFKA),
+    (replace(SEEN, zk=ZkGroup()), GroupSituation.EMPTY),
     (replace(SEEN, zk=None), GroupSituation.UNKNOWN),
     (replace(SEEN, kafka=None), GroupSituation.UNKNOWN),
     (replace(zk(registrations={"x": Unreadable(Flaw.EMPTY, "")}), kafka=None), GroupSituation.FROZEN),

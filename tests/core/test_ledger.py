@@ -93,7 +93,7 @@ def owned_twice(h: History) -> None:
     ("plant", "found"),
     [
         (lost_in_the_middle, {"lost": 3}),
-        (lost_behind_a_commit, {"lost": 4, "overrun": 4}),
+        (lost_behind_a_commit, {"lost": 4, "commit_gap": 4}),
         (lost_from_the_log, {"lost": 3}),
         (deleted_unread, {"lost": 3}),
         (overwritten, {"lost": 3, "diverged": 3}),
@@ -101,7 +101,7 @@ def owned_twice(h: History) -> None:
         (stored_twice, {"stored_twice": 2}),
         (stored_out_of_order, {"reordered": 2}),
         (delivered_out_of_order, {"reordered": 6}),
-        (committed_too_early, {"overrun": 7}),
+        (committed_too_early, {"commit_gap": 7}),
         (owned_twice, {"double_owned": 1_000}),
     ],
 )

@@ -328,7 +328,7 @@ def outcome(facts: Facts) -> Outcome:
     [
         (read_again, "redelivered", True),
         (read_late, "reordered", True),
-        (committed_early, "overrun", True),
+        (committed_early, "commit_gap", True),
         (owned_twice, "double_owned", True),
         (lost, "lost", False),
         (stored_twice, "stored_twice", False),

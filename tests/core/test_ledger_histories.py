@@ -54,7 +54,7 @@ def test_intervals_say_what_records_say(events: list[Event], rng: random.Random)
         facts.unseen.count,
         facts.redelivered.count,
         facts.reordered.count,
-        facts.overrun.count,
+        facts.commit_gap.count,
         facts.stored_twice.count,
         facts.diverged.count,
     )
@@ -64,7 +64,7 @@ def test_intervals_say_what_records_say(events: list[Event], rng: random.Random)
 
 @st.composite
 def fine_histories(draw: st.DrawFn) -> History:
-    """Anything that may lawfully happen: several producers, partitions and groups, hand-overs, gaps of markers."""
+    """Anything that may lawfully happen: several producers, partitions and groups, handovers, gaps of markers."""
     history = History()
     for group in ("g1", "g2"):
         for member in ("a", "b"):

@@ -80,7 +80,7 @@ def test_a_loss_is_accepted_only_where_nothing_is_healed(view, terms, expected):
         (handed_over([MIG] * 3), RollbackTerms(failover=False), (Done,)),
         (lacking(COPYING), RollbackTerms(failover=False), (Done,)),
         (lacking(COPYING), RollbackTerms(failover=False, lossy=True), (Done,)),
-        (lacking(COPYING), RollbackTerms(), (Wait, "E02")),  # heal.failover waits for a copy first
+        (lacking(COPYING), RollbackTerms(), (Wait, "E02")),  # controller_failover.failover waits for a copy first
         (with_zk(lacking(ALL_MIG), controller=None), RollbackTerms(), (Wait, "E02")),
     ],
 )
@@ -113,8 +113,8 @@ def test_a_loss_that_is_accepted_is_named():
 
 def test_what_brokers_know_in_two_looks_and_zookeeper_lacks_is_not_handed_over():
     first = lacking(STOPPED)
-    assert shape(rollback.decide_hand_over(later(first), first)) == (Refuse, "G33", "E02")
-    assert shape(rollback.decide_hand_over(later(first), first, RollbackTerms(failover=False, lossy=True))) == (Act, "hand over")
+    assert shape(rollback.decide_handover(later(first), first)) == (Refuse, "G33", "E02")
+    assert shape(rollback.decide_handover(later(first), first, RollbackTerms(failover=False, lossy=True))) == (Act, "handover")
 
 
 def told(view, zookeeper, kraft):
@@ -127,15 +127,15 @@ def told(view, zookeeper, kraft):
 @pytest.mark.parametrize(
     ("zookeeper", "kraft", "expected"),
     [
-        ("ab", "a", (Act, "hand over")),  # a broker that has not heard of a topic loses none
+        ("ab", "a", (Act, "handover")),  # a broker that has not heard of a topic loses none
         ("ab", "ac", (Refuse, "G33", "E02")),
         ("ab", "", (Wait, "G33", "G00")),  # one that has heard of none since it was started says nothing
-        ("", "", (Act, "hand over")),
+        ("", "", (Act, "handover")),
     ],
 )
 def test_what_a_broker_has_not_heard_of_is_no_loss_at_the_hand_over(zookeeper, kraft, expected, terms):
     first = told(STOPPED, zookeeper, kraft)
-    assert shape(rollback.decide_hand_over(later(first), first, terms)) == expected
+    assert shape(rollback.decide_handover(later(first), first, terms)) == expected
 
 
 @pytest.mark.parametrize(

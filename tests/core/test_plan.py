@@ -28,8 +28,12 @@ ORDER = {
             ("second_roll.registered", "soak", "the soak watches a whole cluster"),
             ("soak", "before_approval.dual_write_lag", "the evidence is fresh when it is shown"),
             ("before_approval.dual_write_lag", "before_approval.equivalence", "metadata on its way would look like a difference"),
-            ("before_approval.equivalence", "before_approval.way_back", "the rollback that is shown keeps what was compared"),
-            ("before_approval.way_back", "approve", "an administrator sees the evidence before the answer"),
+            (
+                "before_approval.equivalence",
+                "before_approval.rollback_plan",
+                "the rollback that is shown keeps what was compared",
+            ),
+            ("before_approval.rollback_plan", "approve", "an administrator sees the evidence before the answer"),
             ("approve", "finalize.controller", "the point of no return is approved"),
             ("finalize.controller", "finalize.finalized", "a cluster is finalized when no controller carries the flag"),
         ],
@@ -38,14 +42,26 @@ ORDER = {
         ROLLBACK,
         [
             ("plan", "approve", "an administrator sees the plan before the answer"),
-            ("approve", "heal.flag", "nothing is changed before the answer"),
-            ("heal.flag", "heal.failover", "a successor without the flag would finalize the migration"),
-            ("heal.failover", "heal.equivalence", "the new leader writes ZooKeeper again before both sides are compared"),
-            ("heal.equivalence", "to_migration.broker", "what ZooKeeper lacks is found before any broker restarts"),
+            ("approve", "controller_failover.restore_flag", "nothing is changed before the answer"),
+            (
+                "controller_failover.restore_flag",
+                "controller_failover.failover",
+                "a successor without the flag would finalize the migration",
+            ),
+            (
+                "controller_failover.failover",
+                "controller_failover.equivalence",
+                "the new leader writes ZooKeeper again before both sides are compared",
+            ),
+            (
+                "controller_failover.equivalence",
+                "to_migration.broker",
+                "what ZooKeeper lacks is found before any broker restarts",
+            ),
             ("to_migration.broker", "stop_controllers.controller", "a KRaft broker cannot live without a controller"),
-            ("stop_controllers.controller", "hand_over.transaction", "a living controller would take the cluster back"),
-            ("hand_over.transaction", "hand_over.zookeeper_leads", "no ZooKeeper broker can be elected before"),
-            ("hand_over.zookeeper_leads", "wipe.controller", "their log is the only copy of what was not handed over"),
+            ("stop_controllers.controller", "handover.transaction", "a living controller would take the cluster back"),
+            ("handover.transaction", "handover.zookeeper_leads", "no ZooKeeper broker can be elected before"),
+            ("handover.zookeeper_leads", "wipe.controller", "their log is the only copy of what was not handed over"),
             ("wipe.controller", "to_zookeeper.broker", "a controller that starts with all brokers registered takes over"),
             ("stop_controllers.controller", "to_zookeeper.broker", "a plain broker beside a KRaft controller is cut off"),
             ("to_zookeeper.broker", "to_zookeeper.leaders", "each restart moves leaders away"),
@@ -92,7 +108,7 @@ def test_which_nodes_and_modes() -> None:
         "first_roll.broker": (Role.BROKER, BrokerMode.MIGRATION, "postponed"),
         "second_roll.broker": (Role.BROKER, BrokerMode.KRAFT, "postponed"),
         "finalize.controller": (Role.CONTROLLER, None, "active_last"),
-        "heal.flag": (Role.CONTROLLER, None, ""),
+        "controller_failover.restore_flag": (Role.CONTROLLER, None, ""),
         "to_migration.broker": (Role.BROKER, BrokerMode.MIGRATION, ""),
         "stop_controllers.controller": (Role.CONTROLLER, None, "active_last"),
         "wipe.controller": (Role.CONTROLLER, None, ""),
@@ -101,15 +117,15 @@ def test_which_nodes_and_modes() -> None:
 
 
 def test_what_is_left_out_without_a_failover_and_what_is_approved() -> None:
-    assert [step.kind for step in ROLLBACK if step.failover] == ["restore flag", "reconcile"]
+    assert [step.kind for step in ROLLBACK if step.failover] == ["restore flag", "controller failover"]
     assert [step.kind for step in MIGRATION if step.failover] == []
     assert [step.kind for step in after_approval(MIGRATION)] == ["finalize", "finalized"]
     assert ROLLBACK[:2] == (find(ROLLBACK, "plan"), find(ROLLBACK, APPROVE))
 
 
 def test_a_plan_is_cut_into_its_groups() -> None:
-    assert [name for name, _ in stages(ROLLBACK)][:4] == ["plan", "approve", "heal", "to_migration"]
+    assert [name for name, _ in stages(ROLLBACK)][:4] == ["plan", "approve", "controller_failover", "to_migration"]
     assert [step.task for step in stage(MIGRATION, "copy")] == ["copied", "phase", "dual_write_lag", "equivalence"]
     with pytest.raises(KeyError):
-        stage(MIGRATION, "heal")
-    assert find(ROLLBACK, "back", "to_zookeeper").full_id(1) == "to_zookeeper.broker_1"
+        stage(MIGRATION, "controller_failover")
+    assert find(ROLLBACK, "roll back broker", "to_zookeeper").full_id(1) == "to_zookeeper.broker_1"

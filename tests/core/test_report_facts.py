@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.audit.report_facts import LagTrack, Window, collect
+from airflow_provider_kmigrate.core.audit.report_facts import Window, collect
 from airflow_provider_kmigrate.core.audit.verdict import Outcome, combine, outcome_of
 from tests.audit.reports import START, SUBJECT, broken, journal_text, nothing
 
@@ -23,15 +23,10 @@ def test_every_part_comes_from_its_source() -> None:
     assert [(act.verb, act.to_ms is None) for act in facts.acts] == [("provision", False), ("restart", True), ("start", False)]
     assert len(facts.alarms) == 1
     assert facts.unreadable == 1
-    assert {track.partitions for track in facts.owners if track.double_ms} == {(0,), (2,)} - {(0,)}
+    assert {track.partition for track in facts.owners if track.double_ms} == {2}
     assert [track.group for track in facts.lag] == ["billing"]
     assert facts.stalls
     assert facts.gaps[0].ms == max(gap.ms for gap in facts.gaps)
-
-
-def test_lag_from_elsewhere_is_taken_as_it_is() -> None:
-    given = (LagTrack("g", ((1, 5),)),)
-    assert collect(SUBJECT, combine([], []), lag=given).lag == given
 
 
 def test_a_run_that_left_nothing_behind_has_a_report_too() -> None:

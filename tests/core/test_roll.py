@@ -112,7 +112,7 @@ def test_old_groups_may_live_until_the_last_broker_which_every_broker_before_it_
     living = {"live_groups": ("g",), "live_members": {"g": LiveMembers(2, 1)}}
     decision = decide_restart(with_zk(HYBRID, **living), 1, KRAFT)
     assert isinstance(decision, Act)
-    assert "g (2 old, 1 migrating)" in decision.text
+    assert "g (2 ZooKeeper, 1 migrating)" in decision.text
     assert "G21" in decision.text
     assert "G21" not in decide_restart(HYBRID, 1, KRAFT).text
     back = decide_restart(with_zk(PRE, **living), 0, MIG)
@@ -187,7 +187,7 @@ def test_the_zookeeper_controller_goes_last():
 
 def test_a_broker_that_goes_after_those_taken_back_is_not_called_the_controller():
     """The canary failed, and a person reads closely."""
-    view = with_zk(cluster([MIG, ZK, ZK], FLAGGED, -1), taken_back={1: ZK}, controller=ZkController(0, -1, ephemeral=True))
+    view = with_zk(cluster([MIG, ZK, ZK], FLAGGED, -1), rolled_back={1: ZK}, controller=ZkController(0, -1, ephemeral=True))
     assert "(1) were rolled back" in postponed(view, 2, (0, 1, 2), MIG)
     assert "ZooKeeper controller" not in postponed(view, 2, (0, 1, 2), MIG)
     assert not postponed(view, 1, (0, 1, 2), MIG)

@@ -60,12 +60,12 @@ from tests.core.views import DOWN, KRAFT, MIG, ZK, cluster, controller, migratio
 )
 def test_where_there_is_no_way_back_every_step_says_so(view, expected):
     steps = [
-        rollback.decide_flag(view, 3000),
+        rollback.decide_restore_flag(view, 3000),
         rollback.decide_controller_failover(view, view),
         rollback.decide_roll_back(view, view, 0, MIG),
         rollback.decide_roll_back(view, view, 0, ZK),
         rollback.decide_stop(view, view, 3000),
-        rollback.decide_hand_over(view, view),
+        rollback.decide_handover(view, view),
         rollback.decide_zookeeper_leads(view),
         rollback.decide_wipe(view, 3000),
         rollback.decide_rolled_back(view),
@@ -87,19 +87,22 @@ def test_where_there_is_one_nothing_is_refused_beforehand():
     ],
 )
 def test_a_controller_gets_its_flag_back(view, expected):
-    assert shape(rollback.decide_flag(view, 3001)) == expected
+    assert shape(rollback.decide_restore_flag(view, 3001)) == expected
 
 
 def test_a_controller_with_its_flag_keeps_no_file_without_it():
     misfiled = replace(DUAL.controllers[3001], files=NodeFiles(FINAL_FILE))
-    assert shape(rollback.decide_flag(replace(DUAL, controllers={**DUAL.controllers, 3001: misfiled}), 3001)) == (Act, "rewrite")
+    assert shape(rollback.decide_restore_flag(replace(DUAL, controllers={**DUAL.controllers, 3001: misfiled}), 3001)) == (
+        Act,
+        "rewrite",
+    )
 
 
 def test_nobody_tells_whether_it_is_finalized():
     down = {
         node: replace(controller(node, None), files=NodeFiles(FINAL_FILE, has_metadata_log=True)) for node in DUAL.controllers
     }
-    assert shape(rollback.decide_flag(replace(DUAL, controllers=down, quorum=None), 3001)) == (Refuse, "R12")
+    assert shape(rollback.decide_restore_flag(replace(DUAL, controllers=down, quorum=None), 3001)) == (Refuse, "R12")
 
 
 LED_BY_ANOTHER = replace(DUAL, quorum=replace(DUAL.quorum, leader_id=3002))
@@ -131,19 +134,22 @@ def test_what_proves_that_nothing_is_finalized(view, proven):
 @pytest.mark.parametrize("keys", [FINAL_FILE, None])
 def test_no_controller_gets_a_flag_back_that_may_be_over(view, keys):
     down = replace(controller(3001, None), files=NodeFiles(keys, has_metadata_log=True))
-    assert shape(rollback.decide_flag(replace(view, controllers={**view.controllers, 3001: down}), 3001)) == (Wait, "R12")
+    assert shape(rollback.decide_restore_flag(replace(view, controllers={**view.controllers, 3001: down}), 3001)) == (Wait, "R12")
     misfiled = replace(view.controllers[3001], files=NodeFiles(FINAL_FILE))
-    assert shape(rollback.decide_flag(replace(view, controllers={**view.controllers, 3001: misfiled}), 3001)) == (Wait, "R12")
+    assert shape(rollback.decide_restore_flag(replace(view, controllers={**view.controllers, 3001: misfiled}), 3001)) == (
+        Wait,
+        "R12",
+    )
 
 
 def test_nor_one_that_answers_without_it():
     view = replace(UNWRITTEN, controllers={**UNWRITTEN.controllers, 3001: controller(3001, False)})
-    assert shape(rollback.decide_flag(view, 3001)) == (Wait, "R12")
+    assert shape(rollback.decide_restore_flag(view, 3001)) == (Wait, "R12")
 
 
 def test_one_that_has_the_flag_in_its_file_is_started_with_it_whatever_is_known():
     down = replace(controller(3001, None), files=NodeFiles(FLAG_FILE, has_metadata_log=True))
-    assert shape(rollback.decide_flag(replace(UNWRITTEN, controllers={**UNWRITTEN.controllers, 3001: down}), 3001)) == (
+    assert shape(rollback.decide_restore_flag(replace(UNWRITTEN, controllers={**UNWRITTEN.controllers, 3001: down}), 3001)) == (
         Act,
         "start",
     )
@@ -153,7 +159,7 @@ def test_one_that_has_the_flag_in_its_file_is_started_with_it_whatever_is_known(
 def test_a_controller_that_is_down_comes_back_if_it_has_this_migrations_log(used, expected):
     down = replace(controller(3001, None), files=NodeFiles(has_metadata_log=used))
     view = replace(DUAL, controllers={**DUAL.controllers, 3001: down})
-    assert shape(rollback.decide_flag(view, 3001)) == expected
+    assert shape(rollback.decide_restore_flag(view, 3001)) == expected
 
 
 def failed_over(view):
@@ -166,7 +172,7 @@ def failed_over(view):
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        (DUAL, (Act, "fail over")),
+        (DUAL, (Act, "controller failover")),
         (failed_over(DUAL), (Done,)),
         (replace(failed_over(DUAL), zk=DUAL.zk), (Wait, "G07")),  # the new leader has not written yet
         (replace(DUAL, client_metrics=("s",)), (Refuse, "G09")),
@@ -233,7 +239,7 @@ def test_a_broker_that_is_down_is_started_whoever_stopped_it(keys, registered, e
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        (equal(later(STOPPED)), (Act, "hand over")),
+        (equal(later(STOPPED)), (Act, "handover")),
         (equal(STOPPED), (Wait, "T01")),
         (later(STOPPED), (Wait, "G33", "G00")),
         (lacking(later(STOPPED)), (Wait, "G33", "E02")),
@@ -243,18 +249,18 @@ def test_a_broker_that_is_down_is_started_whoever_stopped_it(keys, registered, e
         (later(replace(STOPPED, state_epoch=None)), (Wait, "G00")),
         (later(replace(cluster([KRAFT, MIG, MIG], OFF3, 50), state_epoch=5)), (Refuse, "G27")),
         (equal(with_files(later(STOPPED), FINAL_FILE)), (Refuse, "R12")),
-        (equal(with_files(later(STOPPED), FLAG_FILE)), (Act, "hand over")),
+        (equal(with_files(later(STOPPED), FLAG_FILE)), (Act, "handover")),
         (handed_over([MIG] * 3), (Done,)),
         (replace(handed_over([MIG] * 3), state_epoch=None), (Wait, "G00")),
     ],
 )
 def test_the_hand_over(view, expected):
-    assert shape(rollback.decide_hand_over(view, STOPPED)) == expected
+    assert shape(rollback.decide_handover(view, STOPPED)) == expected
 
 
 def test_a_cluster_that_was_handed_over_without_raising_the_epoch_is_handed_over_again():
     bomb = replace(handed_over([ZK] * 3), state_epoch=9)
-    assert shape(rollback.decide_hand_over(later(bomb), bomb)) == (Act, "hand over")
+    assert shape(rollback.decide_handover(later(bomb), bomb)) == (Act, "handover")
     assert shape(rollback.decide_zookeeper_leads(bomb)) == (Refuse, "G02")
     assert len(back_plan.plan(bomb)) == 2
 
@@ -265,7 +271,7 @@ EPOCHS = st.integers(0, 50)
 @given(EPOCHS, EPOCHS, EPOCHS, st.integers(-1, 50))
 def test_no_epoch_that_kraft_has_written_is_out_of_reach_afterwards(znode, written, claimed, states):
     zk = ZkView("c", (0, 1), ZkController(3000, claimed, ephemeral=False), znode, Migration(3000, written, 97, 4))
-    change = rollback.hand_over(zk, states)
+    change = rollback.handover(zk, states)
     assert change.epoch is not None
     assert change.epoch > max(znode, written, claimed, states)
     assert change.delete == ("/migration", "/controller")
@@ -274,7 +280,7 @@ def test_no_epoch_that_kraft_has_written_is_out_of_reach_afterwards(znode, writt
 @given(EPOCHS, EPOCHS, st.booleans())
 def test_a_living_zookeeper_controller_is_left_alone_unless_it_cannot_rule(znode, states, stale):
     zk = ZkView("c", (0, 1), ZkController(1, -1, ephemeral=True), znode, Migration(3000, -1, -1, -1) if stale else None)
-    change = rollback.hand_over(zk, states)
+    change = rollback.handover(zk, states)
     assert ("/migration" in change.delete) is stale
     assert ("/controller" in change.delete) is (states > znode)
     assert (change.epoch is None) is (states <= znode)
@@ -283,7 +289,7 @@ def test_a_living_zookeeper_controller_is_left_alone_unless_it_cannot_rule(znode
 
 def test_an_unknown_epoch_changes_nothing():
     with pytest.raises(ValueError, match="controller_epoch"):
-        rollback.hand_over(ZkView("c", (), ZkController(3000, 4, ephemeral=False), None, None), 3)
+        rollback.handover(ZkView("c", (), ZkController(3000, 4, ephemeral=False), None, None), 3)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +331,7 @@ def test_the_end_tells_of_old_consumers_that_want_a_restart():
     decision = rollback.decide_rolled_back(with_zk(view, live_groups=("billing",), live_members={"billing": LiveMembers(2, 0)}))
     assert isinstance(decision, Done)
     assert "Restart the ZooKeeper consumers" in decision.text
-    assert "billing (2 old)" in decision.text
+    assert "billing (2 ZooKeeper)" in decision.text
 
 
 def test_the_active_controller_is_stopped_last():

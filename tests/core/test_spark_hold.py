@@ -124,7 +124,7 @@ def test_nothing_may_be_half_done(  # noqa: PLR0917
     planned: int | None, committed: int | None, begun: bool, told: int | None, harmless: bool, expected: str
 ) -> None:
     report = replace(HELD, planned=told, begun=begun)
-    found = spark_hold.quiescent(Checkpoint("q", planned, committed), report, repeats_harmless=harmless)
+    found = spark_hold.quiescent(Checkpoint("q", planned, committed), report, idempotent_sink=harmless)
     assert kind(found) == expected
 
 

@@ -104,7 +104,9 @@ class TestGoodFiles:
         assert spec.loads(changed("name: prod", f"name: {name}")).name == name
 
     def test_the_controller_listener_has_a_section(self) -> None:
-        quorum = "quorum: {listener: CTL, security: SASL_SSL, conn_id: c, properties: {num.io.threads: 8, auto.x: true}}\n"
+        quorum = (
+            "quorum: {listener: CTL, security_protocol: SASL_SSL, conn_id: c, properties: {num.io.threads: 8, auto.x: true}}\n"
+        )
         cluster = spec.loads(GOOD + quorum)
         assert (cluster.controller_listener, cluster.controller_security, cluster.controller_conn_id) == ("CTL", "SASL_SSL", "c")
         assert cluster.controller_properties == {"num.io.threads": "8", "auto.x": "true"}
@@ -138,10 +140,10 @@ spark_jobs:
         assert set(get_args(model.Finding)) == VIOLATIONS.keys()
 
     def test_an_audit_is_there_only_where_the_file_has_one(self) -> None:
-        section = "audit: {conn_id: spark, result: /r, events: [/e], schedule: '*/10 6-20 * * 1,3', extend_by: 5m}\n"
-        assert spec.loads(GOOD + section.replace("}", ", share: 0.25}")).audit.share == 0.25  # type: ignore[union-attr]
+        section = "audit: {conn_id: spark, result: /r, events: [/e], schedule: '*/10 6-20 * * 1,3', retry_delay: 5m}\n"
+        assert spec.loads(GOOD + section.replace("}", ", sample_fraction: 0.25}")).audit.sample_fraction == 0.25  # type: ignore[union-attr]
         found = spec.loads(GOOD + section).audit
-        assert found == AuditSpec("spark", "/r", ("/e",), schedule="*/10 6-20 * * 1,3", extend_by=300.0)
+        assert found == AuditSpec("spark", "/r", ("/e",), schedule="*/10 6-20 * * 1,3", retry_delay=300.0)
         assert (spec.loads(GOOD).audit, spec.loads(f"{GOOD}audit:\n").audit) == (None, None)
         found = spec.loads(GOOD + section.replace("}", ", canary: {margin: 2, window: 80}}")).audit
         assert found is not None
@@ -246,19 +248,35 @@ WRONG = [
     ),
     ("policy:", "audit: {conn_id: s, result: /r, probe: false, topics: []}\npolicy:", [("F04", 18, "audit.events")]),
     ("policy:", "audit: {conn_id: s, result: /r, probe: maybe}\npolicy:", [("F04", 18, "audit.probe")]),
-    ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: 1.5}\npolicy:", [("F04", 18, "audit.share")]),
-    ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: 0}\npolicy:", [("F04", 18, "audit.share")]),
-    ("policy:", "audit: {conn_id: s, result: /r, canary: {margin: 1}}\npolicy:", [("F04", 18, "audit.canary.margin")]),
-    ("policy:", "audit: {conn_id: s, result: /r, canary: {window: 39}}\npolicy:", [("F04", 18, "audit.canary.window")]),
-    ("policy:", "audit: {conn_id: s, result: /r, judged_from: 2026-13-31T12:00Z}\npolicy:", [("F04", 18, "audit.judged_from")]),
     (
         "policy:",
-        "audit: {conn_id: s, result: /r, judged_from: '2026-01-31T12:00+01:00'}\npolicy:",
-        [("F04", 18, "audit.judged_from")],
+        "audit: {conn_id: s, result: /r, topics: [t], sample_fraction: 1.5}\npolicy:",
+        [("F04", 18, "audit.sample_fraction")],
     ),
-    ("policy:", "audit: {conn_id: s, result: /r, judged_from: 2026-01-31}\npolicy:", [("F04", 18, "audit.judged_from")]),
-    ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: true}\npolicy:", [("F04", 18, "audit.share")]),
-    ("policy:", "audit: {conn_id: s, result: /r, tolerated: [redelivery]}\npolicy:", [("F04", 18, "audit.tolerated[0]")]),
+    (
+        "policy:",
+        "audit: {conn_id: s, result: /r, topics: [t], sample_fraction: 0}\npolicy:",
+        [("F04", 18, "audit.sample_fraction")],
+    ),
+    ("policy:", "audit: {conn_id: s, result: /r, canary: {margin: 1}}\npolicy:", [("F04", 18, "audit.canary.margin")]),
+    ("policy:", "audit: {conn_id: s, result: /r, canary: {window: 39}}\npolicy:", [("F04", 18, "audit.canary.window")]),
+    (
+        "policy:",
+        "audit: {conn_id: s, result: /r, baseline_time: 2026-13-31T12:00Z}\npolicy:",
+        [("F04", 18, "audit.baseline_time")],
+    ),
+    (
+        "policy:",
+        "audit: {conn_id: s, result: /r, baseline_time: '2026-01-31T12:00+01:00'}\npolicy:",
+        [("F04", 18, "audit.baseline_time")],
+    ),
+    ("policy:", "audit: {conn_id: s, result: /r, baseline_time: 2026-01-31}\npolicy:", [("F04", 18, "audit.baseline_time")]),
+    (
+        "policy:",
+        "audit: {conn_id: s, result: /r, topics: [t], sample_fraction: true}\npolicy:",
+        [("F04", 18, "audit.sample_fraction")],
+    ),
+    ("policy:", "audit: {conn_id: s, result: /r, allow: [redelivery]}\npolicy:", [("F04", 18, "audit.allow[0]")]),
     ("policy:", "audit: {result: /r, events: [/e]}\npolicy:", [("F04", 18, "audit.conn_id")]),
     ("policy:", "audit: {conn_id: s, result: r, events: [/e]}\npolicy:", [("F04", 18, "audit.result")]),
     ("policy:", "audit: {conn_id: s, result: /r, events: [/e], level: logs}\npolicy:", [("F04", 18, "audit.level")]),
@@ -274,6 +292,20 @@ class TestWrongFiles:
         self, old: str, new: str, expected: list[tuple[str, int, str]]
     ) -> None:
         assert problems(changed(old, new)) == expected
+
+    @pytest.mark.parametrize(("old", "new"), model.RENAMED.items())
+    def test_an_old_key_is_an_error_that_names_the_new_one(self, old: str, new: str) -> None:
+        section, key = old.split(".")
+        shape = next(iter(model.ClusterFile.model_fields[section].examples or ()))
+        shape = [{**shape[0], key: 1}] if isinstance(shape, list) else {**shape, key: 1}
+        with pytest.raises(SpecError) as caught:
+            spec.loads(yaml.safe_dump(yaml.safe_load(GOOD) | {section: shape}), "f.yaml")
+        (reason,) = caught.value.reasons
+        assert (reason.code, reason.remedy) == ("F04", f"rename `{key}` to `{new}`.")
+        assert f"{key}: found the old name of a key" in reason.text
+        models = {"audit": Audit, "quorum": model.Quorum, "spark_jobs": SparkJob}
+        assert new in models[section].model_fields
+        assert key not in models[section].model_fields
 
     @pytest.mark.parametrize(
         "text", ["a: [", "\t- x", "a: 1\n---\nb: 2", "a: !!python/name:os.system x", "a: &a [*a]", "a: \x00", "a: !!int x"]

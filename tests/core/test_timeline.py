@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.audit.report_facts import Held, OwnerTrack, Window, alike, lag_track, owners, simpler, stalls
+from airflow_provider_kmigrate.core.audit.report_facts import Held, Window, lag_track, owners, stalls
 from airflow_provider_kmigrate.core.events import Ack, Change, Ownership, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.events import Role as Writing
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
@@ -70,38 +70,6 @@ def test_who_never_gave_up_owned_until_its_last_sign_of_life() -> None:
     history.commit("g", "a", 0, 1)
     [track] = owners(Book.of(history.events))
     assert track.held == (Held(1000, 2000, ("a",)),)
-
-
-def track(partition: int, *held: Held, topic: str = "t") -> OwnerTrack:
-    return OwnerTrack("g", topic, (partition,), held)
-
-
-def test_partitions_with_one_story_are_told_once_and_the_worst_first() -> None:
-    calm = [track(number, Held(0, 10, ("a",))) for number in (3, 0, 1)]
-    idle = track(5, Held(0, 5, ()), Held(5, 10, ("a",)))
-    twice = track(7, Held(0, 2, ("a", "b")), Held(2, 10, ("a",)))
-    other = track(0, Held(0, 10, ("a",)), topic="u")
-    assert [(each.topic, each.partitions) for each in alike([*calm, idle, twice, other])] == [
-        ("t", (7,)),
-        ("t", (5,)),
-        ("t", (0, 1, 3)),
-        ("u", (0,)),
-    ]
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 40), st.sampled_from([(), ("a",), ("b",), ("a", "b")])), min_size=1), st.integers(1, 60))
-def test_a_simpler_picture_hides_no_second_owner(parts: list[tuple[int, tuple[str, ...]]], step_ms: int) -> None:
-    held, at = [], 0
-    for length, members in parts:
-        held.append(Held(at, at + length, members))
-        at += length
-    drawn = simpler(track(0, *held), step_ms)
-    doubles = [span for span in drawn.held if len(span.owners) > 1]
-    for span in held:
-        if len(span.owners) > 1:
-            assert any(each.from_ms <= span.from_ms and span.to_ms <= each.to_ms for each in doubles)
-    assert len(drawn.held) <= 2 * (at // step_ms + 2)
 
 
 class TestLag:

@@ -101,8 +101,8 @@ def test_a_cure_asks_once_more_and_spares_what_it_cannot_see(tmp_path: Path, ver
 def test_controllers_whose_files_were_not_read_may_have_finalized() -> None:
     """R12 is told from the files of those that are stopped: unread, they say nothing against it, and nothing for it."""
     first, view = equal(STOPPED), later(equal(STOPPED))
-    assert isinstance(rollback.decide_hand_over(view, first), Act)
+    assert isinstance(rollback.decide_handover(view, first), Act)
     unread = with_controller(view, 3001, files=NodeFiles())
-    decision = rollback.decide_hand_over(unread, first)
+    decision = rollback.decide_handover(unread, first)
     assert isinstance(decision, Wait), decision
     assert {reason.code for reason in decision.reasons} == {"G00"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from airflow_provider_kmigrate.core.audit.verifiable import UNKNOWN, UNREADABLE, consumer_events, producer_events
 from airflow_provider_kmigrate.core.events import (
     Ack,
     Change,
@@ -19,6 +18,7 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
 )
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
+from tests.kit.verifiable import UNKNOWN, UNREADABLE, consumer_events, producer_events
 
 PRODUCER = """\
 [2027-02-20 10:00:00,000] WARN some log line (org.apache.kafka.clients.NetworkClient)

@@ -150,9 +150,9 @@ def test_what_a_person_set_back_is_not_moved_forward_by_the_next_run_until_they_
     world.set_back()
     (reason,) = held(world.look(GROUP), "dag/run")
     assert "groups zookeeper-mode/" in reason.text
-    argv = ["go-on", "--zookeeper", "h:1", "--bootstrap", "h:2", "--group", GROUP]
+    argv = ["release", "--zookeeper", "h:1", "--bootstrap", "h:2", "--group", GROUP]
     for expected in ("may migrate again", "was not rolled back"):
-        assert _COMMANDS["go-on"](world.zk, {}, parser().parse_args(argv)) == 0  # type: ignore[arg-type]
+        assert _COMMANDS["release"](world.zk, {}, parser().parse_args(argv)) == 0  # type: ignore[arg-type]
         assert expected in heard(capsys)
         assert held(world.look(GROUP), "dag/run") == ()
     assert world.zk.read("/_kmigrate/id/owner") is None, "the cluster is free again"

@@ -27,8 +27,8 @@ from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObserv
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.groups.__main__ import main, scanned
 from airflow_provider_kmigrate.groups.report import SCHEMA, copied, document, table
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from tests.consumer.migrating_group import Member as Migrating
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import Member, console_consumer, members
@@ -56,7 +56,7 @@ SCANS = [scan(TwoObservations(FROZEN)), scan(TwoObservations(OLD, OLD, 5.0, SETT
 def test_the_table_has_a_line_a_group_and_every_finding() -> None:
     lines = table(SCANS).splitlines()
     assert lines[1].split()[:7] == ["ads", "frozen", "?", "?", "?", "zookeeper", "0/0"]
-    assert lines[2].split()[:9] == ["billing", "mixed", "with", "plain", "1", "0", "1", "zookeeper", "2/2"]
+    assert lines[2].split()[:9] == ["billing", "mixed", "with", "kafka", "1", "0", "1", "zookeeper", "2/2"]
     told = {line.split(":")[0] + " " + line.split("[")[-1][:3] for line in lines if ": block" in line or ": warn" in line}
     assert len(told) >= 2, lines
     assert lines[-1] == "2 groups, 2 of them blocked"
@@ -64,8 +64,8 @@ def test_the_table_has_a_line_a_group_and_every_finding() -> None:
 
 def test_members_are_listed_where_groups_are_named() -> None:
     told = table(SCANS, members=True).splitlines()
-    assert "billing: old billing_a holds t-0, t-1" in told
-    assert "billing: plain app on /10.0.0.1 holds t-0" in told
+    assert "billing: zookeeper billing_a holds t-0, t-1" in told
+    assert "billing: kafka app on /10.0.0.1 holds t-0" in told
     follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": Progress(1, Mode.KAFKA, settled=False)}))
     told = table([scan(TwoObservations(follows))], members=True).splitlines()
     assert "billing: migrating billing_a holds t-0, t-1, not settled in kafka mode" in told
@@ -78,14 +78,14 @@ def test_the_document_says_all_in_json() -> None:
     for told in (found, json.loads(json.dumps(document([scan(TwoObservations(follows))], None, 0.0)))):
         jsonschema.validate(told, SHIPPED)
     ads, billing = found["groups"]
-    assert (ads["standing"], ads["members"], ads["findings"][0]["code"]) == ("frozen", None, "K30")
-    assert [(member["name"], member["kind"]) for member in billing["members"]] == [("billing_a", "old"), ("app", "plain")]
+    assert (ads["state"], ads["members"], ads["findings"][0]["code"]) == ("frozen", None, "K30")
+    assert [(member["name"], member["kind"]) for member in billing["members"]] == [("billing_a", "zookeeper"), ("app", "kafka")]
     assert billing["partitions"][0] == {"topic": "t", "partition": 0, "offset": 7, "end": 10}
     assert (billing["lag"], billing["advanced"], billing["blocked"]) == (3, {"zookeeper": 0, "kafka": 0}, True)
 
 
 def test_the_schema_knows_every_standing() -> None:
-    assert set(SHIPPED["$defs"]["group"]["properties"]["standing"]["enum"]) == set(GroupSituation)
+    assert set(SHIPPED["$defs"]["group"]["properties"]["state"]["enum"]) == set(GroupSituation)
 
 
 def test_a_copy_is_told_partition_by_partition() -> None:
@@ -149,10 +149,10 @@ def test_scan_and_copy_on_a_real_cluster(cluster: LocalCluster, tmp_path: Path, 
         wait_until(lambda: all_owned(zookeeper), "the old consumers own the topic")
         assert main(scanning) == 0
         (found,) = json.loads(file.read_text())["groups"]
-        assert (found["standing"], found["unowned"]) == ("old", [])
+        assert (found["state"], found["unowned"]) == ("zookeeper", [])
         assert [(member["name"], member["kind"], len(member["holds"])) for member in found["members"]] == [
-            ("real_a", "old", 2),
-            ("real_b", "old", 2),
+            ("real_a", "zookeeper", 2),
+            ("real_b", "zookeeper", 2),
         ]
         for partition in range(4):
             zookeeper.ensure_path("/consumers/real/offsets/t")
@@ -171,7 +171,7 @@ def test_scan_and_copy_on_a_real_cluster(cluster: LocalCluster, tmp_path: Path, 
         zookeeper.create("/consumers/real/ids/pykafka:1", b"t", ephemeral=True)
         assert main(scanning) == 1
         (found,) = json.loads(file.read_text())["groups"]
-        assert (found["standing"], found["findings"][0]["code"]) == ("frozen", "K31")
+        assert (found["state"], found["findings"][0]["code"]) == ("frozen", "K31")
     zookeeper.stop()
     zookeeper.close()
 
@@ -205,7 +205,7 @@ def test_the_store_that_a_real_old_consumer_uses_shows_between_two_looks(cluster
         read_on()
         scans, _, _ = scanned(zk, properties, ["inkafka", "inzookeeper"], 1.0, sleep=lambda _: read_on())
     told = [{finding.code for finding in one.findings} for one in scans]
-    assert [str(one.standing) for one in scans] == ["old", "old"]
+    assert [str(one.standing) for one in scans] == ["zookeeper", "zookeeper"]
     assert ("K37" in told[0], "K37" in told[1]) == (True, False)
     assert [one.advanced["zookeeper"] for one in scans] == [1, 1], "dual.commit.enabled is the default with Kafka's store"
     assert [one.advanced["kafka"] for one in scans] == [1, 0]
@@ -271,15 +271,15 @@ def test_a_group_on_its_way_is_told_by_its_standing_and_blocks_nowhere(
     client.close()
     assert told == [
         ("migrating", {"migrating": 2}, set()),
-        ("mixed", {"migrating": 2, "old": 1}, set()),
+        ("mixed", {"migrating": 2, "zookeeper": 1}, set()),
         ("in kafka mode", {"migrating": 2}, set()),
-        ("mixed with plain", {"migrating": 2, "plain": 1}, set()),
+        ("mixed with kafka", {"migrating": 2, "kafka": 1}, set()),
     ]
 
 
 def at_rest(zk: ZooKeeper, properties: dict[str, Any]) -> bool:
     found = seen(zk, properties, ["moving"])["moving"]
-    held = {where for member in found.of_kind(MemberKind.PLAIN) for where in member.holds}
+    held = {where for member in found.of_kind(MemberKind.KAFKA) for where in member.holds}
     return found.zk is not None and not found.zk.unowned - held and found.kafka is not None and found.kafka.stable
 
 

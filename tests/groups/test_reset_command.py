@@ -1,4 +1,4 @@
-"""`groups reset`: what an operator records for the next holders of partitions, and takes away again."""
+"""`groups reset-offsets`: what an operator records for the next holders of partitions, and takes away again."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def ask(world: World, *options: str) -> int:
-    chosen = command.parser().parse_args(["reset", "--zookeeper", "h:1", "--bootstrap", "h:2", "--group", GROUP, *options])
-    return command._COMMANDS["reset"](world.zk, {}, chosen)  # type: ignore[arg-type]
+    chosen = command.parser().parse_args(
+        ["reset-offsets", "--zookeeper", "h:1", "--bootstrap", "h:2", "--group", GROUP, *options]
+    )
+    return command._COMMANDS["reset-offsets"](world.zk, {}, chosen)  # type: ignore[arg-type]
 
 
 def test_it_is_recorded_told_changed_and_taken_away(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,8 +41,8 @@ def test_it_is_recorded_told_changed_and_taken_away(world: World, capsys: pytest
         (("--at", "t-0=3"), b"3", "t-0 at 3"),
         (("--at", "t-0=4"), b"4", "t-0 at 4"),
         ((), b"4", "t-0 at 4"),
-        (("--forget",), None, "none"),
-        (("--forget",), None, "none"),
+        (("--delete",), None, "none"),
+        (("--delete",), None, "none"),
     ):
         assert ask(world, *options) == 0
         found = world.zk.read(PATH)

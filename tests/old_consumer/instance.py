@@ -1,7 +1,7 @@
-"""An instance of an application that consumes, as the tests and the demo restart it: old, migrating or plain, by one command.
+"""An instance of an application that consumes, as the tests and the demo restart it: zookeeper, migrating or kafka, by one command.
 
 `python -m tests.old_consumer.instance FOLDER NAME KIND` stops what runs of the instance and starts it as KIND; `stop` only stops it. Beside the
-three there are `zookeeper`, ours as an old consumer, and `jvm`, a plain one: Kafka's own VerifiableConsumer (3.9).
+three there are `python`, ours as a ZooKeeper consumer, and `jvm`, a Kafka consumer: Kafka's own VerifiableConsumer (3.9).
 FOLDER/group.json says what all instances of the group share (`Application`). What each was delivered, committed and owned goes to the
 folder of events, one writer a life.
 """
@@ -24,19 +24,19 @@ from airflow_provider_kmigrate.applications.migrating.consumer import audited_of
 from airflow_provider_kmigrate.applications.migrating.settings import ClientStage
 from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
-from airflow_provider_kmigrate.core.audit.verifiable import consumer_events
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Ownership
 from airflow_provider_kmigrate.probe.process import Life
 from tests.kit.localcluster import runtime
+from tests.kit.verifiable import consumer_events
 from tests.old_consumer.old_consumers import java_program
 
 ROOT: Final = Path(__file__).parents[2]
 _STAGES: Final = {
-    "zookeeper": ClientStage.ZOOKEEPER,
+    "python": ClientStage.ZOOKEEPER,
     MemberKind.MIGRATING: ClientStage.MIGRATING,
-    MemberKind.PLAIN: ClientStage.KAFKA,
+    MemberKind.KAFKA: ClientStage.KAFKA,
 }
 _STOP_S: Final = 30.0
 _LEAVE_S: Final = 15.0
@@ -90,7 +90,7 @@ def run(folder: Path, name: str, kind: str) -> None:
     events = Path(application.events)
     sink, life = FileSink(events), Life(folder).listen()
     writer = new_writer(f"{name}-")
-    if kind == MemberKind.OLD:
+    if kind == MemberKind.ZOOKEEPER:
         _old(application, name, sink, writer, life)
     elif kind in _STAGES:
         _ours(folder, name, sink, writer, life, kind=kind)

@@ -11,8 +11,8 @@ from airflow_provider_kmigrate.dag_builders import folder
 from tests.provider.simulated_groups import GroupRehearsal
 from tests.steps.sim_nodes import CLUSTER_ID
 
-FORWARD, BACK = "kmigrate_consumers__sim", "kmigrate_consumers_back__sim"
-APPROVED = {"approve_back": CLUSTER_ID}
+FORWARD, BACK = "kmigrate_consumers__sim", "kmigrate_consumers_rollback__sim"
+APPROVED = {"approve_rollback": CLUSTER_ID}
 AUDIT = {"conn_id": "spark_default", "result": "/tmp/none", "events": ["/tmp/none/events"]}
 Group = Callable[..., GroupRehearsal]
 RunDag = Callable[..., Any]

@@ -28,7 +28,7 @@ _OF_THE_CLUSTER = {*WRITABLE, *NOTES, STATE}
 
 
 class SimSession(MemoryZooKeeper):
-    """What a backup and a hand-over need beside what the fence uses."""
+    """What a backup and a handover need beside what the fence uses."""
 
     def __init__(self, ensemble: Ensemble, cluster: SimZooKeeper) -> None:
         super().__init__(ensemble)

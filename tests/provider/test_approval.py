@@ -140,7 +140,7 @@ def test_any_other_text_is_no_approval(run_dag: RunDag, text: str) -> None:
 
 SAID = {
     "soak": "The migration is finalized already: there is nothing left to soak for.",
-    "before_approval.way_back": "Open.\n\n1. stop controllers\n2. hand over",
+    "before_approval.rollback_plan": "Open.\n\n1. stop controllers\n2. hand over",
     "before_approval.equivalence": "The same.",
     "before_approval.dual_write_lag": "None.",
 }

@@ -158,7 +158,7 @@ class TestShape:
             "soak",
             "before_approval.dual_write_lag",
             "before_approval.equivalence",
-            "before_approval.way_back",
+            "before_approval.rollback_plan",
             "approve",
         ]
         expected += [f"finalize.controller_{3000 + node}" for node in range(controllers)]

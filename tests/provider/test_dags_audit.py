@@ -109,7 +109,7 @@ class TestShape:
 
     def test_scheduled_audits_judge_from_a_time_on(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
-        for given, since in (({}, None), ({"judged_from": "2026-01-31T12:00Z"}, 1_769_860_800_000)):
+        for given, since in (({}, None), ({"baseline_time": "2026-01-31T12:00Z"}, 1_769_860_800_000)):
             audited(sim, **given)
             made = audit.build(load(str(sim.path)))
             assert made is not None
@@ -125,10 +125,10 @@ class TestShape:
     @pytest.mark.parametrize(
         ("keys", "topics", "hashed"),
         [
-            ({"topics": None, "ignored": ["scratch"]}, None, (0.0, 1_000, 1_000)),
-            ({"topics": None, "share": 0.2}, None, (0.2, 100_000, 10_000)),
+            ({"topics": None, "exclude_topics": ["scratch"]}, None, (0.0, 1_000, 1_000)),
+            ({"topics": None, "sample_fraction": 0.2}, None, (0.2, 100_000, 10_000)),
             ({"topics": ["t"]}, ("t",), (1.0, 100_000, 10_000)),
-            ({"topics": ["t"], "share": 0.2}, ("t",), (0.2, 100_000, 10_000)),
+            ({"topics": ["t"], "sample_fraction": 0.2}, ("t",), (0.2, 100_000, 10_000)),
         ],
     )
     def test_the_logs_of_all_topics_are_compared_unless_the_file_names_some(
@@ -141,17 +141,17 @@ class TestShape:
         """Of named ones everything, of all of a cluster what was written last."""
         sim = rehearse()
         audited(sim, **keys)
-        asked = migration(sim).task_dict["look_at_logs"].request
+        asked = migration(sim).task_dict["fingerprint_logs"].request
         logs = parse({**asked, "logs": {**asked["logs"], "properties": "/f"}, "policy": {}}).logs
         assert logs is not None
-        assert (logs.topics, logs.ignored) == (topics, tuple(keys.get("ignored", ())))
+        assert (logs.topics, logs.exclude_topics) == (topics, tuple(keys.get("exclude_topics", ())))
         assert (logs.sample.share, logs.sample.tail, logs.block) == hashed
 
     def test_an_empty_list_of_topics_asks_for_no_look(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
         audited(sim, topics=[])
         tasks = migration(sim).task_dict
-        assert "look_at_logs" not in tasks
+        assert "fingerprint_logs" not in tasks
         assert "logs" not in tasks["audit_before_approval.audit"].request
 
     def test_a_topic_of_events_is_taken_in_by_each_audit(self, rehearse: Callable[..., Rehearsal]) -> None:
@@ -172,11 +172,18 @@ class TestShape:
 
     def test_the_probe_runs_from_before_the_first_roll_to_the_last_gate(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
-        audited(sim, events=[], probe=True, topics=["t"], behind="30s")
+        audited(sim, events=[], probe=True, topics=["t"], max_lag="30s")
         dag = migration(sim)
         dag.check_cycle()
         order = [task.task_id for task in dag.topological_sort()]
-        tasks = ["controllers.ready", "start_probe", "probe_flows", "look_at_logs", "first_roll.broker_0", "finalize.finalized"]
+        tasks = [
+            "controllers.ready",
+            "start_probe",
+            "check_probe",
+            "fingerprint_logs",
+            "first_roll.broker_0",
+            "finalize.finalized",
+        ]
         tasks += ["stop_probe", "audit_after_finalization.audit"]
         assert [task for task in order if task in tasks] == tasks
         requests = [dag.task_dict[f"audit_{gate}.audit"].request for gate in GATES]
@@ -184,8 +191,8 @@ class TestShape:
         assert all(request["sources"] == [source] for request in requests)
         assert source["level"] == "L1"
         start = dag.task_dict["start_probe"]
-        assert source["lines"] == [f"{start.place}/{start.run}/events"]
-        assert {request["policy"]["running_ms"] for request in requests} == {30_000}
+        assert source["lines"] == [f"{start.folder}/{start.run}/events"]
+        assert {request["policy"]["max_lag_ms"] for request in requests} == {30_000}
         back = rollback.build(load(str(sim.path)))
         assert [task.task_id for task in back.topological_sort()][-2:] == ["rolled_back", "stop_probe"]
         assert {task.doc_md is None for task in (*dag.tasks, *back.tasks)} == {False}
@@ -198,12 +205,12 @@ class TestShape:
 
     def test_the_migration_is_audited_after_each_phase(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
-        audited(sim, extensions=3, extend_by="5m")
+        audited(sim, retries=3, retry_delay="5m")
         dag = migration(sim)
         dag.check_cycle()
         order = [task.task_id for task in dag.topological_sort()]
         around = ["first_roll.registered", "copy.copied", "second_roll.registered", "soak"]
-        around += ["before_approval.way_back", "approve", "finalize.finalized"]
+        around += ["before_approval.rollback_plan", "approve", "finalize.finalized"]
         wanted = [task for task in order if task in around or task.startswith("audit_")]
         one, two, three, four = ([f"audit_{gate}.audit", f"audit_{gate}.verdict"] for gate in GATES)
         assert wanted == [around[0], *one, *around[1:3], *two, *around[3:5], *three, *around[5:], *four]
@@ -253,7 +260,7 @@ class TestShape:
     @pytest.mark.parametrize(("level", "label"), [("probe", "L1"), ("consumers", "L2"), ("producers", "L3")])
     def test_the_request_is_one_that_the_job_takes(self, rehearse: Callable[..., Rehearsal], level: str, label: str) -> None:
         sim = rehearse()
-        audited(sim, level=level, ledgers=["s3a://lake/x"], tolerated=["redelivered"])
+        audited(sim, level=level, ledgers=["s3a://lake/x"], allow=["redelivered"])
         made = audit.build(load(str(sim.path)))
         assert made is not None
         request = parse(made.task_dict["audit"].request)
@@ -263,7 +270,7 @@ class TestShape:
             (str(sim.path.parent.parent / "events"),),
             ("s3a://lake/x",),
         )
-        assert request.policy.tolerated == {"redelivered"}
+        assert request.policy.allow == {"redelivered"}
 
 
 class TestRuns:
@@ -291,16 +298,16 @@ class TestRuns:
         connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1", "sasl.password": "s3cr3t"})
         connection("sim_zookeeper", "kmigrate_zookeeper", host="127.0.0.1:1")
         sim = rehearse()
-        audited(sim, spark, topics=["t"], share=0.5, rewinding=["loader"], jars=["/jars/a.jar", "/jars/b.jar"])
+        audited(sim, spark, topics=["t"], sample_fraction=0.5, resetting_groups=["loader"], jars=["/jars/a.jar", "/jars/b.jar"])
         spark.concludes(Outcome.PASS)
         dag = migration(sim)
-        assert dag.task_dict["look_at_logs"].downstream_task_ids == {"first_roll.broker_0"}
+        assert dag.task_dict["fingerprint_logs"].downstream_task_ids == {"first_roll.broker_0"}
         assert str(run_dag(dag, run_conf=APPROVED).state) == "success"
         asked = [parse(json.loads(line)).logs for line in spark.requests.read_text().splitlines()]
         assert len(asked) == len(GATES)
         assert len({logs.before for logs in asked if logs}) == 1
         assert [[Path(left).parts[-3] for left in logs.renewed] for logs in asked if logs] == [list(GATES[:n]) for n in range(4)]
-        assert {(logs.topics, logs.sample.share, logs.rewinding) for logs in asked if logs} == {(("t",), 0.5, ("loader",))}
+        assert {(logs.topics, logs.sample.share, logs.resetting_groups) for logs in asked if logs} == {(("t",), 0.5, ("loader",))}
         kept = [path for path in (sim.path.parent.parent / "result").rglob("*") if path.is_file()]
         assert not [path for path in kept if "s3cr3t" in path.read_text() or path.name.startswith("kafka-")]
 
@@ -328,7 +335,7 @@ class TestRuns:
         self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], spark: Spark
     ) -> None:
         sim = rehearse()
-        audited(sim, spark, extensions=3, extend_by=0.1)
+        audited(sim, spark, retries=3, retry_delay=0.1)
         spark.concludes(Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.PASS)
         dag = folder.dags_of(sim.path.parent)["kmigrate_audit__sim"]
         assert str(run_dag(dag).state) == "success"
@@ -339,7 +346,7 @@ class TestRuns:
         self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], spark: Spark
     ) -> None:
         sim = rehearse()
-        audited(sim, spark, extensions=1, extend_by=0.1)
+        audited(sim, spark, retries=1, retry_delay=0.1)
         spark.concludes(Outcome.INCONCLUSIVE)
         found = states(run_dag(folder.dags_of(sim.path.parent)["kmigrate_audit__sim"]))
         assert found == {"audit": "success", "verdict": "failed"}

@@ -20,9 +20,9 @@ from airflow_provider_kmigrate.exceptions import Unreachable
 from airflow_provider_kmigrate.operators.approval import LEAVE
 from airflow_provider_kmigrate.operators.groups import (
     CheckGroupOperator,
-    GroupBackOperator,
     GroupPlanOperator,
     GroupStepOperator,
+    RollbackGroupsOperator,
     SetModeOperator,
     SwitchInstanceOperator,
 )
@@ -61,7 +61,7 @@ class TestForward:
         assert states["mail.to_migrating_app0"] == "upstream_failed"
         assert there.groups["billing"].kinds() == [OLD, OLD]
         assert there.groups["mail"].kinds() == [OLD]
-        assert {states[f"billing.back_{name}"] for name in ("mode_kafka", "to_plain")} <= {"skipped", "upstream_failed"}
+        assert {states[f"billing.rollback_{name}"] for name in ("mode_kafka", "to_kafka")} <= {"skipped", "upstream_failed"}
 
     @pytest.mark.slow
     def test_a_group_that_starves_after_the_toggle_is_taken_back(self, made: Group, run_dag: RunDag) -> None:
@@ -70,18 +70,18 @@ class TestForward:
         group.ill_in_kafka_mode = True
         states = tasks(run_dag(dag_of(there)))
         assert states["billing.watch_mode_kafka"] == "failed"
-        assert states["billing.back_mode_kafka"] == "success"
-        assert states["billing.to_plain_app0"] == "upstream_failed"
-        assert states["billing.back_to_plain"] == "skipped", "it was not red itself"
+        assert states["billing.rollback_mode_kafka"] == "success"
+        assert states["billing.to_kafka_app0"] == "upstream_failed"
+        assert states["billing.rollback_to_kafka"] == "skipped", "it was not red itself"
         assert group.kinds() == [MIGRATING, MIGRATING]
         assert group.toggle == "zookeeper"
 
     def test_an_audit_that_spark_does_not_make_stops_the_line_and_takes_nothing_back(
         self, made: Group, run_dag: RunDag, tmp_path: Path
     ) -> None:
-        there = made(SimGroup(2), audit={**AUDIT, "result": str(tmp_path / "result"), "extensions": 0})
+        there = made(SimGroup(2), audit={**AUDIT, "result": str(tmp_path / "result"), "retries": 0})
         states = tasks(run_dag(dag_of(there)))
-        assert (states["billing.audit_canary_migrating"], states["billing.back_canary_migrating"]) == ("failed", "skipped")
+        assert (states["billing.audit_canary_migrating"], states["billing.rollback_canary_migrating"]) == ("failed", "skipped")
         assert states["billing.to_migrating_app1"] == "upstream_failed"
         assert there.groups["billing"].kinds() == [MIGRATING, OLD]
 
@@ -107,7 +107,9 @@ class TestForward:
         if verdict is not None:
             path.write_text(verdict)
         with DAG(dag_id="back_or_not", schedule=None) as dag:
-            GroupBackOperator(cluster_file=str(there.path), task_id="back", groups=["billing"], goal="old", verdict=str(path))
+            RollbackGroupsOperator(
+                cluster_file=str(there.path), task_id="back", groups=["billing"], goal="zookeeper_consumers", verdict=str(path)
+            )
         assert tasks(run_dag(dag)) == {"back": state}
         assert group.kinds() == [OLD if state == "success" else MIGRATING, OLD]
 
@@ -151,8 +153,13 @@ class TestForward:
         with DAG(dag_id="blind_watch", schedule=None) as dag:
             file = str(there.path)
             watch = GroupStepOperator(step="watch group", cluster_file=file, task_id="watch", group="billing", deferrable=False)
-            watch >> GroupBackOperator(
-                cluster_file=file, task_id="back", groups=["billing"], goal="old", only_after=["watch"], trigger_rule="one_failed"
+            watch >> RollbackGroupsOperator(
+                cluster_file=file,
+                task_id="back",
+                groups=["billing"],
+                goal="zookeeper_consumers",
+                only_after=["watch"],
+                trigger_rule="one_failed",
             )
         assert tasks(run_dag(dag)) == {"watch": "failed", "back": "skipped"}
         assert group.kinds() == [MIGRATING, MIGRATING]
@@ -185,7 +192,7 @@ class TestForward:
                 bake=True,
             )
         assert tasks(run_dag(dag)) == {"c": "failed"}
-        assert told == ["migrating", "old"] + ([] if done else ["old"])
+        assert told == ["migrating", "zookeeper"] + ([] if done else ["zookeeper"])
         assert group.kinds() == [OLD, OLD]
 
     @pytest.mark.usefixtures("no_variables")
@@ -256,8 +263,8 @@ class TestForward:
         group.restless_in_kafka_mode = True
         states = tasks(run_dag(dag_of(there)))
         assert states["billing.mode_kafka"] == "failed"
-        assert states["billing.back_mode_kafka"] == "success"
-        assert states["billing.back_to_plain"] == "skipped"
+        assert states["billing.rollback_mode_kafka"] == "success"
+        assert states["billing.rollback_to_kafka"] == "skipped"
         assert group.kinds() == [MIGRATING, MIGRATING]
         assert group.toggle == "zookeeper"
 
@@ -280,7 +287,8 @@ class TestForward:
 @pytest.mark.slow
 class TestBack:
     @pytest.mark.parametrize(
-        ("goal", "kinds"), [("old", [OLD, OLD]), ("migrating", [MIGRATING, MIGRATING]), ("kafka", [MIGRATING] * 2)]
+        ("goal", "kinds"),
+        [("zookeeper_consumers", [OLD, OLD]), ("zookeeper_mode", [MIGRATING] * 2), ("kafka_mode", [MIGRATING] * 2)],
     )
     def test_from_the_end(self, made: Group, run_dag: RunDag, goal: str, kinds: list[object]) -> None:
         there = made(SimGroup(2))
@@ -294,13 +302,13 @@ class TestBack:
         there = made(SimGroup(1), SimGroup(1, "mail"))
         run_dag(dag_of(there))
         states = tasks(run_dag(dag_of(there, BACK), run_conf={**APPROVED, "groups": ["mail"]}))
-        assert states["back_billing"] == "skipped"
+        assert states["rollback_billing"] == "skipped"
         assert there.groups["mail"].kinds() == [OLD]
         assert there.groups["billing"].kinds() == [PLAIN]
 
     def test_a_group_that_the_file_does_not_have_is_refused(self, made: Group, run_dag: RunDag) -> None:
         states = tasks(run_dag(dag_of(made(SimGroup(1)), BACK), run_conf={**APPROVED, "groups": ["bilings"]}))
-        assert (states["plan"], states["back_billing"]) == ("failed", "upstream_failed")
+        assert (states["plan"], states["rollback_billing"]) == ("failed", "upstream_failed")
 
     def test_one_that_cannot_go_back_keeps_no_other_from_it(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(1), SimGroup(1, "mail"))
@@ -314,7 +322,7 @@ class TestBack:
 
         there.switch = unreachable  # type: ignore[method-assign]
         states = tasks(run_dag(dag_of(there, BACK), run_conf=APPROVED))
-        assert (states["back_mail"], states["back_billing"], states["done"]) == ("failed", "success", "upstream_failed")
+        assert (states["rollback_mail"], states["rollback_billing"], states["done"]) == ("failed", "success", "upstream_failed")
         assert there.groups["billing"].kinds() == [OLD]
 
     def test_a_person_sees_the_plan_and_may_leave_it(self, made: Group, run_dag: RunDag) -> None:
@@ -336,13 +344,17 @@ class TestBack:
         (SetModeOperator, {"groups": ["billing"], "mode": "kafkaesque"}, "has no mode 'kafkaesque'; it has "),
         (CheckGroupOperator, {"group": "search"}, "has no consumer group 'search'; it has billing."),
         (GroupStepOperator, {"group": "search", "step": "clean up"}, "has no consumer group 'search'; it has billing."),
-        (GroupBackOperator, {"groups": ["search"]}, "has no consumer group 'search'; it has billing."),
-        (GroupBackOperator, {"groups": ["billing"], "goal": "new"}, "has no goal 'new'; it has old, migrating, kafka."),
+        (RollbackGroupsOperator, {"groups": ["search"]}, "has no consumer group 'search'; it has billing."),
+        (
+            RollbackGroupsOperator,
+            {"groups": ["billing"], "goal": "new"},
+            "has no goal 'new'; it has zookeeper_consumers, zookeeper_mode, kafka_mode.",
+        ),
         (GroupPlanOperator, {"groups": ["search"]}, "has no consumer group 'search'; it has billing."),
-        (SwitchInstanceOperator, {"group": "search", "instance": "app0", "target": "plain"}, "has no consumer group 'search'"),
+        (SwitchInstanceOperator, {"group": "search", "instance": "app0", "target": "kafka"}, "has no consumer group 'search'"),
         (
             SwitchInstanceOperator,
-            {"group": "billing", "instance": "x", "target": "plain"},
+            {"group": "billing", "instance": "x", "target": "kafka"},
             "has no instance of group billing 'x'; it has",
         ),
         (SwitchInstanceOperator, {"group": "billing", "instance": "app0", "target": "new"}, "has no target 'new'; it has "),

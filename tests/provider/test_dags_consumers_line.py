@@ -22,7 +22,7 @@ def test_a_canary_that_went_back_stops_the_line_across_runs_until_a_person_says_
     assert tasks(run_dag(dag_of(there)))["billing.to_migrating_app0"] == "failed"
     assert b"goes back to old" in group.znodes[HOLD][0]
     starts = [one.starts for one in group.instances.values()]
-    for conf in ({}, {"go_on": ["mail"]}):
+    for conf in ({}, {"release_groups": ["mail"]}):
         states = tasks(run_dag(dag_of(there), run_conf=conf))
         assert (states["plan"], states["billing.check"]) == ("success", "failed")
         assert states["mail.to_migrating_app0"] == "upstream_failed"
@@ -30,13 +30,13 @@ def test_a_canary_that_went_back_stops_the_line_across_runs_until_a_person_says_
     assert there.groups["mail"].kinds() == [OLD]
 
     group.ill = frozenset()
-    assert str(run_dag(dag_of(there), run_conf={"go_on": ["billing"]}).state) == "success"
+    assert str(run_dag(dag_of(there), run_conf={"release_groups": ["billing"]}).state) == "success"
     assert group.kinds() == [PLAIN, PLAIN]
     assert HOLD not in group.znodes
 
 
 def test_a_group_that_the_file_does_not_have_is_not_gone_on_with(made: Group, run_dag: RunDag) -> None:
-    assert tasks(run_dag(dag_of(made(SimGroup(1))), run_conf={"go_on": ["bilings"]}))["plan"] == "failed"
+    assert tasks(run_dag(dag_of(made(SimGroup(1))), run_conf={"release_groups": ["bilings"]}))["plan"] == "failed"
 
 
 @pytest.mark.parametrize(("mode", "state"), [("kafka", "failed"), ("zookeeper", "success")])

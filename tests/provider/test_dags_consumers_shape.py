@@ -22,8 +22,8 @@ class TestShape:
         dag.check_cycle()
         way = ["plan", "billing.check", "billing.to_migrating_app0", "billing.to_migrating_app1"]
         way += ["billing.mode_kafka", "billing.watch_mode_kafka"]
-        way += ["billing.to_plain_app0", "billing.to_plain_app1", "billing.watch_to_plain", "billing.clean_up", "done"]
-        backs = {"billing.back_mode_kafka", "billing.back_to_plain"}
+        way += ["billing.to_kafka_app0", "billing.to_kafka_app1", "billing.watch_to_kafka", "billing.clean_up", "done"]
+        backs = {"billing.rollback_mode_kafka", "billing.rollback_to_kafka"}
         assert [name for name in names(dag) if name not in backs] == way
         assert {name for name in names(dag) if name not in way} == backs
         assert {task.task_id for task in dag.tasks if not task.downstream_task_ids} == {*backs, "done"}
@@ -31,10 +31,10 @@ class TestShape:
     def test_with_audits_each_canary_and_each_whole_step_has_a_verdict(self, made: Group) -> None:
         dag = dag_of(made(SimGroup(2), audit=AUDIT))
         verdicts = [name for name in names(dag) if ".verdict_" in name]
-        assert verdicts == [f"billing.verdict_{step}" for step in ("canary_migrating", "mode_kafka", "canary_plain", "to_plain")]
+        assert verdicts == [f"billing.verdict_{step}" for step in ("canary_migrating", "mode_kafka", "canary_kafka", "to_kafka")]
         for name in verdicts:
             step = name.removeprefix("billing.verdict_")
-            assert f"billing.back_{step}" in dag.get_task(name).downstream_task_ids
+            assert f"billing.rollback_{step}" in dag.get_task(name).downstream_task_ids
 
     @pytest.mark.parametrize(("instances", "compared"), [(4, True), (3, False)])
     def test_a_canary_is_compared_where_enough_others_are_left_to_compare_it_with(
@@ -43,7 +43,7 @@ class TestShape:
         dag = dag_of(made(SimGroup(instances), audit={**AUDIT, "canary": {"interval": "2s", "margin": 2, "settle": "0s"}}))
         requests: dict[str, Any] = {name: dag.get_task(name).request for name in names(dag) if ".audit_" in name}
         plans = {name.partition(".audit_")[2]: parse({**request, "policy": {}}).canary for name, request in requests.items()}
-        canaries = {"canary_migrating", "canary_plain"} if compared else set()
+        canaries = {"canary_migrating", "canary_kafka"} if compared else set()
         assert {step for step, plan in plans.items() if plan is not None} == canaries
         for step in canaries:
             plan = plans[step]
@@ -56,8 +56,8 @@ class TestShape:
         begins = {
             "canary_migrating": "to_migrating_app0",
             "mode_kafka": "mode_kafka",
-            "canary_plain": "to_plain_app0",
-            "to_plain": "watch_to_plain",
+            "canary_kafka": "to_kafka_app0",
+            "to_kafka": "watch_to_kafka",
         }
         for name, step in begins.items():
             demand = dag.task_dict[f"billing.audit_{name}"].request["policy"]["demand"]
@@ -68,9 +68,9 @@ class TestShape:
 
     def test_only_a_step_that_is_red_or_a_fail_takes_the_group_back(self, made: Group) -> None:
         dag = dag_of(made(SimGroup(2), audit=AUDIT))
-        steps = {"mode_kafka": ["mode_kafka", "watch_mode_kafka"], "to_plain": ["watch_to_plain"]}
-        for name in ("canary_migrating", "mode_kafka", "canary_plain", "to_plain"):
-            back: Any = dag.get_task(f"billing.back_{name}")
+        steps = {"mode_kafka": ["mode_kafka", "watch_mode_kafka"], "to_kafka": ["watch_to_kafka"]}
+        for name in ("canary_migrating", "mode_kafka", "canary_kafka", "to_kafka"):
+            back: Any = dag.get_task(f"billing.rollback_{name}")
             verdict: Any = dag.get_task(f"billing.verdict_{name}")
             assert list(back.only_after) == [f"billing.{step}" for step in steps.get(name, [])]
             assert back.verdict == verdict.path
@@ -88,9 +88,9 @@ class TestShape:
     def test_groups_go_back_one_at_a_time_and_none_behind_another(self, made: Group) -> None:
         dag = dag_of(made(SimGroup(1), SimGroup(1, "mail")), BACK)
         assert dag.max_active_tasks == 1
-        backs = {name: dag.get_task(f"back_{name}") for name in ("billing", "mail")}
+        backs = {name: dag.get_task(f"rollback_{name}") for name in ("billing", "mail")}
         assert [back.upstream_task_ids for back in backs.values()] == [{"approve"}, {"approve"}]
-        assert dag.get_task("done").upstream_task_ids == {"back_billing", "back_mail"}
+        assert dag.get_task("done").upstream_task_ids == {"rollback_billing", "rollback_mail"}
         assert backs["mail"].priority_weight > backs["billing"].priority_weight, "the last wave goes back first"
 
     def test_both_survive_serialization_and_every_task_has_its_text(self, made: Group) -> None:

@@ -67,10 +67,16 @@ class TestShape:
         dag = dag_of(brokers, controllers, tmp_path)
         dag.check_cycle()
         quorum = range(3000, 3000 + controllers)
-        expected = ["plan", "approve", *(f"heal.flag_{node}" for node in quorum), "heal.failover", "heal.equivalence"]
+        expected = [
+            "plan",
+            "approve",
+            *(f"controller_failover.restore_flag_{node}" for node in quorum),
+            "controller_failover.failover",
+            "controller_failover.equivalence",
+        ]
         expected += [f"to_migration.broker_{node}" for node in range(brokers)]
         expected += [f"stop_controllers.controller_{node}" for node in quorum] + ["stop_controllers.active_last"]
-        expected += ["hand_over.transaction", "hand_over.zookeeper_leads"]
+        expected += ["handover.transaction", "handover.zookeeper_leads"]
         expected += [f"wipe.controller_{node}" for node in quorum]
         expected += [f"to_zookeeper.broker_{node}" for node in range(brokers)]
         expected += [f"to_zookeeper.{name}" for name in ("postponed", "leaders", "registered")] + ["rolled_back"]
@@ -123,8 +129,8 @@ class TestRuns:
         sim.cluster.look = lambda *given: replace(looked(*given), topics=topics)
         conf = {**APPROVED, "skip_failover": True} | ({"accept_loss": CLUSTER_ID} if accepted else {})
         states = tasks(run_dag(dag, run_conf=conf))
-        assert states["heal.failover"] == "skipped"
-        assert states["heal.equivalence"] == ("success" if accepted else "failed")
+        assert states["controller_failover.failover"] == "skipped"
+        assert states["controller_failover.equivalence"] == ("success" if accepted else "failed")
         assert states["rolled_back"] == ("success" if accepted else "upstream_failed")
 
     @pytest.mark.slow

@@ -91,8 +91,8 @@ class TestShape:
         listed(sim, {"name": "job", "checkpoint": "/a"})
         dag = rollback.build(load(str(sim.path)))
         hold, proof = dag.task_dict["hold_for_to_migration.job"], dag.task_dict["rolled_back"]
-        assert hold.upstream_task_ids == {"heal.equivalence"}
-        assert (hold.needed, hold.approved_by, hold.trigger_rule) == (False, "approve", TriggerRule.NONE_FAILED)
+        assert hold.upstream_task_ids == {"controller_failover.equivalence"}
+        assert (hold.required, hold.approved_by, hold.trigger_rule) == (False, "approve", TriggerRule.NONE_FAILED)
         assert dag.task_dict["to_migration.broker_0"].upstream_task_ids == {hold.task_id}
         assert proof.upstream_task_ids == dag.task_dict["resume_after_to_zookeeper.job"].upstream_task_ids
 
@@ -110,7 +110,7 @@ class TestShape:
         with sim.open(load(str(sim.path))) as access, Fence(access.tools.zk, CLUSTER_ID, "dag/run" if conf else "-"):
             run = run_dag(dag, run_conf=conf)
         states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
-        assert states["plan" if conf else "heal.flag_3000"] == "failed"
+        assert states["plan" if conf else "controller_failover.restore_flag_3000"] == "failed"
         assert states["hold_for_to_migration.job"] == "upstream_failed"
         assert not (tmp_path / "job" / "_kmigrate").exists()
 

@@ -292,7 +292,7 @@ class TestRuns:
         assert [node.stops for node in sim.cluster.nodes.values()] == [0, 2, 0, 0, 0, 0]
         assert sim.cluster.disasters == []
         said = "".join(path.read_text() for path in (tmp_path / "kmigrate" / "journal" / "sim").glob("*alone*.jsonl"))
-        assert '"kind": "acted", "step": "broker 1 alone back to zookeeper", "text": "restart"' in said
+        assert '"kind": "acted", "step": "roll back canary broker 1 to zookeeper", "text": "restart"' in said
 
     def test_the_broker_that_is_the_controller_is_skipped(self, rehearse: Rehearse, run_dag: RunDag) -> None:
         sim = rehearse()
@@ -436,7 +436,7 @@ class TestArguments:
             (MigrationStepOperator, {"step": "wipe"}, "has no controller None; it has 3000, 3001, 3002."),
             (
                 MigrationStepOperator,
-                {"step": "back", "step_kwargs": {"target": "migration"}},
+                {"step": "roll back broker", "step_kwargs": {"target": "migration"}},
                 "has no broker None; it has 0, 1, 2.",
             ),
             *(
@@ -445,7 +445,7 @@ class TestArguments:
                     {"step": step, "step_kwargs": {"group": "billing"}},
                     "has no consumer group 'billing'; it has none.",
                 )
-                for step in ("switch", "mode", "watch group", "group back", "clean up")
+                for step in ("switch", "mode", "watch group", "roll back group", "clean up")
             ),
         ],
     )
@@ -470,7 +470,7 @@ class TestArguments:
     def test_whether_a_task_is_deferred_is_airflows_default_or_said(self, tmp_path: Path) -> None:
         plain = WaitAllBrokersRegisteredSensor(task_id="wait", cluster_file="x"), SoakOperator(task_id="soak", cluster_file="x")
         assert [task.deferrable for task in plain] == [False, False], "[operators] default_deferrable is false here"
-        one_process = MigrationStepOperator(task_id="one", cluster_file="x", step="reconcile", deferrable=True)
+        one_process = MigrationStepOperator(task_id="one", cluster_file="x", step="controller failover", deferrable=True)
         assert one_process.deferrable is False
 
 

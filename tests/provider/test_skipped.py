@@ -22,7 +22,7 @@ def skipped(dag, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["soak", "approve", "before_approval.way_back", "second_roll.leaders"])
+@pytest.mark.parametrize("name", ["soak", "approve", "before_approval.rollback_plan", "second_roll.leaders"])
 def test_nothing_is_finalized_that_nobody_approved(rehearse, run_dag, name):
     sim = rehearse()
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
@@ -38,7 +38,7 @@ def test_nothing_goes_back_that_nobody_approved(begun, run_dag, name):  # noqa: 
     sim, dag = begun(all_kraft)
     skipped(dag, name)
     run = run_dag(dag)
-    assert tasks(run)["heal.flag_3000"] == "failed"
+    assert tasks(run)["controller_failover.restore_flag_3000"] == "failed"
     assert sim.cluster.look(Fields(0)).modes() == dict.fromkeys(range(3), BrokerMode.KRAFT)
 
 

@@ -236,7 +236,7 @@ class TestVerdictSensor:
 
 class TestQuietSensor:
     def poke(self, sim: Rehearsal) -> bool:
-        return bool(ClusterQuietSensor(task_id="quiet", cluster_file=str(sim.path), calm=5.0).poke({}))
+        return bool(ClusterQuietSensor(task_id="quiet", cluster_file=str(sim.path), quiet_for=5.0).poke({}))
 
     def journal(self, sim: Rehearsal, *lines: dict[str, Any]) -> None:
         folder = sim.path.parent.parent / "kmigrate" / "journal" / "sim"

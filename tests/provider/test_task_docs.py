@@ -42,7 +42,7 @@ def test_the_group_tells_what_a_name_means(task_id: str, begins: str) -> None:
 def test_a_task_that_nobody_has_described_is_an_error() -> None:
     for text_of in (doc, rollback_doc):
         with pytest.raises(KeyError):
-            text_of("heal.nobody")
+            text_of("controller_failover.nobody")
 
 
 def test_the_tasks_that_a_group_on_zookeeper_holds_up_link_the_dag_that_moves_it(tmp_path: Path) -> None:

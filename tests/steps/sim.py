@@ -78,7 +78,7 @@ class SimCluster:
     stuck: int | None = None  # a leader that takes nobody back into its ISRs until it is restarted
     kept_out: set[int] = field(default_factory=set)
     behind: int = 0  # records that every follower is behind
-    deaf: bool = False  # after a hand-over brokers skip what the ZooKeeper controller says
+    deaf: bool = False  # after a handover brokers skip what the ZooKeeper controller says
     ahead: int = 0  # by how much KRaft's partition epochs exceed the versions of the states in ZooKeeper
     headless: set[int] = field(default_factory=set)  # partitions that the takeover leaves without a leader until one is elected
     health: Callable[[int, BrokerMode, int], Health] = well  # of a broker, in a mode, at the nth look
@@ -320,7 +320,7 @@ class SimCluster:
             self.controller_epoch,
             migration,
             live_groups=self.live_groups,
-            taken_back=znodes.taken_back(self.note) if self.note else {},
+            rolled_back=znodes.rolled_back(self.note) if self.note else {},
             registered=znodes.node_ids("registered", self.known) if self.known else frozenset(),
             unflagged=znodes.node_ids("unflagged", self.unflagged) if self.unflagged else frozenset(),
         )

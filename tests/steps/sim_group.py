@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.steps.run import StepContext
 from tests.steps.sim_hands import SimFence, SimJournal
 from tests.steps.sim_nodes import CLUSTER_ID, Mortal, SimClock
 
-OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
+OLD, MIGRATING, PLAIN = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
 GROUP = "billing"
 ROOT = f"/consumers/{GROUP}"
 RESTART_S = 3.0

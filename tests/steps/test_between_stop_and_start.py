@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.steps import restarts
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
-from airflow_provider_kmigrate.steps.rollback import HandOver, RestoreFlag, ZooKeeperLeads
+from airflow_provider_kmigrate.steps.rollback import Handover, RestoreFlag, ZooKeeperLeads
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.steps.sim import SimCluster
@@ -152,7 +152,7 @@ def handed_over(cluster: SimCluster, folder: Path) -> StepContext:
     all_in_migration(cluster, cluster.world(folder))
     world = cluster.world(folder)
     run_plan(world, stage(ROLLBACK, "stop_controllers"))
-    run_step(HandOver(cluster.spec.controllers), world)
+    run_step(Handover(cluster.spec.controllers), world)
     run_step(ZooKeeperLeads(), world)
     return world
 

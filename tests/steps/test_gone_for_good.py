@@ -56,7 +56,7 @@ def test_the_way_back_has_nothing_to_ask_of_it(stand_in: NodeSpec, tmp_path: Pat
     gone = Controller(3002, host.status(stand_in), answers=False, files=host.files(stand_in))
     view = cluster.look(0)  # type: ignore[arg-type]
     view = replace(view, controllers={**view.controllers, 3002: gone})
-    assert isinstance(rollback.decide_flag(view, 3002), Done)
+    assert isinstance(rollback.decide_restore_flag(view, 3002), Done)
     assert isinstance(rollback.decide_stop(view, view, 3002), Done)
     handed = replace(view, zk=SimCluster().zk())
     assert isinstance(rollback.decide_wipe(handed, 3002), Done)

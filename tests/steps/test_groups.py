@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps.groups import CleanUp, GroupWatched, RollBackGroup, SetMode, SwitchInstance, copy_offsets
+from airflow_provider_kmigrate.steps.groups import CleanUp, RollBackGroup, SetMode, SwitchInstance, WatchGroup, copy_offsets
 from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup
 from tests.steps.sim_nodes import Killed, Mortal
@@ -103,32 +103,32 @@ def test_back_from_everywhere(far: int, goal: Goal) -> None:
     group = gone(SimGroup(), far)
     was = group.kinds()
     run_step(RollBackGroup(group.spec, goal), group.world())
-    if goal is Goal.OLD:
+    if goal is Goal.ZOOKEEPER_CONSUMERS:
         assert group.kinds() == [OLD] * group.count
     else:
         assert PLAIN not in group.kinds()
         assert OLD not in was or group.kinds() == was, "what never came so far stays"
-    assert (group.toggle is Mode.KAFKA) == (goal is Goal.KAFKA and far in {3, 4, 5, 6})
+    assert (group.toggle is Mode.KAFKA) == (goal is Goal.KAFKA_MODE and far in {3, 4, 5, 6})
 
 
 @pytest.mark.parametrize("far", [2, 4, 6])
 def test_the_way_back_killed_before_every_side_effect(far: int) -> None:
     rehearsal = gone(SimGroup(), far)
     begun = rehearsal.mortal.count
-    run_step(RollBackGroup(rehearsal.spec, Goal.OLD), rehearsal.world())
+    run_step(RollBackGroup(rehearsal.spec, Goal.ZOOKEEPER_CONSUMERS), rehearsal.world())
     for at in range(begun + 1, rehearsal.mortal.count + 1):
         group = SimGroup(mortal=Mortal(at))
         gone(group, far)
         with pytest.raises(Killed):
-            run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
-        run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
+            run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
+        run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
         assert group.kinds() == [OLD] * group.count
         assert group.toggle is Mode.ZOOKEEPER
 
 
 def test_forward_again_after_the_way_back() -> None:
     group = gone(SimGroup(), 6)
-    run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
+    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
     run(group.world(), forward(group))
     assert group.kinds() == [PLAIN] * group.count
 
@@ -156,7 +156,7 @@ def test_a_canary_that_never_settles_goes_back_before_the_step_gives_up() -> Non
 def test_the_way_back_does_not_wait_for_ever_for_a_group_to_come_to_rest() -> None:
     group = gone(SimGroup(), 2)
     group.restless = frozenset({MIGRATING})
-    run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
+    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
     assert group.kinds() == [OLD, OLD]
 
 
@@ -189,16 +189,16 @@ def test_a_good_canary_bakes_and_stays() -> None:
 
 def test_a_watch_ends_when_a_partition_starves() -> None:
     group = gone(SimGroup(), 3)
-    run_step(GroupWatched(group.spec, 20.0), group.world())
+    run_step(WatchGroup(group.spec, 20.0), group.world())
     group.ill = frozenset({MIGRATING})
     with pytest.raises(Refused, match="committed no offset") as refused:
-        run_step(GroupWatched(group.spec, 60.0), group.world())
+        run_step(WatchGroup(group.spec, 60.0), group.world())
     assert [reason.code for reason in refused.value.reasons] == ["V30"]
 
 
 def test_nothing_is_done_while_a_side_is_unknown() -> None:
     group = SimGroup(blind=True)
-    for step in [*forward(group), lambda: RollBackGroup(group.spec, Goal.OLD)]:
+    for step in [*forward(group), lambda: RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS)]:
         with pytest.raises(TimedOut, match="K30"):
             run_step(step(), group.world())
     assert not any(one.starts for one in group.instances.values())
@@ -207,7 +207,7 @@ def test_nothing_is_done_while_a_side_is_unknown() -> None:
 def test_an_instance_that_never_comes_back_is_told() -> None:
     group = SimGroup()
     group.switch = lambda *_: None  # type: ignore[method-assign]
-    with pytest.raises(TimedOut, match="app0 of group billing is still old"):
+    with pytest.raises(TimedOut, match="app0 of group billing is still zookeeper"):
         run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.world())
 
 
@@ -288,7 +288,7 @@ def test_each_instance_of_the_way_back_begins_where_the_group_is_then() -> None:
     """Commits to ZooKeeper fail from the moment that the first of six is old again."""
     group = gone(SimGroup(6), 6)
     group.deaf = True
-    run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
+    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
     assert group.kinds() == [OLD] * 6, "more copies than one instance is given"
 
 

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unreachable
-from airflow_provider_kmigrate.steps.groups import GroupWatched, RollBackGroup, SetMode, SwitchInstance
+from airflow_provider_kmigrate.steps.groups import RollBackGroup, SetMode, SwitchInstance, WatchGroup
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup, SimInstance
 from tests.steps.sim_nodes import Killed
@@ -35,7 +35,7 @@ def test_a_partition_whose_end_nobody_tells_is_not_well() -> None:
 
     group.look = leaderless  # type: ignore[method-assign]
     with pytest.raises(TimedOut, match=r"K30.*the ends of idle-0"):
-        run_step(GroupWatched(group.spec, 30.0), group.world())
+        run_step(WatchGroup(group.spec, 30.0), group.world())
 
 
 def test_a_first_look_without_zookeeper_excuses_no_offset_that_kafka_lacks() -> None:
@@ -81,14 +81,14 @@ class TestOffsetsThatSomebodySetBack:
         self.set_back(group, Store.KAFKA)
         begun = self.begun(group)
         with pytest.raises(Refused, match="K64"):
-            run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
+            run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
         assert group.kinds() == [PLAIN, PLAIN]
         made = plan(group.seen(), Store.ZOOKEEPER, reset=True)
         assert isinstance(made, CopyPlan), "what the refusal advises is allowed"
         for write in made.writes:
             group._commit_zk(write.where, write.offset)
         group.committed[group.instances["app0"].idle] = 20
-        run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
+        run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
         assert begun == [20, 20]
         assert group.kinds() == [OLD, OLD]
 
@@ -221,12 +221,12 @@ class TestAWatchThatComesToNoEnd:
         assert group.instances["app0"].kind is OLD
         group = self.flapping()
         with pytest.raises(Refused) as refused:
-            run_step(GroupWatched(group.spec, 70.0), group.world())
+            run_step(WatchGroup(group.spec, 70.0), group.world())
         assert [reason.code for reason in refused.value.reasons] == ["V30"]
 
     def test_what_earlier_lives_saw_counts_and_is_forgotten_with_the_verdict(self) -> None:
         group = self.flapping()
-        step = GroupWatched(group.spec, 70.0).resume(StepProgress(watched_seconds=690.0, lapses=13))
+        step = WatchGroup(group.spec, 70.0).resume(StepProgress(watched_seconds=690.0, lapses=13))
         with pytest.raises(Refused, match="V30"):
             run_step(step, group.world())
         assert group.clock.time < 1100.0
@@ -234,7 +234,7 @@ class TestAWatchThatComesToNoEnd:
 
     def test_time_in_which_nobody_could_look_is_nobodys_fault(self) -> None:
         group = gone(SimGroup(), 3)
-        step, look = GroupWatched(group.spec, 30.0).resume(StepProgress(lapses=1)), group.look
+        step, look = WatchGroup(group.spec, 30.0).resume(StepProgress(lapses=1)), group.look
 
         def sees(*asked: Any, **named: Any) -> ClusterView:
             group.blind = group.clock.time % 25 < 2 and group.clock.time < 2000.0
@@ -257,11 +257,11 @@ def test_a_dead_host_keeps_only_one_member_from_the_way_back() -> None:
 
     group.switch = unreachable  # type: ignore[method-assign]
     with pytest.raises(Unreachable):
-        run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
+        run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
     assert group.kinds() == [MIGRATING, OLD]
     del group.instances["app0"]
     group.spec = replace(group.spec, instances=group.spec.instances[1:])
-    run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
+    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
     assert group.kinds() == [OLD, OLD]
 
 
@@ -275,7 +275,7 @@ def test_a_group_that_could_not_commit_while_its_coordinator_was_away_does_not_s
         return look(*asked, **named)
 
     group.look = outage  # type: ignore[method-assign]
-    run_step(GroupWatched(group.spec, 30.0), group.world())
+    run_step(WatchGroup(group.spec, 30.0), group.world())
     assert group.clock.time > began + 95
 
 

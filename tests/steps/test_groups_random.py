@@ -92,6 +92,6 @@ def test_the_way_back_leads_out_of_what_many_hands_did(seed: int) -> None:
             else:
                 run_step(RollBackGroup(group.spec, goal), world)
     group.busy_hands, group.mortal = 0.0, Mortal()
-    run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
+    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
     assert group.kinds() == [OLD] * group.count, group.told
     assert group.toggle is Mode.ZOOKEEPER

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.catalog import STEPS, build
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.rollback import ControllerFailover, EqualAfterFailover, HandOver, ZooKeeperLeads
+from airflow_provider_kmigrate.steps.rollback import ControllerFailover, EquivalentAfterFailover, Handover, ZooKeeperLeads
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.steps.sim import SimCluster
@@ -67,9 +67,9 @@ def controller_left_down(cluster: SimCluster, world: StepContext) -> None:
 def handed_over(cluster: SimCluster, world: StepContext) -> None:
     all_in_migration(cluster, world)
     run_step(ControllerFailover(cluster.spec.controllers), world)
-    run_step(EqualAfterFailover(600.0), world)
+    run_step(EquivalentAfterFailover(600.0), world)
     run_plan(world, stage(ROLLBACK, "stop_controllers"))
-    run_step(HandOver(cluster.spec.controllers), world)
+    run_step(Handover(cluster.spec.controllers), world)
     run_step(ZooKeeperLeads(), world)
 
 
@@ -88,11 +88,11 @@ CASES = [
     Case("soak", controller_left_down, STANDBY, SOAK, StepProgress(recoveries=1)),
     Case("finalize", all_kraft, STANDBY),
     Case("restore flag", finalization_begun, STANDBY),
-    Case("reconcile", all_kraft, LEADER),
-    Case("reconcile", controller_left_down, STANDBY),
-    Case("back", some_kraft, BROKER, MIGRATION),
-    Case("back", dual_write_ended_in_hybrid, LEADER, {**MIGRATION, "node": 0}),
-    Case("back", handed_over, BROKER, ZOOKEEPER),
+    Case("controller failover", all_kraft, LEADER),
+    Case("controller failover", controller_left_down, STANDBY),
+    Case("roll back broker", some_kraft, BROKER, MIGRATION),
+    Case("roll back broker", dual_write_ended_in_hybrid, LEADER, {**MIGRATION, "node": 0}),
+    Case("roll back broker", handed_over, BROKER, ZOOKEEPER),
     Case("stop controller", all_in_migration, STANDBY),
     Case("wipe", handed_over, STANDBY),
 ]
@@ -106,14 +106,14 @@ ON_NO_NODE = {
     "equivalent",
     "leaders",
     "finalized",
-    "healed",
-    "give back",
+    "equivalent after failover",
+    "handover",
     "zookeeper leads",
     "rolled back",
     "switch",
     "mode",
     "watch group",
-    "group back",
+    "roll back group",
     "clean up",
 }
 

@@ -1,4 +1,4 @@
-"""A pause of days in a way back: what KRaft took after `heal` compared, and ZooKeeper did not get, is not lost without a word."""
+"""A pause of days in a way back: what KRaft took after `controller_failover` compared, and ZooKeeper did not get, is not lost without a word."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetad
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.core.rollback.conditions import RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps.rollback import HandOver, StopController, planned
+from airflow_provider_kmigrate.steps.rollback import Handover, StopController, planned
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
 from tests.steps.sim import SimCluster
@@ -53,7 +53,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_backup_that_cannot_be_written_is_found_before_anything_is_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the hand-over deletes is saved there first; found out then, nobody would be controller meanwhile."""
+    """What the handover deletes is saved there first; found out then, nobody would be controller meanwhile."""
     cluster, world = healed(tmp_path)
     full(monkeypatch)
     with pytest.raises(Refused, match=r"O05.*No space left"):
@@ -110,7 +110,7 @@ def test_what_brokers_know_and_zookeeper_lacks_is_not_handed_over(tmp_path: Path
     run_plan(world, stage(ROLLBACK, "stop_controllers"))
     cluster.took = True
     with pytest.raises(Refused) as refused:
-        run_step(HandOver(cluster.spec.controllers), world)
+        run_step(Handover(cluster.spec.controllers), world)
     assert [reason.code for reason in refused.value.reasons] == ["G33", "E02"]
     assert cluster.kraft_owns
     run_rollback(cluster.world(tmp_path))

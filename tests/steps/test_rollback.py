@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.rollback import (
     ControllerFailover,
-    HandOver,
+    Handover,
     StopController,
     WipeController,
     ZooKeeperLeads,
@@ -114,7 +114,7 @@ def test_every_phase_has_a_way_back_and_forward_again(tmp_path, phase, brokers, 
 
 
 def test_brokers_that_do_not_hear_the_zookeeper_controller_are_told_again(tmp_path, monkeypatch):
-    """Measured on real brokers: KRaft's partition epochs are ahead. Here the states were not raised enough before the hand-over."""
+    """Measured on real brokers: KRaft's partition epochs are ahead. Here the states were not raised enough before the handover."""
     cluster = SimCluster()
 
     def too_few(zookeeper, holding):
@@ -140,7 +140,7 @@ def test_a_broker_that_stays_out_of_its_isrs_costs_few_elections(tmp_path, monke
     for node in cluster.spec.brokers:
         run_step(RollBackBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), world)
     run_plan(world, stage(ROLLBACK, "stop_controllers"))
-    run_step(HandOver(cluster.spec.controllers), world)
+    run_step(Handover(cluster.spec.controllers), world)
     run_step(ZooKeeperLeads(), world)
     monkeypatch.setattr(brokers, "elect_anew", elections.append)
     cluster.health = lambda broker, mode, looks: Health(in_sync=broker != 1 or mode is not BrokerMode.ZOOKEEPER)
@@ -235,7 +235,7 @@ def test_the_older_run_cannot_hand_over(tmp_path):
         cluster.stop(node)
     cluster.world(tmp_path)
     with pytest.raises(Fenced):
-        run_step(HandOver(cluster.spec.controllers), older)
+        run_step(Handover(cluster.spec.controllers), older)
     assert cluster.kraft_owns
 
 
@@ -246,7 +246,7 @@ def test_a_living_controller_forbids_the_hand_over_and_the_wiping(tmp_path):
     for node in cluster.spec.controllers[:2]:
         run_step(StopController(node), world)
     with pytest.raises(Refused) as refused:
-        run_step(HandOver(cluster.spec.controllers), world)
+        run_step(Handover(cluster.spec.controllers), world)
     assert "G26" in {reason.code for reason in refused.value.reasons}
     with pytest.raises(Refused):
         run_step(WipeController(cluster.spec.controllers[2]), world)
@@ -329,13 +329,13 @@ def test_a_missing_wipe_command_is_told_before_anything_is_changed(tmp_path):
 
 
 def test_a_new_migration_waits_for_the_end_of_the_way_back(tmp_path):
-    """After the hand-over the old controllers may not come back, and new ones may not join brokers that are half back."""
+    """After the handover the old controllers may not come back, and new ones may not join brokers that are half back."""
     cluster = SimCluster()
     all_in_migration(cluster, cluster.world(tmp_path))
     world = cluster.world(tmp_path)
     for node in cluster.spec.controllers:
         run_step(StopController(node), world)
-    run_step(HandOver(cluster.spec.controllers), world)
+    run_step(Handover(cluster.spec.controllers), world)
     with pytest.raises(Refused) as refused:
         controllers(cluster, cluster.world(tmp_path))
     assert refused.value.reasons[0].code == "G04"

@@ -72,7 +72,7 @@ def dual(tmp_path):
     return cluster
 
 
-@pytest.mark.parametrize(("what", "verb"), [(ended, Verb.FAIL_OVER), (half_made_and_elected, Verb.MEND)])
+@pytest.mark.parametrize(("what", "verb"), [(ended, Verb.CONTROLLER_FAILOVER), (half_made_and_elected, Verb.COMPLETE)])
 def test_a_soak_brings_it_to_life_and_begins_again(tmp_path, dual, what, verb):
     what(dual)
     world, soak = dual.world(tmp_path), Soak(30.0, interval=1.0).resume(StepProgress(healthy_seconds=29.0))
@@ -80,7 +80,7 @@ def test_a_soak_brings_it_to_life_and_begins_again(tmp_path, dual, what, verb):
     assert isinstance(run_step(soak, world), Done)
     assert soak.progress.recoveries == 1
     assert dual.clock.time - began > STALLED_FOR + 30.0
-    assert dual.epoch == before + (verb == Verb.FAIL_OVER)
+    assert dual.epoch == before + (verb == Verb.CONTROLLER_FAILOVER)
     assert dual.disasters == []
 
 
@@ -217,7 +217,7 @@ def test_no_failover_while_a_topic_stays_in_part(tmp_path, dual, error):
         )
     assert dual.epoch == before
     assert [kind for kind, _ in written] == ["act", "failed"]
-    assert "fail over: " in written[-1][1]
+    assert "controller failover: " in written[-1][1]
 
 
 def test_a_way_back_that_did_not_see_zookeeper_at_first_fails_over_once(tmp_path, dual, monkeypatch):
@@ -258,7 +258,7 @@ def still(cluster: SimCluster, standstill: StalledDualWrite, seconds: float):
 
 def test_each_cure_has_twice_the_time_of_the_one_before_and_there_are_few(dual):
     times = [still(dual, StalledDualWrite(times), 1000.0) for times in range(MAX_RECOVERIES + 1)]
-    assert times == [(21, Verb.FAIL_OVER), (41, Verb.FAIL_OVER), (81, Verb.FAIL_OVER), None]
+    assert times == [(21, Verb.CONTROLLER_FAILOVER), (41, Verb.CONTROLLER_FAILOVER), (81, Verb.CONTROLLER_FAILOVER), None]
 
 
 def test_a_full_sync_of_many_partitions_may_read_for_long(dual):
@@ -324,7 +324,7 @@ def test_a_broker_that_was_down_when_it_ended_hears_nothing_until_it_is_seen_to(
     world, node, before = dual.world(tmp_path), dual.spec.brokers[0], dual.epoch
     if kind is RollBroker:
         for broker in dual.spec.brokers:
-            direct.step(world, "back", node=broker.id, target=BrokerMode.MIGRATION)
+            direct.step(world, "roll back broker", node=broker.id, target=BrokerMode.MIGRATION)
     start, unheard = dual.start, []
 
     def started(one):
@@ -374,6 +374,6 @@ def die(node):
     raise Killed
 
 
-@pytest.mark.parametrize(("kind", "target"), [("roll", BrokerMode.KRAFT), ("back", BrokerMode.MIGRATION)])
+@pytest.mark.parametrize(("kind", "target"), [("roll", BrokerMode.KRAFT), ("roll back broker", BrokerMode.MIGRATION)])
 def test_another_life_of_a_broker_s_step_knows_of_the_cures_before_it(dual, kind, target):
     assert build(dual.spec, kind, {"node": 0, "target": target}, StepProgress(recoveries=2)).progress.recoveries == 2

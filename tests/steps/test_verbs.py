@@ -15,8 +15,8 @@ from benchmarks import direct
 from tests.steps.sim import SimCluster
 
 OF_A_NODE = {Verb.START, Verb.REWRITE, Verb.RESTART}
-CURES = {Verb.START_CONTROLLER, Verb.MEND, Verb.FAIL_OVER}
-OF_A_BROKER = OF_A_NODE | CURES | {Verb.FREE, Verb.ELECT, Verb.TAKE_BACK}
+CURES = {Verb.START_CONTROLLER, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER}
+OF_A_BROKER = OF_A_NODE | CURES | {Verb.FREE, Verb.ELECT, Verb.ROLL_BACK_CANARY}
 
 
 def steps(cluster: SimCluster) -> list[tuple[Step, set[Verb]]]:
@@ -28,7 +28,7 @@ def steps(cluster: SimCluster) -> list[tuple[Step, set[Verb]]]:
         (ProvisionController(controller, cluster.spec.cluster_id), {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}),
         (FinalizeController(controller), OF_A_NODE),
         (RestoreFlag(controller), OF_A_NODE),
-        (ControllerFailover(cluster.spec.controllers), {Verb.START, Verb.MEND, Verb.FAIL_OVER}),
+        (ControllerFailover(cluster.spec.controllers), {Verb.START, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER}),
         (Copied(), CURES | {Verb.ELECT}),
         (Soak(1.0), CURES),
     ]
@@ -48,5 +48,5 @@ def test_a_foreign_verb_changes_nothing(tmp_path: Path, number: int) -> None:
 
 
 def test_acts_are_counted_and_told_by_what_they_are_about() -> None:
-    assert Act(Verb.BRING, "", "app0 to old").named == "bring app0 to old"
+    assert Act(Verb.ROLL_BACK, "", "app0 to zookeeper").named == "roll back app0 to zookeeper"
     assert Act(Verb.RESTART, "").named == "restart"

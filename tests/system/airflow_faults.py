@@ -27,11 +27,11 @@ from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.probe.workload import GroupPlan
 from benchmarks import direct
 from benchmarks.airflow_ui import Airflow, serving, title
 from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster.plan import Shape
 from tests.system import evidence
 from tests.system.cell_table import table
@@ -196,7 +196,7 @@ class Trial:
 
     @contextlib.contextmanager
     def _following(self, dag_id: str, kills: Sequence[Kill]) -> Iterator[None]:
-        """Beside whoever asks Airflow, which takes half a second a time: an act such as the hand-over is over in one."""
+        """Beside whoever asks Airflow, which takes half a second a time: an act such as the handover is over in one."""
 
         def follow(over: threading.Event) -> None:
             while not over.wait(_FOLLOW_S):
@@ -282,14 +282,14 @@ def back(trial: Trial) -> None:
         standby.signal(signal.SIGSTOP)
         return ""
 
-    made_to_wait = Kill("way back", "controller SIGSTOPped", act("back to migration", 1), wait)
+    made_to_wait = Kill("way back", "controller SIGSTOPped", act("to migration", 1), wait)
     kills = [
-        Kill("way back", "task SIGKILLed", act("back to migration", 1), trial.worker),
-        Kill("way back", "scheduler SIGKILLed", act("back to migration", 2), partial(trial.service, "scheduler")),
+        Kill("way back", "task SIGKILLed", act("to migration", 1), trial.worker),
+        Kill("way back", "scheduler SIGKILLed", act("to migration", 2), partial(trial.service, "scheduler")),
         Kill("way back", "triggerer SIGKILLed while a task is deferred", waits(task), in_the_triggerer),
-        Kill("way back", "task SIGKILLed in the hand-over", act("hand over", 1), trial.worker),
-        Kill("way back", "API server SIGKILLed", act("back to zookeeper", 1), partial(trial.service, "api-server")),
-        Kill("way back", "task and scheduler SIGKILLed", act("back to zookeeper", 2), trial.everything),
+        Kill("way back", "task SIGKILLed in the handover", act("handover", 1), trial.worker),
+        Kill("way back", "API server SIGKILLed", act("to zookeeper", 1), partial(trial.service, "api-server")),
+        Kill("way back", "task and scheduler SIGKILLed", act("to zookeeper", 2), trial.everything),
     ]
     plan = trial.rehearsal.cluster.plan
     before = trial.starts()
@@ -331,7 +331,7 @@ def main() -> int:
         if workload is None:
             raise ValueError("nothing was measured: the load never ran")
         workload.stop()
-        ledger = workload.summary()
+        ledger = summary_of(workload.facts())
     keys = ("verdict", "acked", "lost", "duplicated", "reordered", "longest_stall_ms", "longest_delivery_gap_ms")
     save(folder, trial.cells, {key: ledger[key] for key in keys})
     print({key: ledger[key] for key in keys})

@@ -268,8 +268,8 @@ def back_to_migration(journey: Journey, node: NodeSpec) -> None:
         stopped(journey, another),
         zookeeper_stopped(journey),
     )
-    journey.series("back", troubles, node=node.id, target=BrokerMode.MIGRATION)
-    clock_jumps(journey, journey.cluster.plan.brokers[0], -600, "reconcile")
+    journey.series("roll back broker", troubles, node=node.id, target=BrokerMode.MIGRATION)
+    clock_jumps(journey, journey.cluster.plan.brokers[0], -600, "controller failover")
 
 
 def controllers_stop(journey: Journey) -> None:
@@ -281,7 +281,7 @@ def controllers_stop(journey: Journey) -> None:
 
 
 def new_controller(journey: Journey) -> None:
-    """After the hand-over; no KRaft controller may be started from now on."""
+    """After the handover; no KRaft controller may be started from now on."""
     journey.series("zookeeper leads", [zookeeper_stopped(journey)], controllers=False)
 
 
@@ -300,7 +300,7 @@ def back_to_zookeeper(journey: Journey) -> None:
         stopped(journey, another),
         zookeeper_stopped(journey),
     )
-    journey.series("back", troubles, controllers=False, node=node, target=BrokerMode.ZOOKEEPER)
+    journey.series("roll back broker", troubles, controllers=False, node=node, target=BrokerMode.ZOOKEEPER)
 
 
 def finalization(journey: Journey) -> None:

@@ -23,11 +23,11 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Failed
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.probe.workload import GroupPlan
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster import clocks
 from tests.kit.localcluster.plan import Shape
 from tests.system import disks, fault_cells, linked, proxy, troubles
@@ -181,32 +181,32 @@ def back(journey: Journey) -> None:
     for node in plan.controllers:
         journey.steps(lambda world, node=node: direct.step(world, "restore flag", node=node.id))
     # what it stopped is started, and another failover made: two controllers
-    journey.resumes("tool killed in the failover", "reconcile", ("stopped", "started"), starts=2)
-    journey.series("reconcile", [troubles.active_stopped(journey)])
-    journey.steps(lambda world: direct.step(world, "reconcile"))
+    journey.resumes("tool killed in the failover", "controller failover", ("stopped", "started"), starts=2)
+    journey.series("controller failover", [troubles.active_stopped(journey)])
+    journey.steps(lambda world: direct.step(world, "controller failover"))
     target = BrokerMode.MIGRATION
     name = f"tool killed in the restart back to {target}"
-    journey.resumes(name, "back", _ROLL_POINTS, starts={first.name: 1}, node=first.id, target=target)
-    journey.steps(lambda world: direct.step(world, "back", node=first.id, target=target))
+    journey.resumes(name, "roll back broker", _ROLL_POINTS, starts={first.name: 1}, node=first.id, target=target)
+    journey.steps(lambda world: direct.step(world, "roll back broker", node=first.id, target=target))
     name = "another broker SIGKILLed"
-    held = partial(journey.holds, "back", name, dead(plan, first), node=others[0].id, target=target)
+    held = partial(journey.holds, "roll back broker", name, dead(plan, first), node=others[0].id, target=target)
     journey.cell(name, "holds", held, proven=(HELD,))
     fault_cells.back_to_migration(journey, others[1])
     for node in plan.brokers:
-        journey.steps(lambda world, node=node: direct.step(world, "back", node=node.id, target=target))
+        journey.steps(lambda world, node=node: direct.step(world, "roll back broker", node=node.id, target=target))
     fault_cells.controllers_stop(journey)
     journey.steps(run_plan, stage(ROLLBACK, "stop_controllers"))
     killed_at = ("states raised", "handing over", "handed over")  # the last with its answer lost
-    name = "tool killed around the hand-over's transactions"
-    journey.resumes(name, "give back", killed_at, starts=0, controllers=False)
-    journey.steps(lambda world: direct.step(world, "give back"))
+    name = "tool killed around the handover's transactions"
+    journey.resumes(name, "handover", killed_at, starts=0, controllers=False)
+    journey.steps(lambda world: direct.step(world, "handover"))
     fault_cells.new_controller(journey)
     for node in plan.controllers:
         name = f"tool killed, directory of {node.name}"
         journey.resumes(name, "wipe", ("wiped",), starts=0, controllers=False, node=node.id)
         journey.steps(lambda world, node=node: direct.step(world, "wipe", node=node.id))
     fault_cells.back_to_zookeeper(journey)
-    fault_cells.restarted_broker_killed(journey, "back", BrokerMode.ZOOKEEPER, controllers=False)
+    fault_cells.restarted_broker_killed(journey, "roll back broker", BrokerMode.ZOOKEEPER, controllers=False)
     journey.steps(run_plan, stage(ROLLBACK, "to_zookeeper")[:1])
     fault_cells.rolled_back(journey)
     journey.steps(lambda world: direct.step(world, "rolled back"))
@@ -281,7 +281,7 @@ def main() -> int:
         finally:
             _save(folder, journey, {})
         workload.stop()
-        ledger = workload.summary()
+        ledger = summary_of(workload.facts())
         _save(folder, journey, ledger)
     failed = [cell for cell in journey.cells if not cell.passed]
     print(

@@ -12,10 +12,10 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.ledger import Facts, balance
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.consumer.migrating_group import delivered
+from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
 

@@ -14,10 +14,10 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Migration, Reason
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster import config, plan
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape

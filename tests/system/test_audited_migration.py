@@ -18,11 +18,11 @@ from airflow_provider_kmigrate.audit import connector
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns
 from airflow_provider_kmigrate.probe.workload import GroupPlan
 from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
 from benchmarks.spark_side import SparkSide, beside
+from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster.plan import Shape
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
@@ -62,7 +62,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         finally:  # of a run that broke off
             ProbeRuns(probes_of(rehearsal), {"bootstrap.servers": spark.bootstrap}).end()
         workload.stop()
-        yield Outcome(rehearsal, dag, workload.summary(), spark.end_stream())
+        yield Outcome(rehearsal, dag, summary_of(workload.facts()), spark.end_stream())
 
 
 def ask(rehearsal: Rehearsal, checkpoint: Path) -> None:
@@ -77,7 +77,7 @@ def ask(rehearsal: Rehearsal, checkpoint: Path) -> None:
         "level": "producers",
         "topics": ["orders"],
         "jars": [str(jar) for jar in connector.jars()],
-        "extend_by": "10s",
+        "retry_delay": "10s",
     }
     document["spark_jobs"] = [{"name": "sink", "checkpoint": str(checkpoint), "topics": ["orders"], "hold": "always"}]
     plan.spec_path.write_text(yaml.safe_dump(document, sort_keys=False))

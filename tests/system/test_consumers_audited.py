@@ -21,11 +21,11 @@ from tests.system.group_under_load import GROUP, RATE, TOPIC, drained, events_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
-OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
-APPLICATION = OldApplication(GROUP, TOPIC, instances=4, kind="zookeeper")
+OLD, MIGRATING, PLAIN = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
+APPLICATION = OldApplication(GROUP, TOPIC, instances=4, kind="python")
 CANARY = APPLICATION.names[0]
-STEPS = ("canary_migrating", "mode_kafka", "canary_plain", "to_plain")
-FAULTS = ("lost", "redelivered", "reordered", "double_owned", "overrun")
+STEPS = ("canary_migrating", "mode_kafka", "canary_kafka", "to_kafka")
+FAULTS = ("lost", "redelivered", "reordered", "double_owned", "commit_gap")
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def ask(rehearsal: Rehearsal) -> None:
         "result": str(rehearsal.folder / "result"),
         "events": [str(rehearsal.folder / "load" / "events")],
         "level": "producers",
-        "extend_by": "15s",
-        "extensions": 12,
+        "retry_delay": "15s",
+        "retries": 12,
         "canary": {"interval": "2s", "window": 40, "settle": "6s", "margin": 2},
     }
     plan.spec_path.write_text(yaml.safe_dump(document, sort_keys=False))
@@ -82,9 +82,9 @@ def test_a_slow_canary_is_taken_back_alone(rehearsal: Rehearsal) -> None:
     found = verdict(rehearsal, "canary_migrating")
     assert found["outcome"] == found["canary"]["outcome"] == "FAIL", found
     assert [ground["reason"]["cause"] for ground in found["grounds"] if ground["outcome"] == "FAIL"] == ["canary_worse"], found
-    assert run["tasks"][f"{GROUP}.back_canary_migrating"] == "success", run
+    assert run["tasks"][f"{GROUP}.rollback_canary_migrating"] == "success", run
     slow_down(folder, CANARY, 0.0)
-    restart(folder, CANARY, "zookeeper")
+    restart(folder, CANARY, "python")
     wait_for_history(rehearsal)
 
 
@@ -97,7 +97,7 @@ def test_every_verdict_lets_a_sound_group_go_on(rehearsal: Rehearsal) -> None:
         assert found["outcome"] == "PASS", found
         assert found["levels"] == {"L2": "PASS", "L3": "PASS"}
         assert (found["canary"] is not None) == step.startswith("canary"), found
-    for step in ("canary_migrating", "canary_plain"):
+    for step in ("canary_migrating", "canary_kafka"):
         canary = verdict(rehearsal, step)["canary"]
         assert (canary["baseline"], canary["measured"], canary["outcome"]) == (3, 40, "PASS")
 

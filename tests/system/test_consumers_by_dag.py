@@ -18,7 +18,7 @@ from tests.system import group_under_load
 from tests.system.group_under_load import APPLICATION, GROUP, TOPIC, kinds, under_load
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=190), pytest.mark.timeout(420)]
-OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
+OLD, MIGRATING, PLAIN = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def test_there_and_back(rehearsal: Rehearsal) -> None:
     finally:
         client.stop()
         client.close()
-    approved = {"approve_back": rehearsal.cluster.plan.cluster_id}
-    run = rehearsal.run_dag("kmigrate_consumers_back", {**approved, "goal": "old"})
+    approved = {"approve_rollback": rehearsal.cluster.plan.cluster_id}
+    run = rehearsal.run_dag("kmigrate_consumers_rollback", {**approved, "goal": "zookeeper_consumers"})
     assert run["state"] == "success", told(run, rehearsal)
     assert kinds(rehearsal) == [OLD, OLD]
     facts = judged(rehearsal)

@@ -22,10 +22,11 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.core.rollback.conditions import RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics, quiet_admin
+from airflow_provider_kmigrate.probe.kafka_calls import quiet_admin
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import lent
 from tests.kit.localcluster.plan import Shape
 from tests.system.by_hand import ByHand, process_of
@@ -98,7 +99,7 @@ class TestACarelessWayBack:
         assert any("the leader is already at a newer partition epoch" in log for log in logs)
         with direct.world(road.cluster, "road") as here:
             before = len(journal(road))
-            done(here, "back", node=0, target=BrokerMode.ZOOKEEPER)
+            done(here, "roll back broker", node=0, target=BrokerMode.ZOOKEEPER)
         assert "raising partition states" in journal(road)[before:]
         assert "of all its partitions: restarting" not in journal(road)[before:]
 
@@ -264,7 +265,7 @@ class TestFirstRoll:
             hands.kill(node)
         with direct.world(road.cluster, "road") as here:
             until_asked(here, {"G20", "G23"}, "roll", node=0, target=BrokerMode.KRAFT)
-            until_asked(here, {"G30"}, "back", node=0, target=BrokerMode.ZOOKEEPER)
+            until_asked(here, {"G30"}, "roll back broker", node=0, target=BrokerMode.ZOOKEEPER)
         process = process_of(hands.brokers[0])
         pid = process.signal(signal.SIGTERM)
         assert not process.wait_gone(pid, 25.0), "a healthy one is gone within two seconds"

@@ -56,7 +56,7 @@ class TestDualWrite:
             lag = dual_write_lag(here.observer.look(Fields.POSITION))
             assert lag is not None
             assert lag <= 10
-            done(here, "reconcile")
+            done(here, "controller failover")
             done(here, "equivalent")
         assert lost <= road.topics_in_zookeeper()
 
@@ -107,18 +107,19 @@ class TestItEnds:
         """Met in the fault matrix: links to ZooKeeper broke while a broker was on its way back, and every later broker waited."""
         hands = road.at(Point.DUAL_WRITE)
         with direct.world(road.cluster, "road") as here:
-            done(here, "reconcile")
+            done(here, "controller failover")
             with hands.zookeeper() as zookeeper:
                 zookeeper.set("/migration", zookeeper.get("/migration")[0])
             before = leader(here.observer.look(Fields.POSITION))
-            done(here, "back", node=0, target=BrokerMode.MIGRATION)
+            done(here, "roll back broker", node=0, target=BrokerMode.MIGRATION)
             assert leader(here.observer.look(Fields.POSITION)) != before
-            done(here, "back", node=1, target=BrokerMode.MIGRATION)
+            done(here, "roll back broker", node=1, target=BrokerMode.MIGRATION)
             modes = here.observer.look(Fields.POSITION).modes()
         assert [modes[number] for number in (0, 1)] == [BrokerMode.MIGRATION] * 2
 
     @pytest.mark.parametrize(
-        ("point", "kind", "target"), [(Point.DUAL_WRITE, "back", BrokerMode.MIGRATION), (Point.COPIED, "roll", BrokerMode.KRAFT)]
+        ("point", "kind", "target"),
+        [(Point.DUAL_WRITE, "roll back broker", BrokerMode.MIGRATION), (Point.COPIED, "roll", BrokerMode.KRAFT)],
     )
     def test_a_broker_that_starts_after_it_ended_hears_of_its_topics_in_the_end(
         self, road: Road, monkeypatch: pytest.MonkeyPatch, point: Point, kind: str, target: BrokerMode
@@ -133,8 +134,8 @@ class TestItEnds:
             return seconds
 
         with direct.world(road.cluster, "road") as here:
-            if kind == "back":
-                done(here, "reconcile")
+            if kind == "roll back broker":
+                done(here, "controller failover")
             monkeypatch.setattr(brokers, "stop", stopped_as_it_ended)
             done(here, kind, node=0, target=target)
             monkeypatch.undo()
@@ -162,7 +163,7 @@ class TestItEnds:
             done(here, "equivalent")
             with hands.zookeeper() as zookeeper:
                 zookeeper.delete("/brokers/topics/half/partitions", recursive=True)
-            done(here, "reconcile")
+            done(here, "controller failover")
             done(here, "equivalent")
             led = {index: one.leader for index, one in here.tools.zk.topics()["half"].partitions.items()}
         assert len(led) == 3

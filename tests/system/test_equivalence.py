@@ -28,8 +28,8 @@ from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.metadata.equivalence import differences, lost, same, unread_kinds
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Stored, StoredKind
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster import config, plan
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
@@ -75,7 +75,7 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
         behind_its_back(cluster)
         alter_quota(cluster.plan.brokers[0], {"ip": "10.0.0.1"}, "connection_creation_rate", None)
         earlier, later = here.observer.look(BOTH), here.observer.look(BOTH)
-        direct.step(here, "reconcile")
+        direct.step(here, "controller failover")
         assert isinstance(direct.step(here, "equivalent"), Done)
         healed = (here.observer.look(BOTH).stored or {})[StoredKind.QUOTAS]
     found = {(each.entity, each.zookeeper, each.kraft) for each in differences(later)}

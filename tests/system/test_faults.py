@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import lent
 from tests.kit.localcluster.plan import Shape
 from tests.system import disks, proxy

@@ -18,10 +18,10 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.system import evidence
@@ -106,7 +106,7 @@ def test_a_broker_that_is_slow_in_its_new_mode_is_taken_back_alone(cluster: Loca
     assert set(view.modes().values()) == {BrokerMode.ZOOKEEPER}
     assert not any(partition.under_replicated for partition in view.partitions or ())
     assert view.zk is not None
-    assert view.zk.taken_back == {node.id: BrokerMode.ZOOKEEPER}
+    assert view.zk.rolled_back == {node.id: BrokerMode.ZOOKEEPER}
     assert {other.id: evidence.starts(other) for other in spec.brokers} == {
         other.id: 3 if other.id == node.id else 1 for other in spec.brokers
     }

@@ -29,12 +29,12 @@ from tests.system.group_under_load import APPLICATION, GROUP, PARTITIONS, draine
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(240)]
-OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
+OLD, MIGRATING, PLAIN = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
 ONE, TWO = APPLICATION.names
 GUEST, THIRD = f"{GROUP}9", f"{GROUP}8"  # nobody's instances; the guest is never delivered anything
 MODE = f"/consumers/{GROUP}/migration/mode"
 MALFORMED = f"/consumers/{GROUP}/ids/pykafka:1"
-FAULTS = ("lost", "redelivered", "reordered", "double_owned", "overrun")
+FAULTS = ("lost", "redelivered", "reordered", "double_owned", "commit_gap")
 
 
 class Group:
@@ -44,7 +44,7 @@ class Group:
         self.rehearsal = rehearsal
         self.folder = rehearsal.folder / "applications" / GROUP
         self.spec = load(rehearsal.cluster.spec_path).group(GROUP)
-        self.runs = dict.fromkeys((ONE, TWO), "old")
+        self.runs = dict.fromkeys((ONE, TWO), "zookeeper")
 
     def become(self, one: str, two: str, mode: Mode) -> None:
         """One restart after the other, then the mode; the group rests after each."""
@@ -62,7 +62,7 @@ class Group:
         return look(self.rehearsal)
 
     def kinds(self) -> dict[str, MemberKind]:
-        return {name: {"jvm": PLAIN, "zookeeper": OLD}.get(kind) or MemberKind(kind) for name, kind in self.runs.items()}
+        return {name: {"jvm": PLAIN, "python": OLD}.get(kind) or MemberKind(kind) for name, kind in self.runs.items()}
 
     def rests(self) -> bool:
         """Everybody is what was wanted, and holds what is to be held."""
@@ -138,7 +138,13 @@ def owned_by(group: Group, kind: MemberKind) -> frozenset[TopicPartition]:
 
 @pytest.mark.parametrize(
     ("one", "two"),
-    [("old", "old"), ("old", "zookeeper"), ("zookeeper", "zookeeper"), ("migrating", "zookeeper"), ("migrating", "old")],
+    [
+        ("zookeeper", "zookeeper"),
+        ("zookeeper", "python"),
+        ("python", "python"),
+        ("migrating", "python"),
+        ("migrating", "zookeeper"),
+    ],
 )
 def test_old_ones_in_zookeeper_mode(group: Group, one: str, two: str) -> None:
     """Kafka's own, and ours as one of them."""
@@ -146,8 +152,8 @@ def test_old_ones_in_zookeeper_mode(group: Group, one: str, two: str) -> None:
 
 
 def test_all_three_that_zookeeper_coordinates_at_once(group: Group) -> None:
-    group.become("migrating", "zookeeper", Mode.ZOOKEEPER)
-    restart(group.folder, THIRD, "old")
+    group.become("migrating", "python", Mode.ZOOKEEPER)
+    restart(group.folder, THIRD, "zookeeper")
     wait_until(lambda: holds(group.look()) == [2, 2, 2], "each of three has its share")
     group.goes_on()
     assert sorted(member.kind for member in group.look().members or ()) == [MIGRATING, OLD, OLD]
@@ -156,12 +162,12 @@ def test_all_three_that_zookeeper_coordinates_at_once(group: Group) -> None:
     wait_until(group.rests, "the two have all again")
 
 
-@pytest.mark.parametrize("one", ["old", "migrating"])
+@pytest.mark.parametrize("one", ["zookeeper", "migrating"])
 def test_old_consumers_freeze_at_a_registration_that_nobody_can_read_and_recover(
     group: Group, zookeeper: KazooClient, capsys: pytest.CaptureFixture[str], one: str
 ) -> None:
     """They let go of everything until it is gone, and the scan names it; a migrating member keeps what it holds."""
-    group.become(one, "old", Mode.ZOOKEEPER)
+    group.become(one, "zookeeper", Mode.ZOOKEEPER)
     kept = owned_by(group, MIGRATING)
     zookeeper.create(MALFORMED, b"orders", ephemeral=True)  # what pykafka registers
     wait_until(lambda: not owned_by(group, OLD), "old consumers let go")
@@ -183,7 +189,7 @@ def scan(group: Group, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("one", "two"), [("migrating", "old"), ("migrating", "zookeeper"), ("old", "zookeeper")])
+@pytest.mark.parametrize(("one", "two"), [("migrating", "zookeeper"), ("migrating", "python"), ("zookeeper", "python")])
 def test_the_mode_kafka_has_no_effect_while_an_old_member_is_inside(
     group: Group, zookeeper: KazooClient, one: str, two: str
 ) -> None:
@@ -207,7 +213,7 @@ def test_migrating_alone_in_zookeeper_mode(group: Group) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "error"), [("plain", "INCONSISTENT_GROUP_PROTOCOL"), ("jvm", "InconsistentGroupProtocolException")]
+    ("kind", "error"), [("kafka", "INCONSISTENT_GROUP_PROTOCOL"), ("jvm", "InconsistentGroupProtocolException")]
 )
 def test_a_plain_consumer_is_refused_in_zookeeper_mode_and_disturbs_nobody(group: Group, kind: str, error: str) -> None:
     group.become("migrating", "migrating", Mode.ZOOKEEPER)
@@ -234,12 +240,12 @@ def test_migrating_alone_in_kafka_mode(group: Group) -> None:
     check_flows(group, "migrating", "migrating", Mode.KAFKA)
 
 
-@pytest.mark.parametrize("two", ["plain", "jvm"])
+@pytest.mark.parametrize("two", ["kafka", "jvm"])
 def test_migrating_and_plain_in_kafka_mode(group: Group, two: str) -> None:
     check_plain_ones(group, "migrating", two)
 
 
-@pytest.mark.parametrize("two", ["jvm", "plain"])
+@pytest.mark.parametrize("two", ["jvm", "kafka"])
 def test_the_mode_zookeeper_by_hand_beside_a_plain_one(group: Group, zookeeper: KazooClient, two: str) -> None:
     """A migrating member leaves to it what it holds, and the group is none the worse for the mistake once it is undone."""
     group.become("migrating", two, Mode.KAFKA)
@@ -253,9 +259,9 @@ def test_the_mode_zookeeper_by_hand_beside_a_plain_one(group: Group, zookeeper: 
     group.goes_on()
 
 
-@pytest.mark.parametrize("two", ["plain", "jvm"])
+@pytest.mark.parametrize("two", ["kafka", "jvm"])
 def test_plain_ones_alone(group: Group, two: str) -> None:
-    check_plain_ones(group, "plain", two)
+    check_plain_ones(group, "kafka", two)
 
 
 def check_plain_ones(group: Group, one: str, two: str) -> None:
@@ -270,8 +276,8 @@ def check_plain_ones(group: Group, one: str, two: str) -> None:
 
 
 def test_back_to_old_ones_and_the_ledger_of_all_of_it(group: Group) -> None:
-    group.step("group back", goal=Goal.OLD)
-    group.runs = dict.fromkeys(group.runs, "old")
+    group.step("roll back group", goal=Goal.ZOOKEEPER_CONSUMERS)
+    group.runs = dict.fromkeys(group.runs, "zookeeper")
     wait_until(group.rests, "old ones again")
     group.goes_on()
     drained(group.rehearsal)

@@ -21,10 +21,10 @@ from airflow_provider_kmigrate.core.model import TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.observe import Observer
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.spec import load
 from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.kit.load import TopicPlan, create_topics, summary_of
 from tests.kit.localcluster.plan import Shape
 from tests.system.evidence import EVERYTHING
 
@@ -139,7 +139,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         spec = load(rehearsal.cluster.spec_path)
         with opened(settings) as tools, Observer(spec, tools) as observer:
             after, phase = tools.admin.topics(), where(observer.look(EVERYTHING)).phase
-        yield Outcome(rehearsal, dag, workload.summary(), before, after, phase)
+        yield Outcome(rehearsal, dag, summary_of(workload.facts()), before, after, phase)
 
 
 def plant_secrets(rehearsal: Rehearsal) -> ClusterSettings:

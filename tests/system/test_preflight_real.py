@@ -25,9 +25,9 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import Fields, ZkController
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
 from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.system import evidence, secured

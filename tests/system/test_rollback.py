@@ -22,7 +22,6 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.probe.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.probe.workload import GroupPlan
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.rollback import StopController
@@ -30,6 +29,7 @@ from airflow_provider_kmigrate.steps.run import StepContext
 from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.system import evidence
@@ -165,7 +165,7 @@ def test_a_cluster_that_was_rolled_back_without_raising_the_epoch_is_found_and_r
     with direct.world(bomb, "repair") as here:
         gone = until_gone(here, victim.id)
         assert written(bomb.bootstrap, 12) != set(range(PARTITIONS)), f"the bomb: {gone}"
-        direct.step(here, "give back")
+        direct.step(here, "handover")
         check_all_take(bomb.bootstrap)
         run_rollback(here)
         with_all = here.observer.look(evidence.EVERYTHING)

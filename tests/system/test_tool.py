@@ -13,7 +13,7 @@ from tests.system import tool
 from tests.system.tool import Trap, TrappedZooKeeper
 
 STATE = Set("/brokers/topics/orders/partitions/0/state", b"{}", 3)
-HAND_OVER: list[Operation] = [Set("/controller_epoch", b"7", 2), Delete("/migration", 9), Delete("/controller", 4)]
+HANDOVER: list[Operation] = [Set("/controller_epoch", b"7", 2), Delete("/migration", 9), Delete("/controller", 4)]
 
 
 class Recorded:
@@ -30,7 +30,7 @@ class Recorded:
 
 def step(trapped: TrappedZooKeeper) -> None:
     assert trapped.commit([STATE], holding=None) == "answer"
-    trapped.commit(HAND_OVER, holding=None)
+    trapped.commit(HANDOVER, holding=None)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def step(trapped: TrappedZooKeeper) -> None:
         ("states raised", [[STATE]]),
         ("committed", [[STATE]]),
         ("handing over", [[STATE]]),
-        ("handed over", [[STATE], HAND_OVER]),
+        ("handed over", [[STATE], HANDOVER]),
     ],
 )
 def test_a_trap_springs_at_its_own_transaction(point: str, done: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

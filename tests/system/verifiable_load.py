@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
-from airflow_provider_kmigrate.core.audit.verifiable import consumer_events, producer_events
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts, balance
 from tests.kit.localcluster import config, runtime
 from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.verifiable import consumer_events, producer_events
 
 # The tool sets retries=0 where the file does not: a producer that loses records on the first move of a leader.
 _PRODUCER = {"enable.idempotence": "true", "retries": "2147483647", "delivery.timeout.ms": "300000"}

@@ -307,14 +307,17 @@ def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def compare(
-    before: LogSnapshot, after: LogSnapshot, topics: Collection[str] | None = None, *, rewinding: Collection[str] = ()
+    before: LogSnapshot, after: LogSnapshot, topics: Collection[str] | None = None, *, resetting_groups: Collection[str] = ()
 ) -> tuple[tuple[Ground, ...], LevelHealth]:
     """The findings about logs and commits, as `core.audit.verdict.combine` takes them.
 
-    `topics`: those still requested; None: all of `before`. `rewinding` as for `judge_commits`.
+    `topics`: those still requested; None: all of `before`. `resetting_groups` as for `judge_commits`.
     """
     grounds, health = fingerprint.compare(before.logs, after.logs, topics)
-    return (*grounds, *judge_commits(before.commits, after.commits, *_waiting(before, after), rewinding=rewinding)), health
+    return (
+        *grounds,
+        *judge_commits(before.commits, after.commits, *_waiting(before, after), resetting_groups=resetting_groups),
+    ), health
 
 
 def as_dict(look: LogSnapshot) -> dict[str, Any]:

@@ -55,8 +55,8 @@ def compared(session: SparkSession, wanted: LogsRequest) -> Compared:
     before = fingerprint.from_dict(_read(left[-1] if left else wanted.before))
     then, reach = {where.topic for where in before.logs.marks}, properties(wanted)
     after = fingerprint.take(session, reach, {*_topics(wanted, reach), *(then if wanted.topics is None else ())}, before=before)
-    asked = then.difference(wanted.ignored) if wanted.topics is None else wanted.topics
-    grounds, health = fingerprint.compare(before, after, asked, rewinding=wanted.rewinding)
+    asked = then.difference(wanted.exclude_topics) if wanted.topics is None else wanted.topics
+    grounds, health = fingerprint.compare(before, after, asked, resetting_groups=wanted.resetting_groups)
     return Compared(before, after, grounds, health)
 
 
@@ -72,7 +72,7 @@ def _topics(wanted: LogsRequest, reach: Mapping[str, str]) -> Collection[str]:
     """The named topics, or all of the users' that exist now."""
     if wanted.topics is not None:
         return wanted.topics
-    return {name for name in topic_names(reach) if not name.startswith(_OURS)}.difference(wanted.ignored)
+    return {name for name in topic_names(reach) if not name.startswith(_OURS)}.difference(wanted.exclude_topics)
 
 
 def _keep(look: LogSnapshot, place: Path) -> None:

@@ -38,7 +38,7 @@ def render(facts: ReportFacts, json_name: str = JSON) -> str:
             words.findings(facts),
             pictures.canary(facts.verdict.canary),
             pictures.run(facts, axis),
-            pictures.owners(facts, axis),
+            pictures.owners(facts),
             words.figures(facts),
             words.about(facts, json_name),
         )

@@ -1,4 +1,4 @@
-"""The page's pictures, as rows of SVG: the run on a time axis, owners of partitions, the canary's ratios.
+"""The course of events: the run as bars on a time axis, and tables of phases, changes, owners and the canary's comparison.
 
 Positions are percentages, so that a picture fills any width and its text keeps its size.
 """
@@ -6,28 +6,21 @@ Positions are percentages, so that a picture fills any width and its text keeps 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from airflow_provider_kmigrate.audit.report.words import mark, scrolling
-from airflow_provider_kmigrate.core.audit.report_facts import (
-    Held,
-    LagTrack,
-    OwnerTrack,
-    ReportFacts,
-    Stall,
-    Window,
-    alike,
-    simpler,
-)
+from airflow_provider_kmigrate.core.audit.report_facts import OwnerTrack, ReportFacts, Window
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, PhaseSpan
 from airflow_provider_kmigrate.core.ledger.facts import Gap
-from airflow_provider_kmigrate.core.text import duration, moment, number, ranges, safe
+from airflow_provider_kmigrate.core.text import duration, moment, number, safe
 
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
 _TICKS = 7
 BAR = 14  # height of a row's bars in px
+_LEAST = 0.15  # the narrowest bar, in %
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,42 +57,24 @@ class Axis:
         )
         return f'<g id="guides">{"".join(lines)}</g>'
 
-    def bar(  # noqa: PLR0917  # a bar has these parts
-        self, css: str, from_ms: float, to_ms: float, title: str = "", y: float = 1, height: float = BAR - 2, least: float = 0.15
-    ) -> str:
-        """A bar of a row. `least`: the narrowest it may be, in %; an important moment must not vanish."""
+    def bar(self, css: str, from_ms: float, to_ms: float, title: str, y: float = 1, height: float = BAR - 2) -> str:  # noqa: PLR0917  # a bar has these parts
+        """A bar of a row, never so narrow that it vanishes."""
         left = self.place(from_ms)
-        width = max(least, self.place(to_ms) - left)
+        width = max(_LEAST, self.place(to_ms) - left)
         left = min(left, 100 - width)
-        shown = f"><title>{safe(title)}</title></rect>" if title else "/>"
-        return f'<rect class="{css}" x="{left:.2f}%" y="{y:g}" width="{width:.2f}%" height="{height:g}"{shown}'
+        place = f'x="{left:.2f}%" y="{y:g}" width="{width:.2f}%" height="{height:g}"'
+        return f'<rect class="{css}" {place}><title>{safe(title)}</title></rect>'
 
     def mark(self, css: str, t_ms: int, title: str) -> str:
         """An upright line at one moment."""
         at = f"{self.place(t_ms):.2f}%"
         return f'<line class="{css}" x1="{at}" x2="{at}" y1="0" y2="100%"><title>{safe(title)}</title></line>'
 
-    def curve(self, points: Sequence[tuple[int, float]], highest: float) -> str:
-        """A line and the area below it, over the whole row."""
-        tops = [(10 * self.place(t_ms), 100 - 96 * value / (highest or 1)) for t_ms, value in points]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in tops)
-        area = f"{tops[0][0]:.1f},100 {line} {tops[-1][0]:.1f},100"
-        return (
-            '<svg width="100%" height="100%" viewBox="0 0 1000 100" preserveAspectRatio="none">'
-            f'<polygon class="area" points="{area}"/><polyline class="line" points="{line}"/></svg>'
-        )
 
-
-def row(label: str, name: str, content: str, height: int = BAR, *, timed: bool = True) -> str:
-    """One line of a picture: `label` is HTML, `name` is for a screen reader. `timed`: it lies on the time axis."""
-    guides = '<use href="#guides"/>' if timed else ""
-    picture = f'<svg class="plot" height="{height}" role="img" aria-label="{safe(name)}">{guides}{content}</svg>'
+def row(label: str, name: str, content: str, height: int = BAR) -> str:
+    """One line of the picture: `label` is HTML, `name` is for a screen reader."""
+    picture = f'<svg class="plot" height="{height}" role="img" aria-label="{safe(name)}"><use href="#guides"/>{content}</svg>'
     return f'<div class="row"><div class="label">{label}</div>{picture}</div>'
-
-
-def rows(axis: Axis, lines: Iterable[str]) -> str:
-    """Lines below each other, with the axis."""
-    return f'<div class="rows">{"".join(lines)}{axis.row()}</div>'
 
 
 def legend(items: Iterable[tuple[str, str]]) -> str:
@@ -115,22 +90,21 @@ def lasting(from_ms: int, to_ms: int) -> str:
     return f"{moment(from_ms)} to {moment(to_ms)} ({duration(to_ms - from_ms)})"
 
 
-MAX_TRACKS = 120  # rows of partitions
-MAX_BARS = 8_000  # bars of all those rows: about 1 MB
+MAX_TRACKS = 60  # rows of the table of owners
 MAX_GAPS = 400
-_COLOURS = 8
 _TALL, _WITH_NAMES = 44, 32
 _PERCENT_PER_LETTER = 0.75  # in a picture of ordinary width
 
 
 def run(facts: ReportFacts, axis: Axis) -> str:
     """Phases and acts, and their effects on clients."""
-    lines = [*_steps(facts, axis), *_produce(facts.stalls, axis), *_gaps(facts.gaps, axis), *_lag(facts.lag, axis)]
+    lines = [*_steps(facts, axis), *_effects(facts, axis)]
     if not lines:
         return (
             '<section id="run"><h2>The run</h2><p class="soft">Neither a journal nor events of clients were given.</p></section>'
         )
-    return f'<section id="run"><h2>The run</h2>{rows(axis, lines)}{_run_legend(facts)}{_phase_table(facts)}</section>'
+    picture = f'<div class="rows">{"".join(lines)}{axis.row()}</div>'
+    return f'<section id="run"><h2>The run</h2>{picture}{_run_legend(facts)}{_phase_table(facts)}</section>'
 
 
 def _run_legend(facts: ReportFacts) -> str:
@@ -204,56 +178,66 @@ def _act_words(act: ActSpan) -> str:
     return lasting(act.from_ms, act.to_ms) + settled
 
 
-def _produce(stalls: Sequence[Stall], axis: Axis) -> Iterator[str]:
-    if not stalls:
-        return
-    worst = max(stall.ms for stall in stalls)
-    heights = ((stall, max(1.0, (_TALL - 2) * stall.ms / (worst or 1))) for stall in stalls)
-    bars = (axis.bar("stall", each.from_ms, each.to_ms, duration(each.ms), _TALL - tall, tall) for each, tall in heights)
-    label = f'Longest acknowledgement<br><span class="soft">at most {duration(worst)}</span>'
-    yield row(label, f"Longest time to an acknowledgement, at most {duration(worst)}", "".join(bars), _TALL)
+class _Column(NamedTuple):
+    """A bar that is higher for a larger value."""
+
+    from_ms: float
+    to_ms: float
+    value: float
+    title: str
 
 
-def _gaps(gaps: Sequence[Gap], axis: Axis) -> Iterator[str]:
-    """Longer gaps are higher; `gaps` come longest first."""
-    for group in sorted({gap.group for gap in gaps}):
-        found = [gap for gap in gaps if gap.group == group][:MAX_GAPS]
-        longest = found[0].ms or 1
-        bars = (
-            axis.bar("gap", gap.from_ms, gap.to_ms, _gap_words(gap), _TALL - tall, tall)
-            for gap, tall in ((gap, max(1.0, (_TALL - 2) * gap.ms / longest)) for gap in found)
-        )
-        label = f'Delivery gaps, {safe(group)}<br><span class="soft">at most {duration(longest)}</span>'
-        yield row(label, f"Delivery gaps of group {group}, longest: {_gap_words(found[0])}", "".join(bars), _TALL)
+def _effects(facts: ReportFacts, axis: Axis) -> Iterator[str]:
+    """What clients noticed: waits for acknowledgements, delivery gaps and lag."""
+    if facts.stalls:
+        stalls = [_Column(stall.from_ms, stall.to_ms, stall.ms, duration(stall.ms)) for stall in facts.stalls]
+        yield _columns(axis, "stall", "Longest acknowledgement", stalls, duration)
+    for group in sorted({gap.group for gap in facts.gaps}):
+        gaps = [_Column(gap.from_ms, gap.to_ms, gap.ms, _gap_words(gap)) for gap in facts.gaps if gap.group == group]
+        yield _columns(axis, "gap", f"Delivery gaps, {group}", gaps[:MAX_GAPS], duration)
+    for track in facts.lag:
+        starts = [facts.window.from_ms, *(t_ms for t_ms, _ in track.points)]
+        lag = [_Column(start, *point, _records(point[1])) for start, point in zip(starts, track.points, strict=False)]
+        yield _columns(axis, "lag", f"Lag, {track.group}", lag, _records)
+
+
+def _columns(axis: Axis, css: str, name: str, found: Sequence[_Column], words: Callable[[float], str]) -> str:
+    highest = max((column.value for column in found), default=0)
+    tall = ((column, max(1.0, (_TALL - 2) * column.value / highest)) for column in found if column.value)
+    bars = (axis.bar(css, one.from_ms, one.to_ms, one.title, _TALL - height, height) for one, height in tall)
+    most = f"at most {words(highest)}"
+    return row(f'{safe(name)}<br><span class="soft">{most}</span>', f"{name}: {most}", "".join(bars), _TALL)
+
+
+def _records(count: float) -> str:
+    return f"{number(count)} records"
 
 
 def _gap_words(gap: Gap) -> str:
     return f"{gap.topic}-{gap.partition} {lasting(gap.from_ms, gap.to_ms)}{', to the end' if gap.open else ''}"
 
 
-def _lag(tracks: Sequence[LagTrack], axis: Axis) -> Iterator[str]:
-    for track in tracks:
-        if track.points:
-            label = f'Lag, {safe(track.group)}<br><span class="soft">at most {number(track.largest)} records</span>'
-            name = (
-                f"Lag of group {track.group}: at most {number(track.largest)} records, {number(track.points[-1][1])} at the end"
-            )
-            yield row(label, name, axis.curve(track.points, track.largest), _TALL)
-
-
-def owners(facts: ReportFacts, axis: Axis) -> str:
-    """The owners of partitions over time; two at once and none stand out."""
+def owners(facts: ReportFacts) -> str:
+    """The owners of partitions: where there were two at once, or none."""
     title = '<section id="owners"><h2>Owners of partitions</h2>'
     if not facts.owners:
         return f'{title}<p class="soft">Not measured: no client wrote down which partitions it took and gave up.</p></section>'
-    merged = alike(facts.owners)
-    tracks = _affordable(merged[:MAX_TRACKS], axis)
-    colours = _colours(tracks)
-    parts = [f"{title}<p>{_summary(facts.owners)}</p>"]
-    for group in sorted({track.group for track in tracks}):
-        lines = [_track(track, axis, colours) for track in tracks if track.group == group]
-        parts.append(f"<h3>Group {safe(group)}</h3>{rows(axis, lines)}")
-    return "".join([*parts, _owner_legend(colours), _left_out(merged[MAX_TRACKS:]), "</section>"])
+    wrong = sorted((track for track in facts.owners if track.double_ms or track.unowned_ms), key=_badness)
+    heads = ("Group", "Partition", "Two owners for", "No owner for", "Owners in turn")
+    table = scrolling("Partitions with two owners at once, or none", heads, map(_track, wrong[:MAX_TRACKS])) if wrong else ""
+    more = f'<p class="soft">{number(len(wrong) - MAX_TRACKS)} more are in the JSON file.</p>' if len(wrong) > MAX_TRACKS else ""
+    return f"{title}<p>{_summary(facts.owners)}</p>{table}{more}</section>"
+
+
+def _badness(track: OwnerTrack) -> tuple[int, int, str, str, int]:
+    return -track.double_ms, -track.unowned_ms, track.group, track.topic, track.partition
+
+
+def _track(track: OwnerTrack) -> str:
+    double, unowned = (duration(ms) if ms else "" for ms in (track.double_ms, track.unowned_ms))
+    members = ", ".join(dict.fromkeys(member for span in track.held for member in span.owners))
+    cells = f"<td class=right>{double}</td><td class=right>{unowned}</td><td>{safe(members)}</td>"
+    return f"<tr><td>{safe(track.group)}</td><th scope=row>{safe(track.topic)}-{track.partition}</th>{cells}</tr>"
 
 
 def _summary(tracks: Sequence[OwnerTrack]) -> str:
@@ -263,104 +247,14 @@ def _summary(tracks: Sequence[OwnerTrack]) -> str:
     return f"{number(len(tracks))} partitions. {two} Without an owner: at most {duration(longest)} at a time, {duration(unowned)} summed over all partitions."
 
 
-def _affordable(tracks: Sequence[OwnerTrack], axis: Axis) -> list[OwnerTrack]:
-    """Drawn more coarsely until it fits; two owners at once are never left out."""
-    step_ms, found = max(1, (axis.window.to_ms - axis.window.from_ms) // 2000), list(tracks)
-    while sum(len(track.held) for track in found) > MAX_BARS:
-        found = [simpler(track, step_ms) for track in tracks]
-        step_ms *= 2
-    return found
-
-
-def _colours(tracks: Iterable[OwnerTrack]) -> dict[str, str]:
-    members = sorted({member for track in tracks for span in track.held for member in span.owners})
-    return {member: f"o{index % _COLOURS}" for index, member in enumerate(members)}
-
-
-def _track(track: OwnerTrack, axis: Axis, colours: dict[str, str]) -> str:
-    bars = "".join(_span(span, axis, colours) for span in track.held)
-    count = f' <span class="soft">({len(track.partitions)})</span>' if len(track.partitions) > 1 else ""
-    return row(f"{safe(track.topic)} {ranges(track.partitions)}{count}", _track_words(track), bars)
-
-
-def _track_words(track: OwnerTrack) -> str:
-    troubles = [f"two owners for {duration(track.double_ms)}"] if track.double_ms else []
-    troubles += [f"no owner for {duration(track.unowned_ms)}"] if track.unowned_ms else []
-    members = len({member for span in track.held for member in span.owners})
-    return f"{track.topic} {ranges(track.partitions)}: {members} owners in turn; {', '.join(troubles) or 'always exactly one'}"
-
-
-def _span(span: Held, axis: Axis, colours: dict[str, str]) -> str:
-    if len(span.owners) > 1:
-        title = f"two owners: {', '.join(span.owners)}, {lasting(span.from_ms, span.to_ms)}"
-        red = axis.bar("double", span.from_ms, span.to_ms, title, 0, BAR, least=0.4)
-        return red + axis.bar("striped", span.from_ms, span.to_ms, "", 0, BAR, least=0.4)
-    if not span.owners:
-        return axis.bar("unowned", span.from_ms, span.to_ms, f"no owner, {lasting(span.from_ms, span.to_ms)}", 5, BAR - 10)
-    return axis.bar(colours[span.owners[0]], span.from_ms, span.to_ms, f"{span.owners[0]}, {lasting(span.from_ms, span.to_ms)}")
-
-
-def _owner_legend(colours: dict[str, str]) -> str:
-    named = [(css, member) for member, css in colours.items()][:24]
-    more = [("unowned", f"colours repeat for {len(colours) - 24} more members")] if len(colours) > 24 else []
-    return legend([("double", "two owners at once"), ("unowned", "no owner"), *named, *more])
-
-
-def _left_out(tracks: Sequence[OwnerTrack]) -> str:
-    if not tracks:
-        return ""
-    partitions = sum(len(track.partitions) for track in tracks)
-    return f'<p class="soft">{number(partitions)} more partitions, with less time of that kind, are in the JSON file.</p>'
-
-
 def canary(verdict: CanaryVerdict | None) -> str:
-    """The canary's comparison: its estimate, its bounds and what is still accepted, in a picture and a table."""
+    """The canary's comparison: its estimate, its bounds and what is still accepted."""
     if verdict is None:
         return ""
     state = f"{number(verdict.measured)} of {number(verdict.window)} intervals: {mark(verdict.outcome)}"
-    table = scrolling(
-        "Comparison of the canary", ("Metric", "Says", "Canary against baseline", "Interval", "Accepted", "Smallest effect it could see"),
-        [_compared(verdict)],
-    )  # fmt: skip
-    items = [("allowed", "accepted"), ("dot", "estimate, with the interval that the decision uses")]
-    return f'<section id="canary"><h2>Canary</h2><p>{state}</p><div class="rows">{_picture(verdict)}</div>{legend(items)}{table}</section>'
-
-
-def _picture(verdict: CanaryVerdict) -> str:
-    """One row: where the canary lies between no difference and the margin, on a logarithmic scale."""
-    known = [value for value in (verdict.low, verdict.estimate, verdict.high) if value and math.isfinite(value)]
-    place = _Scale([1.0, verdict.margin, *known])
-    low, high = (limit if value is None else place(value) for value, limit in ((verdict.low, 0.0), (verdict.high, 100.0)))
-    parts = [f'<rect class="allowed" x="0" y="0" width="{place(verdict.margin):.2f}%" height="100%"/>']
-    parts += [_upright("margin", place(verdict.margin)), _upright("neutral", place(1.0))]
-    if verdict.estimate is not None:
-        parts.append(f'<line class="whisker" x1="{low:.2f}%" x2="{high:.2f}%" y1="50%" y2="50%"/>')
-        parts.append(f'<circle class="dot" cx="{place(verdict.estimate):.2f}%" cy="50%" r="5"/>')
-    words = _interval(verdict) or "not enough to compute it"
-    return row(
-        safe(verdict.metric),
-        f"{verdict.metric}: {_shown(verdict.estimate)}, {words}, accepted up to {verdict.margin:g}",
-        "".join(parts),
-        26,
-        timed=False,
-    )
-
-
-class _Scale:
-    """A logarithmic scale from a factor to a place from 4 to 96 %; 0 and infinity are at the edges."""
-
-    def __init__(self, factors: Sequence[float]) -> None:
-        logs = list(map(math.log, factors))
-        self._low, self._high = min(logs), max(logs)
-
-    def __call__(self, factor: float) -> float:
-        if factor == 0 or not math.isfinite(factor):
-            return 100.0 if factor > 0 else 0.0
-        return 4 + 92 * (math.log(factor) - self._low) / (self._high - self._low)
-
-
-def _upright(css: str, place: float) -> str:
-    return f'<line class="{css}" x1="{place:.2f}%" x2="{place:.2f}%" y1="0" y2="100%"/>'
+    heads = ("Metric", "Says", "Canary against baseline", "Interval", "Accepted", "Smallest effect it could see")
+    table = scrolling("Comparison of the canary", heads, [_compared(verdict)])
+    return f'<section id="canary"><h2>Canary</h2><p>{state}</p>{table}</section>'
 
 
 def _compared(verdict: CanaryVerdict) -> str:

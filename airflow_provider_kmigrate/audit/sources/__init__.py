@@ -1,1 +1,1 @@
-"""The sources of events: files, topics, the output of Kafka's own tools."""
+"""The sources of events: files, topics."""

@@ -1,4 +1,4 @@
-"""The sources of an audit: event lines, ledgers in Parquet, the output of Kafka's own tools."""
+"""The sources of an audit: event lines, ledgers in Parquet."""
 
 from __future__ import annotations
 
@@ -6,28 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.schema import Pile, Row, rows_of, rows_of_line, table_of
 from airflow_provider_kmigrate.core.audit.verdict import Level
-from airflow_provider_kmigrate.core.audit.verifiable import consumer_events, producer_events
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
 from airflow_provider_kmigrate.core.events import Event, Ownership
 from airflow_provider_kmigrate.core.ledger.ownership import by_one_log
 from airflow_provider_kmigrate.exceptions import Failed
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOutput:
-    """The output of one run of Kafka's VerifiableProducer or VerifiableConsumer. A consumer's settings are as it was started."""
-
-    path: str
-    tool: Literal["producer", "consumer"]
-    name: str  # of this run, unlike any other run's
-    group: str = ""
-    topics: tuple[str, ...] = ()
-    reset: str = "earliest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +28,6 @@ class Source:
     level: Level
     lines: tuple[str, ...] = ()
     ledgers: tuple[str, ...] = ()
-    tools: tuple[ToolOutput, ...] = ()
     events: tuple[Event, ...] = ()
 
 
@@ -91,15 +76,7 @@ def _ownership(line: str) -> Ownership | None:
 
 
 def _rows(source: Source) -> Iterable[Row]:
-    in_memory = chain(source.events, *map(_tool_events, source.tools))
-    return chain(read_lines(source.lines, beside=bool(source.ledgers)), chain.from_iterable(map(rows_of, in_memory)))
-
-
-def _tool_events(output: ToolOutput) -> Iterable[Event]:
-    lines = _text(Path(output.path)).splitlines()
-    if output.tool == "producer":
-        return producer_events(lines, output.name)
-    return consumer_events(lines, output.name, output.group, output.topics, output.reset)
+    return chain(read_lines(source.lines, beside=bool(source.ledgers)), chain.from_iterable(map(rows_of, source.events)))
 
 
 def _files(path: Path) -> Sequence[Path]:

@@ -1,4 +1,4 @@
-"""Events from their Kafka topic into Parquet (`schema.EVENTS`, a folder a pile), while clients write them; exactly once.
+"""Events from their Kafka topic into Parquet (`schema.EVENTS`, a folder a pile), at each audit what came since; exactly once.
 
 Spark's file sink and checkpoint make it exact: a query killed anywhere continues after its last whole batch. That holds only if
 topic, checkpoint and output stay together, which Spark does not check: an old checkpoint skips what another topic holds, and a
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -34,11 +33,10 @@ from airflow_provider_kmigrate.core.events import LogMark, Ownership, TopicParti
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.core.spark.hold import batch_offsets
-from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 
 _VERSION: Final = 1
 _TIE: Final = "kmigrate-stream.json"
-_POLL_S: Final = 0.2
 _BATCH: Final = 2_000  # rows that a worker decodes together
 #: One worker process decodes some ten thousand events a second; a batch must not grow without bound after a hold.
 _SETTINGS: Final = {**READING, "failOnDataLoss": "true", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "500000"}
@@ -60,14 +58,9 @@ class Standing:
     begun: int | None
     done: int | None
 
-    @property
-    def settled(self) -> bool:
-        """True if no batch is half done: a restart repeats nothing."""
-        return self.begun == self.done
-
 
 class EventStream:
-    """A query that runs, is watched, and stops only between its triggers."""
+    """A query that takes in what the topic holds, and ends."""
 
     def __init__(
         self,
@@ -75,91 +68,36 @@ class EventStream:
         properties: Mapping[str, str],
         plan: StreamPlan,
         *,
-        every_s: float = 5.0,
         spark_options: Mapping[str, str] | None = None,
     ) -> None:
         self.plan = plan
         self._session = session
         self._storage = Storage(session)
-        self._every_s = every_s
         self._options = {**options_of(properties), **_SETTINGS, **(spark_options or {}), "subscribe": plan.topic}
         self._cluster_id = cluster_id(properties)
         self._read_marks = partial(read_marks, properties, [plan.topic])
-        self._query: StreamingQuery | None = None
-
-    def start(self) -> None:
-        """Start or continue. Raises `Refused` (X03) if checkpoint and output do not belong to this topic and to each other."""
-        self._tie()
-        self._begin({"processingTime": f"{self._every_s} seconds"})
 
     def catch_up(self, timeout: float = 600.0) -> None:
-        """Take in what the topic holds now, and end. Raises `Failed`, `TimedOut` after `timeout` seconds, `Refused` (X03, X12)."""
+        """Take in what the topic holds now, from where the last one ended.
+
+        Raises `Failed`, `TimedOut` after `timeout` seconds, `Refused`: checkpoint and output do not belong to this topic and to each
+        other (X03), or events were removed before they were taken in (X12).
+        """
         self._tie()
         refuse_removed(self.marks(), self._place())
-        self._begin({"availableNow": True})
-        query = self._running()
+        query = self._begin()
         with spark_errors("the event stream ended"):
             if not query.awaitTermination(math.ceil(timeout)):
                 query.stop()
                 raise TimedOut(f"the events in {self.plan.topic} were not taken in within {timeout:g} s")
 
-    def _begin(self, trigger: Mapping[str, Any]) -> None:
+    def _begin(self) -> StreamingQuery:
         ship_package(self._session)
         with spark_errors("the event stream did not start"):
             source = self._session.readStream.format("kafka").options(**self._options).load()
             writer = decoded(source).writeStream.format("parquet").partitionBy("pile").queryName(f"events of {self.plan.topic}")
-            writer = writer.option("checkpointLocation", self.plan.checkpoint).trigger(**trigger)
-            self._query = writer.start(self.plan.folder)
-
-    def _running(self) -> StreamingQuery:
-        if self._query is None:
-            raise Failed("the event stream was not started")
-        return self._query
-
-    def check(self) -> Mapping[str, Any] | None:
-        """The last progress; None before the first. Raises `Failed` if the query has ended by itself."""
-        query = self._running()
-        with spark_errors("the event stream ended"):
-            error = query.exception()
-            if error is not None:
-                raise error
-        if not query.isActive:
-            raise Failed("the event stream ended")
-        progress: Mapping[str, Any] | None = query.lastProgress
-        return progress
-
-    def run(self, ended: Callable[[], bool], restarts: int = 20, pause_s: float = 15.0) -> None:
-        """Keep it running until `ended()`; then stop it.
-
-        A failed query is restarted from its checkpoint, `restarts` times in all.
-
-        In a roll a partition may have no leader for longer than a query waits: that ends the query, not the stream.
-        """
-        self.start()
-        while not ended():
-            try:
-                self.check()
-            except Failed:
-                if restarts == 0:
-                    raise
-                restarts -= 1
-                _wait(pause_s, ended)
-                if not ended():
-                    self.start()
-            time.sleep(_POLL_S)
-        self.stop()
-
-    def stop(self, timeout: float = 120.0) -> Standing:
-        """Stop between two triggers. Raises `TimedOut`, and the query goes on, if none ends in `timeout` seconds."""
-        query = self._running()
-        deadline = time.monotonic() + timeout
-        while query.isActive and query.status["isTriggerActive"]:
-            if time.monotonic() > deadline:
-                raise TimedOut(f"no trigger of the event stream ended within {timeout:g} s; it was not stopped")
-            time.sleep(0.01)
-        with spark_errors("the event stream did not stop"):
-            query.stop()
-        return self.standing()
+            writer = writer.option("checkpointLocation", self.plan.checkpoint).trigger(availableNow=True)
+            return writer.start(self.plan.folder)
 
     def marks(self) -> Mapping[TopicPartition, LogMark]:
         """The topic's logs now."""
@@ -200,12 +138,6 @@ class EventStream:
             raise _unfit(
                 f"the output {self.plan.folder} belongs to another checkpoint; Spark would drop batches that it thinks are there"
             )
-
-
-def _wait(seconds: float, ended: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not ended():
-        time.sleep(_POLL_S)
 
 
 def _parse(text: str) -> Any:

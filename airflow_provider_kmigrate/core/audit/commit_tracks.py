@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.audit.fingerprint import compare_marks, marks_as_list, marks_from_list, refuse_other
 from airflow_provider_kmigrate.core.audit.offsets_records import (
-    ConsumerAssignment,
     ConsumerMember,
     ConsumerMemberRemoved,
     GroupRemoved,
@@ -187,12 +186,12 @@ class Tracks:
             case OffsetRemoved():
                 self._put(raw, record, None, raw.t_ms)
             case GroupState():
-                self.members[record.group] = len(record.members)
+                self.members[record.group] = record.members
                 if not record.members:
                     self.left_ms[record.group] = raw.t_ms
             case GroupRemoved(group):
                 self.members[group] = 0
-            case ConsumerMember(group, member) | ConsumerAssignment(group, member):
+            case ConsumerMember(group, member):
                 self.consumers.setdefault(group, {})[member] = True
             case ConsumerMemberRemoved(group, member):
                 self.consumers.setdefault(group, {})[member] = False
@@ -309,17 +308,17 @@ def judge_commits(
     patience: CommitTimeouts = PATIENCE,
     waiting: Waiting = _UNKNOWN,
     *,
-    rewinding: Collection[str] = (),
+    resetting_groups: Collection[str] = (),
 ) -> list[Ground]:
     """What the commits since `before` show; `ends` are the logs' ends at the next observation, so that later records wait too.
 
-    Without `waiting` no group is reported to have stopped in between. `rewinding`: groups that reset on purpose, of which only
+    Without `waiting` no group is reported to have stopped in between. `resetting_groups`: groups that reset on purpose, of which only
     that is reported.
     """
     now = before.joined(after)
     return [
         *compare_marks(before.marks, after.marks),
-        *_gone_back(before, after, rewinding),
+        *_gone_back(before, after, resetting_groups),
         *_removed(before, after, now, patience),
         *_ground(Outcome.INCONCLUSIVE, _STALLED, standing_still(before, after, ends, patience, waiting)),
         *_unread(before, after),
@@ -350,7 +349,7 @@ def _ground(outcome: Outcome, finding: _Finding, cases: Iterable[Case], count: i
 
 _Finding = tuple[AuditCause, str]
 _BACK: Final = AuditCause.COMMIT_WENT_BACK, "{} commits went back behind an offset that their group had committed before."
-_RESET: Final = AuditCause.COMMIT_WENT_BACK, "{} commits went back, of groups that the cluster file names as `rewinding`."
+_RESET: Final = AuditCause.COMMIT_WENT_BACK, "{} commits went back, of groups that the cluster file names as `resetting_groups`."
 _LATE: Final = AuditCause.COMMIT_LATE, "{} retried commits took effect after newer ones of the same members."
 _REMOVED: Final = AuditCause.COMMIT_REMOVED, "{} committed offsets were removed and not set again."
 _EXPIRED: Final = (
@@ -376,12 +375,12 @@ class _Back(Enum):
     MEANT = (Outcome.PASS, _RESET)
 
 
-def _gone_back(before: CommitSnapshot, after: CommitSnapshot, rewinding: Collection[str]) -> list[Ground]:
+def _gone_back(before: CommitSnapshot, after: CommitSnapshot, resetting_groups: Collection[str]) -> list[Ground]:
     """A late commit that was overtaken since is reported alone; if it was not, its effect is still unknown."""
     cases: dict[_Back, list[Case]] = {kind: [] for kind in _Back}
     counts = Counter[_Back]()
     for reader, track in after.tracks.items():
-        known, meant = _set(before, reader), reader.group in rewinding
+        known, meant = _set(before, reader), reader.group in resetting_groups
         terms = 1 + _moves(reader.group, before.marks, after.marks)
         steps = [*known.back_to(track), *(step.behind(known) for step in track.backs)] if known else track.backs
         often = _often([step.at for step in steps], terms) or track.back_count > len(track.backs)

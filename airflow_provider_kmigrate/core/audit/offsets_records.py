@@ -1,4 +1,4 @@
-"""Decodes what brokers write into `__consumer_offsets`: commits, generations, members, and removals.
+"""Decodes what brokers write into `__consumer_offsets`: commits, members, and removals.
 
 It is the one witness of consumer groups that needs no change in any client. Formats: OffsetCommitKey 0-1, OffsetCommitValue 0-4,
 GroupMetadataKey 2, GroupMetadataValue 0-4 (all that Kafka 0.9 to 4 brokers write for classic groups), and of KIP-848 groups the
@@ -11,15 +11,12 @@ read says nothing about its group: `Scan` counts it, keeps the first few and con
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused
 
 _INT16: Final = Struct(">h")
@@ -126,16 +123,13 @@ class UnknownRecord(BadRecord):
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitted:
-    """A group's position in one partition. `leader_epoch`: of the last record consumed, if the client sent it (version 3)."""
+    """A group's position in one partition."""
 
     group: str
     topic: str
     partition: int
     offset: int
-    leader_epoch: int | None
-    metadata: str
     commit_ms: int
-    expire_ms: int | None = None  # version 1 only; later ones expire by the group's state
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,66 +142,26 @@ class OffsetRemoved:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
-    """One member of a generation. `assignment` None: not of the consumer protocol (Connect), or unreadable."""
-
-    id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    session_timeout_ms: int
-    assignment: tuple[TopicPartition, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
 class GroupState:
-    """A classic group after a rebalance; without members it is empty. `since_ms`: when it came into this state (version 2)."""
+    """A classic group after a rebalance; without members it is empty."""
 
     group: str
-    protocol_type: str
-    generation: int
-    protocol: str | None
-    leader: str | None
-    since_ms: int | None
-    members: tuple[GroupMember, ...]
+    members: int
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRemoved:
-    """A tombstone: the group is dead. `classic`: of the classic protocol, else of KIP-848."""
+    """A tombstone: the group is dead."""
 
     group: str
-    classic: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroup:
-    """A KIP-848 group has a new epoch."""
-
-    group: str
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """A member of a KIP-848 group as it described itself."""
+    """A member of a KIP-848 group described itself, or was given partitions."""
 
     group: str
     member: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    topics: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerAssignment:
-    """The partitions that a member of a KIP-848 group owns at `epoch`: (topic id in base64, partitions)."""
-
-    group: str
-    member: str
-    epoch: int
-    partitions: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,22 +174,10 @@ class ConsumerMemberRemoved:
 
 @dataclass(frozen=True, slots=True)
 class OtherRecord:
-    """A record that is not read further: `key_type` is Kafka's number of its kind."""
-
-    key_type: int
+    """A record that says nothing of commits and members."""
 
 
-Record = (
-    OffsetCommitted
-    | OffsetRemoved
-    | GroupState
-    | GroupRemoved
-    | ConsumerGroup
-    | ConsumerMember
-    | ConsumerAssignment
-    | ConsumerMemberRemoved
-    | OtherRecord
-)
+Record = OffsetCommitted | OffsetRemoved | GroupState | GroupRemoved | ConsumerMember | ConsumerMemberRemoved | OtherRecord
 
 
 class RawRecord(NamedTuple):
@@ -257,7 +199,7 @@ def decode(key: bytes | None, value: bytes | None) -> Record:
         kind = reader.int16()
         read = _KINDS.get(kind)
         if read is None:
-            return OtherRecord(kind)
+            return OtherRecord()
         found = read(reader, None if value is None else RecordBytes(value))
     except MalformedBytes as error:
         raise MalformedRecord(f"a record of __consumer_offsets is malformed: {error}") from error
@@ -279,15 +221,14 @@ def _offset(key: RecordBytes, value: RecordBytes | None) -> Record:
         return OffsetRemoved(group, topic, partition)
     version = _version(value, 4, "a committed offset", flexible_from=4)
     offset = value.int64()
-    epoch = value.int32() if version >= 3 else -1
-    metadata, commit_ms = value.string(), value.int64()
-    expire_ms = value.int64() if version == 1 else -1
+    if version >= 3:
+        value.int32()  # leader epoch
+    value.string()  # metadata
+    commit_ms = value.int64()
+    if version == 1:
+        value.int64()  # expiry
     value.end()
-    return OffsetCommitted(group, topic, partition, offset, _known(epoch), metadata, commit_ms, _known(expire_ms))
-
-
-def _known(number: int) -> int | None:
-    return None if number < 0 else number
+    return OffsetCommitted(group, topic, partition, offset, commit_ms)
 
 
 def _group(key: RecordBytes, value: RecordBytes | None) -> Record:
@@ -296,48 +237,37 @@ def _group(key: RecordBytes, value: RecordBytes | None) -> Record:
     if value is None:
         return GroupRemoved(group)
     version = _version(value, 4, "a group's state", flexible_from=4)
-    kind, generation, protocol, leader = value.string(), value.int32(), value.nullable(), value.nullable()
-    since_ms = value.int64() if version >= 2 else -1
-    members = tuple(_member(value, version, kind) for _ in range(value.array()))
+    value.string(), value.int32(), value.nullable(), value.nullable()  # protocol type, generation, protocol, leader
+    if version >= 2:
+        value.int64()  # since when it is in this state
+    members = value.array()
+    for _ in range(members):
+        _member(value, version)
     value.end()
-    return GroupState(group, kind, generation, protocol, leader, _known(since_ms), members)
+    return GroupState(group, members)
 
 
-def _member(value: RecordBytes, version: int, protocol_type: str) -> GroupMember:
-    name = value.string()
-    instance = value.nullable() if version >= 3 else None
-    client, host = value.string(), value.string()
+def _member(value: RecordBytes, version: int) -> None:
+    value.string()  # its id
+    if version >= 3:
+        value.nullable()  # instance id
+    value.string(), value.string()  # client id, host
     if version >= 1:
         value.int32()  # rebalance timeout
-    session = value.int32()
-    _subscription, assignment = value.data(), value.data()
+    value.int32()  # session timeout
+    value.data(), value.data()  # subscription and assignment: a client wrote these bytes
     value.end_struct()
-    owned = _assignment(assignment) if protocol_type == "consumer" else None
-    return GroupMember(name, instance, client, host, session, owned)
-
-
-def _assignment(data: bytes) -> tuple[TopicPartition, ...] | None:
-    """A client wrote these bytes, not a broker (ConsumerProtocolAssignment): an unreadable one affects nothing else."""
-    if not data:
-        return ()  # a member without partitions
-    try:
-        reader = RecordBytes(data)
-        reader.int16()
-        topics = [(reader.string(), [reader.int32() for _ in range(reader.array())]) for _ in range(reader.array())]
-    except MalformedBytes:
-        return None
-    return tuple(TopicPartition(topic, partition) for topic, partitions in topics for partition in partitions)
 
 
 def _consumer_group(key: RecordBytes, value: RecordBytes | None) -> Record:
     group = key.string()
     key.end()
     if value is None:
-        return GroupRemoved(group, classic=False)
+        return GroupRemoved(group)
     _version(value, 0, "a consumer group's epoch", flexible_from=0)
-    epoch = value.int32()
+    value.int32()  # epoch
     value.end()
-    return ConsumerGroup(group, epoch)
+    return OtherRecord()
 
 
 def _consumer_member(key: RecordBytes, value: RecordBytes | None) -> Record:
@@ -346,13 +276,14 @@ def _consumer_member(key: RecordBytes, value: RecordBytes | None) -> Record:
     if value is None:
         return ConsumerMemberRemoved(group, member)
     _version(value, 0, "a consumer group's member", flexible_from=0)
-    instance, _rack, client, host = value.nullable(), value.nullable(), value.string(), value.string()
-    topics = tuple(value.string() for _ in range(value.array()))
+    value.nullable(), value.nullable(), value.string(), value.string()  # instance id, rack, client id, host
+    for _ in range(value.array()):
+        value.string()  # a topic
     value.nullable()  # the pattern it subscribes to
     value.int32()  # rebalance timeout
     value.nullable()  # assignor
     value.end()
-    return ConsumerMember(group, member, instance, client, host, topics)
+    return ConsumerMember(group, member)
 
 
 def _consumer_assignment(key: RecordBytes, value: RecordBytes | None) -> Record:
@@ -361,22 +292,19 @@ def _consumer_assignment(key: RecordBytes, value: RecordBytes | None) -> Record:
     if value is None:
         return ConsumerMemberRemoved(group, member)
     _version(value, 0, "a member's assignment", flexible_from=0)
-    epoch = value.int32()
-    value.take(5)  # previous epoch and state
-    owned, _pending = _topic_ids(value), _topic_ids(value)
+    value.take(9)  # epoch, previous epoch and state
+    for _ in ("owned", "pending"):
+        for _ in range(value.array()):
+            _topic_partitions(value)
     value.end()
-    return ConsumerAssignment(group, member, epoch, owned)
+    return ConsumerMember(group, member)
 
 
-def _topic_ids(value: RecordBytes) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return tuple(_topic_id(value) for _ in range(value.array()))
-
-
-def _topic_id(value: RecordBytes) -> tuple[str, tuple[int, ...]]:
-    topic = urlsafe_b64encode(value.take(16)).decode().rstrip("=")
-    partitions = tuple(value.int32() for _ in range(value.array()))
+def _topic_partitions(value: RecordBytes) -> None:
+    value.take(16)  # topic id
+    for _ in range(value.array()):
+        value.int32()
     value.end_struct()
-    return topic, partitions
 
 
 _KINDS: Final[Mapping[int, Callable[[RecordBytes, RecordBytes | None], Record]]] = MappingProxyType(
@@ -386,27 +314,17 @@ _KINDS: Final[Mapping[int, Callable[[RecordBytes, RecordBytes | None], Record]]]
 
 @dataclass(slots=True)
 class Scan:
-    """One reading of the topic. `kinds` counts read records, `refused` unreadable ones; `examples` are the first of those."""
+    """One reading of the topic. `refused` counts unreadable records; `examples` are the first of those."""
 
-    kinds: Counter[type[Record]] = field(default_factory=Counter)
     refused: int = 0
     examples: list[str] = field(default_factory=list)
 
     def read(self, raw: RawRecord) -> Record | None:
         """The decoded record; None if it is counted as refused."""
         try:
-            record = decode(raw.key, raw.value)
+            return decode(raw.key, raw.value)
         except BadRecord as error:
             self.refused += 1
             if len(self.examples) < _KEPT:
                 self.examples.append(f"__consumer_offsets-{raw.partition} offset {raw.offset}: {error}")
             return None
-        self.kinds[type(record)] += 1
-        return record
-
-    def read_all(self, raws: Iterable[RawRecord]) -> Iterator[tuple[RawRecord, Record]]:
-        """The records that could be read."""
-        for raw in raws:
-            record = self.read(raw)
-            if record is not None:
-                yield raw, record

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -51,11 +51,11 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnerTrack:
-    """The owners of partitions of one topic in one group, from the first acquisition on; several partitions: all had the same."""
+    """The owners of a partition in one group, from the first acquisition on."""
 
     group: str
     topic: str
-    partitions: tuple[int, ...]
+    partition: int
     held: tuple[Held, ...]
 
     @property
@@ -102,7 +102,7 @@ def _track(
     ordered = in_log(changes)
     spans = _spans(steps_of(changes, last_ms), end_ms, shortest_double=1 if ordered else 0)
     held = _joined(spans if ordered else _without_skew(spans, skew_ms))
-    return OwnerTrack(key.group, key.topic, (key.partition,), tuple(held))
+    return OwnerTrack(key.group, key.topic, key.partition, tuple(held))
 
 
 def _spans(steps: Sequence[OwnershipStep], end_ms: int, shortest_double: int) -> Iterator[Held]:
@@ -138,29 +138,6 @@ def _joined(spans: Iterable[Held]) -> Iterator[Held]:
             kept = span
     if kept:
         yield kept
-
-
-def alike(tracks: Iterable[OwnerTrack]) -> tuple[OwnerTrack, ...]:
-    """Partitions of one topic with the same owners at the same times as one track; worst first: two owners, then no owner."""
-    same: dict[tuple[str, str, tuple[Held, ...]], list[int]] = {}
-    for track in tracks:
-        same.setdefault((track.group, track.topic, track.held), []).extend(track.partitions)
-    found = [OwnerTrack(group, topic, tuple(sorted(numbers)), held) for (group, topic, held), numbers in same.items()]
-    return tuple(
-        sorted(found, key=lambda track: (-track.double_ms, -track.unowned_ms, track.group, track.topic, track.partitions))
-    )
-
-
-def simpler(track: OwnerTrack, step_ms: int) -> OwnerTrack:
-    """The track with times rounded to multiples of this, so that it has few spans; double ownership can only grow by that."""
-    spans = (_rounded(span, step_ms) for span in sorted(track.held, key=lambda span: len(span.owners) > 1))
-    return replace(track, held=tuple(_joined(spans)))
-
-
-def _rounded(span: Held, step_ms: int) -> Held:
-    if len(span.owners) > 1:
-        return span._replace(from_ms=span.from_ms // step_ms * step_ms, to_ms=-(-span.to_ms // step_ms) * step_ms)
-    return span._replace(from_ms=round(span.from_ms / step_ms) * step_ms, to_ms=round(span.to_ms / step_ms) * step_ms)
 
 
 def lag_track(book: Book, window: Window) -> tuple[LagTrack, ...]:
@@ -285,12 +262,10 @@ def collect(
     ledgers: Sequence[Ledger] = (),
     journal: Journal | None = None,
     events: Iterable[Event] = (),
-    lag: tuple[LagTrack, ...] = (),
 ) -> ReportFacts:
     """Collects the facts of one run.
 
     `events` are kept in memory, about 1 kB each: pass all of a run of ordinary size, and of a large one at least the ownership.
-    `lag` from elsewhere replaces what the events say.
     """
     book, lines = Book.of(events), journal.lines if journal else ()
     window = _window(book, lines)
@@ -306,7 +281,7 @@ def collect(
         stalls=stalls(book, window),
         gaps=tuple(gaps),
         owners=owners(book),
-        lag=lag or lag_track(book, window),
+        lag=lag_track(book, window),
         unreadable=journal.unreadable if journal else 0,
     )
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, Final
 
@@ -73,8 +73,7 @@ CLAIMS: Mapping[Level, str] = {
 class Ground:
     """One finding, and what it alone makes of the verdict (`outcome`; PASS: a fact worth showing).
 
-    `count` is how many there are, `examples` the first few of them. `by_absence`: concluded from what was not seen, so that a
-    hole in the audit's own events of that level invalidates it.
+    `count` is how many there are, `examples` the first few of them.
     """
 
     outcome: Outcome
@@ -82,21 +81,18 @@ class Ground:
     level: Level | None = None
     count: int = 1
     examples: tuple[Case, ...] = ()
-    by_absence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LevelHealth:
     """How complete the audit's own account is at one level.
 
-    `events`: how many were read. `missing`: ranges whose audit events are lost (a hole in a member's delivery counter, a member
-    that ended without a stop event). `malformed`: unreadable events, kept aside. `hand_overs`: changes of owner seen. `includes`:
-    lower levels that the same events prove, so that findings speak against them too.
+    `events`: how many were read. `malformed`: unreadable events, kept aside. `hand_overs`: changes of owner seen. `includes`:
+    lower levels that the same events prove, so that findings speak against them too. Holes in the events are the ledger's reasons.
     """
 
     level: Level
     events: int
-    missing: tuple[Case, ...] = ()
     malformed: int = 0
     hand_overs: int = 0
     includes: tuple[Level, ...] = ()
@@ -165,14 +161,12 @@ def combine(
     canary: CanaryVerdict | None = None,
     required: Collection[Level] = DEFAULT_LEVELS,
 ) -> AuditVerdict:
-    """The verdict over all findings; `health` says which levels were measured and where their account has holes.
+    """The verdict over all findings; `health` says which levels were measured.
 
     A canary's verdict counts as a ground; None means that none was asked for.
     """
     accounts = tuple(health)
-    holes = {account.level: account.missing for account in accounts}
-    kept = [_within_account(ground, holes) for ground in grounds]
-    kept += [ground for account in accounts for ground in _reservations(account)]
+    kept = [*grounds, *(ground for account in accounts for ground in _reservations(account))]
     levels = {level: _at(measuring, kept) for level, measuring in _measured(accounts).items()}
     kept += [_unmeasured(level) for level in sorted(set(required) - levels.keys())]
     everything = dict.fromkeys([*kept, *(canary.grounds if canary else ())])
@@ -185,20 +179,20 @@ VIOLATIONS: Mapping[str, tuple[AuditCause, str]] = {
     "lost": (AuditCause.LOST, "{} acknowledged records were lost."),
     "diverged": (AuditCause.DIVERGED, "{} records share an offset with a different record."),
     "stored_twice": (AuditCause.STORED_TWICE, "{} records are in the log twice."),
-    "overrun": (AuditCause.COMMIT_GAP, "{} records were committed before they were delivered."),
+    "commit_gap": (AuditCause.COMMIT_GAP, "{} records were committed before they were delivered."),
     "redelivered": (AuditCause.REDELIVERED, "{} records were delivered to their group again."),
     "reordered": (AuditCause.REORDERED, "{} records came after a later record of their partition."),
     "double_owned": (AuditCause.DOUBLE_OWNED, "Partitions had two owners in one group for {} ms in total."),
 }
 
 
-def of_facts(facts: Facts, level: Level, tolerated: Collection[str] = ()) -> tuple[tuple[Ground, ...], LevelHealth]:
+def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[tuple[Ground, ...], LevelHealth]:
     """A ledger's facts as `combine` takes them. The ledger has already judged absences: nothing is invalidated again.
 
-    `tolerated`: names of findings that are shown and do not fail.
+    `allow`: names of findings that are shown and do not fail.
     """
-    spared = {name: found for name, found in facts.violations.items() if name in tolerated}
-    others = {name: found for name, found in facts.violations.items() if name not in tolerated}
+    spared = {name: found for name, found in facts.violations.items() if name in allow}
+    others = {name: found for name, found in facts.violations.items() if name not in allow}
     broken = [*_violations(Outcome.FAIL, others, level), *_violations(Outcome.PASS, spared, level)]
     earlier = _violations(Outcome.PASS, facts.earlier, level, before=BEFORE_THE_STEP)
     doubts = [Ground(Outcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
@@ -236,29 +230,6 @@ def _at(levels: Collection[Level], grounds: Iterable[Ground]) -> Outcome:
     return worst([Outcome.PASS, *(ground.outcome for ground in grounds if ground.level in levels)])
 
 
-def _within_account(ground: Ground, holes: Mapping[Level, tuple[Case, ...]]) -> Ground:
-    """Withdraws a conclusion from absence if audit events are missing there; what lies outside the holes stays.
-
-    `examples` may be only the first few of `count`: as long as one of them is sound the ground stands.
-    """
-    missing = holes.get(ground.level, ()) if ground.level is not None else ()
-    if not (ground.by_absence and missing and ground.outcome is Outcome.FAIL):
-        return ground
-    sound = tuple(example for example in ground.examples if not any(_overlap(example, hole) for hole in missing))
-    if sound:
-        return replace(ground, examples=sound)
-    text = f"Audit events are missing in the range of this finding: {ground.reason.text}"
-    reason = Reason.of(AuditCause.RANGE_UNKNOWN, text)
-    return replace(ground, outcome=Outcome.INCONCLUSIVE, reason=reason)
-
-
-def _overlap(one: Case, other: Case) -> bool:
-    """True if both may concern the same offset; an unknown bound (-1) is open."""
-    ends = [(case.first, case.last if case.last >= 0 else math.inf) for case in (one, other)]
-    same_partition = (one.topic, one.partition) == (other.topic, other.partition)
-    return same_partition and max(first for first, _ in ends) <= min(last for _, last in ends)
-
-
 def _unmeasured(level: Level) -> Ground:
     text = f"Nothing of {level.label} was read, so nothing shows that {CLAIMS[level]}."
     reason = Reason.of(AuditCause.LEVEL_UNMEASURED, text)
@@ -268,20 +239,12 @@ def _unmeasured(level: Level) -> Ground:
 def _reservations(account: LevelHealth) -> list[Ground]:
     """What the state of a level's own account adds to the grounds."""
     found = [_unmeasured(account.level)] if account.events == 0 else []
-    if account.missing:
-        found.append(_holes(account))
     if account.malformed:
         text = f"{account.malformed} events at {account.level.label} could not be read and were kept aside."
         found.append(Ground(Outcome.PASS, Reason.of(AuditCause.MALFORMED, text), account.level, account.malformed))
     if account.hand_overs:
         found.append(_hand_overs(account))
     return found
-
-
-def _holes(account: LevelHealth) -> Ground:
-    text = f"Audit events are missing in {len(account.missing)} ranges at {account.level.label}."
-    reason = Reason.of(AuditCause.EVENTS_LOST, text)
-    return Ground(Outcome.INCONCLUSIVE, reason, account.level, len(account.missing), account.missing)
 
 
 def _hand_overs(account: LevelHealth) -> Ground:

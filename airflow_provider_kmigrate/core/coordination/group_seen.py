@@ -26,9 +26,9 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 class MemberKind(StrEnum):
     """The kind of member that an instance of the application runs as."""
 
-    OLD = "old"  # Kafka's ZooKeeper consumer, or ours without migration: in ids only
+    ZOOKEEPER = "zookeeper"  # Kafka's ZooKeeper consumer, or ours without migration: in ids only
     MIGRATING = "migrating"  # in ids and in migration/ids
-    PLAIN = "plain"  # in the Kafka group, and no migrating member's
+    KAFKA = "kafka"  # in the Kafka group, and no migrating member's
 
 
 class Store(StrEnum):
@@ -147,12 +147,10 @@ class GroupSeen:
         zk, kafka = self.zk, self.kafka
         named = sorted(zk.registrations.keys() | zk.progress.keys())
         plain = [
-            MemberSeen(member.client_id, MemberKind.PLAIN, member.partitions, host=member.host, life=member.member_id)
+            MemberSeen(member.client_id, MemberKind.KAFKA, member.partitions, host=member.host, life=member.member_id)
             for member in strangers(kafka.members, zk.progress.keys())
         ]
-        return tuple(
-            sorted([*(_in_zookeeper(name, zk) for name in named), *plain], key=lambda member: (member.kind, member.name))
-        )
+        return tuple(sorted([*(_in_zookeeper(name, zk) for name in named), *plain], key=_place))
 
     @property
     def in_zookeeper(self) -> dict[TopicPartition, int]:
@@ -170,11 +168,15 @@ class GroupSeen:
         return tuple(member for member in self.members or () if member.kind is kind)
 
 
+def _place(member: MemberSeen) -> tuple[int, str]:
+    return tuple(MemberKind).index(member.kind), member.name
+
+
 def _in_zookeeper(name: str, zk: ZkGroup) -> MemberSeen:
     entry = zk.registrations.get(name)
     return MemberSeen(
         name,
-        MemberKind.MIGRATING if name in zk.progress else MemberKind.OLD,
+        MemberKind.MIGRATING if name in zk.progress else MemberKind.ZOOKEEPER,
         frozenset(where for where, thread in zk.owners.items() if consumer_of(thread) == name),
         entry if isinstance(entry, Unreadable) else None,
         zk.progress.get(name),

@@ -155,7 +155,7 @@ def _unheld(seen: GroupSeen) -> list[Reason]:
 
 def held_in_kafka(seen: GroupSeen) -> frozenset[TopicPartition]:
     """What Kafka consumers hold."""
-    return frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.PLAIN)))
+    return frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.KAFKA)))
 
 
 _FORGOTTEN = 86_400.0  # seconds behind the group's newest commit after which an offset counts as one of a topic no longer read
@@ -183,8 +183,8 @@ def surely_read(seen: GroupSeen) -> frozenset[TopicPartition]:
 def _hides(seen: GroupSeen, group: GroupSpec) -> bool:
     """True if a member may read what no registration shows: a Kafka consumer, an absent instance, an unreadable registration."""
     everyone = map_instances(seen.members or (), group)
-    plain = any(MemberKind.PLAIN in everyone.kinds(name) or not everyone.kinds(name) for name in everyone.instances)
-    return plain or not everyone.instances or bool(seen.of_kind(MemberKind.PLAIN)) or bool(flawed(seen))
+    plain = any(MemberKind.KAFKA in everyone.kinds(name) or not everyone.kinds(name) for name in everyone.instances)
+    return plain or not everyone.instances or bool(seen.of_kind(MemberKind.KAFKA)) or bool(flawed(seen))
 
 
 def _unsettled(seen: GroupSeen) -> list[Reason]:
@@ -245,7 +245,7 @@ class GroupObservations:
         seen = self.now
         if seen is None or seen.zk is None or seen.kafka is None:
             return seen
-        plain = seen.of_kind(MemberKind.PLAIN)
+        plain = seen.of_kind(MemberKind.KAFKA)
         called = [member for member in plain if member.name.startswith(f"{group.name}_")]
         if seen.zk.toggle is Mode.KAFKA and len(called) < len(plain):
             return seen
@@ -274,7 +274,7 @@ class GroupHistory:
             return self
         everyone = map_instances(seen.members, group)
         away = {name: self.away.get(name, at) for name in everyone.instances if not everyone.kinds(name)}
-        plain = {member.life: self.plain.get(member.life, at) for member in seen.of_kind(MemberKind.PLAIN)}
+        plain = {member.life: self.plain.get(member.life, at) for member in seen.of_kind(MemberKind.KAFKA)}
         whole = self._whole(seen, at)
         return replace(self, whole=whole, begun=self.begun or next(iter(whole), None), away=away, plain=plain)
 

@@ -39,9 +39,9 @@ from airflow_provider_kmigrate.core.model import Reason
 class Goal(StrEnum):
     """The state that a rollback takes a group to."""
 
-    OLD = "old"  # every instance a ZooKeeper consumer, as before
-    MIGRATING = "migrating"  # every instance migrating, ZooKeeper coordinates
-    KAFKA = "kafka"  # every instance migrating, Kafka coordinates
+    ZOOKEEPER_CONSUMERS = "zookeeper_consumers"  # every instance a ZooKeeper consumer, as before
+    ZOOKEEPER_MODE = "zookeeper_mode"  # every instance migrating, ZooKeeper coordinates
+    KAFKA_MODE = "kafka_mode"  # every instance migrating, Kafka coordinates
 
 
 def switch(
@@ -68,7 +68,7 @@ def switch(
     if missing or seen is None:
         return Wait(missing)
     members = map_instances(seen.members or (), group).instances[instance]
-    kinds = frozenset(member.kind for member in members if target is not MemberKind.PLAIN or member.life not in former)
+    kinds = frozenset(member.kind for member in members if target is not MemberKind.KAFKA or member.life not in former)
     if kinds == {target}:
         there = f"{instance} of group {group.name} is {_named(target)}."
         return Done(there) if hurry else rested(seen, group, there)
@@ -86,14 +86,14 @@ def _kept_from(looks: GroupObservations, group: GroupSpec, forbids: Callable[[Gr
     if living is None or forbids(living):
         return Refuse(never)
     called = ", ".join(
-        member.name for member in looks.now.of_kind(MemberKind.PLAIN) if member not in living.of_kind(MemberKind.PLAIN)
+        member.name for member in looks.now.of_kind(MemberKind.KAFKA) if member not in living.of_kind(MemberKind.KAFKA)
     )
     text = f"Group {group.name}: {called} is in the Kafka group like a Kafka consumer, but has the name of a migrating consumer."
     return Wait((Reason("K66", f"{text} If it is alive: {never[0].text}"),))
 
 
 def _switch_forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
-    strange = unknown_members(seen, group) if target is not MemberKind.OLD else ()
+    strange = unknown_members(seen, group) if target is not MemberKind.ZOOKEEPER else ()
     return (*flawed(seen), *strange, *forbidden(seen, group, instance, target))
 
 
@@ -116,19 +116,19 @@ def _switch_now(looks: GroupObservations, group: GroupSpec, instance: str, targe
 def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
     """Why the instance must not become that kind while the group is as it is."""
     everyone, zk = map_instances(seen.members or (), group), seen.zk
-    if target is MemberKind.MIGRATING and everyone.kinds(instance) == {MemberKind.PLAIN}:
+    if target is MemberKind.MIGRATING and everyone.kinds(instance) == {MemberKind.KAFKA}:
         return ()  # one Kafka consumer less is always better, and the only way out beside a ZooKeeper consumer
     others = frozenset(kind for name in everyone.instances if name != instance for kind in everyone.kinds(name))
     if any(
-        member.kind is MemberKind.PLAIN for member in everyone.strangers
+        member.kind is MemberKind.KAFKA for member in everyone.strangers
     ):  # those in ZooKeeper share with the ZooKeeper consumers there
-        others |= {MemberKind.PLAIN}
+        others |= {MemberKind.KAFKA}
     own = everyone.kinds(instance)
-    if {MemberKind.OLD, MemberKind.PLAIN} <= others | own | {target}:
+    if {MemberKind.ZOOKEEPER, MemberKind.KAFKA} <= others | own | {target}:
         text = f"Group {group.name}: {instance} would become {_named(target)} while others are {_words(others)}."
         return (Reason("K58", text),)
-    needs = {MemberKind.OLD: Mode.ZOOKEEPER, MemberKind.PLAIN: Mode.KAFKA}
-    about = others | {target} | (own - {MemberKind.PLAIN})
+    needs = {MemberKind.ZOOKEEPER: Mode.ZOOKEEPER, MemberKind.KAFKA: Mode.KAFKA}
+    about = others | {target} | (own - {MemberKind.KAFKA})
     wrong = [kind for kind in needs if kind in about and zk is not None and zk.toggle is not needs[kind]]
     if not wrong or zk is None:
         return ()
@@ -154,7 +154,7 @@ def set_mode(looks: GroupObservations, group: GroupSpec, mode: Mode, *, blind: b
         return kept
     back = mode is Mode.ZOOKEEPER
     # with Kafka consumers alone the mode is the first move of a rollback, which may be for one that died
-    waits = restless(seen, group) if not back and not seen.of_kind(MemberKind.PLAIN) else ()
+    waits = restless(seen, group) if not back and not seen.of_kind(MemberKind.KAFKA) else ()
     if waits:
         return Wait(waits)
     return Act(Verb.SET_MODE, f"Group {group.name}: mode {_as_written(seen.zk)} -> {mode}; {standing(seen)}.")
@@ -173,7 +173,7 @@ def _as_written(zk: ZkGroup) -> str:
 
 def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reason, ...]:
     """Why the mode must not be set; rollback is allowed for groups with unknown members, too."""
-    olds, plains = (_names(seen, kind) for kind in (MemberKind.OLD, MemberKind.PLAIN))
+    olds, plains = (_names(seen, kind) for kind in (MemberKind.ZOOKEEPER, MemberKind.KAFKA))
     migrating = seen.of_kind(MemberKind.MIGRATING)
     reasons = [] if mode is Mode.ZOOKEEPER else [*flawed(seen), *unknown_members(seen, group)]
     if olds and mode is Mode.KAFKA:
@@ -185,7 +185,7 @@ def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reas
     return tuple(reasons)
 
 
-def next_back(looks: GroupObservations, group: GroupSpec, goal: Goal) -> tuple[str, MemberKind | Mode] | None:
+def next_rollback(looks: GroupObservations, group: GroupSpec, goal: Goal) -> tuple[str, MemberKind | Mode] | None:
     """The next rollback move to `goal`: an instance and its new kind, or "" and the mode. None: nothing to do.
 
     Only what lies beyond the goal is undone: a group that never came so far stays as it is.
@@ -194,19 +194,21 @@ def next_back(looks: GroupObservations, group: GroupSpec, goal: Goal) -> tuple[s
     if seen is None or seen.zk is None or seen.members is None:
         return None
     everyone = map_instances(seen.members, group)
-    plain = [name for name in everyone.instances if MemberKind.PLAIN in everyone.kinds(name)]
+    plain = [name for name in everyone.instances if MemberKind.KAFKA in everyone.kinds(name)]
     if plain:
-        alone = not seen.of_kind(MemberKind.MIGRATING) and not seen.of_kind(MemberKind.OLD)
+        alone = not seen.of_kind(MemberKind.MIGRATING) and not seen.of_kind(MemberKind.ZOOKEEPER)
         return ("", Mode.KAFKA) if alone and seen.zk.toggle is not Mode.KAFKA else (plain[-1], MemberKind.MIGRATING)
-    if goal is not Goal.KAFKA and seen.zk.toggle is Mode.KAFKA:
+    if goal is not Goal.KAFKA_MODE and seen.zk.toggle is Mode.KAFKA:
         return "", Mode.ZOOKEEPER
     migrating = [name for name in everyone.instances if MemberKind.MIGRATING in everyone.kinds(name)]
     missing = [name for name in everyone.instances if not everyone.kinds(name)]
     # a missing instance may return as a Kafka consumer: the last migrating member keeps it out, and no other need wait for it
-    if goal is Goal.OLD and len(migrating) > bool(missing):
-        return migrating[-1], MemberKind.OLD
+    if goal is Goal.ZOOKEEPER_CONSUMERS and len(migrating) > bool(missing):
+        return migrating[-1], MemberKind.ZOOKEEPER
     if missing:
-        return missing[0], MemberKind.OLD if goal is Goal.OLD or seen.of_kind(MemberKind.OLD) else MemberKind.MIGRATING
+        return missing[0], MemberKind.ZOOKEEPER if goal is Goal.ZOOKEEPER_CONSUMERS or seen.of_kind(
+            MemberKind.ZOOKEEPER
+        ) else MemberKind.MIGRATING
     return None
 
 
@@ -228,9 +230,9 @@ def _names(seen: GroupSeen, kind: MemberKind) -> str:
 
 def _named(kind: MemberKind) -> str:
     return {
-        MemberKind.OLD: "a ZooKeeper consumer",
+        MemberKind.ZOOKEEPER: "a ZooKeeper consumer",
         MemberKind.MIGRATING: "a migrating consumer",
-        MemberKind.PLAIN: "a Kafka consumer",
+        MemberKind.KAFKA: "a Kafka consumer",
     }[kind]
 
 
@@ -265,7 +267,7 @@ def onward(
     return Refuse((Reason("K58", text),))
 
 
-_ORDER = (MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN)
+_ORDER = (MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA)
 
 
 def past_mode(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> Done | None:
@@ -280,7 +282,7 @@ def further(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
 
     Only if the mode has been Kafka: before that it is a migrating member that died, and that Kafka keeps for its session.
     """
-    if seen is None or seen.zk is None or map_instances(seen.members or (), group).kinds(instance) != {MemberKind.PLAIN}:
+    if seen is None or seen.zk is None or map_instances(seen.members or (), group).kinds(instance) != {MemberKind.KAFKA}:
         return False
     return seen.zk.toggle is Mode.KAFKA or all_plain(seen, group)
 
@@ -290,7 +292,7 @@ def absent(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
     if seen is None or seen.members is None:
         return False
     kinds = map_instances(seen.members, group).kinds(instance)
-    return not kinds or (kinds == {MemberKind.PLAIN} and not further(seen, group, instance))
+    return not kinds or (kinds == {MemberKind.KAFKA} and not further(seen, group, instance))
 
 
 def all_plain(seen: GroupSeen | None, group: GroupSpec) -> bool:
@@ -298,7 +300,7 @@ def all_plain(seen: GroupSeen | None, group: GroupSpec) -> bool:
     if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.registrations:
         return False
     everyone = map_instances(seen.members or (), group)
-    return all(everyone.kinds(name) == {MemberKind.PLAIN} for name in everyone.instances)
+    return all(everyone.kinds(name) == {MemberKind.KAFKA} for name in everyone.instances)
 
 
 def moved(seen: GroupSeen | None, group: GroupSpec) -> bool:
@@ -340,7 +342,7 @@ def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
 def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
     """Where a group stands and what remains to be done, as a sentence, from one observation; `goal` None: migration."""
     everyone = map_instances(seen.members or (), group)
-    becomes_old_only = goal is not None and not everyone.of_kind(MemberKind.PLAIN)  # which unknown members do not keep it from
+    becomes_old_only = goal is not None and not everyone.of_kind(MemberKind.KAFKA)  # which unknown members do not keep it from
     left = [*flawed(seen), *(() if becomes_old_only else unknown_members(seen, group))]
     if left:
         return f"{standing(seen)}. It cannot be moved: {' '.join(map(str, left))}"
@@ -352,9 +354,9 @@ def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
 def _forward(seen: GroupSeen, everyone: InstanceMap) -> list[str]:
     names = list(everyone.instances)
     old = [
-        name for name in names if everyone.kinds(name) != {MemberKind.PLAIN} and MemberKind.MIGRATING not in everyone.kinds(name)
+        name for name in names if everyone.kinds(name) != {MemberKind.KAFKA} and MemberKind.MIGRATING not in everyone.kinds(name)
     ]
-    plain = [name for name in names if everyone.kinds(name) != {MemberKind.PLAIN}]
+    plain = [name for name in names if everyone.kinds(name) != {MemberKind.KAFKA}]
     toggle = seen.zk is not None and seen.zk.toggle is not Mode.KAFKA and bool(plain)
     return [
         *([f"{', '.join(old)} become migrating consumers one by one"] if old else []),
@@ -365,15 +367,19 @@ def _forward(seen: GroupSeen, everyone: InstanceMap) -> list[str]:
 
 
 def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> list[str]:
-    plain = [name for name in everyone.instances if MemberKind.PLAIN in everyone.kinds(name)]
-    later = [name for name in everyone.instances if everyone.kinds(name) & {MemberKind.PLAIN, MemberKind.MIGRATING}]
+    plain = [name for name in everyone.instances if MemberKind.KAFKA in everyone.kinds(name)]
+    later = [name for name in everyone.instances if everyone.kinds(name) & {MemberKind.KAFKA, MemberKind.MIGRATING}]
     toggled = seen.zk is not None and seen.zk.toggle is Mode.KAFKA
     kafka = bool(plain) or toggled
     return [
         *(["mode kafka"] if plain and not toggled else []),
         *([f"{', '.join(reversed(plain))} become migrating consumers one by one"] if plain else []),
-        *(["mode zookeeper"] if kafka and goal is not Goal.KAFKA else []),
-        *([f"{', '.join(reversed(later))} become ZooKeeper consumers one by one"] if later and goal is Goal.OLD else []),
+        *(["mode zookeeper"] if kafka and goal is not Goal.KAFKA_MODE else []),
+        *(
+            [f"{', '.join(reversed(later))} become ZooKeeper consumers one by one"]
+            if later and goal is Goal.ZOOKEEPER_CONSUMERS
+            else []
+        ),
     ]
 
 
@@ -385,12 +391,12 @@ def held(seen: GroupSeen | None, run: str = "") -> tuple[Reason, ...]:
     by = hold.run or "an unknown run"
     text = (
         f"Group {seen.name} was rolled back by {by}: {hold.why} To release it, start a run with conf "
-        f'{{"go_on": ["{seen.name}"]}}, or run groups go-on --group {seen.name}.'
+        f'{{"release_groups": ["{seen.name}"]}}, or run groups release --group {seen.name}.'
     )
     return (Reason("K69", text),)
 
 
-def go_on(seen: GroupSeen | None, name: str) -> Decision:
+def release(seen: GroupSeen | None, name: str) -> Decision:
     """Records that the operator allows the group's migration again. Act: "go on"."""
     missing = unread(seen, name, offsets=False, kafka=False)
     if missing or seen is None or seen.zk is None:
@@ -398,4 +404,4 @@ def go_on(seen: GroupSeen | None, name: str) -> Decision:
     hold = seen.zk.hold
     if hold is None:
         return Done(f"Group {name} was not rolled back: it may migrate.")
-    return Act(Verb.GO_ON, f"Group {name} may migrate again. It was rolled back by {hold.run}: {hold.why}")
+    return Act(Verb.RELEASE, f"Group {name} may migrate again. It was rolled back by {hold.run}: {hold.why}")

@@ -165,9 +165,9 @@ def offsets_behind(looks: GroupObservations, target: MemberKind, group: GroupSpe
     """
     if looks.now is None or looks.first is None:
         return frozenset()
-    if target is MemberKind.OLD:
+    if target is MemberKind.ZOOKEEPER:
         return _behind(looks.now.in_zookeeper, dict(looks.first.committed or {}))
-    if target is MemberKind.PLAIN:
+    if target is MemberKind.KAFKA:
         return _behind(dict(looks.now.committed or {}), looks.first.in_zookeeper) & read_by(looks.now, group)
     return frozenset()
 
@@ -177,9 +177,9 @@ def _behind(reads: dict[TopicPartition, int], other: dict[TopicPartition, int]) 
 
 
 def _with_offsets(looks: GroupObservations, group: GroupSpec, target: MemberKind, behind: frozenset[TopicPartition]) -> Decision:
-    store, other = ("ZooKeeper", "Kafka") if target is MemberKind.OLD else ("Kafka", "ZooKeeper")
+    store, other = ("ZooKeeper", "Kafka") if target is MemberKind.ZOOKEEPER else ("Kafka", "ZooKeeper")
     text = f"Group {group.name}: {store}'s offsets of {places(behind)} are behind {other}'s."
-    if target is MemberKind.OLD and looks.at - looks.first_at >= OFFSETS_SETTLE:
+    if target is MemberKind.ZOOKEEPER and looks.at - looks.first_at >= OFFSETS_SETTLE:
         return Act(Verb.COPY_OFFSETS, f"{text} The instance would read their records again.")
     return Wait((Reason("K60", text),))
 
@@ -193,7 +193,7 @@ def _skipping(looks: GroupObservations, group: GroupSpec) -> Decision | None:
     skipped = ahead(looks, group)
     if looks.now is None or not skipped:
         return None
-    plain = not looks.now.of_kind(MemberKind.OLD)
+    plain = not looks.now.of_kind(MemberKind.ZOOKEEPER)
     idle, used = ("zookeeper", "kafka") if plain else ("kafka", "zookeeper")
     text = f"Group {group.name} reads from {used}, and {idle}'s leftover offsets of {places(skipped)} are ahead."
     text += f" If you reset them by hand, run: groups copy-offsets --to {idle} --reset --group {group.name}."
@@ -212,7 +212,7 @@ def ahead(looks: GroupObservations, group: GroupSpec) -> frozenset[TopicPartitio
     if seen is None or seen.zk is None or len(kinds) != 1:
         return frozenset()
     zookeeper, kafka = seen.in_zookeeper, dict(seen.committed or {})
-    if kinds == {MemberKind.PLAIN}:
+    if kinds == {MemberKind.KAFKA}:
         return larger(zookeeper, kafka) & held_in_kafka(seen)
     before = dict(looks.begun.committed or {}) if looks.begun else {}
     rises = larger(kafka, before) & seen.zk.partitions

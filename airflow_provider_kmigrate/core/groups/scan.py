@@ -69,13 +69,13 @@ _MINIMAL: Final = 2  # threads from which strategies differ
 class GroupSituation(StrEnum):
     """A group's state between ZooKeeper's coordination and Kafka's."""
 
-    OLD = "old"
+    ZOOKEEPER = "zookeeper"
     MIXED = "mixed"  # ZooKeeper consumers and migrating members
     MIGRATING = "migrating"  # all of them migrate, and ZooKeeper coordinates
     IN_KAFKA_MODE = "in kafka mode"  # all of them migrate, and Kafka coordinates
-    MIXED_WITH_PLAIN = "mixed with plain"  # Kafka consumers beside others
-    PLAIN = "plain"
-    NOBODY = "empty"
+    MIXED_WITH_KAFKA = "mixed with kafka"  # Kafka consumers beside others
+    KAFKA = "kafka"
+    EMPTY = "empty"
     FROZEN = "frozen"  # an unreadable registration stops every ZooKeeper consumer
     UNKNOWN = "unknown"  # a side did not answer
 
@@ -137,11 +137,11 @@ def standing(seen: GroupSeen) -> GroupSituation:
     if seen.members is None or seen.zk is None:
         return GroupSituation.UNKNOWN
     kinds = {member.kind for member in seen.members}
-    if MemberKind.PLAIN in kinds:
-        return GroupSituation.PLAIN if len(kinds) == 1 else GroupSituation.MIXED_WITH_PLAIN
+    if MemberKind.KAFKA in kinds:
+        return GroupSituation.KAFKA if len(kinds) == 1 else GroupSituation.MIXED_WITH_KAFKA
     if kinds == {MemberKind.MIGRATING}:
         return GroupSituation.IN_KAFKA_MODE if seen.zk.mode is Mode.KAFKA else GroupSituation.MIGRATING
-    return GroupSituation.NOBODY if not kinds else GroupSituation.MIXED if len(kinds) > 1 else GroupSituation.OLD
+    return GroupSituation.EMPTY if not kinds else GroupSituation.MIXED if len(kinds) > 1 else GroupSituation.ZOOKEEPER
 
 
 def lags(seen: GroupSeen) -> dict[TopicPartition, int]:
@@ -216,7 +216,7 @@ def _mode(looks: TwoObservations) -> Iterator[PreflightFinding]:
     if data not in _MODES:
         meant = (data or b"").strip().lower() == b"kafka"
         yield (blocks if meant else warns)("K35", f"migration/mode holds {(data or b'')[:40]!r}")
-    if zk.toggle is Mode.KAFKA and (old := looks.now.of_kind(MemberKind.OLD)):
+    if zk.toggle is Mode.KAFKA and (old := looks.now.of_kind(MemberKind.ZOOKEEPER)):
         yield warns("K45", f"the mode is kafka, but these members cannot follow it: {summarize(member.name for member in old)}")
 
 
@@ -264,19 +264,19 @@ def _stores(looks: TwoObservations) -> Iterator[PreflightFinding]:
 
 
 def _held_by_old(seen: GroupSeen) -> frozenset[TopicPartition]:
-    return frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.OLD)))
+    return frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.ZOOKEEPER)))
 
 
 def _twice(looks: TwoObservations) -> Iterator[PreflightFinding]:
     seen = looks.now
-    plain = seen.of_kind(MemberKind.PLAIN)
+    plain = seen.of_kind(MemberKind.KAFKA)
     if plain and seen.zk is not None and seen.zk.registrations and seen.zk.mode is Mode.ZOOKEEPER:
         names = summarize(sorted(f"{member.name} on {member.host}" for member in plain))
         yield blocks("K38", f"Kafka consumers while ZooKeeper coordinates {len(seen.zk.registrations)} members: {names}")
 
 
 def _topics(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    if looks.now.zk is None or not looks.now.of_kind(MemberKind.OLD):
+    if looks.now.zk is None or not looks.now.of_kind(MemberKind.ZOOKEEPER):
         return
     topics = sorted({where.topic for where in looks.now.zk.partitions})
     settings = looks.settings or {}
@@ -305,7 +305,7 @@ def _unowned(looks: TwoObservations) -> Iterator[PreflightFinding]:
 
 def _ownerless(seen: GroupSeen) -> frozenset[TopicPartition]:
     """Partitions without an owner. What Kafka consumers hold has no owner znode; a group without members misses none."""
-    held = frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.PLAIN)))
+    held = frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.KAFKA)))
     return seen.zk.unowned - held if seen.zk is not None and seen.members else frozenset()
 
 

@@ -110,7 +110,17 @@ def conclude(
     )
 
 
-_NAMES: Final = ("lost", "unseen", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned", "not_owned")
+_NAMES: Final = (
+    "lost",
+    "unseen",
+    "redelivered",
+    "stored_twice",
+    "reordered",
+    "diverged",
+    "commit_gap",
+    "double_owned",
+    "not_owned",
+)
 
 
 @dataclass(slots=True)
@@ -160,7 +170,7 @@ def _judge(found: GroupChecked, health: Health, total: _Total) -> None:
     if trusted:
         total.ask(AuditCause.IN_UNREAD_EVENTS, group, found.on_its_way)
         lost = found.surely_lost
-        if lost.count or found.reordered.now.count or found.overrun.now.count:
+        if lost.count or found.reordered.now.count or found.commit_gap.now.count:
             doubts = health.old_doubts(group)
             total.doubts.update(dict.fromkeys(doubts))
             trusted = not doubts
@@ -169,8 +179,8 @@ def _judge(found: GroupChecked, health: Health, total: _Total) -> None:
     total.note("unseen" if found.compacted or not trusted else "lost", lost)
     if trusted:  # an unrecorded earlier delivery would make a later one look out of order
         total.date("reordered", found.reordered)
-        total.date("overrun", found.overrun)
-        total.note("overrun", found.committed_over)
+        total.date("commit_gap", found.commit_gap)
+        total.note("commit_gap", found.committed_over)
 
 
 def _check_owners(book: Book, total: _Total, limits: Limits) -> None:

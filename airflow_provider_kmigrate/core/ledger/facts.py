@@ -155,7 +155,7 @@ class Facts:
     - `redelivered`: an offset delivered to a group again; `stored_twice`: a producer's record at two offsets
     - `reordered`: delivered after a later record of its partition, or stored behind a record that was sent later
     - `diverged`: one offset that held two different records
-    - `overrun`: committed before it was delivered
+    - `commit_gap`: committed before it was delivered
     - `double_owned`: a partition with two owners in one group
     - `not_owned`: delivered to a member that did not own the partition by its own account (its own clock, no skew)
 
@@ -178,7 +178,7 @@ class Facts:
     stored_twice: LedgerFinding = LedgerFinding()
     reordered: LedgerFinding = LedgerFinding()
     diverged: LedgerFinding = LedgerFinding()
-    overrun: LedgerFinding = LedgerFinding()
+    commit_gap: LedgerFinding = LedgerFinding()
     double_owned: LedgerFinding = LedgerFinding()
     not_owned: LedgerFinding = LedgerFinding()
     recorded: bool = True
@@ -201,7 +201,7 @@ class Facts:
     @property
     def violations(self) -> dict[str, LedgerFinding]:
         """The findings that must not exist."""
-        names = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
+        names = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "commit_gap", "double_owned")
         return {name: finding for name in names if (finding := getattr(self, name)).count}
 
     @property

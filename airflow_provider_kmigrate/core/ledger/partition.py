@@ -151,7 +151,7 @@ class GroupChecked:
     compacted: bool = False
     redelivered: Dated = _NEVER
     reordered: Dated = _NEVER
-    overrun: Dated = _NEVER
+    commit_gap: Dated = _NEVER
     not_owned: Dated = _NEVER
     lost: LedgerFinding = NOTHING
     on_its_way: LedgerFinding = NOTHING
@@ -216,7 +216,7 @@ def _check_group(part: Part, name: str, setting: Setting) -> GroupChecked:
         compacted=read.extent is not None and read.extent.compacted,
         redelivered=limits.dated(found.redelivered),
         reordered=limits.dated(found.reordered),
-        overrun=limits.dated(found.overrun),
+        commit_gap=limits.dated(found.commit_gap),
         not_owned=limits.dated(not_owned(part.where, runs, changes) if group.reports_owners else ()),
         lost=limits.finding(absent.lost),
         on_its_way=limits.finding(maybe),

@@ -142,7 +142,7 @@ class Walk:
 
     redelivered: list[Case] = field(default_factory=list)
     reordered: list[Case] = field(default_factory=list)
-    overrun: list[Case] = field(default_factory=list)
+    commit_gap: list[Case] = field(default_factory=list)
     gap: Gap | None = None
     last_ms: int | None = None  # when the last delivery ended
 
@@ -165,7 +165,7 @@ def walk(read: Read, skew_ms: int, window: Window | None = None) -> Walk:
         else:
             fresh = covered.add((run.first, run.last))
         if committed > run.first:
-            found.overrun += _early(run, fresh, committed)
+            found.commit_gap += _early(run, fresh, committed)
         order.passed(run)
         if previous is None or run.t_last_ms >= previous.t_last_ms:
             previous = run

@@ -85,14 +85,14 @@ def before(mode: BrokerMode) -> BrokerMode:
     return {BrokerMode.KRAFT: BrokerMode.MIGRATION}.get(mode, BrokerMode.ZOOKEEPER)
 
 
-def taken_back(view: ClusterView, broker: int, mode: BrokerMode) -> Reason:
+def rolled_back(view: ClusterView, broker: int, mode: BrokerMode) -> Reason:
     """The refusal once a broker is back in `mode`."""
     text = f"Broker {broker} was rolled back to {mode} mode; no other broker was. It serves as before."
     kept = "" if kraft_owns(view) else " The controllers still know it: it must restart before the last of the others."
     return Reason("V26", text + kept)
 
 
-def not_taken_back(broker: int, why: str) -> Reason:
+def not_rolled_back(broker: int, why: str) -> Reason:
     """The refusal if the broker could not be rolled back."""
     return Reason("V27", f"Broker {broker} could not be rolled back: {why}")
 
@@ -210,4 +210,4 @@ class CanaryBake:
         judged = replace(self, since=since, fine=verdict.sure, worse=self.worse or verdict.reasons)
         if not judged.worse:
             return judged, decision
-        return judged, Act(Verb.TAKE_BACK, " ".join(reason.text for reason in judged.worse))
+        return judged, Act(Verb.ROLL_BACK_CANARY, " ".join(reason.text for reason in judged.worse))

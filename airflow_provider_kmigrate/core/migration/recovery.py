@@ -135,7 +135,7 @@ class StalledDualWrite:
         gate = may_recover(view)
         if not gate.met:
             return replace(self, pending=False), Wait((*decision.reasons, *gate.reasons))
-        verb = Verb.FAIL_OVER if view.taken_at - self.untouched.taken_at >= patience else Verb.MEND
+        verb = Verb.CONTROLLER_FAILOVER if view.taken_at - self.untouched.taken_at >= patience else Verb.COMPLETE
         return self._begun(), Act(verb, f"The dual-write has stalled although ZooKeeper answers: {waiting}")
 
     def found(self, view: ClusterView, refusal: Refuse) -> tuple[StalledDualWrite, Decision]:
@@ -147,7 +147,7 @@ class StalledDualWrite:
         if not lacking or self.times >= MAX_RECOVERIES or not may_recover(view).met:
             return self, refusal
         return self._begun(), Act(
-            Verb.FAIL_OVER, f"Electing a new leader, which writes to ZooKeeper what was lost: {refusal.reasons[0].text}"
+            Verb.CONTROLLER_FAILOVER, f"Electing a new leader, which writes to ZooKeeper what was lost: {refusal.reasons[0].text}"
         )
 
     def _begun(self) -> StalledDualWrite:

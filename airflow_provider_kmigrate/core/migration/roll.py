@@ -189,7 +189,7 @@ def _still_known(view: ClusterView, broker: int, target: BrokerMode) -> bool:
     """Whether the controllers still count this ZooKeeper broker as registered: it was in migration mode and was rolled back."""
     if view.zk is None or target is not BrokerMode.MIGRATION:
         return False
-    return broker in view.zk.registered or view.zk.taken_back.get(broker) is BrokerMode.ZOOKEEPER
+    return broker in view.zk.registered or view.zk.rolled_back.get(broker) is BrokerMode.ZOOKEEPER
 
 
 def _there(view: ClusterView, broker: int, target: BrokerMode) -> bool:
@@ -260,7 +260,7 @@ def session_not_over(broker: Broker) -> Wait:
 
 
 def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
-    stage, back = stage_on_disk(broker.files), view.zk.taken_back.get(broker.id) if view.zk else None
+    stage, back = stage_on_disk(broker.files), view.zk.rolled_back.get(broker.id) if view.zk else None
     owned = back is BrokerMode.ZOOKEEPER and kraft_owns(view)
     ours = back is not None and stage is STAGE[back] and not owned
     if (ours or stage is FileStage.MIGRATION) and broker.in_zookeeper is not False:

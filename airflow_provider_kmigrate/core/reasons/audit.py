@@ -97,7 +97,7 @@ ENTRIES = (
             "Compare the times with restarts of the members.",
             "Few records when a member restarted: normal. Mark the `verdict` task as success; the next gate checks only what comes after its own step began.",
             "Many, when a broker restarted: check the group's commits (`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`) and inform its owner.",
-            "A scheduled audit repeats it until `judged_from` in `audit` is later. Clients that are killed on purpose: `tolerated: [redelivered]`.",
+            "A scheduled audit repeats it until `baseline_time` in `audit` is later. Clients that are killed on purpose: `allow: [redelivered]`.",
         ),
         "Reset offsets before the owner is informed.",
         causes=(AuditCause.REDELIVERED,),
@@ -181,7 +181,7 @@ ENTRIES = (
         "No, unless the owner deleted the topic on purpose.",
         (
             (
-                "Ask the owner. Deleted on purpose: remove the topic from `topics` in `audit`, or add it to `ignored`; clear the gate. Created"
+                "Ask the owner. Deleted on purpose: remove the topic from `topics` in `audit`, or add it to `exclude_topics`; clear the gate. Created"
                 f" again: {_NEW_BASELINE}."
             ),
             "Not on purpose: pause the DAG. Search the active controller's log for `DeleteTopic`.",
@@ -198,7 +198,7 @@ ENTRIES = (
         "Yes; the group repeats work.",
         (
             "Was the group reset on purpose? " + _TAKE_ONE + ", or every later gate repeats this.",
-            "Does it always start from the beginning? Name it under `rewinding` in `audit`, and clear the gate.",
+            "Does it always start from the beginning? Name it under `resetting_groups` in `audit`, and clear the gate.",
             "Otherwise: which members committed, and do brokers name different coordinators (K01)?",
             "A late commit: the next audit settles it. On an idle partition the next member reads a few records again; if that is harmless, mark the `verdict` task as success.",
         ),
@@ -238,8 +238,6 @@ ENTRIES = (
             AuditCause.RECORD_INCOMPLETE,
             AuditCause.NUMBER_REUSED,
             AuditCause.COUNT_GAP,
-            AuditCause.EVENTS_LOST,
-            AuditCause.RANGE_UNKNOWN,
             AuditCause.MALFORMED,
             AuditCause.MEMBER_EVENTS_LOST,
         ),
@@ -247,7 +245,7 @@ ENTRIES = (
     Entry(
         "L05",
         "A client was killed, or shows no sign of life",
-        "It wrote no stop, and no event for longer than `behind`; a client that runs writes one every few seconds. Its last acts may be missing.",
+        "It wrote no stop, and no event for longer than `max_lag`; a client that runs writes one every few seconds. Its last acts may be missing.",
         "Yes.",
         (
             "Does it hang, or did its machine sleep or its clock change? Restart it with SIGTERM and clear the audit.",
@@ -361,7 +359,7 @@ ENTRIES = (
     Entry(
         "V26",
         "The first broker of a pass was rolled back",
-        "It was worse in its new mode and runs as before its restart. No other broker was touched. Its id is in `/_kmigrate/taken-back`.",
+        "It was worse in its new mode and runs as before its restart. No other broker was touched. Its id is in `/_kmigrate/rolled-back`.",
         "Yes, the cluster is as before this roll.",
         (
             "Find the cause first: its log, and the figures of V23. A cold machine is a cause too.",

@@ -68,8 +68,6 @@ class AuditCause(StrEnum):
 
     # The verdict, and a group's canary
     LEVEL_UNMEASURED = auto()
-    EVENTS_LOST = auto()
-    RANGE_UNKNOWN = auto()  # a finding inside a range whose events are lost
     MALFORMED = auto()
     OWNER_CHANGES = auto()
     VERDICT_UNKNOWN = auto()

@@ -24,7 +24,7 @@ only lacks topics or leaders, the soak itself makes another controller lead, up 
 1. Find the active controller: `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status` (`LeaderId`).
 2. Check that every controller's file has `zookeeper.metadata.migration.enable=true` ([G05](#g05)).
 3. Restart the active controller with your own service command. If partitions have leader -1 in ZooKeeper, do not: clear `copy`, `soak`
-   or `heal.failover` instead. kmigrate completes half-written topics first ([G07](#g07)).
+   or `controller_failover.failover` instead. kmigrate completes half-written topics first ([G07](#g07)).
 4. Wait until G07 is gone. Clear the task; both sides are compared again.""",
     ),
     Area(
@@ -118,7 +118,7 @@ ENTRIES = (
         (
             "Stop no broker.",
             "Start `kmigrate_rollback__<cluster>` ([section 11](#11-going-back)): one transaction of its plan raises /controller_epoch and has a controller elected. ZooKeeper must own the cluster; every controller of the cluster file must be stopped.",
-            "In a rollback that failed with this code: clear `hand_over.transaction` with *Downstream*.",
+            "In a rollback that failed with this code: clear `handover.transaction` with *Downstream*.",
         ),
         "Raise the epoch by hand, or while KRaft owns the cluster. Restart brokers because of it: that helps only some partitions.",
         source="KAFKA-20488; measured",
@@ -129,7 +129,7 @@ ENTRIES = (
         "A controller's directory has been in a quorum that is over. Started with it, the controllers take the cluster over within 5 s and delete topics created since (measured).",
         "Only as long as that controller is not started.",
         (
-            "A rollback is under way, or stopped after `hand_over`: finish it. It moves the directory away.",
+            "A rollback is under way, or stopped after `handover`: finish it. It moves the directory away.",
             "`rolled_back` failed with it: check the host (U04), then clear `wipe.controller_N` with *Downstream*.",
             "Otherwise make sure that the controller is stopped.",
             "On its host: `mv /var/lib/kraft /var/lib/kraft.old`. Create an empty directory with the same owner.",
@@ -161,7 +161,7 @@ ENTRIES = (
         "ZooKeeper does not receive what KRaft writes. What is missing there is lost by a rollback. Normal for seconds after a start or a failover.",
         "Yes. KRaft serves; ZooKeeper falls behind.",
         (
-            "Wait two minutes. `copy`, `soak`, the roll of a broker and a rollback's `heal` restart a stalled dual-write themselves, up to three times.",
+            "Wait two minutes. `copy`, `soak`, the roll of a broker and a rollback's `controller_failover` restart a stalled dual-write themselves, up to three times.",
             "In another task: clear `copy` or `soak` with *Downstream*.",
             "Is ZooKeeper up, with a quorum? Are there client-metrics subscriptions (G09)?",
             "Search the active controller's log. `BadVersion for /migration`: check every flag (G05), then restart that controller. `migration fault`: fix what it names. `Could not find partition state in ZK`: leave it to kmigrate; it needs write access below `/brokers/topics`.",
@@ -280,7 +280,7 @@ ENTRIES = (
         "G26",
         "A controller is not stopped",
         "The rollback needs every KRaft controller stopped here. A running one writes to ZooKeeper, or takes the cluster over again.",
-        "Before `hand_over.transaction` yes, but no controller may be active. After it: **no**, stop that controller now.",
+        "Before `handover.transaction` yes, but no controller may be active. After it: **no**, stop that controller now.",
         (
             "Find out what started it again: a service manager after a reboot, a `stop` command that only kills, a playbook. Stop and disable it there.",
             "Only its state is unknown: its `status` command must end with 3 and print `inactive` (U04). A dead machine: [section 12](#12-a-machine-is-dead-for-good).",
@@ -295,7 +295,7 @@ ENTRIES = (
         "This step of the rollback needs a cluster without KRaft brokers: they know KRaft controllers only.",
         "While the controllers run. Without them these brokers serve, but nothing moves.",
         (
-            "Before `hand_over.transaction`: start a new run of the rollback once this one is over. It starts the controllers and rolls these brokers back first.",
+            "Before `handover.transaction`: start a new run of the rollback once this one is over. It starts the controllers and rolls these brokers back first.",
             "After it: stop each of these brokers, then clear its `to_zookeeper.broker_N` with *Downstream*. It gets its original file and is started.",
         ),
         "Stop the controllers by hand under a KRaft broker.",
@@ -364,8 +364,8 @@ ENTRIES = (
         "The rollback is about to stop a controller or to hand over, and ZooKeeper is not known to hold everything. What it lacks would be lost for good. The codes beside this one say what.",
         "Yes; this act stopped and wrote nothing. If a majority of the controllers is stopped already, hurry: nothing can be elected.",
         (
-            "Mark the run as failed and start a new run of the rollback, or clear `heal` with *Downstream*: a new leader writes to ZooKeeper what is missing.",
-            "`heal` fails: follow the codes beside it. Controllers that cannot be started: [section 11](#11-going-back).",
+            "Mark the run as failed and start a new run of the rollback, or clear `controller_failover` with *Downstream*: a new leader writes to ZooKeeper what is missing.",
+            "`controller_failover` fails: follow the codes beside it. Controllers that cannot be started: [section 11](#11-going-back).",
             "With G00 beside it: start the controllers. If they are dead for good, only `accept_loss` goes on.",
         ),
         "Stop the controllers by hand, or delete the topic that differs.",
@@ -389,7 +389,7 @@ ENTRIES = (
         "The conf has an `accept_loss` that is not the cluster id, or one without `skip_failover`. It would have no effect, and the rollback would stop at the loss, perhaps hours from now.",
         _DATA_SAFE,
         (
-            "Start a new run with the conf that the text names, or without `accept_loss`: `heal.equivalence` then names what would be lost ([section 11](#11-going-back)).",
+            "Start a new run with the conf that the text names, or without `accept_loss`: `controller_failover.equivalence` then names what would be lost ([section 11](#11-going-back)).",
         ),
         "Accept a loss before it is named.",
     ),
@@ -596,7 +596,7 @@ ENTRIES = (
             "It stays: check the task of the run that owns the cluster. It failed or was killed; clear it.",
             "Partitions without a leader or out of ISR for minutes: see S02. Partitions not read: the U codes of that run say why.",
         ),
-        "Set `calm` to 0, or delete the journal, to let the job start.",
+        "Set `quiet_for` to 0, or delete the journal, to let the job start.",
     ),
     Entry(
         "S02",

@@ -178,7 +178,7 @@ ENTRIES = (
         "Unknown: check at once whether records are read twice (K38).",
         (
             "The mode is `kafka`, and ZooKeeper consumers are there: restart them as migrating members, or set the mode back.",
-            "In a move: set the mode that the members need, or bring the group to one side with `kmigrate_consumers_back__<cluster>`.",
+            "In a move: set the mode that the members need, or bring the group to one side with `kmigrate_consumers_rollback__<cluster>`.",
         ),
         "Switch more instances, or let Kafka consumers join, before that.",
         source="KIP-125",
@@ -190,7 +190,7 @@ ENTRIES = (
         "Yes. Nothing was switched or deleted; a reset just taken up is gone within seconds.",
         (
             "Still wanted, and members migrate: restart the instances that hold these partitions, one by one.",
-            "Not wanted: `python -m airflow_provider_kmigrate.groups reset --forget --group billing ...`.",
+            "Not wanted: `python -m airflow_provider_kmigrate.groups reset-offsets --delete --group billing ...`.",
             "All members are Kafka consumers: stop them, reset with `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets`, start them, forget this one, clear the task.",
         ),
         "Delete it without informing the person who requested it.",
@@ -235,7 +235,7 @@ ENTRIES = (
         "Yes: nothing was switched.",
         (
             "Forward: switch the members that the text names first. A canary that was rolled back (V33): fix what it names, clear its task.",
-            "Back: bring Kafka consumers to migrating members first, `kmigrate_consumers_back__<cluster>` with goal `migrating`, or stop them.",
+            "Back: bring Kafka consumers to migrating members first, `kmigrate_consumers_rollback__<cluster>` with goal `zookeeper_mode`, or stop them.",
         ),
         "Restart it by hand as the other kind. Write or delete znodes by hand. Reorder the file's instances.",
     ),

@@ -32,7 +32,7 @@ ENTRIES = (
         "The checkpoint has planned a batch that is not committed. The job would do it again from its beginning.",
         "Yes, while the job is stopped.",
         (
-            "The sink takes a repeated batch only once: write `repeats_harmless: true` into the cluster file.",
+            "The sink takes a repeated batch only once: write `idempotent_sink: true` into the cluster file.",
             "Otherwise check the sink, and remove what that batch wrote.",
         ),
         "Delete files of the checkpoint.",

@@ -102,7 +102,7 @@ ENTRIES = (
         "O05",
         "The folder of backups and journals cannot be used",
         "A task or the triggerer cannot write or read `[kmigrate] folder` on its machine, or finds no journal of the owning run in it. Every act is recorded there first.",
-        "Yes; nothing was stopped or written. In `hand_over.transaction` no controller is active: hurry.",
+        "Yes; nothing was stopped or written. In `handover.transaction` no controller is active: hurry.",
         (
             "Put the folder on one storage that every worker and the triggerer share, with free space.",
             "Give it to Airflow's user: `chown -R airflow <folder>` ([section 9](#9-where-the-evidence-is)).",
@@ -217,7 +217,7 @@ ENTRIES = (
         "U05",
         "Metadata, files or settings could not be read",
         "Without them kmigrate cannot decide which broker may stop, whether both sides are the same, or whether the migration may begin.",
-        "kmigrate changes nothing. In `hand_over` no controller is active: hurry.",
+        "kmigrate changes nothing. In `handover` no controller is active: hurry.",
         (
             "The text ends with the cause. Are the brokers up, does a controller answer, is ZooKeeper up (U01), does the `read` command print the file?",
             "Grant kmigrate's user DESCRIBE and DESCRIBE_CONFIGS on the cluster and topics, DESCRIBE on groups. Delegation tokens need a TLS or SASL listener.",

@@ -179,7 +179,7 @@ ENTRIES = (
         "A node that uses SASL towards the controllers without a login for its mechanism does not start: a controller never, a broker when it is rolled. SCRAM has no user there before the copy.",
         _AS_BEFORE,
         (
-            "SCRAM: use PLAIN, GSSAPI or TLS there: `quorum.security: SSL` in the cluster file, or `sasl.mechanism.controller.protocol=PLAIN` in every broker's file. Between brokers SCRAM stays.",
+            "SCRAM: use PLAIN, GSSAPI or TLS there: `quorum.security_protocol: SSL` in the cluster file, or `sasl.mechanism.controller.protocol=PLAIN` in every broker's file. Between brokers SCRAM stays.",
             "Write the key of the text into every broker's file; controllers inherit it. No restart is needed.",
             'PLAIN on a listener `CONTROLLER`: `listener.name.controller.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="..." user_broker="...";`',
             "A JAAS file has it: each controller's service needs that file too.",
@@ -243,7 +243,7 @@ ENTRIES = (
         _AS_BEFORE,
         (
             "Write the principals of all brokers and controllers into `super.users` of every broker's file. TLS: `openssl x509 -subject -noout -nameopt RFC2253 -in CERT`.",
-            "Controllers' listener without names (PLAINTEXT, TLS without `ssl.client.auth=required`): secure it, `quorum.security: SASL_SSL` in the cluster file.",
+            "Controllers' listener without names (PLAINTEXT, TLS without `ssl.client.auth=required`): secure it, `quorum.security_protocol: SASL_SSL` in the cluster file.",
             "Or, if only nodes reach that port: `super.users` under `quorum.properties`, with `User:ANONYMOUS` and all nodes.",
         ),
         "Set `allow.everyone.if.no.acl.found` for this, or `User:ANONYMOUS` in the brokers' own file.",

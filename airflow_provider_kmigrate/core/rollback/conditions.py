@@ -1,6 +1,6 @@
 """Named conditions of the rollback, as `core.gates` has those of the migration.
 
-The second half (G33, `RollbackTerms`) guards what would be lost with the KRaft controllers. The comparison of `heal` may be days
+The second half (G33, `RollbackTerms`) guards what would be lost with the KRaft controllers. The comparison of `controller_failover` may be days
 old by then, and a leading quorum accepts changes that a dead dual-write never delivers. So a controller is stopped only if it is
 seen alive and caught up, and both sides are equal. The handover compares once more what can still be read without controllers.
 
@@ -126,9 +126,7 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
         return never(Reason("G29", text))
     if view.taken_at - first.taken_at < STILL_FOR:
         return not_yet(
-            Reason(
-                "T01", "Watching /migration for a moment: no controller may write it any more.", cause=Cause.HAND_OVER_OBSERVED
-            )
+            Reason("T01", "Watching /migration for a moment: no controller may write it any more.", cause=Cause.HANDOVER_OBSERVED)
         )
     return MET
 
@@ -220,7 +218,7 @@ def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) ->
     return _said(together((*moving, not_yet(*differing) if differing else MET)))
 
 
-def before_hand_over(view: ClusterView, first: ClusterView, terms: RollbackTerms) -> Gate:
+def before_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms) -> Gate:
     """G33: brokers, which KRaft informed last, hold the same topics as ZooKeeper.
 
     Never, if two observations show the same difference.

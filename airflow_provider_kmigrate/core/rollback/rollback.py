@@ -65,7 +65,7 @@ _BACK = {BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.ZOOKEEPER: FileSt
 
 
 @dataclass(frozen=True, slots=True)
-class HandOverWrites:
+class HandoverWrites:
     """What the handover transaction changes: /controller_epoch, unless it stays (None), and which znodes are deleted.
 
     `states`: first rewrite the partition states unchanged; brokers may hold KRaft's partition epochs, which are ahead of the
@@ -77,7 +77,7 @@ class HandOverWrites:
     states: bool = False
 
 
-def decide_flag(view: ClusterView, controller_id: int) -> Decision:
+def decide_restore_flag(view: ClusterView, controller_id: int) -> Decision:
     """Bring back a controller of a running migration with its flag, whether it lost the flag or is down."""
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if (ended := back_gates.over(view)) is not None:
@@ -131,7 +131,7 @@ def _once(view: ClusterView, first: ClusterView) -> Decision:
         return Wait((gates.no_dual_write("/migration does not show a finished copy yet."),))
     if first.quorum is None or view.quorum.leader_epoch <= first.quorum.leader_epoch:
         return Act(
-            Verb.FAIL_OVER,
+            Verb.CONTROLLER_FAILOVER,
             f"Controller {view.quorum.leader_id} leads: its successor writes all metadata to ZooKeeper again (KIP-866).",
         )
     gate = gates.dual_write_alive(view, first)
@@ -144,7 +144,7 @@ def still_down(view: ClusterView) -> tuple[int, Decision] | None:
     A failover killed between stop and start leaves one. The tasks that start controllers come earlier and do not run again.
     """
     down = [number for number, found in sorted(view.controllers.items()) if found.process.state is ProcessState.STOPPED]
-    asked = ((number, decide_flag(view, number)) for number in down)
+    asked = ((number, decide_restore_flag(view, number)) for number in down)
     return next(((number, decision) for number, decision in asked if not isinstance(decision, Done)), None)
 
 
@@ -160,7 +160,7 @@ def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, targ
     return _back(view, broker, target, together((passing, roll.may_stop(view, (broker_id,)))))
 
 
-def decide_alone(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
+def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
     """Roll the first broker of a pass back to its previous mode, while the migration stays where it is.
 
     Into ZooKeeper mode under living controllers only while other brokers have never registered with them: the last registration
@@ -180,7 +180,7 @@ def decide_alone(view: ClusterView, first: ClusterView, broker_id: int, target: 
 
 
 def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
-    known = {*view.zk.taken_back, *view.zk.registered} if view.zk else set()
+    known = {*view.zk.rolled_back, *view.zk.registered} if view.zk else set()
     plain = set(back_gates.with_mode(view, BrokerMode.ZOOKEEPER)) - known - {broker_id}
     if where(view).phase in {Phase.FIRST_ROLL, Phase.PRE_MIGRATION} and not kraft_owns(view) and plain:
         return None
@@ -295,7 +295,7 @@ def postponed_stop(view: ClusterView, controller_id: int) -> str:
     return f"Controller {controller_id} is the active one: it is stopped last, after {join_ids(others)}."
 
 
-def decide_hand_over(view: ClusterView, first: ClusterView, terms: RollbackTerms = SAFE) -> Decision:
+def decide_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms = SAFE) -> Decision:
     """G1: the transaction that hands the cluster over to ZooKeeper, after the last controller has stopped."""
     if (ended := back_gates.over(view)) is not None:
         return ended
@@ -312,15 +312,15 @@ def decide_hand_over(view: ClusterView, first: ClusterView, terms: RollbackTerms
             gates.epochs_known(view),
         )
     )
-    gate = conditions.before_hand_over(view, first, terms) if gate.met else gate
+    gate = conditions.before_handover(view, first, terms) if gate.met else gate
     if gate.met:
-        return Act(Verb.HAND_OVER, "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
-    waits = {reason.cause for reason in gate.reasons} == {Cause.HAND_OVER_OBSERVED}
+        return Act(Verb.HANDOVER, "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
+    waits = {reason.cause for reason in gate.reasons} == {Cause.HANDOVER_OBSERVED}
     return Wait(gate.reasons, healthy=True) if waits else unmet(gate)
 
 
-def hand_over(zk: ZkView, state_epoch: int) -> HandOverWrites:
-    """The change that `decide_hand_over` asks for. Raises ValueError if /controller_epoch is unknown.
+def handover(zk: ZkView, state_epoch: int) -> HandoverWrites:
+    """The change that `decide_handover` asks for. Raises ValueError if /controller_epoch is unknown.
 
     If ZooKeeper owns the cluster already, /controller is a living broker's and stays. Exception: repairing a cluster that was
     rolled back without raising the epoch. Its controller must be elected again, above the epochs in the partition states
@@ -332,11 +332,11 @@ def hand_over(zk: ZkView, state_epoch: int) -> HandOverWrites:
     gone = ("/migration",) if migration is not None else ()
     owned = isinstance(controller, ZkController) and controller.is_kraft
     if not owned and state_epoch <= zk.controller_epoch:
-        return HandOverWrites(None, gone)
+        return HandoverWrites(None, gone)
     written = migration.kraft_controller_epoch if isinstance(migration, Migration) else -1
     claimed = controller.kraft_epoch if isinstance(controller, ZkController) else -1
     epoch = max(written, claimed, state_epoch, zk.controller_epoch) + 1
-    return HandOverWrites(epoch, (*gone, *(("/controller",) if controller else ())), states=owned)
+    return HandoverWrites(epoch, (*gone, *(("/controller",) if controller else ())), states=owned)
 
 
 def decide_zookeeper_leads(view: ClusterView) -> Decision:
@@ -404,9 +404,7 @@ def decide_rolled_back(view: ClusterView) -> Decision:
     return as_decision(gate, done + gates.after_the_way_back(view))
 
 
-_FAILOVER_RESTORES = (
-    "`heal` elects a new leader that writes ZooKeeper again, and ends once both are the same. Without a failover it is lost."
-)
+_FAILOVER_RESTORES = "`controller_failover` elects a new leader that writes ZooKeeper again, and ends once both are the same. Without a failover it is lost."
 
 
 NOTHING = Reason(

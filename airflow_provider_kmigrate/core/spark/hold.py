@@ -263,14 +263,14 @@ def failed(report: JobReport) -> Reason:
     return Reason("J11", f"The job has failed: {report.error or 'no reason given'}")
 
 
-def quiescent(checkpoint: Checkpoint, report: JobReport | None, *, repeats_harmless: bool = False) -> Decision:
-    """Decides whether nothing is half done. `repeats_harmless`: the sink takes a repeated batch once (files, Delta, ...)."""
+def quiescent(checkpoint: Checkpoint, report: JobReport | None, *, idempotent_sink: bool = False) -> Decision:
+    """Decides whether nothing is half done. `idempotent_sink`: the sink takes a repeated batch once (files, Delta, ...)."""
     if checkpoint.settled:
         return Done(f"Offsets and commits agree at batch {batch(checkpoint.committed)}.")
     planned, committed = batch(checkpoint.planned), batch(checkpoint.committed)
     if _one_ahead(checkpoint) and report and not report.begun and report.planned == checkpoint.planned:
         return Done(f"Batch {planned} is planned and has not begun; commits end at {committed}. The job runs it first, once.")
-    if repeats_harmless and _one_ahead(checkpoint):
+    if idempotent_sink and _one_ahead(checkpoint):
         return Done(f"Batch {planned} is planned and not committed; its sink ignores a repeated batch.")
     text = f"Batch {planned} is planned in the checkpoint, but commits end at {committed}."
     return Refuse((Reason("J02", text),))

@@ -1,4 +1,4 @@
-"""What `status` says of a workload by its exit code."""
+"""What `status` says of a probe by its exit code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.model import Process, ProcessState
-from airflow_provider_kmigrate.probe.process import main
+from airflow_provider_kmigrate.probe.__main__ import main
 from airflow_provider_kmigrate.probe.workload import GroupPlan, WorkloadPlan, all_run, told
 
 RUNS, ENDED, UNKNOWN = Process(ProcessState.RUNNING, 7), Process(ProcessState.STOPPED), Process(ProcessState.UNKNOWN)
@@ -23,7 +23,7 @@ def test_a_workload_runs_where_all_of_it_does_and_there_is_any(found: dict[str, 
     assert told(found).count("\n") == len(found)
 
 
-def test_a_workload_of_which_nothing_was_started_does_not_run(tmp_path: Path) -> None:
+def test_a_probe_of_which_nothing_was_started_does_not_run(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps(WorkloadPlan(("t",), (GroupPlan("g"),)).as_dict()))
     (tmp_path / "properties.json").write_text("{}")
     assert main(["status", "--dir", str(tmp_path)]) == 3

@@ -1,0 +1,138 @@
+"""Beside the load of a rehearsal: topics to make, the ledger in short, and an events topic read whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import NewTopic
+
+from airflow_provider_kmigrate.applications.event_log import Reading
+from airflow_provider_kmigrate.clients.admin import error_of
+from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
+from airflow_provider_kmigrate.core.events import Event, Ownership
+from airflow_provider_kmigrate.core.ledger import Facts
+from airflow_provider_kmigrate.exceptions import TimedOut
+from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, quiet_admin, wait_for_leaders
+
+_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic to create; `replication` -1: the brokers' default."""
+
+    name: str
+    partitions: int = 12
+    replication: int = -1
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+def create_topics(properties: Mapping[str, str], plans: Sequence[TopicPlan], timeout: float = 60.0) -> None:
+    """Create missing topics and wait until every partition has a leader. Raises ours; `TimedOut` after `timeout` s."""
+    deadline = time.monotonic() + timeout
+    what = f"creating {len(plans)} topics"
+    with kafka_calls(what):
+        admin = quiet_admin(properties)
+        new = [NewTopic(plan.name, plan.partitions, plan.replication, config=dict(plan.config)) for plan in plans]
+        for future in admin.create_topics(new, request_timeout=timeout).values():
+            _unless_there(future, deadline)
+        wait_for_leaders(admin, {plan.name: plan.partitions for plan in plans}, deadline - time.monotonic())
+
+
+def _unless_there(future: Future[None], deadline: float) -> None:
+    try:
+        future.result(max(1.0, deadline - time.monotonic()))
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def summary_of(facts: Facts) -> dict[str, Any]:
+    """Figures with units in their names, reasons as sentences, and the first counter-examples of each violation."""
+    gap = facts.longest_gap
+    violations = {name: [str(case) for case in finding.cases[:5]] for name, finding in facts.violations.items()}
+    return {
+        "verdict": str(facts.verdict),
+        "complete": facts.complete,
+        "reasons": [str(reason) for reason in facts.reasons],
+        "acked": facts.acked,
+        "delivered": dict(facts.delivered),
+        "lost": facts.lost.count,
+        "unseen": facts.unseen.count,
+        "duplicated": facts.duplicated,
+        "reordered": facts.reordered.count,
+        "committed_unprocessed": facts.commit_gap.count,
+        "diverged": facts.diverged.count,
+        "double_owned_ms": facts.double_owned.count,
+        "send_failures": facts.send_failures,
+        "longest_stall_ms": facts.produce.longest_ms,
+        "p999_ms": facts.produce.p999_ms,
+        "stalled_record_s": facts.produce.stalled_record_s,
+        "longest_delivery_gap_ms": None if gap is None else gap.ms,
+        "violations": violations,
+    }
+
+
+def read_topic(properties: Mapping[str, str], topic: str, timeout: float = 60.0) -> Reading:
+    """Read everything that the topic held at the start; `TimedOut` if that takes longer than `timeout` s.
+
+    For small topics; `audit.sources.stream` reads large ones into files.
+    """
+    reading = Reading()
+    for message in _messages(properties, topic, time.monotonic() + timeout):
+        value, where = message.value() or b"", f"{topic}-{message.partition()} offset {message.offset()}"
+        try:
+            reading.events.append(_placed(decode(value.decode(errors="replace")), message.offset() or 0))
+        except BadEvent as error:
+            reading.refused.append(f"{where} {value[:80]!r}: {error}")
+    return reading
+
+
+def _placed(event: Event, offset: int) -> Event:
+    """The event with its `position`, read from a topic at this offset."""
+    return replace(event, position=offset) if isinstance(event, Ownership) else event
+
+
+def _messages(properties: Mapping[str, str], topic: str, deadline: float) -> Iterator[Message]:
+    fixed = {"group.id": "kmigrate-events", "enable.auto.commit": "false", "enable.partition.eof": "true"}
+    consumer = Consumer({**properties, **fixed})
+    try:
+        left = {partition: end for partition, end in _ends(consumer, topic).items() if end}
+        consumer.assign([KafkaPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
+        while left:
+            if time.monotonic() > deadline:
+                raise TimedOut(f"the events topic {topic} was not read in time")
+            message = consumer.poll(_POLL_S)
+            if message is not None and not _ended(message, left):
+                yield message
+    except KafkaException as error:
+        raise error_of(error.args[0], f"the events topic {topic}") from error
+    finally:
+        consumer.close()
+
+
+def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
+    """The end of each partition now; 0 for an empty one."""
+    found = consumer.list_topics(topic, timeout=30.0).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    marks = {index: consumer.get_watermark_offsets(KafkaPartition(topic, index), timeout=10.0) for index in found.partitions}
+    return {index: end if end > start else 0 for index, (start, end) in marks.items()}
+
+
+def _ended(message: Message, left: dict[int, int]) -> bool:
+    """True for the end of a partition instead of a record; drops partitions that are read."""
+    error, partition, offset = message.error(), message.partition(), message.offset()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    if partition not in left:
+        return True  # written since
+    if error is not None or (offset or 0) + 1 >= left[partition]:
+        del left[partition]
+    return error is not None
