@@ -99,7 +99,7 @@ def test_two_owners_decide_whatever_the_latencies_say(engine: Engine) -> None:
     """Of a partition of the canary; of one of the others it is the audit's finding, not the canary's."""
     at = SWITCHED + 4 * S
     for partition, owners, found in (
-        (0, ("a0-new", "a1-x"), [AuditCause.DOUBLE_OWNED, AuditCause.CANARY_WITHIN]),
+        (0, ("a0-new", "a1-x"), [AuditCause.CANARY_WITHIN, AuditCause.DOUBLE_OWNED]),
         (1, ("a1-x", "a2-x"), [AuditCause.CANARY_WITHIN]),
     ):
         events = group()

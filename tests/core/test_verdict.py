@@ -36,7 +36,7 @@ LOST = Case("orders", 3, first=10, last=12, count=3, members=("m1",))
 
 
 def found(outcome: Outcome = Outcome.FAIL, level: Level = Level.CONSUMER) -> Ground:
-    return Ground(outcome, Reason("A04", "3 records were skipped."), level, examples=(LOST,))
+    return Ground(outcome, Reason("A05", "3 records were skipped."), level, examples=(LOST,))
 
 
 def causes(verdict: AuditVerdict) -> list[object]:
@@ -99,7 +99,7 @@ def test_a_violation_fails_whatever_else_holds() -> None:
     assert verdict.outcome is Outcome.FAIL
     assert verdict.levels == {Level.LOG: Outcome.PASS, Level.PROBE: Outcome.PASS, Level.CONSUMER: Outcome.FAIL}
     assert verdict.grounds[0].examples == (LOST,)
-    assert "[A04]" in verdict.headline
+    assert "[A05]" in verdict.headline
 
 
 def test_malformed_events_and_hand_overs_are_shown_and_decide_nothing() -> None:
