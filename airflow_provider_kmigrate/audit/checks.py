@@ -1,16 +1,4 @@
-"""An audit's checks besides the ledger's: deliveries without ownership, unowned time, uneven shares, long waits, notes.
-
-Codes:
-
-====  ======================================================================================================
-A09   a member delivered records of a partition that it did not own by its own account (its own clock, no skew)
-A10   time without an owner, or a wait, longer than the policy allows; the longest is always shown
-A11   in some generation the partitions were not shared evenly (at most one more than another, per topic or over all)
-A14   records that producers gave up, which is shown and fails nothing: they were never acknowledged
-A15   partitions that were not judged: only members that write no events owned them, in a group that is being moved
-A16   offsets that a group skipped and no wrapped producer reported, which is shown and fails nothing
-====  ======================================================================================================
-"""
+"""An audit's checks besides the ledger's: deliveries without ownership, unowned time, uneven shares, long waits, notes."""
 
 from __future__ import annotations
 
@@ -25,6 +13,7 @@ from airflow_provider_kmigrate.core.ledger import Case, Facts, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import in_order
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 
 
 def grounds(changes: Sequence[Ownership], facts: Facts, *, policy: Policy, level: Level) -> Iterator[Ground]:
@@ -35,8 +24,7 @@ def grounds(changes: Sequence[Ownership], facts: Facts, *, policy: Policy, level
     yield from _waits(facts, policy, level)
     if facts.send_failures:
         text = f"{facts.send_failures} records were given up by their producers."
-        why = "Nobody was told that they are safe; they may be in the log all the same."
-        yield Ground(Outcome.PASS, Reason("A14", text, why), level, facts.send_failures)
+        yield Ground(Outcome.PASS, Reason.of(AuditCause.SENDS_GIVEN_UP, text), level, facts.send_failures)
     if facts.of_others:
         yield _of_others(facts, level)
     if facts.passed_over.count:
@@ -52,8 +40,7 @@ def _not_owned(facts: Facts, level: Level) -> Iterator[Ground]:
 def _strangers(found: LedgerFinding, outcome: Outcome, level: Level, *, before: str = "") -> Iterator[Ground]:
     if found.count:
         text = f"{before}{found.count} records were delivered to a member that did not own their partition."
-        reason = Reason("A09", text, "Two members may have worked on them.", "Look at the group's rebalances at that time.")
-        yield Ground(outcome, reason, level, found.count, found.cases)
+        yield Ground(outcome, Reason.of(AuditCause.NOT_OWNED, text), level, found.count, found.cases)
 
 
 def _unowned(changes: Iterable[Ownership], policy: Policy, level: Level) -> Iterator[Ground]:
@@ -63,10 +50,10 @@ def _unowned(changes: Iterable[Ownership], policy: Policy, level: Level) -> Iter
         return
     cases.sort(key=lambda case: (-case.count, case.order))
     total, longest = sum(case.count for case in cases), cases[0]
-    text = f"Partitions had no owner for {total} ms in all, {longest.topic}-{longest.partition} for {longest.count} ms at once."
+    text = f"Partitions had no owner for {total} ms in total, {longest.topic}-{longest.partition} for {longest.count} ms at once."
     late = policy.max_unowned_ms is not None and longest.count > policy.max_unowned_ms
-    reason = Reason("A10", text, "Nobody reads them meanwhile.", "Look at what held up the rebalance." if late else "")
-    yield Ground(Outcome.FAIL if late else Outcome.PASS, reason, level, total, tuple(cases[: policy.max_cases]))
+    outcome = Outcome.FAIL if late else Outcome.PASS
+    yield Ground(outcome, Reason.of(AuditCause.UNOWNED, text), level, total, tuple(cases[: policy.max_cases]))
 
 
 def _by_partition(changes: Iterable[Ownership]) -> dict[GroupPartition, list[Ownership]]:
@@ -114,7 +101,7 @@ def _uneven(changes: Iterable[Ownership], level: Level) -> Iterator[Ground]:
             found.append(f"generation {generation} of {group}: {counts}")
     if found:
         text = f"{len(found)} generations shared their partitions unevenly, first {found[0]}."
-        yield Ground(Outcome.PASS, Reason("A11", text, "Some members work more than others."), level, len(found))
+        yield Ground(Outcome.PASS, Reason.of(AuditCause.UNEVEN, text), level, len(found))
 
 
 def _spread(counts: Sequence[int]) -> int:
@@ -143,29 +130,26 @@ def _fullest(changes: Iterable[Ownership]) -> dict[tuple[str, int], dict[str, se
 def _waits(facts: Facts, policy: Policy, level: Level) -> Iterator[Ground]:
     long = [gap for gap in facts.gaps if policy.max_gap_ms is not None and gap.ms > policy.max_gap_ms]
     if long:
-        text = f"A record of {long[0].topic}-{long[0].partition} waited {long[0].ms} ms and {long[0].group} was delivered nothing of it."
-        reason = Reason(
-            "A12", text, f"At most {policy.max_gap_ms} ms may pass.", "Look at the group and the partition's leader then."
-        )
+        text = f"A record of {long[0].topic}-{long[0].partition} waited {long[0].ms} ms; {long[0].group} received "
+        text += f"nothing of the partition. The limit is {policy.max_gap_ms} ms."
         cases = [
             Case(gap.topic, gap.partition, -1, -1, gap.ms, gap.group, members=gap.members, from_ms=gap.from_ms, to_ms=gap.to_ms)
             for gap in long
         ]
-        yield Ground(Outcome.FAIL, reason, level, len(long), tuple(cases[: policy.max_cases]))
+        yield Ground(Outcome.FAIL, Reason.of(AuditCause.WAITED, text), level, len(long), tuple(cases[: policy.max_cases]))
 
 
 def _of_others(facts: Facts, level: Level) -> Ground:
     named = ", ".join(f"{topic}-{partition} of {group}" for group, topic, partition in facts.of_others[:5])
     more = f" and {len(facts.of_others) - 5} more" if len(facts.of_others) > 5 else ""
     text = f"Partitions that only members without events owned were not judged: {named}{more}."
-    return Ground(Outcome.PASS, Reason("A15", text, "What they were delivered is not known."), level, len(facts.of_others))
+    return Ground(Outcome.PASS, Reason.of(AuditCause.OWNER_WITHOUT_EVENTS, text), level, len(facts.of_others))
 
 
 def _passed_over(facts: Facts, level: Level) -> Ground:
     found = facts.passed_over
-    text = f"{found.count} offsets between deliveries were passed over, and no wrapped producer told of records there."
-    why = "They are transactions' markers, aborted or compacted records; or records of producers that write no events, which were skipped."
-    return Ground(Outcome.PASS, Reason("A16", text, why), level, found.count, found.cases)
+    text = f"{found.count} offsets between deliveries were skipped, and no wrapped producer reported records there."
+    return Ground(Outcome.PASS, Reason.of(AuditCause.SKIPPED, text), level, found.count, found.cases)
 
 
 def hand_overs(changes: Iterable[Ownership]) -> int:

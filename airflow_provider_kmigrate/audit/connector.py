@@ -8,6 +8,7 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients.maven import resolved
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 
 POM = Path(__file__).with_name("pom.xml")
@@ -15,13 +16,8 @@ POM = Path(__file__).with_name("pom.xml")
 
 def jars(say: Callable[[str], None] = lambda _: None) -> tuple[str, ...]:
     """Paths for `session.start(jars=...)` on this machine; fetched once. `say`, and the errors, as of `maven.resolved`."""
-    text, why = (
-        "Spark's jars for Kafka are not here, and there is no Maven to fetch them.",
-        "Spark cannot read Kafka without them.",
-    )
-    missing = Refused.because(
-        Reason("X06", text, why, "Install Maven (Debian, Ubuntu: apt-get install maven), or name the jars.")
-    )
+    text = "Spark's jars for Kafka are not here, and there is no Maven to fetch them."
+    missing = Refused.because(Reason.of(AuditCause.JARS_MISSING, text))
     return tuple(sorted(str(path) for path in resolved(POM, "spark-kafka", missing, say).glob("*.jar")))
 
 

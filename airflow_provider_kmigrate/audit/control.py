@@ -12,6 +12,7 @@ from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event, Ownership, Start
 from airflow_provider_kmigrate.core.ledger.health import Refusals
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 _NOW: Final = (1 << 63) - 1  # of an unknown time
@@ -62,6 +63,4 @@ class Control:
 def _refuse_versions(found: list[str]) -> None:
     if found:
         text = f"{len(found)} lines have another schema version, first: {min(found)}."
-        remedy = "Audit them with the release that wrote them, or upgrade this one."
-        why = "Their words may mean something else; without them a loss may stay hidden."
-        raise Refused.because(Reason("X04", text, why, remedy))
+        raise Refused.because(Reason.of(AuditCause.SCHEMA_UNKNOWN, text))

@@ -164,7 +164,7 @@ def _wait(begin: Path | None, within: float) -> None:
     deadline = time.monotonic() + within
     while begin is not None and not begin.exists():
         if time.monotonic() > deadline:
-            raise TimedOut(f"nobody made {begin} within {within:g} s; nothing was audited: run it again")
+            raise TimedOut(f"{begin} did not appear within {within:g} s; nothing was audited: run it again")
         time.sleep(0.1)
 
 

@@ -76,7 +76,7 @@ WITH claims AS (
     SELECT topic, part, producer, lo - producer_seq AS shift, lo, hi, CASE WHEN lo < 0 OR hi - lo + 1 <> n THEN 1 ELSE 0 END AS unclear,
       CASE WHEN pile = 'ack' THEN lo END AS acked_lo, CASE WHEN pile = 'ack' THEN hi END AS acked_hi,
       CASE WHEN pile = 'ack' THEN n ELSE 0 END AS acked, CASE WHEN pile = 'ack' THEN t_last_ms END AS t_acked
-    FROM events WHERE pile = 'ack' OR (pile = 'delivery' AND producer IS NOT NULL)) AS told
+    FROM events WHERE pile = 'ack' OR (pile = 'delivery' AND producer IS NOT NULL)) AS reported
   GROUP BY topic, part, producer, shift),
 ordered AS (
   SELECT *,

@@ -29,6 +29,7 @@ from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Demand
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 _LEVELS: Final = {level.label: level for level in Level}
@@ -216,5 +217,5 @@ def _same(value: Any) -> Any:
 
 
 def _refuse(what: str) -> NoReturn:
-    text = f"The audit's request makes no sense: {what}."
-    raise Refused.because(Reason("X08", text, "An audit of something else would prove nothing.", "See audit/request.py."))
+    text = f"The audit's request is wrong: {what}."
+    raise Refused.because(Reason.of(AuditCause.REQUEST_WRONG, text))

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.clients.hosts import command
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unreachable
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -98,10 +99,10 @@ def _check(master: str | None, jars: Sequence[str]) -> None:
     missing = [jar for jar in jars if "://" not in jar and not Path(jar).is_file()]
     if missing:
         text = f"Spark jars are missing: {', '.join(missing)}"
-        raise Refused.because(Reason("X06", text, "Spark cannot read Kafka without them.", "Build them with audit/pom.xml."))
+        raise Refused.because(Reason.of(AuditCause.JARS_MISSING, text))
     if command.java() is None:
         text = "Java is missing: neither JAVA_HOME nor the PATH has it."
-        raise Refused.because(Reason("X07", text, "Spark runs on it.", "Install a Java 17 runtime or set JAVA_HOME."))
+        raise Refused.because(Reason.of(AuditCause.JAVA_MISSING, text))
     if master is not None and master.startswith("spark://"):
         for address in master.removeprefix("spark://").split(","):
             _check_answers(address)

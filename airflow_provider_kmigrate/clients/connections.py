@@ -108,7 +108,7 @@ class Fields:
 
     def refuse(self, text: str, why: str, remedy: str) -> None:
         """Note one more problem; `text` must not contain a secret."""
-        self._reasons.append(Reason("N03", f"connection {self.conn_id}: {text}.", why, remedy))
+        self._reasons.append(Reason("N03", f"connection {self.conn_id}: {text}. {why} {remedy}"))
 
     def check(self) -> None:
         """Raise `Refused` with every problem found."""
@@ -347,8 +347,8 @@ def webhook_connections(spec: ClusterSpec) -> tuple[str, ...]:
 def missing(conn_id: str, conn_type: str, named_in: str = "") -> Refused:
     """The refusal for a connection that does not exist; `named_in` says where it is named."""
     text = f"There is no connection {conn_id}{f', which {named_in} names' if named_in else ''}."
-    remedy = f"Create it: airflow connections add {conn_id} --conn-type {conn_type} {_example(conn_type)}"
-    reason = Reason("N01", text, "A cluster's addresses and secrets are stored in Airflow connections.", remedy)
+    text += f" Create it: airflow connections add {conn_id} --conn-type {conn_type} {_example(conn_type)}"
+    reason = Reason("N01", text)
     return Refused(str(reason), (reason,))
 
 
@@ -377,8 +377,7 @@ def read_connections(path: str | Path) -> Mapping[str, Connection]:
 
 
 def _no_connections(text: str) -> Refused:
-    remedy = "Write it with: airflow connections export --file-format json FILE"
-    return Refused.because(Reason("N08", f"{text}.", "Without Airflow, connections are read from it.", remedy))
+    return Refused.because(Reason("N01", f"{text}."))
 
 
 def lookup_in(connections: Mapping[str, Connection], spec: ClusterSpec) -> Lookup:
@@ -410,8 +409,8 @@ def _controllers(spec: ClusterSpec, brokers: WireSecurity, lookup: Lookup) -> Wi
 
 
 def _contradict(spec: ClusterSpec, found: str, remedy: str) -> NoReturn:
-    text = f"{found}, and quorum.security_protocol in {spec.path or 'the cluster file'} is {spec.controller_security}."
-    reason = Reason("N03", text, "Controllers are configured with one protocol and contacted with the other.", remedy)
+    text = f"{found}, and quorum.security_protocol in {spec.path or 'the cluster file'} is {spec.controller_security}. {remedy}"
+    reason = Reason("N03", text)
     raise Refused(str(reason), (reason,))
 
 

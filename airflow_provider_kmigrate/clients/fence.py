@@ -71,10 +71,7 @@ class Fence:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         if not _CLUSTER_ID.fullmatch(cluster_id):
-            text = f"{cluster_id!r} is not a Kafka cluster id"
-            raise SpecError.because(
-                Reason("F04", text, "The fence's znode has this name.", "Correct cluster_id in the cluster file.")
-            )
+            raise SpecError.because(Reason("F04", f"cluster_id: {cluster_id!r} is not a Kafka cluster id."))
         self._zookeeper = zookeeper
         self._cluster_id = cluster_id
         self._root = f"{ROOT}/{cluster_id}"

@@ -90,7 +90,7 @@ _commit = retry(retry=retry_if_exception_type(Unavailable), stop=stop_after_atte
 def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: Holding, timeout: float = 30.0) -> GroupSeen:
     """Write every offset of the plan and read it back; returns the group as it is then.
 
-    Safe to repeat: a new plan has only what is left. Raises `Refused` (K30, K71, K74) if the target is not as planned, with
+    Safe to repeat: a new plan has only what is left. Raises `Refused` (K30, K71) if the target is not as planned, with
     nothing written; `Fenced` if another run holds the cluster; `Changed` if another client wrote at the same moment, and `Failed`
     if Kafka refused or another value was read back: then some may be written.
     """

@@ -171,7 +171,7 @@ _SUMMARIES = {
     Kind.DELEGATION: "delegation tokens differ",
     Kind.PRODUCER_IDS: "blocks of producer ids end before ids that are in use",
 }
-_CODES = {Kind.MISSING_TOPIC: "E01", Kind.BROKER_SETTING: "E08", Kind.QUOTA: "E08", Kind.ACL: "E08", Kind.DELEGATION: "E12"}
+_CODES = {Kind.MISSING_TOPIC: "E01", Kind.BROKER_SETTING: "E08", Kind.QUOTA: "E08", Kind.ACL: "E08", Kind.DELEGATION: "E08"}
 _MISSED = frozenset({Kind.EXTRA_TOPIC, Kind.LEADER})
 """A new leader's first sync writes these; what ZooKeeper has instead cannot be intended."""
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from airflow_provider_kmigrate.core.reasons.registry import ENTRIES
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.registry import CODE_OF, ENTRIES
 
 _TERM = 32  # the high half of a zxid counts the leaders of an ensemble (zxid: ZooKeeper's internals, "Guarantees, Properties, and Definitions")
 
@@ -164,9 +165,13 @@ class Reason:
 
     code: str
     text: str  # what was observed
-    why: str | None = None  # why it matters; None: as the registry has it
     remedy: str | None = None  # what to do next; None: as the registry has it
-    cause: Cause | None = None  # for decisions that must recognise it
+    cause: Cause | AuditCause | None = None  # for decisions that must recognise it
+
+    @classmethod
+    def of(cls, cause: AuditCause, text: str) -> Reason:
+        """A finding of an audit, under the code of its remedy."""
+        return cls(CODE_OF[cause], text, cause=cause)
 
     def __str__(self) -> str:
         parts = (f"[{self.code}] {self.text}", self.meaning, f"Next: {self.next_step}" if self.next_step else "")
@@ -176,7 +181,7 @@ class Reason:
     def meaning(self) -> str:
         """Why it matters."""
         known = ENTRIES.get(self.code)  # another release may have written a code that this one does not have
-        return self.why if self.why is not None else known.means if known else ""
+        return known.means if known else ""
 
     @property
     def next_step(self) -> str:
@@ -192,7 +197,10 @@ class Reason:
     def from_row(cls, row: Sequence[str]) -> Reason:
         """The reason that `row` wrote."""
         code, text, cause = row
-        return cls(code, text, cause=Cause(cause) if cause else None)
+        return cls(code, text, cause=_CAUSES[cause] if cause else None)
+
+
+_CAUSES: Mapping[str, Cause | AuditCause] = {cause.value: cause for kind in (Cause, AuditCause) for cause in kind}
 
 
 def headlines(reasons: Iterable[Reason]) -> tuple[str, ...]:

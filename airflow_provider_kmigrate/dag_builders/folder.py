@@ -97,5 +97,4 @@ def _unserved(spec: ClusterSpec) -> SpecError | None:
     if spec.audit is None or find_spec("airflow.providers.apache.spark") is not None:
         return None
     text = f"{spec.path} has an `audit`, but Airflow's Spark provider is not installed."
-    why = "Its audits fail, and with them a migration: before its first roll, or after it if `topics` is empty."
-    return SpecError.because(Reason("F08", text, why, "pip install 'airflow-provider-kmigrate[spark]', or remove the section."))
+    return SpecError.because(Reason("F08", text))

@@ -140,7 +140,7 @@ _GROUPS = {
 
 #: Task -> codes that it most often waits for or fails with; their meaning comes from the registry.
 _STOPS = {
-    "preflight": ("B0", "U01", "U05"),
+    "preflight": ("U01", "U05"),
     "watch": ("G05", "P02", "T06", "G23", "O01"),
     "backup": ("O01", "O05", "U04"),
     "provision": ("G04", "M01", "R11", "R12"),
@@ -150,9 +150,9 @@ _STOPS = {
     "registered": ("R01", "R03"),
     "copied": ("P11", "G13"),
     "dual_write_lag": ("G07",),
-    "equivalence": ("E01", "E02", "E08", "E12"),
+    "equivalence": ("E01", "E02", "E08"),
     "soak": ("T01", "G07", "G21", "O01"),
-    "controller": ("G34", "H06", "H08", "R12"),
+    "controller": ("G34", "H06", "R12"),
     "active_last": ("G34", "R12"),
     "finalized": ("T03", "G23"),
     "plan": ("P12", "P13", "O01", "M02"),
@@ -167,7 +167,7 @@ _STOPS = {
     "to_zookeeper.broker": ("G26", "G28", "G30", "R05"),
     "wipe.controller": ("M01", "M02", "G26"),
     "rolled_back": ("G04", "G30", "G31"),
-    "check": ("K30", "K31", "K41", "K69"),
+    "check": ("K30", "K31", "K44", "K69"),
     "to_migrating": ("K52", "K55", "V30", "V33"),
     "mode_kafka": ("K58", "V30"),
     "to_kafka": ("K52", "K55", "V30", "V33"),

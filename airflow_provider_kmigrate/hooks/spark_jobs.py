@@ -78,7 +78,7 @@ def control_of(
     except KeyError:
         names = ", ".join(each.name for each in spec.spark_jobs) or "none"
         text = f"{spec.path} has no Spark job {job!r}; it has {names}."
-        raise Refused.because(Reason("J16", text)) from None
+        raise Refused.because(Reason("F09", text)) from None
     return JobControl(found, files_of(found), say, over=over, killed=killed)
 
 

@@ -154,15 +154,7 @@ class Probe:
         ended = [name for name, process in found.items() if process.state is ProcessState.STOPPED]
         if ended or not found:
             text = f"The probe in {self.folder} has ended: {', '.join(ended) or 'it was killed before it started a process'}."
-            why = "It has observed nothing since then."
-            raise Refused.because(
-                Reason(
-                    "Y05",
-                    text,
-                    why,
-                    "In a migration start a new run, which starts its own probe, or set `probe: false` (runbook, Y05). Otherwise start the next probe in another folder.",
-                )
-            )
+            raise Refused.because(Reason("Y05", text))
 
     def status(self) -> dict[str, Process]:
         """Both processes, by writer; nothing before the first start."""
@@ -242,12 +234,8 @@ class ProbeRuns:
     def _refuse(self, folder: Path) -> None:
         machine = files.read(str(folder / _MACHINE))
         text = f"The probe in {folder} runs on {machine}, but this machine is {self._machine}."
-        why = "Only there its processes can be observed and stopped."
-        remedy = (
-            "Give this DAG's tasks a queue with one worker. Or run there, with librdkafka's properties in a JSON file: "
-            f"python -m {__package__} stop --dir {folder} --properties FILE"
-        )
-        raise Refused.because(Reason("Y09", text, why, remedy))
+        text += f" Only there it can be stopped: python -m {__package__} stop --dir {folder} --properties FILE"
+        raise Refused.because(Reason("Y09", text))
 
 
 def silent(folder: Path, seconds: float = _SILENT_S) -> bool:
@@ -269,9 +257,7 @@ def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
         if now[0] > before[0] and now[1] > before[1]:
             return now
     text = f"The probe in {events} shows nothing new for {patience:g} s: {before[0]} records acknowledged, {before[1]} offsets committed."
-    why = "Its worker is gone, or its folder is not shared by all workers; the audits would have no evidence."
-    remedy = "Run it on a worker that stays (see the operator's guide), or write `probe: false` in the section `audit`."
-    raise Refused.because(Reason("Y09", text, why, remedy))
+    raise Refused.because(Reason("Y09", text))
 
 
 def _so_far(progress: Progress) -> tuple[int, int]:

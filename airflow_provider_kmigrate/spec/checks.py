@@ -1,8 +1,8 @@
 """Checks of a cluster file across its keys; its problems, one `Problem` a finding, and the `SpecError` that lists them all.
 
-Codes: F00 unreadable, F00 no YAML, F04 unknown key, F04 missing key, F04 wrong value, F05 a duplicate of something unique, F06 a
-secret, F04 not in this version. `advice` uses F5x. pydantic's findings are put in the words of the fields they are about. The checks work on raw data,
-so that one wrong key hides no other finding.
+F00: unreadable or no YAML; F04: a key is unknown, missing or wrong; F05: something unique is there twice; F06: a secret. `advice`
+uses F5x. pydantic's findings are put in the words of the fields they are about. The checks work on raw data, so that one wrong key
+hides no other finding.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ class Problem:
 
     def reason(self, path: str) -> Reason:
         """The same as a value for logs and the UI."""
-        return Reason(self.code, f"{self._where(path)}: found {self.found}.", f"Expected {self.expected}.", f"{self.fix}.")
+        return Reason(self.code, f"{self._said(path)}.")
 
     def text(self, path: str) -> str:
         """One line that editors can follow."""
-        return f"{self._where(path)}: found {self.found}; expected {self.expected}. Fix: {self.fix}. [{self.code}]"
+        return f"{self._said(path)}. [{self.code}]"
 
-    def _where(self, path: str) -> str:
-        return f"{path}:{self.line}: {dotted(self.loc)}" if self.loc else f"{path}:{self.line}"
+    def _said(self, path: str) -> str:
+        where = f"{path}:{self.line}: {dotted(self.loc)}" if self.loc else f"{path}:{self.line}"
+        return f"{where}: found {self.found}; expected {self.expected}. Fix: {self.fix}"
 
 
 def spec_error(path: str, problems: Iterable[Problem]) -> SpecError:

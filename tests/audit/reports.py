@@ -78,7 +78,7 @@ def broken() -> ReportFacts:
     facts = balance(events)
     grounds, health = of_facts(facts, Level.PRODUCER)
     case = Case(HOSTILE, 3, 5, 9, 5, HOSTILE, members=(HOSTILE, "b"), from_ms=START, to_ms=START + 5, note=HOSTILE)
-    hostile = Ground(Outcome.FAIL, Reason("A04", HOSTILE, HOSTILE, HOSTILE), Level.CONSUMER, 5, (case,))
+    hostile = Ground(Outcome.FAIL, Reason("A05", HOSTILE, remedy=HOSTILE), Level.CONSUMER, 5, (case,))
     accounts = [health, LevelHealth(Level.LOG, 10, hand_overs=60), LevelHealth(Level.CONSUMER, 5)]
     verdict = combine([*grounds, hostile], accounts, canary())
     ledgers = [Ledger(Level.PRODUCER, facts)]

@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Level, Outcome
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, Role, Stamp, Start, TopicPartition
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 
 S = 1_000
 SWITCHED, END = 300 * S, 620 * S
@@ -62,44 +63,47 @@ def judged(events: list[Event], engine: Engine) -> CanaryVerdict:
     return found.canary
 
 
-def codes(verdict: CanaryVerdict) -> list[str]:
-    return sorted(ground.reason.code for ground in verdict.grounds)
+def causes(verdict: CanaryVerdict) -> list[AuditCause]:
+    return sorted(ground.reason.cause for ground in verdict.grounds if isinstance(ground.reason.cause, AuditCause))
 
 
 def test_as_good_as_the_others(engine: Engine) -> None:
     verdict = judged(group(), engine)
-    assert (verdict.outcome, codes(verdict), verdict.measured) == (Outcome.PASS, ["V19"], 60)
+    assert (verdict.outcome, causes(verdict), verdict.measured) == (Outcome.PASS, [AuditCause.CANARY_WITHIN], 60)
     assert (verdict.baseline, verdict.metric) == (4, "delivery latency p95 ms")
     assert verdict.estimate == pytest.approx(1.0, abs=0.1)
 
 
 def test_three_times_as_late(engine: Engine) -> None:
     verdict = judged(group(slower=3.0), engine)
-    assert (verdict.outcome, codes(verdict)) == (Outcome.FAIL, ["V17"])
+    assert (verdict.outcome, causes(verdict)) == (Outcome.FAIL, [AuditCause.CANARY_WORSE])
     assert verdict.estimate == pytest.approx(3.0, rel=0.1)
 
 
 def test_a_hole_in_its_events_leaves_it_unjudged(engine: Engine) -> None:
     verdict = judged(group(slower=3.0, hole=True), engine)
-    assert (verdict.outcome, "V12" in codes(verdict)) == (Outcome.INCONCLUSIVE, True)
+    assert (verdict.outcome, AuditCause.MEMBER_EVENTS_LOST in causes(verdict)) == (Outcome.INCONCLUSIVE, True)
 
 
 def test_a_canary_that_nobody_knew_before(engine: Engine) -> None:
     verdict = judged([event for event in group() if event.stamp.writer != "a0-old"], engine)
-    assert (verdict.outcome, codes(verdict)) == (Outcome.INCONCLUSIVE, ["V28"])
+    assert (verdict.outcome, causes(verdict)) == (Outcome.INCONCLUSIVE, [AuditCause.CANARY_UNSEEN])
 
 
 def test_too_early(engine: Engine) -> None:
     verdict = judged([event for event in group() if event.stamp.t_ms < SWITCHED + 40 * S], engine)
-    assert (verdict.outcome, codes(verdict), verdict.measured) == (Outcome.INCONCLUSIVE, ["V22"], 5)
+    assert (verdict.outcome, causes(verdict), verdict.measured) == (Outcome.INCONCLUSIVE, [AuditCause.WINDOW_OPEN], 5)
 
 
 def test_two_owners_decide_whatever_the_latencies_say(engine: Engine) -> None:
     """Of a partition of the canary; of one of the others it is the audit's finding, not the canary's."""
     at = SWITCHED + 4 * S
-    for partition, owners, found in ((0, ("a0-new", "a1-x"), ["A08", "V19"]), (1, ("a1-x", "a2-x"), ["V19"])):
+    for partition, owners, found in (
+        (0, ("a0-new", "a1-x"), [AuditCause.CANARY_WITHIN, AuditCause.DOUBLE_OWNED]),
+        (1, ("a1-x", "a2-x"), [AuditCause.CANARY_WITHIN]),
+    ):
         events = group()
         for position, writer in enumerate(owners):
             stamp = Stamp(writer, sum(event.stamp.writer == writer for event in events), at + position * S)
             events.append(Ownership(stamp, "g", writer, 1, Change.ACQUIRED, (TopicPartition("t", partition),), position))
-        assert codes(judged(events, engine)) == found
+        assert causes(judged(events, engine)) == found

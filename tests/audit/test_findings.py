@@ -1,4 +1,4 @@
-"""What an audit concludes: planted faults by their codes, what is tolerated, what it cannot judge."""
+"""What an audit concludes: planted faults by their causes, what is tolerated, what it cannot judge."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, balance
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from tests.core.histories import History, calm, with_a_canary
 from tests.core.test_ledger_evidence import BEGAN, steady
 
@@ -28,9 +29,9 @@ def concluded(events: Sequence[Event], engine: Engine, policy: Policy | None = N
     return run([Source(Level.CONSUMER, events=tuple(events))], policy or Policy(), engine)
 
 
-def grounds(result: Result, *outcomes: Outcome) -> dict[str, Ground]:
+def grounds(result: Result, *outcomes: Outcome) -> dict[object, Ground]:
     wanted = outcomes or (Outcome.FAIL, Outcome.INCONCLUSIVE)
-    return {ground.reason.code: ground for ground in result.verdict.grounds if ground.outcome in wanted}
+    return {ground.reason.cause: ground for ground in result.verdict.grounds if ground.outcome in wanted}
 
 
 def test_nothing_planted_passes(engine: Engine) -> None:
@@ -41,7 +42,10 @@ def test_nothing_planted_passes(engine: Engine) -> None:
 
 def test_nothing_at_all_is_inconclusive(engine: Engine) -> None:
     result = concluded([], engine)
-    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.INCONCLUSIVE, {"L09", "L10", "V01"})
+    assert (result.verdict.outcome, set(grounds(result))) == (
+        Outcome.INCONCLUSIVE,
+        {AuditCause.NOTHING_ACKED, AuditCause.NO_GROUP, AuditCause.LEVEL_UNMEASURED},
+    )
     assert run([], Policy(), engine).verdict.outcome is Outcome.INCONCLUSIVE
 
 
@@ -50,7 +54,7 @@ def test_what_producers_gave_up_is_shown(duck: Engine) -> None:
     stamp = history.stamp("p")
     history.events.append(SendFailure(stamp, "p", "t", 0, 30, 34, "NOT_ENOUGH_REPLICAS", None, stamp.t_ms))
     result = concluded(history.end(), duck)
-    shown = grounds(result, Outcome.PASS)["A14"]
+    shown = grounds(result, Outcome.PASS)[AuditCause.SENDS_GIVEN_UP]
     assert (result.verdict.outcome, shown.count) == (Outcome.PASS, 5)
 
 
@@ -61,8 +65,8 @@ def test_what_is_tolerated_is_known_by_its_name_not_by_its_cases(duck: Engine) -
     policy = Policy(max_cases=0, allow=frozenset({"redelivered"}))
     result = run([Source(Level.CONSUMER, events=tuple(history.end()))], policy, duck)
     assert result.verdict.outcome is Outcome.FAIL
-    assert "A01" in grounds(result, Outcome.FAIL)
-    assert "A06" in grounds(result, Outcome.PASS)
+    assert AuditCause.LOST in grounds(result, Outcome.FAIL)
+    assert AuditCause.REDELIVERED in grounds(result, Outcome.PASS)
 
 
 def lose(h: History) -> None:
@@ -112,29 +116,34 @@ def deliver_unowned(h: History) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plant", "codes"),
+    ("plant", "causes"),
     [
-        (lose, {"A01"}),
-        (repeat, {"A06"}),
-        (reorder, {"A07"}),
-        (own_twice, {"A08"}),
-        (overwrite, {"A01", "A02"}),
-        (store_twice, {"A03"}),
-        (commit_early, {"A05"}),
-        (deliver_unowned, {"A09"}),
+        (lose, {AuditCause.LOST}),
+        (repeat, {AuditCause.REDELIVERED}),
+        (reorder, {AuditCause.REORDERED}),
+        (own_twice, {AuditCause.DOUBLE_OWNED}),
+        (overwrite, {AuditCause.LOST, AuditCause.DIVERGED}),
+        (store_twice, {AuditCause.STORED_TWICE}),
+        (commit_early, {AuditCause.COMMIT_GAP}),
+        (deliver_unowned, {AuditCause.NOT_OWNED}),
     ],
 )
-def test_a_planted_fault_fails_by_its_code_and_only_that(duck: Engine, plant: Callable[[History], None], codes: set[str]) -> None:
+def test_a_planted_fault_fails_by_its_cause_and_only_that(
+    duck: Engine, plant: Callable[[History], None], causes: set[AuditCause]
+) -> None:
     history = calm()
     plant(history)
     result = concluded(history.end(), duck)
-    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.FAIL, codes)
+    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.FAIL, causes)
 
 
 def test_a_lost_audit_event_is_never_a_lost_record(engine: Engine) -> None:
     events = [event for event in calm().end() if not (isinstance(event, DeliveryRun) and event.first == 10)]
     result = concluded(events, engine)
-    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.INCONCLUSIVE, {"L04", "L08"})
+    assert (result.verdict.outcome, set(grounds(result))) == (
+        Outcome.INCONCLUSIVE,
+        {AuditCause.NUMBERS_MISSING, AuditCause.COUNT_GAP},
+    )
 
 
 def test_what_was_not_owned_is_found_behind_an_unbroken_chain(engine: Engine) -> None:
@@ -145,7 +154,7 @@ def test_what_was_not_owned_is_found_behind_an_unbroken_chain(engine: Engine) ->
             history.own("g", "m", change)
         history.ack("p", 0, first, first, 10)
         history.deliver("g", "m", 0, first, 10, first)
-    ground = grounds(concluded(history.end(), engine))["A09"]
+    ground = grounds(concluded(history.end(), engine))[AuditCause.NOT_OWNED]
     assert (ground.outcome, ground.count, [(case.first, case.last, case.members) for case in ground.examples]) == (
         Outcome.FAIL,
         20,
@@ -166,13 +175,15 @@ def test_what_was_not_owned_before_the_step_is_shown_alone(engine: Engine, begun
         history.ack("p", 0, at + 10, at + 10, 10)
         history.deliver("g", "m", 0, at + 10, 10, at + 10)
     result = concluded(history.end(), engine, Policy(demand=Demand(begins[begun])))
-    assert grounds(result)["A09"].examples[0].first == first
+    assert grounds(result)[AuditCause.NOT_OWNED].examples[0].first == first
     late = concluded(history.end(), engine, Policy(demand=Demand(begins[2])))
-    assert (late.verdict.outcome, grounds(late, Outcome.PASS)["A09"].count) == (Outcome.PASS, 20)
+    assert (late.verdict.outcome, grounds(late, Outcome.PASS)[AuditCause.NOT_OWNED].count) == (Outcome.PASS, 20)
 
 
-@pytest.mark.parametrize(("late_ms", "codes"), [(-1, set()), (1, {"A09"})])
-def test_who_delivers_after_the_end_that_it_tells_of_itself_is_found(engine: Engine, late_ms: int, codes: set[str]) -> None:
+@pytest.mark.parametrize(("late_ms", "causes"), [(-1, set()), (1, {AuditCause.NOT_OWNED})])
+def test_who_delivers_after_the_end_that_it_tells_of_itself_is_found(
+    engine: Engine, late_ms: int, causes: set[AuditCause]
+) -> None:
     """It slept, another one took over, and it says when it is awake until when it owned."""
     history = calm()
     history.consumer("n", "g")
@@ -183,7 +194,7 @@ def test_who_delivers_after_the_end_that_it_tells_of_itself_is_found(engine: Eng
     history.deliver("g", "n", 0, 40, 10, 40)
     history.own("g", "m", Change.LOST, until_ms=until)
     history.own("g", "n", Change.RELEASED)
-    assert set(grounds(concluded(history.end(), engine))) == codes
+    assert set(grounds(concluded(history.end(), engine))) == causes
 
 
 def test_what_a_lost_acquisition_hides_is_inconclusive(duck: Engine) -> None:
@@ -192,7 +203,7 @@ def test_what_a_lost_acquisition_hides_is_inconclusive(duck: Engine) -> None:
     deliver_unowned(history)
     history.own("g", "m", Change.ACQUIRED)
     events = [event for event in history.end() if not (isinstance(event, Ownership) and event.position == 1)]
-    assert grounds(concluded(events, duck))["A09"].outcome is Outcome.INCONCLUSIVE
+    assert grounds(concluded(events, duck))[AuditCause.NOT_OWNED].outcome is Outcome.INCONCLUSIVE
 
 
 def test_unowned_time_is_shown_and_fails_beyond_its_limit(duck: Engine) -> None:
@@ -203,14 +214,18 @@ def test_unowned_time_is_shown_and_fails_beyond_its_limit(duck: Engine) -> None:
     history.own("g", "n", Change.ACQUIRED)
     events = history.end()
     shown = grounds(concluded(events, duck), Outcome.PASS)
-    assert (shown["A10"].count, shown["A10"].examples[0].members, shown["V05"].count) == (7_000, ("m", "n"), 1)
-    assert "A10" in grounds(concluded(events, duck, Policy(max_unowned_ms=6_999)))
-    assert "A10" not in grounds(concluded(events, duck, Policy(max_unowned_ms=7_000)))
+    assert (
+        shown[AuditCause.UNOWNED].count,
+        shown[AuditCause.UNOWNED].examples[0].members,
+        shown[AuditCause.OWNER_CHANGES].count,
+    ) == (7_000, ("m", "n"), 1)
+    assert AuditCause.UNOWNED in grounds(concluded(events, duck, Policy(max_unowned_ms=6_999)))
+    assert AuditCause.UNOWNED not in grounds(concluded(events, duck, Policy(max_unowned_ms=7_000)))
 
 
 def test_a_long_wait_fails_beyond_its_limit(duck: Engine) -> None:
-    assert "A12" in grounds(concluded(calm().end(), duck, Policy(max_gap_ms=100)))
-    assert "A12" not in grounds(concluded(calm().end(), duck, Policy(max_gap_ms=60_000)))
+    assert AuditCause.WAITED in grounds(concluded(calm().end(), duck, Policy(max_gap_ms=100)))
+    assert AuditCause.WAITED not in grounds(concluded(calm().end(), duck, Policy(max_gap_ms=60_000)))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +240,7 @@ def test_uneven_shares_are_shown(duck: Engine, shares: tuple[tuple[int, ...], ..
         history.own("g", member, Change.ACQUIRED, partitions)
     for member, partitions in zip("xy", shares, strict=True):
         history.own("g", member, Change.RELEASED, partitions)
-    assert ("A11" in grounds(concluded(history.end(), duck), Outcome.PASS)) is uneven
+    assert (AuditCause.UNEVEN in grounds(concluded(history.end(), duck), Outcome.PASS)) is uneven
 
 
 def test_what_the_policy_tolerates_is_shown_and_does_not_fail(duck: Engine) -> None:
@@ -233,12 +248,12 @@ def test_what_the_policy_tolerates_is_shown_and_does_not_fail(duck: Engine) -> N
     repeat(history)
     result = concluded(history.end(), duck, Policy(allow=frozenset({"redelivered"})))
     assert result.verdict.outcome is Outcome.PASS
-    assert grounds(result, Outcome.PASS)["A06"].count == 5
+    assert grounds(result, Outcome.PASS)[AuditCause.REDELIVERED].count == 5
 
 
 def test_levels_that_are_required_and_absent(duck: Engine) -> None:
     result = concluded(calm().end(), duck, Policy(required=(Level.LOG, Level.CONSUMER)))
-    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.INCONCLUSIVE, {"V01"})
+    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.INCONCLUSIVE, {AuditCause.LEVEL_UNMEASURED})
     assert result.verdict.proven == (Level.CONSUMER,)
 
 
@@ -246,7 +261,7 @@ def test_a_canary_among_members_that_write_no_events(engine: Engine) -> None:
     events = tuple(with_a_canary().end())
     source = Source(Level.CONSUMER, events=events)
     result = run([source], Policy(demand=Demand(mixed=("g",))), engine)
-    shown = grounds(result, Outcome.PASS)["A15"]
+    shown = grounds(result, Outcome.PASS)[AuditCause.OWNER_WITHOUT_EVENTS]
     assert (result.verdict.outcome, shown.count) == (Outcome.PASS, 1)
     assert "t-1 of g" in shown.reason.text
     assert result.sources[0].facts == balance(events, demand=Demand(mixed=("g",)))
@@ -278,7 +293,7 @@ def test_clients_that_run_on_make_no_partition_suspect(engine: Engine) -> None:
     facts, ledger = audited.facts, balance(history.events, alive_since=0)
     assert (facts.acked, facts.delivered, facts.gaps) == (ledger.acked, ledger.delivered, ledger.gaps)
     killed = run([source], replace(policy, alive_since=history.now + 60_000), engine)
-    assert (killed.sources[0].suspects, set(grounds(killed))) == (3, {"L05"})
+    assert (killed.sources[0].suspects, set(grounds(killed))) == (3, {AuditCause.NO_STOP})
 
 
 @pytest.mark.parametrize("skipped", [1, 5])
@@ -288,16 +303,20 @@ def test_what_a_group_passed_over_without_a_word_of_any_producer_is_shown(engine
     history.ack("p", 0, 30 + skipped, 30, 10)
     history.deliver("g", "m", 0, 30 + skipped, 10, 30)
     result = concluded(history.end(), engine)
-    shown = grounds(result, Outcome.PASS)["A16"]
+    shown = grounds(result, Outcome.PASS)[AuditCause.SKIPPED]
     assert (result.verdict.outcome, shown.count) == (Outcome.PASS, skipped)
     assert [(case.group, case.first, case.last) for case in shown.examples] == [("g", 30, 29 + skipped)]
     assert result.sources[0].facts == balance(history.events)
-    assert "A16" not in grounds(concluded(calm().end(), engine), Outcome.PASS)
+    assert AuditCause.SKIPPED not in grounds(concluded(calm().end(), engine), Outcome.PASS)
 
 
 def test_our_own_probe_has_evidence_of_each_partition(duck: Engine) -> None:
     """It stands for every broker; of users' clients only what they wrote steadily is asked for."""
-    for stops, level, expected in ((None, Level.PROBE, set()), (1, Level.PROBE, {"L14"}), (1, Level.PRODUCER, set())):
+    for stops, level, expected in (
+        (None, Level.PROBE, set()),
+        (1, Level.PROBE, {AuditCause.NO_EVIDENCE}),
+        (1, Level.PRODUCER, set()),
+    ):
         events = steady(stops=stops, beat_ms=20_000).events
         source = Source(level, events=tuple(events))
         result = run([source], Policy(alive_since=BEGAN, demand=Demand(BEGAN)), duck)
@@ -309,7 +328,7 @@ def test_a_torn_line_from_before_the_step(duck: Engine, tmp_path: Path) -> None:
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
     source = Source(Level.CONSUMER, lines=(str(tmp_path),))
     begun = calm().events[0].stamp.t_ms
-    assert set(grounds(run([source], Policy(alive_since=begun, demand=Demand(begun)), duck))) == {"L01"}
+    assert set(grounds(run([source], Policy(alive_since=begun, demand=Demand(begun)), duck))) == {AuditCause.BAD_LINES}
     os.utime(tmp_path / "ownership.jsonl", (begun / 1000 - 60, begun / 1000 - 60))
     result = run([source], Policy(alive_since=begun, demand=Demand(begun)), duck)
     assert (result.verdict.outcome, len(result.sources[0].refused)) == (Outcome.PASS, 1)

@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import Reader, Track
 from airflow_provider_kmigrate.core.audit.fingerprint import Print, Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
@@ -75,9 +76,9 @@ def commit(properties: Mapping[str, str], group: str, offset: int) -> None:
         consumer.close()
 
 
-def codes(before: LogSnapshot, after: LogSnapshot) -> dict[str, int]:
+def causes(before: LogSnapshot, after: LogSnapshot) -> dict[object, int]:
     grounds, _ = compare(before, after)
-    return {ground.reason.code: ground.count for ground in grounds}
+    return {ground.reason.cause: ground.count for ground in grounds}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +101,7 @@ def test_equal_through_a_restart_and_new_records(
     commit(properties, "g", 700)
     after = take(spark, properties, ["t"], before=before)
     grounds, health = compare(before, after)
-    assert codes(before, after) == {"D10": COUNT}
+    assert causes(before, after) == {AuditCause.UNCHANGED: COUNT}
     assert health.events == COUNT
     assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.PASS
     assert after.logs.marks[TopicPartition("t", 0)].leader_epoch is not None
@@ -136,11 +137,11 @@ def test_records_that_are_deleted_below_and_a_commit_that_goes_back(
     for future in admin.delete_records([KafkaPartition("t", 1, 250)]).values():
         future.result(30)
     commit(properties, "g", 100)
-    found = codes(before, take(spark, properties, ["t"], before=before))
-    assert found["D09"] == 250, "named as retention"
-    assert found["D10"] == COUNT - 300, "the block that it reached is left out"
-    assert found["D11"] == 1
-    assert "D01" not in found
+    found = causes(before, take(spark, properties, ["t"], before=before))
+    assert found[AuditCause.RETENTION] == 250, "named as retention"
+    assert found[AuditCause.UNCHANGED] == COUNT - 300, "the block that it reached is left out"
+    assert found[AuditCause.COMMIT_WENT_BACK] == 1
+    assert AuditCause.LOG_SHRUNK not in found
 
 
 def test_planted_damage(spark: SparkSession, properties: Mapping[str, str], before: LogSnapshot) -> None:
@@ -152,17 +153,17 @@ def test_planted_damage(spark: SparkSession, properties: Mapping[str, str], befo
     marks[TopicPartition("t", 0)] = replace(marks[TopicPartition("t", 0)], end=9_999)
     marks[TopicPartition("gone", 0)] = replace(marks[where])
     planted = replace(before, logs=replace(before.logs, prints=prints, marks=marks))
-    found = codes(planted, take(spark, properties, ["t", "gone"], before=planted))
-    assert found["D01"] == 1
-    assert found["D03"] == 9_999 - 1_100
-    assert "D05" in found
+    found = causes(planted, take(spark, properties, ["t", "gone"], before=planted))
+    assert found[AuditCause.LOG_SHRUNK] == 1
+    assert found[AuditCause.LOG_TRUNCATED] == 9_999 - 1_100
+    assert AuditCause.PARTITIONS_GONE in found
 
 
 def test_a_sample_reads_what_it_says(spark: SparkSession, properties: Mapping[str, str], before: LogSnapshot) -> None:
     seen = take(spark, properties, ["t"], Sample(share=0.2, pieces=2, tail=200), block=100)
     assert 3 * 200 <= seen.logs.records < 3 * 600
     grounds, _ = compare(seen, take(spark, properties, ["t"], before=seen))
-    assert [ground.reason.code for ground in grounds] == ["D10"]
+    assert [ground.reason.cause for ground in grounds] == [AuditCause.UNCHANGED]
     assert "every offset" not in grounds[0].reason.text
 
 
@@ -179,7 +180,7 @@ def test_transactions_leave_gaps_that_are_none(spark: SparkSession, properties: 
     seen = take(spark, properties, ["tx"], block=100)
     assert seen.logs.records == 30
     assert seen.logs.marks[TopicPartition("tx", 0)].end == 33
-    assert codes(seen, take(spark, properties, ["tx"], before=seen)) == {"D10": 30}
+    assert causes(seen, take(spark, properties, ["tx"], before=seen)) == {AuditCause.UNCHANGED: 30}
 
 
 def test_offsets_that_a_transaction_did_not_commit(
@@ -235,11 +236,11 @@ def test_a_group_that_has_read_a_transactional_log_waits_for_nothing(spark: Spar
     transaction(producer.abort_transaction)
     after = take(spark, properties, ["rests"], before=before)
     assert (after.logs.marks[place].end, after.ends[place]) == (12, 5)
-    assert "D13" not in codes(before, after)
+    assert AuditCause.GROUP_STALLED not in causes(before, after)
     transaction(producer.commit_transaction)
     waits = take(spark, properties, ["rests"], before=before)
     assert waits.ends[place] == 17
-    assert codes(before, waits)["D13"] == 1
+    assert causes(before, waits)[AuditCause.GROUP_STALLED] == 1
 
 
 def test_a_look_that_is_left_for_the_next_audit(spark: SparkSession, properties: Mapping[str, str]) -> None:
@@ -253,7 +254,7 @@ def test_a_look_that_is_left_for_the_next_audit(spark: SparkSession, properties:
     assert second.logs.records == 1_500
     fill(properties, "grows", 300)
     third = take(spark, properties, ["grows"], before=second)
-    assert codes(second, third) == {"D10": 1_500}
+    assert causes(second, third) == {AuditCause.UNCHANGED: 1_500}
     mark = second.logs.marks[TopicPartition("grows", 0)]
     assert (mark.retention_ms, mark.retention_bytes, mark.compacted) == (604_800_000, -1, False)
     assert 0 <= second.logs.taken_ms - (mark.newest_ms or 0) < 600_000
@@ -275,7 +276,7 @@ def test_each_audit_compares_with_what_the_last_one_left(
     look.compared(spark, wanted).leave(spark, wanted, Path(places[1]))
     found = look.compared(spark, wanted)
     assert (found.before.logs.records, found.health.events) == (600, 600)
-    assert [ground.reason.code for ground in found.grounds if ground.outcome is not Outcome.PASS] == []
+    assert [ground.reason.cause for ground in found.grounds if ground.outcome is not Outcome.PASS] == []
     silent = replace(found.after.logs, marks={where: LogMark(unread="no leader") for where in found.after.logs.marks})
     replace(found, after=replace(found.after, logs=silent)).leave(spark, wanted, Path(places[2]))
     assert not Path(places[2]).exists(), "the look before is the better one"
@@ -304,14 +305,14 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     fill(properties, "made-since", 300)
     (tmp_path / "gate1").mkdir()
     found = look.compared(spark, wanted)
-    assert [ground.reason.code for ground in found.grounds if ground.outcome is not Outcome.PASS] == []
+    assert [ground.reason.cause for ground in found.grounds if ground.outcome is not Outcome.PASS] == []
     found.leave(spark, wanted, places[1])
     admin.delete_topics(["made-since"])["made-since"].result(30)
     wait_until(lambda: not read_marks(properties, ["made-since"]), "it is gone", timeout=30)
     (gone,) = [ground for ground in look.compared(spark, wanted).grounds if ground.outcome is Outcome.FAIL]
-    assert (gone.reason.code, {case.topic for case in gone.examples}) == ("D05", {"made-since"})
+    assert (gone.reason.cause, {case.topic for case in gone.examples}) == (AuditCause.PARTITIONS_GONE, {"made-since"})
     left_out = replace(wanted, exclude_topics=("scratch", "made-since"))
-    assert "D18" in [ground.reason.code for ground in look.compared(spark, left_out).grounds]
+    assert AuditCause.NOT_REQUESTED in [ground.reason.cause for ground in look.compared(spark, left_out).grounds]
 
 
 def test_groups_of_real_members_in_the_offsets_topic(
@@ -345,7 +346,7 @@ def test_where_logs_ended_at_a_time(properties: Mapping[str, str]) -> None:
 
 def test_an_empty_and_an_unknown_topic(spark: SparkSession, properties: Mapping[str, str]) -> None:
     create(properties, "empty")
-    with pytest.raises(Refused, match=r"X10.*unknown"):
+    with pytest.raises(Refused, match=r"X08.*unknown"):
         take(spark, properties, ["empty", "unknown"])
     seen = take(spark, properties, ["empty"])
     grounds, health = compare(seen, take(spark, properties, ["empty"], before=seen))
@@ -376,15 +377,15 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
     after = take(spark, properties, topics, before=seen)
     assert 0 < kept["short"] < 300
     grounds, health = compare(seen, after)
-    found = {ground.reason.code: {(case.topic, case.partition) for case in ground.examples} for ground in grounds}
-    assert found.pop("D10") == set()
+    found = {ground.reason.cause: {(case.topic, case.partition) for case in ground.examples} for ground in grounds}
+    assert found.pop(AuditCause.UNCHANGED) == set()
     assert found == {
-        "D02": {("grown", 1)},
-        "D03": {("short", 1)},
-        "D05": {("deleted", n) for n in range(PARTITIONS)},
-        "D06": {("anew", n) for n in range(PARTITIONS)},
+        AuditCause.LOG_CHANGED: {("grown", 1)},
+        AuditCause.LOG_TRUNCATED: {("short", 1)},
+        AuditCause.PARTITIONS_GONE: {("deleted", n) for n in range(PARTITIONS)},
+        AuditCause.TOPIC_RECREATED: {("anew", n) for n in range(PARTITIONS)},
     }
-    truncated = next(ground for ground in grounds if ground.reason.code == "D03")
+    truncated = next(ground for ground in grounds if ground.reason.cause == AuditCause.LOG_TRUNCATED)
     assert (truncated.count, truncated.examples[0].first, truncated.examples[0].last) == (300 - kept["short"], kept["short"], 299)
     assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.FAIL
 

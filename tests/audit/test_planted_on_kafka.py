@@ -1,4 +1,4 @@
-"""Loss, repeats and two owners that really happen to real clients: each is named by its code, its offsets and its number, and nothing else is.
+"""Loss, repeats and two owners that really happen to real clients: each is named by its cause, its offsets and its number, and nothing else is.
 
 On librdkafka's mock brokers, which are there at once, and on a real one.
 """
@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from tests.consumer.mock_kafka import MockKafka
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import lent
@@ -171,11 +172,11 @@ def skip_what_nobody_told_of(scene: Scene) -> None:
 
 
 class Planted(NamedTuple):
-    """What happens, what must be said, and where; `code` empty: nothing."""
+    """What happens, what must be said, and where; `cause` None: nothing."""
 
     plant: Callable[[Scene], None]
     outcome: Outcome
-    code: str = ""
+    cause: AuditCause | None = None
     count: int | None = None  # None: a time
     offsets: tuple[int, int] = (-1, -1)
     only_real: bool = False
@@ -183,14 +184,14 @@ class Planted(NamedTuple):
 
 PLANTED = (
     Planted(nothing, Outcome.PASS),
-    Planted(skip, Outcome.FAIL, "A01", 7, (40, 46)),
-    Planted(repeat, Outcome.FAIL, "A06", 5, (35, 39)),
-    Planted(removed, Outcome.FAIL, "A01", 20, (40, 59), only_real=True),
-    Planted(stored_twice, Outcome.FAIL, "A03", 3, (100, 102)),
-    Planted(two_owners, Outcome.FAIL, "A08"),
-    Planted(skip_what_nobody_told_of, Outcome.PASS, "A16", 4, (40, 43)),
+    Planted(skip, Outcome.FAIL, AuditCause.LOST, 7, (40, 46)),
+    Planted(repeat, Outcome.FAIL, AuditCause.REDELIVERED, 5, (35, 39)),
+    Planted(removed, Outcome.FAIL, AuditCause.LOST, 20, (40, 59), only_real=True),
+    Planted(stored_twice, Outcome.FAIL, AuditCause.STORED_TWICE, 3, (100, 102)),
+    Planted(two_owners, Outcome.FAIL, AuditCause.DOUBLE_OWNED),
+    Planted(skip_what_nobody_told_of, Outcome.PASS, AuditCause.SKIPPED, 4, (40, 43)),
 )
-ALSO = {"A01": {"A05"}}  # what is lost behind a commit was committed before it was delivered, too
+ALSO = {AuditCause.LOST: {AuditCause.COMMIT_GAP}}  # what is lost behind a commit was committed before it was delivered, too
 
 
 @pytest.fixture(scope="module")
@@ -210,13 +211,15 @@ def test_what_really_happens_is_named(played: dict[str, Path], engine: Engine, p
     if folder is None:
         pytest.skip("mock brokers delete no records")
     verdict = job.run([Source(Level.PRODUCER, lines=(str(folder),))], Policy(), engine).verdict
-    found: dict[str, Ground] = {ground.reason.code: ground for ground in verdict.grounds}
-    bad = {code for code, ground in found.items() if ground.outcome is not Outcome.PASS}
+    found: dict[object, Ground] = {ground.reason.cause: ground for ground in verdict.grounds}
+    bad = {cause for cause, ground in found.items() if ground.outcome is not Outcome.PASS}
     assert verdict.outcome is planted.outcome, verdict.headline
-    assert bad - ALSO.get(planted.code, set()) == ({planted.code} if planted.outcome is Outcome.FAIL else set()), verdict.headline
-    if planted.code:
-        ground = found[planted.code]
+    assert bad - ALSO.get(planted.cause, set()) == ({planted.cause} if planted.outcome is Outcome.FAIL else set()), (
+        verdict.headline
+    )
+    if planted.cause:
+        ground = found[planted.cause]
         assert planted.count is None or ground.count == planted.count
         assert {(case.first, case.last) for case in ground.examples} == {planted.offsets}
     else:
-        assert "A16" not in found
+        assert AuditCause.SKIPPED not in found

@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level, Outcome
 from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, Stop
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from tests.kit import spark_job
 from tests.kit.load import TopicPlan, create_topics
@@ -227,20 +228,20 @@ def verdict(folder: Path, engine: Engine) -> AuditVerdict:
 
 
 class Planted(NamedTuple):
-    """A fault, the verdict that it must make, and the code that must be in it."""
+    """A fault, the verdict that it must make, and the cause that must be in it."""
 
     plant: Callable[[Files], None]
     outcome: Outcome
-    code: str
+    cause: AuditCause
 
 
 PLANTED = (
-    Planted(lose, Outcome.FAIL, "A01"),
-    Planted(repeat, Outcome.FAIL, "A06"),
-    Planted(reorder, Outcome.FAIL, "A07"),
-    Planted(own_twice, Outcome.FAIL, "A08"),
-    Planted(forget, Outcome.INCONCLUSIVE, "L04"),
-    Planted(cut, Outcome.INCONCLUSIVE, "L05"),
+    Planted(lose, Outcome.FAIL, AuditCause.LOST),
+    Planted(repeat, Outcome.FAIL, AuditCause.REDELIVERED),
+    Planted(reorder, Outcome.FAIL, AuditCause.REORDERED),
+    Planted(own_twice, Outcome.FAIL, AuditCause.DOUBLE_OWNED),
+    Planted(forget, Outcome.INCONCLUSIVE, AuditCause.NUMBERS_MISSING),
+    Planted(cut, Outcome.INCONCLUSIVE, AuditCause.NO_STOP),
 )
 
 
@@ -252,9 +253,9 @@ def test_what_is_planted_flips_the_verdict(real: Run, engine: Engine, tmp_path: 
     planted.plant(files)
     files.save()
     found = verdict(folder, engine)
-    grounds = {ground.reason.code: ground for ground in found.grounds if ground.outcome is not Outcome.PASS}
-    assert (found.outcome, planted.code in grounds) == (planted.outcome, True), found.headline
+    grounds = {ground.reason.cause: ground for ground in found.grounds if ground.outcome is not Outcome.PASS}
+    assert (found.outcome, planted.cause in grounds) == (planted.outcome, True), found.headline
     if planted.outcome is Outcome.FAIL:
-        assert grounds[planted.code].examples
+        assert grounds[planted.cause].examples
     else:
-        assert "A01" not in grounds, "a lost audit event is no lost record"
+        assert AuditCause.LOST not in grounds, "a lost audit event is no lost record"

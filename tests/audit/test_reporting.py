@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.fingerprint import Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.audit.reports import journal_text
 from tests.audit.test_sources import on_duckdb, request_for, written
@@ -66,7 +67,7 @@ def test_logs_in_a_request() -> None:
 def test_what_makes_no_sense(more: dict[str, object]) -> None:
     with pytest.raises(Refused) as caught:
         parse({"sources": [], **more})
-    assert caught.value.reasons[0].code == "X08"
+    assert caught.value.reasons[0].cause == AuditCause.REQUEST_WRONG
 
 
 def test_properties_that_are_none(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_properties_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text("secret")
     with pytest.raises(Refused) as caught:
         look.properties(wanted)
-    assert caught.value.reasons[0].code == "X09"
+    assert caught.value.reasons[0].cause == AuditCause.SNAPSHOT_DAMAGED
     assert "secret" not in str(caught.value)
 
 
@@ -105,4 +106,4 @@ def test_nobody_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         )
         == 2
     )
-    assert "nobody made" in capsys.readouterr().err
+    assert "did not appear" in capsys.readouterr().err

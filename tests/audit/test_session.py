@@ -15,6 +15,7 @@ pytest.importorskip("py4j", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.clients.hosts import command
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 from tests.kit import spark_classes
 
@@ -22,7 +23,7 @@ from tests.kit import spark_classes
 def test_missing_jars_are_named(tmp_path: Path) -> None:
     with pytest.raises(Refused) as caught:
         sessions.start("local[1]", jars=[str(tmp_path / "connector.jar"), "hdfs://there/other.jar"])
-    assert caught.value.reasons[0].code == "X06"
+    assert caught.value.reasons[0].cause == AuditCause.JARS_MISSING
     assert "connector.jar" in str(caught.value)
     assert "other.jar" not in str(caught.value)
 
@@ -32,7 +33,7 @@ def test_missing_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(Refused) as caught:
         sessions.start("local[1]")
-    assert caught.value.reasons[0].code == "X07"
+    assert caught.value.reasons[0].cause == AuditCause.JAVA_MISSING
 
 
 def test_a_master_that_is_not_there_is_said_at_once() -> None:

@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, outcome
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Ownership
 from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.core.histories import History, calm, moved_on
 from tests.kit.duckdb_engine import DuckDBEngine
@@ -55,14 +56,14 @@ def test_what_is_no_event_is_counted_kept_and_shown(duck: Engine, tmp_path: Path
     result = run([written(tmp_path, line, line, "the last line has no end")], Policy(), duck)
     assert result.verdict.outcome is Outcome.INCONCLUSIVE
     assert [refused for _, refused in result.sources[0].refused] == [line, line]
-    assert {"L01", "V04"} <= {ground.reason.code for ground in result.verdict.grounds}
+    assert {AuditCause.BAD_LINES, AuditCause.MALFORMED} <= {ground.reason.cause for ground in result.verdict.grounds}
 
 
 def test_an_unknown_version_is_refused_by_name(engine: Engine, tmp_path: Path) -> None:
     source = written(tmp_path, '{"v":7,"kind":"delivery"}', "")
     with pytest.raises(Refused) as caught:
         run([source], Policy(), engine)
-    assert caught.value.reasons[0].code == "X04"
+    assert caught.value.reasons[0].cause == AuditCause.SCHEMA_UNKNOWN
     assert "more.jsonl" in str(caught.value)
     assert "version 7" in str(caught.value)
 
@@ -81,7 +82,7 @@ def test_events_that_are_not_read_are_named(duck: Engine, tmp_path: Path, name: 
     (tmp_path / name).write_text("what it says is unknown")
     result = run([source], Policy(), duck)
     (reason,) = result.sources[0].facts.reasons
-    assert (result.verdict.outcome, reason.code) == (Outcome.INCONCLUSIVE, "L01")
+    assert (result.verdict.outcome, reason.cause) == (Outcome.INCONCLUSIVE, AuditCause.BAD_LINES)
     assert str(tmp_path / name) in reason.text
 
 
@@ -199,7 +200,7 @@ def test_the_program_without_a_verdict_leaves_none(tmp_path: Path, capsys: pytes
 def test_a_request_that_makes_no_sense_is_refused(document: object) -> None:
     with pytest.raises(Refused) as caught:
         parse(document)
-    assert caught.value.reasons[0].code == "X08"
+    assert caught.value.reasons[0].cause == AuditCause.REQUEST_WRONG
 
 
 def test_a_request() -> None:

@@ -34,6 +34,7 @@ from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.core.histories import History
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -187,8 +188,8 @@ def test_a_query_that_is_cut_down_in_a_batch_repeats_nothing(
     assert (found.total(), max(found.values())) == (total, 1)
 
 
-def code(error: pytest.ExceptionInfo[Refused]) -> str:
-    return error.value.reasons[0].code
+def cause(error: pytest.ExceptionInfo[Refused]) -> object:
+    return error.value.reasons[0].cause
 
 
 def test_checkpoints_and_outputs_that_do_not_belong_together_are_refused(
@@ -203,16 +204,16 @@ def test_checkpoints_and_outputs_that_do_not_belong_together_are_refused(
     ):
         with pytest.raises(Refused) as error:
             EventStream(spark, properties, other).catch_up()
-        assert code(error) == "X03"
+        assert cause(error) == AuditCause.CHECKPOINT_MISMATCH
     foreign = tmp_path / "foreign"
     (foreign / "offsets").mkdir(parents=True)
     with pytest.raises(Refused) as error:
         EventStream(spark, properties, StreamPlan(plan.topic, str(tmp_path / "o"), str(foreign))).catch_up()
-    assert code(error) == "X03"
+    assert cause(error) == AuditCause.CHECKPOINT_MISMATCH
     Path(plan.folder).rename(tmp_path / "gone")
     with pytest.raises(Refused) as error:
         EventStream(spark, properties, plan).catch_up()
-    assert code(error) == "X03"
+    assert cause(error) == AuditCause.CHECKPOINT_MISMATCH
     (Path(plan.checkpoint) / "kmigrate-stream.json").write_text("damaged")
     (Path(plan.checkpoint) / ".kmigrate-stream.json.crc").unlink()
     with pytest.raises(Refused):
@@ -237,7 +238,7 @@ def test_a_checkpoint_or_an_output_that_was_restored_is_refused(
         shutil.copytree(old / name, place)
         with pytest.raises(Refused, match="an older one") as error:
             EventStream(spark, properties, plan).catch_up()
-        assert code(error) == "X03"
+        assert cause(error) == AuditCause.CHECKPOINT_MISMATCH
         shutil.rmtree(place)
         (new / name).rename(place)
     for name in ("0", ".0.crc"):  # as Spark does, of all but the last hundred
@@ -254,7 +255,9 @@ def test_events_that_nobody_took_in_before_they_were_removed(
     send(properties, plan.topic, lines(history("x", 2)))
     stream = EventStream(spark, properties, plan)
     stream.catch_up()
-    assert [ground.reason.code for ground in limits(plan.topic, stream.marks())] == ["X13"], "Kafka's own seven days"
+    assert [ground.reason.cause for ground in limits(plan.topic, stream.marks())] == [AuditCause.EVENTS_EXPIRE], (
+        "Kafka's own seven days"
+    )
     send(properties, plan.topic, lines(history("y", 2)))
     ends = {where: mark.end for where, mark in stream.marks().items()}
     removed = [KafkaPartition(*where, end) for where, end in ends.items()]
@@ -263,7 +266,7 @@ def test_events_that_nobody_took_in_before_they_were_removed(
         future.result(30)
     with pytest.raises(Refused) as error:
         EventStream(spark, properties, plan).catch_up()
-    assert code(error) == "X12"
+    assert cause(error) == AuditCause.EVENTS_REMOVED
 
 
 def test_a_topic_that_is_not_there(spark: SparkSession, properties: Mapping[str, str], tmp_path: Path) -> None:
@@ -303,8 +306,8 @@ def test_each_audit_takes_in_what_came_since_the_last_one(
     assert done.returncode == 0, done.stderr[-2000:]
     assert [*outcomes, done.stdout.partition(":")[0]] == ["INCONCLUSIVE", "PASS", "FAIL"]
     found = json.loads((tmp_path / "result" / "verdict.json").read_text())
-    codes = {ground["reason"]["code"] for ground in found["grounds"] if ground["outcome"] == "FAIL"}
-    assert codes == {"A01", "A05"}, found
+    causes = {ground["reason"]["cause"] for ground in found["grounds"] if ground["outcome"] == "FAIL"}
+    assert causes == {AuditCause.LOST, AuditCause.COMMIT_GAP}, found
 
 
 def test_small_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -349,5 +352,5 @@ def test_identities_are_translated() -> None:
     assert options_of({"bootstrap.servers": "h:1"}) == {"kafka.bootstrap.servers": "h:1"}
     with pytest.raises(Refused) as error:
         options_of({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"})
-    assert code(error) == "X01"
+    assert cause(error) == AuditCause.MECHANISM_UNKNOWN
     assert json.dumps(found)

@@ -44,7 +44,7 @@ def codes(read: Callable[..., object], connection: Mapping[str, Any]) -> list[st
     with pytest.raises(Refused) as caught:
         read("c", connection)
     assert CANARY not in f"{caught.value}{caught.value!r}{caught.value.reasons}"
-    assert all(reason.remedy for reason in caught.value.reasons)
+    assert all(reason.next_step for reason in caught.value.reasons)
     return [reason.code for reason in caught.value.reasons]
 
 
@@ -335,7 +335,7 @@ class TestCluster:
         assert reason.code == "N01"
         assert key in reason.text
         assert "prod.yaml" in reason.text
-        assert f"airflow connections add none --conn-type {conn_type} " in reason.remedy
+        assert f"airflow connections add none --conn-type {conn_type} " in reason.text
 
     def test_connections_from_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "connections.json").write_text(json.dumps(KNOWN), encoding="utf-8")
@@ -345,7 +345,7 @@ class TestCluster:
     def test_a_file_that_holds_none(self, tmp_path: Path, text: str | None) -> None:
         if text is not None:
             (tmp_path / "connections.json").write_text(text, encoding="utf-8")
-        with pytest.raises(Refused, match="N08"):
+        with pytest.raises(Refused, match="N01"):
             connections.read_connections(tmp_path / "connections.json")
 
 

@@ -99,7 +99,7 @@ def test_offsets_are_copied_there_and_back(zk: ZooKeeper, properties: dict[str, 
     assert {place: stored.offset for place, stored in after.offsets.items()} == dict.fromkeys(places, 0)
     with pytest.raises(Refused) as refused:
         copy(zk, properties, replace(back, writes=(replace(back.writes[0], over=7),)), held)
-    assert [reason.code for reason in refused.value.reasons] == ["K74"]
+    assert [reason.code for reason in refused.value.reasons] == ["K71"]
     with pytest.raises(Fenced):
         copy(zk, properties, planned(zk, properties, "moved", Store.KAFKA), Outdated())
 

@@ -29,6 +29,7 @@ from airflow_provider_kmigrate.core.events import (
     TopicPartition,
 )
 from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed
 from tests.consumer.mock_kafka import NOT_COORDINATOR, OFFSET_FETCH, MockKafka
 from tests.kit.load import read_topic
@@ -117,7 +118,7 @@ def test_everything_that_came_is_written_before_it_is_committed(full: MockKafka,
     assert len(acquired.partitions) == len(released.partitions) == PARTITIONS
     assert acquired.stamp.event_seq < min(run.stamp.event_seq for run in of(DeliveryRun, found))
     facts = balance(found)
-    assert {reason.code for reason in facts.reasons} == {"L09"}, "only that no producer said anything"
+    assert {reason.cause for reason in facts.reasons} == {AuditCause.NOTHING_ACKED}, "only that no producer said anything"
     assert (tmp_path / f"{consumer.writer}.done").exists()
 
 
@@ -156,7 +157,7 @@ def test_a_joiner_takes_over_and_nobody_owns_twice(full: MockKafka, tmp_path: Pa
     facts = balance(read_events(tmp_path).events)
     assert facts.delivered == {"g": 2 * ALL}
     assert facts.violations == {}
-    assert {reason.code for reason in facts.reasons} == {"L09"}
+    assert {reason.cause for reason in facts.reasons} == {AuditCause.NOTHING_ACKED}
 
 
 def test_batches_are_written_too(full: MockKafka, tmp_path: Path) -> None:
@@ -375,7 +376,9 @@ def test_an_audit_that_cannot_write_does_not_stop_the_application_and_says_so(fu
     assert isinstance(stop, Stop)
     assert not stop.clean
     assert "no space left" in stop.reason
-    assert {reason.code for reason in balance(found).reasons} >= {"L04", "L06"}, "numbers are missing, and the writer says so"
+    assert {reason.cause for reason in balance(found).reasons} >= {AuditCause.NUMBERS_MISSING, AuditCause.RECORD_INCOMPLETE}, (
+        "numbers are missing, and the writer says so"
+    )
 
 
 def test_a_long_wait_is_interrupted_to_write(full: MockKafka, tmp_path: Path) -> None:

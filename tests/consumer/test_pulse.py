@@ -20,6 +20,7 @@ from airflow_provider_kmigrate.applications.event_log import FileSink, read_even
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Heartbeat, Ownership, Stop
 from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed
 from tests.waiting import wait_until
 
@@ -59,7 +60,7 @@ def test_a_producer_between_two_requests_lives(tmp_path: Path) -> None:
     producer = a_producer(tmp_path)
     begun = producer.log.clock.now_ms()
     wait_until(lambda: beats(tmp_path) >= 2, timeout=10, what="signs of life")
-    assert "L05" not in {reason.code for reason in balance(events(tmp_path), alive_since=begun + 1).reasons}
+    assert AuditCause.NO_STOP not in {reason.cause for reason in balance(events(tmp_path), alive_since=begun + 1).reasons}
     producer.close()
 
 
@@ -88,7 +89,9 @@ def test_nothing_comes_behind_the_last_event(make: Any, tmp_path: Path) -> None:
     wait_until(lambda: pulses() == 0, timeout=10, what="the end of the thread")
     by_writer = {event.stamp.writer: event for event in sorted(events(tmp_path), key=lambda event: event.stamp.event_seq)}
     assert all(isinstance(event, Stop) and event.clean for event in by_writer.values())
-    assert not {"L04", "L05", "L06"} & {reason.code for reason in balance(events(tmp_path)).reasons}
+    assert not {AuditCause.NUMBERS_MISSING, AuditCause.NO_STOP, AuditCause.RECORD_INCOMPLETE} & {
+        reason.cause for reason in balance(events(tmp_path)).reasons
+    }
 
 
 def test_a_client_that_the_application_dropped_falls_silent(tmp_path: Path) -> None:
@@ -97,7 +100,7 @@ def test_a_client_that_the_application_dropped_falls_silent(tmp_path: Path) -> N
     del producer
     gc.collect()
     wait_until(lambda: pulses() == 0, timeout=10, what="the end of the thread")
-    assert "L05" in {reason.code for reason in balance(events(tmp_path)).reasons}
+    assert AuditCause.NO_STOP in {reason.cause for reason in balance(events(tmp_path)).reasons}
 
 
 class Full:

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.probe import process as cli
 from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from tests.kit.load import TopicPlan, create_topics
@@ -125,7 +126,7 @@ def test_a_killed_consumer_is_never_clean_by_accident(running: Workload) -> None
     facts = running.facts()
     assert facts.verdict is not LedgerVerdict.PASS
     assert not facts.complete
-    assert "L05" in {reason.code for reason in facts.reasons}
+    assert AuditCause.NO_STOP in {reason.cause for reason in facts.reasons}
     assert facts.lost.count == 0
     assert facts.unseen.count == 0
     assert facts.commit_gap.count == 0

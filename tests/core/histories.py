@@ -37,9 +37,9 @@ def counts(facts: Facts) -> dict[str, int]:
     return {name: count for name in FINDINGS if (count := getattr(facts, name).count)}
 
 
-def codes(facts: Facts) -> set[str]:
+def causes(facts: Facts) -> set[object]:
     """Why it is not complete."""
-    return {reason.code for reason in facts.reasons}
+    return {reason.cause for reason in facts.reasons}
 
 
 @dataclass

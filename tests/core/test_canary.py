@@ -24,11 +24,12 @@ from airflow_provider_kmigrate.core.audit.canary import (
 )
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Level, Outcome, as_dict, combine, may_change
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from tests.core.test_verdict import HEALTHY
 
 PLAN = CanaryPlan("g", "a0", ("a1", "a2", "a3"), window=40)
 JUDGED = CanaryPlan("g", "m0", ("m1", "m2", "m3"))
-TWO_OWNERS = Ground(Outcome.FAIL, Reason("A08", "Two members owned orders-3 for 4 s."), Level.CONSUMER)
+TWO_OWNERS = Ground(Outcome.FAIL, Reason.of(AuditCause.DOUBLE_OWNED, "Two members owned orders-3 for 4 s."), Level.CONSUMER)
 S = 1_000
 Change = Callable[[MemberSeries], MemberSeries]
 
@@ -116,16 +117,21 @@ def extends(verdict: CanaryVerdict) -> bool:
     return may_change(as_dict(combine((), HEALTHY, verdict)))
 
 
-def codes(verdict: CanaryVerdict) -> list[str]:
-    return sorted(ground.reason.code for ground in verdict.grounds)
+def causes(verdict: CanaryVerdict) -> list[AuditCause]:
+    return sorted(ground.reason.cause for ground in verdict.grounds if isinstance(ground.reason.cause, AuditCause))
 
 
 @pytest.mark.parametrize(
-    ("ratio", "outcome", "code"), [(1.0, Outcome.PASS, "V19"), (1.2, Outcome.INCONCLUSIVE, "V18"), (1.8, Outcome.FAIL, "V17")]
+    ("ratio", "outcome", "cause"),
+    [
+        (1.0, Outcome.PASS, AuditCause.CANARY_WITHIN),
+        (1.2, Outcome.INCONCLUSIVE, AuditCause.CANARY_UNCLEAR),
+        (1.8, Outcome.FAIL, AuditCause.CANARY_WORSE),
+    ],
 )
-def test_three_ways(ratio: float, outcome: Outcome, code: str) -> None:
+def test_three_ways(ratio: float, outcome: Outcome, cause: AuditCause) -> None:
     verdict = ask(group(ratio=ratio, seed=5, noise=0.9 if outcome is Outcome.INCONCLUSIVE else 0.1))
-    assert (verdict.outcome, codes(verdict)) == (outcome, [code])
+    assert (verdict.outcome, causes(verdict)) == (outcome, [cause])
     assert verdict.estimate == pytest.approx(ratio, rel=0.25)
     assert verdict.low is not None
     assert verdict.high is not None
@@ -135,7 +141,7 @@ def test_three_ways(ratio: float, outcome: Outcome, code: str) -> None:
     assert (verdict.smallest > 1.5) is (outcome is Outcome.INCONCLUSIVE)
     assert verdict.p_value is not None
     assert (verdict.p_value < 0.05) is (outcome is Outcome.FAIL)
-    assert f"{verdict.smallest:.3g}" in verdict.grounds[0].reason.why or outcome is Outcome.FAIL
+    assert f"{verdict.smallest:.3g}" in verdict.grounds[0].reason.text or outcome is Outcome.FAIL
 
 
 def test_a_window_that_could_not_have_seen_the_margin_does_not_pass() -> None:
@@ -143,7 +149,7 @@ def test_a_window_that_could_not_have_seen_the_margin_does_not_pass() -> None:
     verdict = ask(group(3, 0.5, seed=5, noise=1.2))
     assert verdict.smallest is not None
     assert verdict.smallest > 1.5
-    assert (verdict.outcome, codes(verdict)) == (Outcome.INCONCLUSIVE, ["V18"])
+    assert (verdict.outcome, causes(verdict)) == (Outcome.INCONCLUSIVE, [AuditCause.CANARY_UNCLEAR])
 
 
 @pytest.mark.parametrize("after", [0, 5, 60])
@@ -163,7 +169,7 @@ def test_a_note_among_the_invariants_decides_nothing() -> None:
 def test_before_the_window_is_over_nothing_is_compared(after: int) -> None:
     """Looking again and again until it fails, or passes, would make both errors more frequent."""
     verdict = ask(until(group(ratio=3.0), after))
-    assert (verdict.outcome, verdict.measured, codes(verdict)) == (Outcome.INCONCLUSIVE, after, ["V22"])
+    assert (verdict.outcome, verdict.measured, causes(verdict)) == (Outcome.INCONCLUSIVE, after, [AuditCause.WINDOW_OPEN])
     assert (verdict.estimate, extends(verdict)) == (None, True)
 
 
@@ -177,18 +183,18 @@ def test_only_a_window_that_is_not_over_extends() -> None:
 @pytest.mark.parametrize(
     ("names", "how", "expected"),
     [
-        ("m0", unaccounted, ["V12"]),
-        ("m8 m9", unaccounted, ["V12"]),
-        ("m0", idle, ["V14"]),
-        ("m0", sparse, ["V15"]),
-        ("m7 m8 m9", sparse, ["V15"]),
-        ("m0 m1 m2 m3 m4 m5 m6 m7 m8 m9", idle, ["V13"]),
+        ("m0", unaccounted, [AuditCause.MEMBER_EVENTS_LOST]),
+        ("m8 m9", unaccounted, [AuditCause.MEMBER_EVENTS_LOST]),
+        ("m0", idle, [AuditCause.CANARY_IDLE]),
+        ("m0", sparse, [AuditCause.FEW_VALUES]),
+        ("m7 m8 m9", sparse, [AuditCause.FEW_VALUES]),
+        ("m0 m1 m2 m3 m4 m5 m6 m7 m8 m9", idle, [AuditCause.NO_TRAFFIC]),
     ],
 )
 def test_what_is_not_known_blocks_the_verdict(names: str, how: Change, expected: list[str]) -> None:
     verdict = ask(change(group(seed=5), names, how))
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert [code for code in codes(verdict) if code != "V11"] == expected
+    assert [cause for cause in causes(verdict) if cause != AuditCause.FEW_MEMBERS] == expected
     assert verdict.estimate is None
 
 
@@ -214,7 +220,7 @@ ALL_MEMBERS = "m0 m1 m2 m3 m4 m5 m6 m7 m8 m9"
 def test_a_canary_that_is_delivered_nothing_any_more_does_not_pass(how: Change) -> None:
     """Its good intervals alone are within the margin."""
     verdict = ask(change(group(seed=5, noise=0.05), "m0", how))
-    assert (verdict.outcome, codes(verdict)) == (Outcome.INCONCLUSIVE, ["V14", "V19"])
+    assert (verdict.outcome, causes(verdict)) == (Outcome.INCONCLUSIVE, [AuditCause.CANARY_IDLE, AuditCause.CANARY_WITHIN])
     assert "m0" in verdict.grounds[0].reason.text
     slow = ask(change(group(seed=5, ratio=1.8), "m0", how))
     assert slow.outcome is Outcome.FAIL, "what was seen to be worse stays so"
@@ -232,27 +238,27 @@ def test_a_canary_that_is_delivered_nothing_any_more_does_not_pass(how: Change) 
 )
 def test_a_canary_with_little_traffic_may_pass(names: str, how: Change) -> None:
     verdict = ask(change(group(seed=5), names, how))
-    assert "V14" not in codes(verdict)
+    assert AuditCause.CANARY_IDLE not in causes(verdict)
     assert verdict.outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("how", [unaccounted, sparse, idle])
 def test_one_old_member_in_nine_can_be_left_out(how: Change) -> None:
     verdict = ask(change(group(seed=5), "m4", how))
-    assert (verdict.outcome, codes(verdict)) == (Outcome.PASS, ["V19", "V21"])
+    assert (verdict.outcome, causes(verdict)) == (Outcome.PASS, [AuditCause.CANARY_WITHIN, AuditCause.LEFT_OUT])
     assert verdict.baseline == 8
 
 
 @pytest.mark.parametrize("baseline", [0, 1, 2])
 def test_too_few_members(baseline: int) -> None:
-    assert codes(ask(group(baseline))) == ["V11"]
+    assert causes(ask(group(baseline))) == [AuditCause.FEW_MEMBERS]
 
 
 @pytest.mark.parametrize("before", [0, 5, 9])
 def test_a_time_before_that_is_too_short(before: int) -> None:
     verdict = ask(group(before=before))
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert set(codes(verdict)) <= {"V11", "V12", "V15"}
+    assert set(causes(verdict)) <= {AuditCause.FEW_MEMBERS, AuditCause.MEMBER_EVENTS_LOST, AuditCause.FEW_VALUES}
 
 
 def test_a_load_that_all_members_share_is_no_difference_and_hides_none() -> None:
@@ -326,10 +332,13 @@ def test_twice_the_window_is_looked_back_at_most() -> None:
 @pytest.mark.parametrize("lives", [OTHERS, (*OTHERS, CANARY[1])])
 def test_a_canary_that_was_not_seen_before_cannot_be_compared(lives: tuple[ProcessSpan, ...]) -> None:
     assert times(lives, PLAN) is None
-    broken = Ground(Outcome.FAIL, Reason("A08", "Two owners."))
+    broken = Ground(Outcome.FAIL, Reason.of(AuditCause.DOUBLE_OWNED, "Two owners."))
     assert unseen(PLAN, []).outcome is Outcome.INCONCLUSIVE
     verdict = unseen(PLAN, [broken])
-    assert (verdict.outcome, [ground.reason.code for ground in verdict.grounds]) == (Outcome.FAIL, ["A08", "V28"])
+    assert (verdict.outcome, [ground.reason.cause for ground in verdict.grounds]) == (
+        Outcome.FAIL,
+        [AuditCause.DOUBLE_OWNED, AuditCause.CANARY_UNSEEN],
+    )
 
 
 def test_who_is_a_little_behind_is_waited_for_and_who_is_silent_is_not() -> None:

@@ -35,6 +35,7 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
 )
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Outcome
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 P0 = TopicPartition("t", 0)
@@ -59,8 +60,8 @@ def commits(taken_ms: int, *offsets: int | None, begin: int = 0, members: int = 
     return CommitSnapshot(taken_ms, tracks(*offsets, begin=begin, t_ms=t_ms).found, {"g": members})
 
 
-def codes_of(before: CommitSnapshot, after: CommitSnapshot, end: int = 0) -> dict[str, Ground]:
-    return {ground.reason.code: ground for ground in judge_commits(before, after, {P0: end}, CommitTimeouts(1_000, 100))}
+def causes_of(before: CommitSnapshot, after: CommitSnapshot, end: int = 0) -> dict[object, Ground]:
+    return {ground.reason.cause: ground for ground in judge_commits(before, after, {P0: end}, CommitTimeouts(1_000, 100))}
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=12), st.data())
@@ -85,41 +86,41 @@ def test_tracks_of_pieces_are_the_track_of_the_whole(offsets: list[int | None], 
 
 
 def test_commits_that_advance_are_fine() -> None:
-    assert codes_of(commits(500, 3, 5), commits(900, 5, 9, 12, begin=2), end=20) == {}
-    assert codes_of(commits(500, 3, 5), commits(900), end=5) == {}, "nothing waited"
+    assert causes_of(commits(500, 3, 5), commits(900, 5, 9, 12, begin=2), end=20) == {}
+    assert causes_of(commits(500, 3, 5), commits(900), end=5) == {}, "nothing waited"
 
 
 def test_a_commit_that_goes_back() -> None:
-    found = codes_of(commits(500, 3, 5), commits(900, 1, 9, 0, begin=2))
-    ground = found["D11"]
+    found = causes_of(commits(500, 3, 5), commits(900, 1, 9, 0, begin=2))
+    ground = found[AuditCause.COMMIT_WENT_BACK]
     assert (ground.outcome, ground.count) == (Outcome.FAIL, 2)
     assert [(case.first, case.last, case.group) for case in ground.examples] == [(0, 8, "g"), (1, 4, "g")]
     assert "record 2 of" in ground.examples[1].note
 
 
 @pytest.mark.parametrize(
-    ("then", "since", "code", "outcome"),
+    ("then", "since", "cause", "outcome"),
     [
-        ((435, 445), (440, 450), "D20", Outcome.PASS),
-        ((435,), (445, 440, 450), "D20", Outcome.PASS),
-        ((435, 445), (440,), "D20", Outcome.INCONCLUSIVE),
-        ((435, 445), (440, 444), "D20", Outcome.INCONCLUSIVE),
-        ((435, 445), (434, 450), "D11", Outcome.FAIL),
-        ((400, 435, 440, 442, 445), (420, 450), "D11", Outcome.FAIL),
-        ((435,), (440, 438, 445, 442, 450, 448, 460), "D11", Outcome.FAIL),
+        ((435, 445), (440, 450), AuditCause.COMMIT_LATE, Outcome.PASS),
+        ((435,), (445, 440, 450), AuditCause.COMMIT_LATE, Outcome.PASS),
+        ((435, 445), (440,), AuditCause.COMMIT_LATE, Outcome.INCONCLUSIVE),
+        ((435, 445), (440, 444), AuditCause.COMMIT_LATE, Outcome.INCONCLUSIVE),
+        ((435, 445), (434, 450), AuditCause.COMMIT_WENT_BACK, Outcome.FAIL),
+        ((400, 435, 440, 442, 445), (420, 450), AuditCause.COMMIT_WENT_BACK, Outcome.FAIL),
+        ((435,), (440, 438, 445, 442, 450, 448, 460), AuditCause.COMMIT_WENT_BACK, Outcome.FAIL),
     ],
 )
 def test_an_older_commit_that_takes_effect_late(
-    then: tuple[int, ...], since: tuple[int, ...], code: str, outcome: Outcome
+    then: tuple[int, ...], since: tuple[int, ...], cause: AuditCause, outcome: Outcome
 ) -> None:
     """As a client's that is sent again where the coordinator moves: shown, once the group has gone on. Often, it is of two owners."""
-    found = codes_of(commits(500, *then), commits(900, *since, begin=len(then)))
-    assert {name: ground.outcome for name, ground in found.items()} == {code: outcome}
+    found = causes_of(commits(500, *then), commits(900, *since, begin=len(then)))
+    assert {name: ground.outcome for name, ground in found.items()} == {cause: outcome}
 
 
 def alive(
     late: Sequence[int], count: int = 240, apart_ms: int = 1_000, of: int = 50, epochs: tuple[int, int] = (3, 3)
-) -> set[str]:
+) -> set[object]:
     """Codes of a group that commits each `apart_ms`, five records on; before the commits of these numbers, the one before them comes again.
 
     Its coordinator's log had these leader epochs at the two looks.
@@ -130,32 +131,32 @@ def alive(
     found = Tracks.empty()
     for place, number in enumerate(numbers, 1):
         found.add(raw(place, place * apart_ms), OffsetCommitted(*G, 1_100 + 5 * number, place * apart_ms))
-    return codes_of(before, replace(CommitSnapshot(900_000, found.found, {"g": 1}), marks=marks[1])).keys()
+    return causes_of(before, replace(CommitSnapshot(900_000, found.found, {"g": 1}), marks=marks[1])).keys()
 
 
 @pytest.mark.parametrize(
-    ("late", "epochs", "code"),
+    ("late", "epochs", "cause"),
     [
-        ([100, 104], (3, 3), "D20"),
-        ([100, 104, 119], (3, 3), "D11"),
-        ([100, 104, 119], (3, 5), "D20"),  # a demo of 2026-11-25: brokers restarted one after another
-        ([100, 102, 104], (3, 9), "D11"),  # close together
-        (range(20, 200, 20), (3, 9), "D20"),
-        (range(20, 200, 6), (3, 9), "D11"),
-        (range(20, 240, 8), (3, 99), "D11"),  # whatever its coordinators did
-        (range(20, 230, 10), (3, 99), "D11"),  # so many are not kept one by one
+        ([100, 104], (3, 3), AuditCause.COMMIT_LATE),
+        ([100, 104, 119], (3, 3), AuditCause.COMMIT_WENT_BACK),
+        ([100, 104, 119], (3, 5), AuditCause.COMMIT_LATE),  # a demo of 2026-11-25: brokers restarted one after another
+        ([100, 102, 104], (3, 9), AuditCause.COMMIT_WENT_BACK),  # close together
+        (range(20, 200, 20), (3, 9), AuditCause.COMMIT_LATE),
+        (range(20, 200, 6), (3, 9), AuditCause.COMMIT_WENT_BACK),
+        (range(20, 240, 8), (3, 99), AuditCause.COMMIT_WENT_BACK),  # whatever its coordinators did
+        (range(20, 230, 10), (3, 99), AuditCause.COMMIT_WENT_BACK),  # so many are not kept one by one
     ],
 )
 def test_late_commits_are_allowed_for_each_time_that_a_coordinator_moves(
-    late: Sequence[int], epochs: tuple[int, int], code: str
+    late: Sequence[int], epochs: tuple[int, int], cause: AuditCause
 ) -> None:
-    assert alive(late, epochs=epochs) == {code}
+    assert alive(late, epochs=epochs) == {cause}
 
 
 @pytest.mark.parametrize("epochs", [(None, 5), (3, None), (3, 3)])
 def test_where_nobody_knows_how_often_a_coordinator_moved_it_did_not(epochs: Any) -> None:
-    assert alive([100, 104, 119], epochs=epochs) == {"D11"}
-    assert alive([100, 104], epochs=epochs) == {"D20"}
+    assert alive([100, 104, 119], epochs=epochs) == {AuditCause.COMMIT_WENT_BACK}
+    assert alive([100, 104], epochs=epochs) == {AuditCause.COMMIT_LATE}
 
 
 @given(
@@ -176,24 +177,24 @@ def test_two_owners_are_never_taken_for_a_client_that_tries_again(
         found.add(raw(place, round(t_ms)), OffsetCommitted(*G, offset, round(t_ms)))
     now = {TopicPartition("__consumer_offsets", 0): LogMark(0, 90, 1 + moves, "id")}
     after = replace(CommitSnapshot(10_000_000, found.found, {"g": 2}), marks=now)
-    code = "D11" if both > 2 else "D20"
-    assert code in codes_of(replace(commits(0, 900), marks=marks), after)
+    cause = AuditCause.COMMIT_WENT_BACK if both > 2 else AuditCause.COMMIT_LATE
+    assert cause in causes_of(replace(commits(0, 900), marks=marks), after)
 
 
 def test_nobody_tries_a_commit_for_longer_than_a_minute() -> None:
-    for later, code in ((59_000, "D20"), (61_001, "D11")):
-        found = codes_of(commits(500, 435, 445), commits(62_000, 440, 450, begin=2, t_ms=later))
-        assert code in found
+    for later, cause in ((59_000, AuditCause.COMMIT_LATE), (61_001, AuditCause.COMMIT_WENT_BACK)):
+        found = causes_of(commits(500, 435, 445), commits(62_000, 440, 450, begin=2, t_ms=later))
+        assert cause in found
 
 
 def test_a_group_that_goes_back_on_purpose_is_shown_and_only_that() -> None:
     before, after = commits(500, 3, 5), commits(900, 1, 9, 0, begin=2)
-    found = {ground.reason.code: ground for ground in judge_commits(before, after, {P0: 0}, resetting_groups=["g"])}
-    assert (found["D11"].outcome, found["D11"].count) == (Outcome.PASS, 2)
+    found = {ground.reason.cause: ground for ground in judge_commits(before, after, {P0: 0}, resetting_groups=["g"])}
+    assert (found[AuditCause.COMMIT_WENT_BACK].outcome, found[AuditCause.COMMIT_WENT_BACK].count) == (Outcome.PASS, 2)
     (other,) = judge_commits(before, after, {P0: 0}, resetting_groups=["h"])
     assert other.outcome is Outcome.FAIL
     (still,) = judge_commits(commits(500, 5), commits(70_000), {P0: 9}, resetting_groups=["g"])
-    assert still.reason.code == "D13", "nothing else is forgiven"
+    assert still.reason.cause == AuditCause.GROUP_STALLED, "nothing else is forgiven"
 
 
 @pytest.mark.parametrize(
@@ -214,35 +215,38 @@ def test_a_group_that_has_read_all_does_not_stand_still_before_a_marker() -> Non
     """It commits behind each record, so it never comes to the end of a transactional log."""
     before, after = commits(500, 10), commits(70_500)
     assert [case.first for case in standing_still(before, after, {P0: 11})] == [10]
-    assert codes_of(before, after, end_of_records([], 10, 11)) == {}
-    assert codes_of(before, after, end_of_records([10], 10, 12)).keys() == {"D13"}
+    assert causes_of(before, after, end_of_records([], 10, 11)) == {}
+    assert causes_of(before, after, end_of_records([10], 10, 12)).keys() == {AuditCause.GROUP_STALLED}
 
 
 def test_only_steps_count_not_what_was_removed_between() -> None:
-    found = codes_of(commits(500, 5), commits(900, None, begin=1))
-    assert (found["D12"].outcome, found["D12"].examples[0].first) == (Outcome.INCONCLUSIVE, 5)
-    assert codes_of(commits(500, 5, None), commits(900, 3, begin=2)) == {}, "it was removed before the step"
-    assert codes_of(commits(500, 5), commits(900, None, 5, begin=1)) == {}, "set again where it was"
+    found = causes_of(commits(500, 5), commits(900, None, begin=1))
+    assert (found[AuditCause.COMMIT_REMOVED].outcome, found[AuditCause.COMMIT_REMOVED].examples[0].first) == (
+        Outcome.INCONCLUSIVE,
+        5,
+    )
+    assert causes_of(commits(500, 5, None), commits(900, 3, begin=2)) == {}, "it was removed before the step"
+    assert causes_of(commits(500, 5), commits(900, None, 5, begin=1)) == {}, "set again where it was"
 
 
 @pytest.mark.parametrize("since", [(None, 3), (9, None, 3), (9, None, None, 3)])
 def test_a_removal_hides_no_step_back(since: tuple[int | None, ...]) -> None:
-    ground = codes_of(commits(500, 5), commits(900, *since, begin=1))["D11"]
+    ground = causes_of(commits(500, 5), commits(900, *since, begin=1))[AuditCause.COMMIT_WENT_BACK]
     assert (ground.outcome, ground.count, ground.examples[0].first) == (Outcome.FAIL, 1, 3)
 
 
 @pytest.mark.parametrize("since", [(None, 90), (9, None, 90)])
 def test_a_removal_and_a_place_further_on(since: tuple[int | None, ...]) -> None:
     """As after a reset to the end of the log: what lies between is read by nobody."""
-    ground = codes_of(commits(500, 5), commits(900, *since, begin=1))["D12"]
+    ground = causes_of(commits(500, 5), commits(900, *since, begin=1))[AuditCause.COMMIT_REMOVED]
     assert ground.outcome is Outcome.INCONCLUSIVE
-    assert "set again elsewhere" in ground.reason.text
+    assert "set again further on" in ground.reason.text
     assert ground.examples[0].last == 89
 
 
 def test_offsets_of_groups_that_nobody_uses_expire() -> None:
     idle = commits(5_000, 5, members=0)
-    ground = codes_of(idle, commits(9_000, None, begin=1, members=0))["D12"]
+    ground = causes_of(idle, commits(9_000, None, begin=1, members=0))[AuditCause.COMMIT_REMOVED]
     assert ground.outcome is Outcome.PASS
     for before, after in (
         (commits(5_000, 5, members=2), commits(9_000, None, begin=1, members=0)),
@@ -250,7 +254,7 @@ def test_offsets_of_groups_that_nobody_uses_expire() -> None:
         (idle, commits(9_000, 6, None, begin=1, members=0)),
         (commits(5_000, 5, members=0, t_ms=4_500), commits(9_000, None, begin=1, members=0)),
     ):
-        assert codes_of(before, after)["D12"].outcome is Outcome.INCONCLUSIVE
+        assert causes_of(before, after)[AuditCause.COMMIT_REMOVED].outcome is Outcome.INCONCLUSIVE
 
 
 def test_its_own_topic_is_compared_too() -> None:
@@ -258,29 +262,29 @@ def test_its_own_topic_is_compared_too() -> None:
     where = TopicPartition("__consumer_offsets", 0)
     mark = LogMark(0, 500_000, 3, "id", compacted=True)
     before = replace(commits(500, 5), marks={where: mark})
-    for now, code in (
-        ({where: replace(mark, end=20)}, "D03"),
-        ({where: replace(mark, leader_epoch=2)}, "D04"),
-        ({}, "D05"),
-        ({where: replace(mark, topic_id="other")}, "D06"),
+    for now, cause in (
+        ({where: replace(mark, end=20)}, AuditCause.LOG_TRUNCATED),
+        ({where: replace(mark, leader_epoch=2)}, AuditCause.EPOCH_WENT_BACK),
+        ({}, AuditCause.PARTITIONS_GONE),
+        ({where: replace(mark, topic_id="other")}, AuditCause.TOPIC_RECREATED),
     ):
-        assert codes_of(before, replace(commits(900, 6, begin=1), marks=now))[code].outcome is Outcome.FAIL
+        assert causes_of(before, replace(commits(900, 6, begin=1), marks=now))[cause].outcome is Outcome.FAIL
     grown = {where: replace(mark, end=500_009, leader_epoch=4)}
-    assert codes_of(before, replace(commits(900, 6, begin=1), marks=grown)) == {}
+    assert causes_of(before, replace(commits(900, 6, begin=1), marks=grown)) == {}
 
 
 def test_a_group_that_stands_still_although_records_wait() -> None:
     before = commits(500, 5, t_ms=400)
     for after in (commits(900), commits(900, 5, begin=1)):
-        ground = codes_of(before, after, end=20)["D13"]
+        ground = causes_of(before, after, end=20)[AuditCause.GROUP_STALLED]
         assert (ground.outcome, ground.examples[0].count) == (Outcome.INCONCLUSIVE, 15)
-    assert codes_of(before, commits(900, 6, begin=1), end=20) == {}
-    assert codes_of(before, commits(550), end=20) == {}, "too early to say"
-    assert codes_of(before, commits(900, members=0), end=20).keys() == {"D13"}, "thrown out, all of them"
+    assert causes_of(before, commits(900, 6, begin=1), end=20) == {}
+    assert causes_of(before, commits(550), end=20) == {}, "too early to say"
+    assert causes_of(before, commits(900, members=0), end=20).keys() == {AuditCause.GROUP_STALLED}, "thrown out, all of them"
     nobody = commits(500, 5, t_ms=400, members=0)
-    assert codes_of(nobody, commits(900), end=20).keys() == {"D13"}, "it has members now"
-    assert codes_of(nobody, commits(900, members=0), end=20) == {}, "nobody is there to read"
-    assert codes_of(commits(500, 5, t_ms=-900), commits(900), end=20) == {}, (
+    assert causes_of(nobody, commits(900), end=20).keys() == {AuditCause.GROUP_STALLED}, "it has members now"
+    assert causes_of(nobody, commits(900, members=0), end=20) == {}, "nobody is there to read"
+    assert causes_of(commits(500, 5, t_ms=-900), commits(900), end=20) == {}, (
         "it stood still long before, and every gate since would say so"
     )
 
@@ -301,10 +305,10 @@ def moved(taken_ms: int, *steps: tuple[float, int], members: int = 1, left: floa
 
 
 def stops(before: CommitSnapshot, after: CommitSnapshot, *, long: int = 3_000, at_look: int = 1_000) -> bool:
-    """Whether D13 is said; records up to `long` have lain there for longer than a minute, `at_look` was the end at the look before."""
+    """Whether a stalled group is reported; records up to `long` have lain there for longer than a minute, `at_look` was the end at the look before."""
     grounds = judge_commits(before, after, {P0: 3_100}, waiting=Waiting({P0: at_look}, {P0: long}))
     assert all(ground.outcome is Outcome.INCONCLUSIVE for ground in grounds)
-    return "D13" in {ground.reason.code for ground in grounds}
+    return AuditCause.GROUP_STALLED in {ground.reason.cause for ground in grounds}
 
 
 _STEADY = tuple((minute / 10, 1_000 + minute) for minute in range(1, 20))  # each 6 s up to minute 1.9
@@ -400,7 +404,7 @@ def test_a_look_is_kept_and_read_again() -> None:
     document = json.loads(json.dumps(commit_tracks.as_dict(one)))
     again = commit_tracks.from_dict(document)
     assert (again.marks, again.ends, again.consumers, again.members) == (one.marks, one.ends, one.consumers, one.members)
-    assert codes_of(again, commits(900, None, 4, begin=2)).keys() >= {"D05", "D11"}
+    assert causes_of(again, commits(900, None, 4, begin=2)).keys() >= {AuditCause.PARTITIONS_GONE, AuditCause.COMMIT_WENT_BACK}
     with pytest.raises(Refused, match="version 1"):
         commit_tracks.from_dict({**document, "version": 1})
 
@@ -412,7 +416,7 @@ def test_workers_bring_tracks_home_as_json() -> None:
 
 def test_unreadable_records_leave_a_doubt() -> None:
     (ground,) = judge_commits(commits(500), replace(commits(900), refused=3), {})
-    assert (ground.reason.code, ground.outcome, ground.count) == ("D14", Outcome.INCONCLUSIVE, 3)
+    assert (ground.reason.cause, ground.outcome, ground.count) == (AuditCause.COMMITS_UNKNOWN, Outcome.INCONCLUSIVE, 3)
 
 
 def test_a_step_tells_where_to_look() -> None:

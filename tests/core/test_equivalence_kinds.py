@@ -17,7 +17,7 @@ CODES = {
     StoredKind.QUOTAS: "E08",
     StoredKind.CREDENTIALS: "E02",
     StoredKind.ACLS: "E08",
-    StoredKind.TOKENS: "E12",
+    StoredKind.TOKENS: "E08",
 }
 SOME = {"a": {"k": "1", "l": "2"}, "b": {"k": "1"}}
 NOTHING = {kind: Stored({}) for kind in StoredKind}

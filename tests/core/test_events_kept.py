@@ -7,6 +7,7 @@ import pytest
 from airflow_provider_kmigrate.core.audit.events_kept import limits, misfit, newest_written, refuse_removed
 from airflow_provider_kmigrate.core.audit.verdict import Outcome
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 P0, P1 = TopicPartition("e", 0), TopicPartition("e", 1)
@@ -48,7 +49,7 @@ def test_events_that_were_removed_before_they_were_taken_in() -> None:
     refuse_removed({}, {P0: 3})
     with pytest.raises(Refused, match="e-0 begins at 10, and was read up to 9") as error:
         refuse_removed(marks, {P0: 9, P1: 8})
-    assert [reason.code for reason in error.value.reasons] == ["X12"]
+    assert [reason.cause for reason in error.value.reasons] == [AuditCause.EVENTS_REMOVED]
 
 
 @pytest.mark.parametrize(
@@ -63,4 +64,6 @@ def test_events_that_were_removed_before_they_were_taken_in() -> None:
 )
 def test_what_the_topic_does_not_keep_is_said(mark: LogMark, outcome: Outcome | None) -> None:
     found = limits("e", {P0: mark, P1: LogMark(retention_ms=-1, retention_bytes=-1)})
-    assert [(ground.reason.code, ground.outcome) for ground in found] == ([("X13", outcome)] if outcome else [])
+    assert [(ground.reason.cause, ground.outcome) for ground in found] == (
+        [(AuditCause.EVENTS_EXPIRE, outcome)] if outcome else []
+    )

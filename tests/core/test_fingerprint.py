@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.core.audit.fingerprint import (
 )
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome, combine
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 BLOCK = 10
@@ -77,14 +78,14 @@ def look(logs: Mapping[TopicPartition, Log], before: Fingerprint | None = None, 
     return Fingerprint(1_000 if before else 0, "c", marks, prints, BLOCK)
 
 
-def judged(one: Log, other: Log | None, sample: Sample | None = None) -> tuple[dict[str, Ground], int]:
+def judged(one: Log, other: Log | None, sample: Sample | None = None) -> tuple[dict[object, Ground], int]:
     before = look({P0: one}, sample=sample)
     grounds, health = compare(before, look({P0: other} if other else {}, before))
-    return {ground.reason.code: ground for ground in grounds}, health.events
+    return {ground.reason.cause: ground for ground in grounds}, health.events
 
 
-def codes(one: Log, other: Log | None) -> set[str]:
-    return judged(one, other)[0].keys() - {"D10"}
+def causes(one: Log, other: Log | None) -> set[object]:
+    return judged(one, other)[0].keys() - {AuditCause.UNCHANGED}
 
 
 def without(log: Log, *offsets: int) -> Log:
@@ -93,14 +94,14 @@ def without(log: Log, *offsets: int) -> Log:
 
 def test_the_same_and_what_came_since() -> None:
     found, equal = judged(full(35), full(50))
-    assert found.keys() == {"D10"}
+    assert found.keys() == {AuditCause.UNCHANGED}
     assert equal == 35
-    assert "every offset" in found["D10"].reason.text
+    assert "every offset" in found[AuditCause.UNCHANGED].reason.text
 
 
 def test_a_record_that_is_gone() -> None:
     found, equal = judged(full(35), without(full(35), 12, 13))
-    ground = found["D01"]
+    ground = found[AuditCause.LOG_SHRUNK]
     assert (ground.outcome, ground.count, ground.level) == (Outcome.FAIL, 2, Level.LOG)
     (case,) = ground.examples
     assert (case.topic, case.partition, case.first, case.last, case.count) == ("t", 0, 10, 19, 2)
@@ -110,58 +111,62 @@ def test_a_record_that_is_gone() -> None:
 def test_a_record_with_other_contents() -> None:
     changed = full(35)
     found, _ = judged(changed, replace(changed, records={**changed.records, 3: "other"}))
-    assert found["D02"].outcome is Outcome.FAIL
-    assert (found["D02"].examples[0].first, found["D02"].examples[0].last) == (0, 9)
+    assert found[AuditCause.LOG_CHANGED].outcome is Outcome.FAIL
+    assert (found[AuditCause.LOG_CHANGED].examples[0].first, found[AuditCause.LOG_CHANGED].examples[0].last) == (0, 9)
 
 
 def test_two_records_that_changed_places() -> None:
     log = full(35)
-    assert codes(log, replace(log, records={**log.records, 3: "v4", 4: "v3"})) == {"D02"}
+    assert causes(log, replace(log, records={**log.records, 3: "v4", 4: "v3"})) == {AuditCause.LOG_CHANGED}
 
 
 def test_a_log_that_was_cut_off() -> None:
     found, equal = judged(full(35), full(22))
-    assert found.keys() - {"D10"} == {"D03"}
-    assert (found["D03"].count, found["D03"].examples[0].first, found["D03"].examples[0].last) == (13, 22, 34)
+    assert found.keys() - {AuditCause.UNCHANGED} == {AuditCause.LOG_TRUNCATED}
+    assert (
+        found[AuditCause.LOG_TRUNCATED].count,
+        found[AuditCause.LOG_TRUNCATED].examples[0].first,
+        found[AuditCause.LOG_TRUNCATED].examples[0].last,
+    ) == (13, 22, 34)
     assert equal == 20
 
 
 def test_a_log_that_was_cut_off_and_written_on() -> None:
     """As after an unclean election: the end went forward, and offsets hold other records."""
     refilled = replace(full(40), records={offset: f"w{offset}" if offset >= 22 else f"v{offset}" for offset in range(40)})
-    assert codes(full(35), refilled) == {"D02"}
+    assert causes(full(35), refilled) == {AuditCause.LOG_CHANGED}
 
 
 def test_an_epoch_that_went_back() -> None:
-    assert codes(full(35, epoch=7), full(35, epoch=6)) == {"D04"}
-    assert codes(replace(full(35), epoch=7), replace(full(35), epoch=9)) == set()
+    assert causes(full(35, epoch=7), full(35, epoch=6)) == {AuditCause.EPOCH_WENT_BACK}
+    assert causes(replace(full(35), epoch=7), replace(full(35), epoch=9)) == set()
 
 
 def test_partitions_that_are_gone_new_or_unreadable() -> None:
-    assert codes(full(35), None) == {"D05"}
-    assert codes(full(35), replace(full(35), topic_id="other")) == {"D06"}
+    assert causes(full(35), None) == {AuditCause.PARTITIONS_GONE}
+    assert causes(full(35), replace(full(35), topic_id="other")) == {AuditCause.TOPIC_RECREATED}
     before = look({P0: full(35)})
     after = replace(before, marks={P0: LogMark(unread="no leader")})
     for one, other in ((before, after), (after, before)):
         ground, _ = compare(one, other)[0][0], None
-        assert (ground.reason.code, ground.outcome) == ("D07", Outcome.INCONCLUSIVE)
+        assert (ground.reason.cause, ground.outcome) == (AuditCause.LOG_UNREAD, Outcome.INCONCLUSIVE)
     assert compare(before, replace(look({P0: full(35, topic_id=None)}, before)))[1].events == 35, "an unknown id is none"
 
 
 def test_retention_is_named_and_left_out() -> None:
     found, equal = judged(full(35), full(35, start=12))
-    assert (found["D09"].outcome, found["D09"].count) == (Outcome.PASS, 12)
-    assert found.keys() == {"D09", "D10"}
+    assert (found[AuditCause.RETENTION].outcome, found[AuditCause.RETENTION].count) == (Outcome.PASS, 12)
+    assert found.keys() == {AuditCause.RETENTION, AuditCause.UNCHANGED}
     assert equal == 15, "the block that it reached is left out too"
 
 
 def test_a_log_that_retention_emptied_shows_nothing() -> None:
     before = look({P0: full(35)})
     grounds, health = compare(before, look({P0: full(60, start=50)}, before))
-    assert {ground.reason.code for ground in grounds} == {"D09", "D16"}
+    assert {ground.reason.cause for ground in grounds} == {AuditCause.RETENTION, AuditCause.NOTHING_TO_COMPARE}
     assert health.events == 0
     verdict = combine(grounds, [health], required=[Level.LOG])
-    assert verdict.headline.startswith("INCONCLUSIVE: [D16] Retention has passed everything"), verdict.headline
+    assert verdict.headline.startswith("INCONCLUSIVE: [L14] Retention removed everything"), verdict.headline
     assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.INCONCLUSIVE
 
 
@@ -169,21 +174,21 @@ DAY = 86_400_000
 
 
 @pytest.mark.parametrize(
-    ("was", "now", "elapsed_ms", "start", "code"),
+    ("was", "now", "elapsed_ms", "start", "cause"),
     [
-        ((DAY, -1), (DAY, -1), 1_000, 12, "D09"),  # old records are removed at any time
-        ((DAY, -1), (DAY, -1), DAY, 35, "D09"),
-        ((DAY, -1), (DAY, -1), DAY - 1, 35, "D17"),  # also what had just been written
-        ((DAY, 10), (DAY, 10), 1_000, 35, "D09"),  # so many bytes may have come
-        ((-1, -1), (-1, -1), DAY, 12, "D17"),
-        ((-1, -1), (DAY, -1), 2 * DAY, 12, "D17"),
-        ((DAY, -1), (1, -1), 2 * DAY, 12, "D17"),
-        ((-1, 10), (-1, 10), 1_000, 35, "D09"),
-        ((None, None), (DAY, -1), 1_000, 35, "D09"),  # not known
+        ((DAY, -1), (DAY, -1), 1_000, 12, AuditCause.RETENTION),  # old records are removed at any time
+        ((DAY, -1), (DAY, -1), DAY, 35, AuditCause.RETENTION),
+        ((DAY, -1), (DAY, -1), DAY - 1, 35, AuditCause.START_UNEXPLAINED),  # also what had just been written
+        ((DAY, 10), (DAY, 10), 1_000, 35, AuditCause.RETENTION),  # so many bytes may have come
+        ((-1, -1), (-1, -1), DAY, 12, AuditCause.START_UNEXPLAINED),
+        ((-1, -1), (DAY, -1), 2 * DAY, 12, AuditCause.START_UNEXPLAINED),
+        ((DAY, -1), (1, -1), 2 * DAY, 12, AuditCause.START_UNEXPLAINED),
+        ((-1, 10), (-1, 10), 1_000, 35, AuditCause.RETENTION),
+        ((None, None), (DAY, -1), 1_000, 35, AuditCause.RETENTION),  # not known
     ],
 )
 def test_what_retention_cannot_have_removed(
-    was: tuple[int, int], now: tuple[int, int], elapsed_ms: int, start: int, code: str
+    was: tuple[int, int], now: tuple[int, int], elapsed_ms: int, start: int, cause: AuditCause
 ) -> None:
     before = look({P0: full(35)})
     after = look({P0: full(60, start=start)}, before)
@@ -192,31 +197,34 @@ def test_what_retention_cannot_have_removed(
         for mark, limits in ((before, was), (after, now))
     )
     before, after = replace(before, marks={P0: one}), replace(after, marks={P0: other}, taken_ms=elapsed_ms)
-    grounds = {ground.reason.code: ground for ground in compare(before, after)[0]}
-    assert grounds.keys() & {"D09", "D17"} == {code}
-    assert grounds[code].outcome is (Outcome.PASS if code == "D09" else Outcome.INCONCLUSIVE)
+    grounds = {ground.reason.cause: ground for ground in compare(before, after)[0]}
+    assert grounds.keys() & {AuditCause.RETENTION, AuditCause.START_UNEXPLAINED} == {cause}
+    assert grounds[cause].outcome is (Outcome.PASS if cause == AuditCause.RETENTION else Outcome.INCONCLUSIVE)
 
 
 @pytest.mark.parametrize(
-    ("newest_ms", "now_ms", "code"),
+    ("newest_ms", "now_ms", "cause"),
     [
-        (-40 * 60_000, 25 * 60_000, "D09"),  # an hour's batch, 40 minutes old at the look; kept for an hour
-        (-40 * 60_000, 19 * 60_000, "D17"),
-        (-1, 3_600_000, "D09"),
-        (-1, 3_599_998, "D17"),
-        (None, 3_599_999, "D17"),  # nobody told: as if it had just been written
-        (None, 3_600_000, "D09"),
-        (60_000, 3_600_000, "D17"),  # by the producer's own clock
+        (-40 * 60_000, 25 * 60_000, AuditCause.RETENTION),  # an hour's batch, 40 minutes old at the look; kept for an hour
+        (-40 * 60_000, 19 * 60_000, AuditCause.START_UNEXPLAINED),
+        (-1, 3_600_000, AuditCause.RETENTION),
+        (-1, 3_599_998, AuditCause.START_UNEXPLAINED),
+        (None, 3_599_999, AuditCause.START_UNEXPLAINED),  # nobody told: as if it had just been written
+        (None, 3_600_000, AuditCause.RETENTION),
+        (60_000, 3_600_000, AuditCause.START_UNEXPLAINED),  # by the producer's own clock
     ],
 )
-def test_a_log_that_expired_whole_is_as_old_as_its_newest_record(newest_ms: int | None, now_ms: int, code: str) -> None:
+def test_a_log_that_expired_whole_is_as_old_as_its_newest_record(newest_ms: int | None, now_ms: int, cause: AuditCause) -> None:
     before = look({P0: full(35)})
     after = look({P0: full(60, start=35)}, before)
     limits = {"retention_ms": 3_600_000, "retention_bytes": -1}
     before = replace(before, marks={P0: replace(before.marks[P0], newest_ms=newest_ms, **limits)}, taken_ms=0)
     after = replace(after, marks={P0: replace(after.marks[P0], **limits)}, taken_ms=now_ms)
     before = fingerprint.from_dict(json.loads(json.dumps(fingerprint.as_dict(before))))
-    assert {ground.reason.code for ground in compare(before, after)[0]} & {"D09", "D17"} == {code}
+    assert {ground.reason.cause for ground in compare(before, after)[0]} & {
+        AuditCause.RETENTION,
+        AuditCause.START_UNEXPLAINED,
+    } == {cause}
 
 
 spans = st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted)
@@ -249,10 +257,12 @@ def test_what_came_after_the_first_look_is_compared_once_a_gate_has_passed() -> 
     """The second step cuts off everything that was written between the two gates."""
     first = look({P0: full(35)})
     cut = {P0: full(35, epoch=1)}
-    assert {ground.reason.code for ground in compare(first, look(cut, first))[0]} == {"D10"}, "to the first look all is well"
+    assert {ground.reason.cause for ground in compare(first, look(cut, first))[0]} == {AuditCause.UNCHANGED}, (
+        "to the first look all is well"
+    )
     second = taken_anew({P0: full(90)}, first, Sample())
-    grounds = {ground.reason.code: ground for ground in compare(second, look(cut, second))[0]}
-    assert (grounds["D03"].outcome, grounds["D03"].count) == (Outcome.FAIL, 55)
+    grounds = {ground.reason.cause: ground for ground in compare(second, look(cut, second))[0]}
+    assert (grounds[AuditCause.LOG_TRUNCATED].outcome, grounds[AuditCause.LOG_TRUNCATED].count) == (Outcome.FAIL, 55)
 
 
 def test_a_renewed_look_hashes_only_what_is_new() -> None:
@@ -264,13 +274,13 @@ def test_compaction_removes_and_never_changes() -> None:
     """Half of the blocks are whole: those, the end and the epoch are compared, and a gate passes."""
     log = full(35, compacted=True)
     found, equal = judged(log, without(log, 3, 11))
-    assert (found["D08"].outcome, found["D08"].count, equal) == (Outcome.PASS, 2, 15)
-    assert "42.9 % of the offsets compared" in found["D10"].reason.text
+    assert (found[AuditCause.COMPACTED].outcome, found[AuditCause.COMPACTED].count, equal) == (Outcome.PASS, 2, 15)
+    assert "42.9 % of the offsets compared" in found[AuditCause.UNCHANGED].reason.text
     grounds, health = compare(before := look({P0: log}), look({P0: without(log, 3, 11)}, before))
     assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.PASS
-    assert codes(log, replace(log, records={**log.records, 3: "other"})) == {"D02"}
-    assert codes(log, replace(without(log, 3, 22), end=22)) >= {"D03"}
-    assert codes(replace(log, epoch=7), replace(without(log, 3), epoch=6)) >= {"D04"}
+    assert causes(log, replace(log, records={**log.records, 3: "other"})) == {AuditCause.LOG_CHANGED}
+    assert causes(log, replace(without(log, 3, 22), end=22)) >= {AuditCause.LOG_TRUNCATED}
+    assert causes(replace(log, epoch=7), replace(without(log, 3), epoch=6)) >= {AuditCause.EPOCH_WENT_BACK}
 
 
 @pytest.mark.parametrize("compacted", [True, False])
@@ -278,8 +288,8 @@ def test_a_clean_up_that_was_changed_explains_nothing(*, compacted: bool) -> Non
     """As where a topic's setting is lost on the way: then records go that nobody wanted to go."""
     log = full(35, compacted=compacted)
     found, _ = judged(log, replace(without(log, 3, 11), compacted=not compacted))
-    assert (found["D19"].outcome, found["D19"].count) == (Outcome.INCONCLUSIVE, 2)
-    assert codes(log, replace(log, compacted=not compacted)) == set()
+    assert (found[AuditCause.POLICY_CHANGED].outcome, found[AuditCause.POLICY_CHANGED].count) == (Outcome.INCONCLUSIVE, 2)
+    assert causes(log, replace(log, compacted=not compacted)) == set()
 
 
 def test_a_topic_that_is_not_asked_for_any_more_is_left_out_and_named() -> None:
@@ -288,14 +298,14 @@ def test_a_topic_that_is_not_asked_for_any_more_is_left_out_and_named() -> None:
     before = look({P0: full(35), other: full(20)})
     after = look({P0: full(35)}, before)
     by_topics = {
-        topics: {ground.reason.code: ground for ground in compare(before, after, topics)[0]}
+        topics: {ground.reason.cause: ground for ground in compare(before, after, topics)[0]}
         for topics in (None, ("t",), ("t", "gone"))
     }
-    assert by_topics[None].keys() == by_topics["t", "gone"].keys() == {"D05", "D10"}
+    assert by_topics[None].keys() == by_topics["t", "gone"].keys() == {AuditCause.PARTITIONS_GONE, AuditCause.UNCHANGED}
     found = by_topics["t",]
-    assert found.keys() == {"D10", "D18"}
-    assert (found["D18"].outcome, found["D18"].examples[0].topic) == (Outcome.PASS, "gone")
-    assert "every offset compared" in found["D10"].reason.text
+    assert found.keys() == {AuditCause.UNCHANGED, AuditCause.NOT_REQUESTED}
+    assert (found[AuditCause.NOT_REQUESTED].outcome, found[AuditCause.NOT_REQUESTED].examples[0].topic) == (Outcome.PASS, "gone")
+    assert "every offset compared" in found[AuditCause.UNCHANGED].reason.text
     assert compare(before, after, ("t",))[1].events == 35
 
 
@@ -319,7 +329,7 @@ def test_through_json() -> None:
     for damaged in ({}, {"version": 2}, {"version": 1}, {"version": 1, "partitions": [{}]}, {"version": 1, "partitions": 3}):
         with pytest.raises(Refused) as error:
             fingerprint.from_dict(damaged)
-        assert error.value.reasons[0].code == "D00"
+        assert error.value.reasons[0].cause == AuditCause.SNAPSHOTS_DIFFER
 
 
 @settings(max_examples=200)
@@ -362,14 +372,14 @@ def test_any_damage_is_found_and_none_is_invented(  # noqa: PLR0917
     other = without(replace(grown, records={**grown.records, **{at: "other" for at in changed if at in grown.records}}), *gone)
     before = look({P0: one}, sample=sample)
     grounds, health = compare(before, look({P0: other}, before))
-    found = {ground.reason.code for ground in grounds}
+    found = {ground.reason.cause for ground in grounds}
 
     kept = [(begin, end) for begin, end in covered(one.mark, before.prints[P0], BLOCK) if begin >= start]
     compared = [offset for begin, end in kept for offset in range(begin, end)]
     lost = [offset for offset in compared if offset in gone]
     touched = {offset // BLOCK for offset in compared if offset in changed and offset not in gone}
-    assert ("D01" in found) == (bool(lost) and not compacted)
-    assert ("D08" in found) == (bool(lost) and compacted)
-    assert ("D02" in found) == bool(touched - {offset // BLOCK for offset in lost})
+    assert (AuditCause.LOG_SHRUNK in found) == (bool(lost) and not compacted)
+    assert (AuditCause.COMPACTED in found) == (bool(lost) and compacted)
+    assert (AuditCause.LOG_CHANGED in found) == bool(touched - {offset // BLOCK for offset in lost})
     assert health.events == sum(end - begin for begin, end in kept if not any(begin <= at < end for at in (*gone, *changed)))
-    assert ("D09" in found) == (start > ends[0])
+    assert (AuditCause.RETENTION in found) == (start > ends[0])

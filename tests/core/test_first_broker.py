@@ -15,8 +15,8 @@ from tests.core.views import MIG, ZK, cluster, with_broker
 
 BAKE = 60.0
 RESTART, DONE = Act(Verb.RESTART, "restart it"), Done("It is back.")
-UNSURE = Wait((Reason("S02", "12 partitions.", "why"),))
-WORSE = (Reason("V23", "It is slow.", "why"),)
+UNSURE = Wait((Reason("S02", "12 partitions."),))
+WORSE = (Reason("V23", "It is slow."),)
 FLAGS = (True, True, True)
 FIRST = CanaryBake(0, MIG, BAKE)
 
@@ -136,7 +136,7 @@ def test_what_earlier_processes_watched_shortens_the_settling() -> None:
         (gates.MET, BAKE, True, True),
         (gates.MET, BAKE - 1, True, False),
         (gates.MET, BAKE, False, False),
-        (gates.not_yet(Reason("S01", "not now", "why")), BAKE, True, False),
+        (gates.not_yet(Reason("R01", "not now")), BAKE, True, False),
     ],
 )
 def test_the_bake_ends_after_its_time_if_all_was_well(gate: gates.Gate, green: float, fine: bool, done: bool) -> None:
@@ -145,5 +145,5 @@ def test_the_bake_ends_after_its_time_if_all_was_well(gate: gates.Gate, green: f
         assert decision is DONE
     else:
         assert isinstance(decision, Wait)
-        expected = ("T01", True) if gate.met else ("S01", False)
+        expected = ("T01", True) if gate.met else ("R01", False)
         assert (decision.reasons[0].code, decision.healthy) == expected

@@ -39,7 +39,7 @@ def rebalancing(seen: GroupSeen) -> GroupSeen:
         (replace(REST, zk=None, kafka=None), ["K55"]),  # nothing was read; nothing is seen of its instances
         (replace(REST, kafka=None), ["K55"]),
         (rebalancing(REST), ["K52"]),
-        (without_owner(REST), ["K41"]),
+        (without_owner(REST), ["K44"]),
         (group("o", ""), ["K55"]),
     ],
 )

@@ -118,7 +118,7 @@ def codes(reasons: Iterable[object]) -> list[str]:
         (group("o", "o", committed=None), MIGRATING, "wait K30"),
         (None, MIGRATING, "wait K30"),
         (group("o", "o", kafka=KafkaGroup("PreparingRebalance")), MIGRATING, "wait K52"),
-        (changed(group("o", "o"), owners={T0: "g_a-0"}), MIGRATING, "wait K41"),
+        (changed(group("o", "o"), owners={T0: "g_a-0"}), MIGRATING, "wait K44"),
         (changed(group("o", "m"), progress={"g_b": progress_in(None, {"b": "m"}, settled=False)}), MIGRATING, "wait K52"),
         (changed(group("o", "m"), progress={"g_b": None}), MIGRATING, "wait K52"),
         (changed(group("m", "m", "kafka"), mode_epoch=8), PLAIN, "wait K52"),
@@ -161,7 +161,7 @@ def test_an_instance_that_was_restarted_is_waited_for_and_not_restarted_again() 
 
 def test_what_is_switched_for_its_unrest_does_not_wait_for_rest() -> None:
     restless = changed(group("m", "o"), owners={T0: "g_a-0"})
-    assert verdict(switch(looks(restless), SPEC, "a", OLD)) == "wait K41"
+    assert verdict(switch(looks(restless), SPEC, "a", OLD)) == "wait K44"
     assert verdict(switch(looks(restless), SPEC, "a", OLD, hurry=True)) == "switch"
 
 
@@ -234,7 +234,7 @@ def test_a_person_may_set_the_mode_back_without_the_members_in_kafka() -> None:
     ],
 )
 def test_a_group_that_neither_side_knows(seen: GroupSeen, known: bool) -> None:
-    assert codes(unheard(seen)) == ([] if known else ["K67"])
+    assert codes(unheard(seen)) == ([] if known else ["F09"])
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_group_that_neither_side_knows(seen: GroupSeen, known: bool) -> None:
 def test_a_run_for_what_the_file_does_not_have(wave: object, names: list[str], expected: list[str]) -> None:
     found = not_in_file([GroupSpec("a", (), wave=1), GroupSpec("b", (), wave=2)], wave, names)
     assert [part for part in expected if part in str(found)] == expected
-    assert codes(found) == ["K67"] * bool(expected)
+    assert codes(found) == ["F09"] * bool(expected)
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,8 @@ LATER: list[tuple[str, GroupSeen, set[str]]] = [
     ("as it was", SOUND, set()),
     ("the source went on", seen({A: 9}, {A: 4}), set()),
     ("another partition of the target", seen({A: 5}, {A: 4, B: 7}), set()),
-    ("the target went on", seen({A: 5}, {A: 6}), {"K74"}),
-    ("the target is gone", seen({A: 5}, {}), {"K74"}),
+    ("the target went on", seen({A: 5}, {A: 6}), {"K71"}),
+    ("the target is gone", seen({A: 5}, {}), {"K71"}),
     ("somebody joined", seen({A: 5}, {A: 4}, MEMBERS), {"K71"}),
     ("nothing answers", GroupSeen("g"), {"K30"}),
 ]

@@ -11,7 +11,8 @@ from airflow_provider_kmigrate.core.events import Ack, Change, DeliveryRun, Even
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import by_one_log, double_owned
-from tests.core.histories import TOPIC, History, calm, codes, counts, moved_on
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from tests.core.histories import TOPIC, History, calm, causes, counts, moved_on
 
 
 def test_nothing_planted_is_clean() -> None:
@@ -22,7 +23,7 @@ def test_nothing_planted_is_clean() -> None:
 
 def test_nothing_at_all_is_not_clean() -> None:
     facts = balance([])
-    assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L09", "L10"})
+    assert (facts.verdict, causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.NOTHING_ACKED, AuditCause.NO_GROUP})
 
 
 def lost_in_the_middle(h: History) -> None:
@@ -207,34 +208,34 @@ def an_ack_without_its_place(h: History) -> list[Event]:
 @pytest.mark.parametrize(
     ("tell", "why"),
     [
-        (killed_consumer, {"L05"}),
-        (killed_producer, {"L05"}),
-        (unclean_stop, {"L06"}),
-        (no_first_event, {"L03", "L04"}),
-        (a_lost_delivery_event, {"L04", "L08"}),
-        (a_lost_ack_event, {"L04"}),
-        (a_lost_commit_event, {"L04"}),
-        (renumbered, {"L08"}),
-        (an_expected_writer_missing, {"L02"}),
-        (two_truths, {"L07"}),
-        (not_read_to_the_end, {"L11"}),
-        (nobody_reads_the_new_partition, {"L11"}),
-        (a_silent_second_group, {"L11"}),
-        (a_run_that_cannot_tell, {"L12"}),
-        (a_compacted_log, {"L13"}),
-        (an_ack_without_its_place, {"L11"}),
+        (killed_consumer, {AuditCause.NO_STOP}),
+        (killed_producer, {AuditCause.NO_STOP}),
+        (unclean_stop, {AuditCause.RECORD_INCOMPLETE}),
+        (no_first_event, {AuditCause.NO_START, AuditCause.NUMBERS_MISSING}),
+        (a_lost_delivery_event, {AuditCause.NUMBERS_MISSING, AuditCause.COUNT_GAP}),
+        (a_lost_ack_event, {AuditCause.NUMBERS_MISSING}),
+        (a_lost_commit_event, {AuditCause.NUMBERS_MISSING}),
+        (renumbered, {AuditCause.COUNT_GAP}),
+        (an_expected_writer_missing, {AuditCause.WRITER_ABSENT}),
+        (two_truths, {AuditCause.NUMBER_REUSED}),
+        (not_read_to_the_end, {AuditCause.NOT_DELIVERED_YET}),
+        (nobody_reads_the_new_partition, {AuditCause.NOT_DELIVERED_YET}),
+        (a_silent_second_group, {AuditCause.NOT_DELIVERED_YET}),
+        (a_run_that_cannot_tell, {AuditCause.GAPS_UNCLEAR}),
+        (a_compacted_log, {AuditCause.MAYBE_COMPACTED}),
+        (an_ack_without_its_place, {AuditCause.NOT_DELIVERED_YET}),
     ],
 )
-def test_a_hole_in_the_evidence_is_inconclusive_never_clean(tell: Callable[[History], list[Event]], why: set[str]) -> None:
+def test_a_hole_in_the_evidence_is_inconclusive_never_clean(tell: Callable[[History], list[Event]], why: set[AuditCause]) -> None:
     facts = balance(tell(calm()))
-    assert codes(facts) == why
+    assert causes(facts) == why
     assert (facts.verdict, facts.complete) == (LedgerVerdict.INCONCLUSIVE, False)
     assert counts(facts).keys() <= {"unseen"}
 
 
 def test_unreadable_lines_are_a_hole() -> None:
     facts = balance(calm().end(), refused=["a.jsonl:3 no JSON"])
-    assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L01"})
+    assert (facts.verdict, causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.BAD_LINES})
 
 
 def test_what_a_killed_member_may_have_read_is_not_called_lost() -> None:
@@ -299,7 +300,7 @@ def test_a_run_over_gaps_may_hide_as_many_as_others_records_fit_in(first: int, l
         history.deliver("g", "m", 0, 39, 2)
     facts = balance(history.end())
     assert facts.unseen.count == hidden
-    assert "L12" in codes(facts) or not hidden
+    assert AuditCause.GAPS_UNCLEAR in causes(facts) or not hidden
     assert "lost" not in counts(facts)
 
 
@@ -398,7 +399,7 @@ def test_a_topic_that_was_subscribed_later_must_be_delivered_too() -> None:
     history.consumer("m", "g", topics=("a", TOPIC))
     history.ack("p", 0, 0, 0, 10)
     facts = balance(history.end())
-    assert (facts.unseen.count, codes(facts)) == (10, {"L11"})
+    assert (facts.unseen.count, causes(facts)) == (10, {AuditCause.NOT_DELIVERED_YET})
 
 
 @pytest.mark.parametrize("overlap", [True, False])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine, of_facts
 from airflow_provider_kmigrate.core.events import Ack, Change, Clock, Heartbeat, Ownership, SendFailure, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Demand, Facts, LedgerVerdict, balance
-from tests.core.histories import TOPIC, History, calm, codes, counts
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from tests.core.histories import TOPIC, History, calm, causes, counts
 from tests.core.test_ledger_histories import fine_histories
 
 
@@ -25,20 +26,20 @@ def running() -> History:
 @pytest.mark.parametrize(
     ("ago", "why"),
     [
-        (0, {"L05"}),  # the consumer said nothing since the last record was acknowledged
-        (1_000, {"L05"}),
+        (0, {AuditCause.NO_STOP}),  # the consumer said nothing since the last record was acknowledged
+        (1_000, {AuditCause.NO_STOP}),
         (2_000, set()),
         (60_000, set()),
     ],
 )
-def test_who_gave_a_sign_of_life_lately_needs_no_stop(ago: int, why: set[str]) -> None:
+def test_who_gave_a_sign_of_life_lately_needs_no_stop(ago: int, why: set[AuditCause]) -> None:
     """The last events: a delivery, a commit, and the last acknowledgement, a second apart."""
     history = calm()
     history.ack("p", 0, 30, 30, 5)
     history.commit("g", "m", 0, 30)
     history.ack("p", 0, 35, 35, 5)
-    found = codes(balance(history.events, alive_since=history.now - ago + 1))
-    assert found & {"L05"} == why
+    found = causes(balance(history.events, alive_since=history.now - ago + 1))
+    assert found & {AuditCause.NO_STOP} == why
 
 
 def test_what_was_acknowledged_before_must_have_been_read() -> None:
@@ -47,7 +48,7 @@ def test_what_was_acknowledged_before_must_have_been_read() -> None:
     history.commit("g", "m", 0, 30)
     assert balance(history.events, alive_since=acked).verdict is LedgerVerdict.PASS
     late = balance(history.events, alive_since=acked + 1)
-    assert (late.verdict, codes(late) - {"L05"}) == (LedgerVerdict.INCONCLUSIVE, {"L11"})
+    assert (late.verdict, causes(late) - {AuditCause.NO_STOP}) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.NOT_DELIVERED_YET})
 
 
 def test_a_loss_is_one_also_while_everybody_runs() -> None:
@@ -61,7 +62,7 @@ def test_a_loss_is_one_also_while_everybody_runs() -> None:
 def test_an_unclean_stop_is_a_hole_however_fresh() -> None:
     history = calm()
     events = [event for event in history.end("p") if event.stamp[:2] != ("m", 0)]
-    assert codes(balance(events, alive_since=0)) == {"L03", "L04"}
+    assert causes(balance(events, alive_since=0)) == {AuditCause.NO_START, AuditCause.NUMBERS_MISSING}
 
 
 @settings(max_examples=200, deadline=None)
@@ -70,7 +71,7 @@ def test_a_look_at_any_time_finds_nothing_in_what_is_lawful(history: History, da
     seen = history.events[: data.draw(st.integers(1, len(history.events)))]
     facts = balance(seen, alive_since=0)
     assert counts(facts) == {}
-    assert codes(facts) <= {"L09", "L10"}
+    assert causes(facts) <= {AuditCause.NOTHING_ACKED, AuditCause.NO_GROUP}
 
 
 def test_evidence_from_before_the_step_is_none_of_it() -> None:
@@ -79,17 +80,19 @@ def test_evidence_from_before_the_step_is_none_of_it() -> None:
     newest = max(event.t_acked_ms for event in events if isinstance(event, Ack))
     assert balance(events, demand=Demand(newest)).verdict is LedgerVerdict.PASS
     facts = balance(events, demand=Demand(newest + 600_000))
-    assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L14"})
+    assert (facts.verdict, causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.NO_EVIDENCE})
     texts = " ".join(reason.text for reason in facts.reasons)
-    assert "no record was acknowledged since the step began, the last one 600 s before" in texts
-    assert "no record was delivered since the step began" in texts
+    assert "No record was acknowledged since the step began, the last one 600 s before" in texts
+    assert "No record was delivered since the step began" in texts
 
 
 def test_acknowledgements_alone_are_not_enough() -> None:
     history = calm()
     begun = history.now + 1
     history.ack("p", 0, 30, 30, 5)
-    (reason,) = [reason for reason in balance(history.end(), demand=Demand(begun)).reasons if reason.code == "L14"]
+    (reason,) = [
+        reason for reason in balance(history.end(), demand=Demand(begun)).reasons if reason.cause == AuditCause.NO_EVIDENCE
+    ]
     assert "delivered" in reason.text
 
 
@@ -97,8 +100,8 @@ def test_evidence_of_another_group_is_none_of_this_one() -> None:
     events = calm().end()
     assert balance(events, demand=Demand(groups=("g",))).verdict is LedgerVerdict.PASS
     facts = balance(events, demand=Demand(groups=("g", "billing")))
-    assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L14"})
-    assert "group billing received no record" in facts.reasons[0].text
+    assert (facts.verdict, causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.NO_EVIDENCE})
+    assert "Group billing received no record" in facts.reasons[0].text
 
 
 def test_a_group_that_stood_still_while_others_read() -> None:
@@ -107,11 +110,11 @@ def test_a_group_that_stood_still_while_others_read() -> None:
     begun = history.now + 1
     history.ack("p", 1, 0, 30, 5)
     history.deliver("g", "m", 1, 0, 5, 30)
-    assert "L14" not in codes(balance(history.events, demand=Demand(begun)))
+    assert AuditCause.NO_EVIDENCE not in causes(balance(history.events, demand=Demand(begun)))
     history.deliver("other", "m2", 1, 0, 5, 30)
-    assert "L14" not in codes(balance(history.events, demand=Demand(begun, ("g", "other"))))
+    assert AuditCause.NO_EVIDENCE not in causes(balance(history.events, demand=Demand(begun, ("g", "other"))))
     late = balance(history.events, demand=Demand(history.now, ("g", "other")))
-    assert [reason.text[:8] for reason in late.reasons if "group g " in reason.text] == ["group g "]
+    assert [reason.text[:8] for reason in late.reasons if "Group g " in reason.text] == ["Group g "]
 
 
 def test_a_clock_that_is_ahead_shows_nobody_alive() -> None:
@@ -119,7 +122,7 @@ def test_a_clock_that_is_ahead_shows_nobody_alive() -> None:
     history = calm()
     read = history.now - 3_600_000
     facts = balance(history.events, alive_since=read - 60_000, now_ms=read)
-    assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L15"})
+    assert (facts.verdict, causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.CLOCK_AHEAD})
     assert balance(history.events, alive_since=read, now_ms=history.now - 100).verdict is LedgerVerdict.PASS, "within the skew"
 
 
@@ -137,7 +140,7 @@ def test_a_producer_whose_sends_only_fail() -> None:
     for seq in range(35, 40):
         refused(history, seq)
     facts = balance(history.events, alive_since=0, demand=Demand(begun))
-    assert (facts.verdict, codes(facts), facts.send_failures) == (LedgerVerdict.INCONCLUSIVE, {"L16"}, 5)
+    assert (facts.verdict, causes(facts), facts.send_failures) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.SENDS_FAIL}, 5)
     assert "p for t-0 with NOT_ENOUGH_REPLICAS" in facts.reasons[0].text
     assert balance(history.events, alive_since=0).verdict is LedgerVerdict.PASS, "without a step it is nobody's fault"
     history.ack("p", 0, 35, 40, 5)
@@ -181,12 +184,18 @@ def test_files_are_read_one_after_another() -> None:
     history.commit("g", "b", 0, 30)
     seen = [event for number, event in enumerate(history.events) if event.stamp.writer != "a" or number < cut]
     facts = balance(seen, alive_since=0)
-    assert (facts.verdict, counts(facts), codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"unseen": 10}, {"L17"})
+    assert (facts.verdict, counts(facts), causes(facts)) == (
+        LedgerVerdict.INCONCLUSIVE,
+        {"unseen": 10},
+        {AuditCause.IN_UNREAD_EVENTS},
+    )
     assert balance(history.events, alive_since=0).verdict is LedgerVerdict.PASS, "the next audit reads it"
     killed = balance(seen, alive_since=history.now - 1_000)
-    assert (killed.verdict, counts(killed), codes(killed)) == (LedgerVerdict.INCONCLUSIVE, {"unseen": 10}, {"L05"}), (
-        "or knows better"
-    )
+    assert (killed.verdict, counts(killed), causes(killed)) == (
+        LedgerVerdict.INCONCLUSIVE,
+        {"unseen": 10},
+        {AuditCause.NO_STOP},
+    ), "or knows better"
 
 
 @pytest.mark.parametrize("delivered_before", [True, False])
@@ -242,10 +251,12 @@ def test_a_client_that_was_killed_once_leaves_later_steps_alone() -> None:
     history.ack("p", 0, 30, 30, 10)
     history.deliver("g", "m2", 0, 30, 10, 30)
     history.commit("g", "m2", 0, 40)
-    assert codes(balance(history.events, alive_since=begun)) == {"L05"}
+    assert causes(balance(history.events, alive_since=begun)) == {AuditCause.NO_STOP}
     assert balance(history.events, alive_since=begun, demand=Demand(begun)).verdict is LedgerVerdict.PASS
     since_later = balance(history.events, alive_since=history.now + 1, demand=Demand(begun))
-    assert {reason.text.split()[0] for reason in since_later.reasons if reason.code == "L05"} == {"m2", "p"}, "of the step"
+    assert {reason.text.split()[0] for reason in since_later.reasons if reason.cause == AuditCause.NO_STOP} == {"m2", "p"}, (
+        "of the step"
+    )
 
 
 def test_what_it_may_have_seen_is_no_loss_and_no_pass_either() -> None:
@@ -257,7 +268,7 @@ def test_what_it_may_have_seen_is_no_loss_and_no_pass_either() -> None:
     history.now += 3_000
     history.commit("g", "m2", 0, 50)
     facts = balance(history.events, alive_since=begun, demand=Demand(begun))
-    assert (facts.verdict, counts(facts), codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"unseen": 10}, {"L05"})
+    assert (facts.verdict, counts(facts), causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"unseen": 10}, {AuditCause.NO_STOP})
 
 
 def test_lines_from_before_the_step_are_named_where_they_matter() -> None:
@@ -266,12 +277,12 @@ def test_lines_from_before_the_step_are_named_where_they_matter() -> None:
     history.deliver("g", "m2", 0, 30, 10, 30)
     demand = Demand(begun)
     assert balance(history.events, refused_before=["x"], alive_since=begun, demand=demand).verdict is LedgerVerdict.PASS
-    assert codes(balance(history.events, refused=["x"], alive_since=begun, demand=demand)) == {"L01"}
+    assert causes(balance(history.events, refused=["x"], alive_since=begun, demand=demand)) == {AuditCause.BAD_LINES}
     history.ack("p", 0, 40, 40, 10)
     history.ack("p", 0, 50, 50, 10)
     history.deliver("g", "m2", 0, 50, 10, 50)
     facts = balance(history.events, refused_before=["x"], alive_since=begun, demand=demand)
-    assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L01", "L05"})
+    assert (facts.verdict, causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.BAD_LINES, AuditCause.NO_STOP})
 
 
 def read_again(history: History) -> None:
@@ -373,7 +384,7 @@ def test_a_machine_that_slept_is_told_from_a_client_that_was_killed(lag_ms: int,
     (reason,) = [
         reason for reason in balance(history.end("m"), alive_since=history.now + 900_000).reasons if " has no stop" in reason.text
     ]
-    assert (reason.code, words in reason.text, "clock" in reason.text) == ("L05", True, bool(words))
+    assert (reason.cause, words in reason.text, "clock" in reason.text) == (AuditCause.NO_STOP, True, bool(words))
 
 
 def test_whoever_begins_anew_in_another_folder_is_judged_by_that_alone() -> None:
@@ -393,4 +404,4 @@ def test_whoever_begins_anew_in_another_folder_is_judged_by_that_alone() -> None
 def test_a_file_that_is_moved_away_alone_leaves_its_changes_of_owner_without_a_beginning() -> None:
     events = calm().end()
     left = [event for event in events if event.stamp.writer != "m" or isinstance(event, Ownership)]
-    assert codes(balance(left)) >= {"L03", "L04"}
+    assert causes(balance(left)) >= {AuditCause.NO_START, AuditCause.NUMBERS_MISSING}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core.events import Change
 from airflow_provider_kmigrate.core.ledger import Demand, balance
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from tests.core.histories import History
 
 BEGAN = 5_000_000
@@ -38,15 +39,15 @@ def steady(
 def told(history: History, *, everywhere: bool) -> list[str]:
     """What L14 says, of clients that all run on."""
     facts = balance(history.events, demand=Demand(BEGAN, everywhere=everywhere), alive_since=BEGAN)
-    return [reason.text for reason in facts.reasons if reason.code == "L14"]
+    return [reason.text for reason in facts.reasons if reason.cause == AuditCause.NO_EVIDENCE]
 
 
 def test_a_sender_of_fixed_rate_has_evidence_of_each_partition() -> None:
     """As of our own probe, which stands for every broker: one partition that goes on is none of the others."""
     assert told(steady(), everywhere=True) == []
     acked, delivered, silent = told(steady(stops=1), everywhere=True)
-    assert acked == "no record of 1 of 3 partitions was acknowledged since the step began, first t-1"
-    assert delivered == "group g received no record of 1 of 3 partitions since the step began, first t-1"
+    assert acked == "No record of 1 of 3 partitions was acknowledged since the step began, first t-1."
+    assert delivered == "Group g received no record of 1 of 3 partitions since the step began, first t-1."
     assert "t-1 by p" in silent
     (delivered,) = told(steady(dry=2), everywhere=True)
     assert "first t-2" in delivered

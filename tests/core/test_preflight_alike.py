@@ -32,7 +32,7 @@ ROWS: list[Row] = [
     ("everybody, on one broker", both(secured(super_users="User:ANONYMOUS"), written_1(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", allow_everyone_if_no_acl_found="true")), ["B18"]),
     ("copies of new topics", both(everywhere(default_replication_factor="3"), running_1(default_replication_factor="2")), ["B18"]),
     ("copies of new topics, decided for controllers", both(spec(controller_properties={"min.insync.replicas": "2"}), both(everywhere(min_insync_replicas="2"), running_1(min_insync_replicas="1"))), []),
-    ("controllers that write nothing while idle", spec(controller_properties={"metadata.max.idle.interval.ms": "0"}), ["C11"]),
+    ("controllers that write nothing while idle", spec(controller_properties={"metadata.max.idle.interval.ms": "0"}), ["C04"]),
     ("controllers with a file that Kafka would refuse", spec(controller_properties={"ssl.key.password": "${vault:kafka:key}"}), ["C10"]),
     ("super users that nobody asks", written_1(super_users="User:x"), []),
     ("a mechanism that no listener uses", both(everywhere(sasl_mechanism_inter_broker_protocol="GSSAPI"), running_1(sasl_mechanism_inter_broker_protocol="PLAIN")), []),

@@ -51,7 +51,7 @@ def beside_broker_0(log_dir: str, **extra: str) -> Case:
     ],
 )  # fmt: skip
 def test_the_place_of_another_node_blocks(case: Case, said: str) -> None:
-    (found,) = [finding for finding in findings(*case) if finding.code == "B2d"]
+    (found,) = [finding for finding in findings(*case) if finding.code == "M01"]
     assert said in found.reason.text
 
 
@@ -60,21 +60,21 @@ def test_the_place_of_another_node_blocks(case: Case, said: str) -> None:
     [with_files(OWN_FILE, OWN), with_files(None, {"/kraft": {}}), beside_broker_0("/kraft"), beside_broker_0("/data2")],
 )
 def test_a_place_of_its_own_does_not(case: Case) -> None:
-    assert [finding.code for finding in findings(*case) if finding.code == "B2d"] == []
+    assert [finding.code for finding in findings(*case) if finding.code == "M01"] == []
 
 
 def test_containers_of_one_host_may_have_one_path_and_two_places() -> None:
     view, facts = beside_broker_0("/data")
     empty = NodeFiles(None, {"/data": {}}, has_metadata_log=False)
     view = replace(view, controllers={**view.controllers, 3001: Controller(3001, STOPPED, files=empty)})
-    assert [finding.code for finding in findings(view, facts) if finding.code == "B2d"] == []
+    assert [finding.code for finding in findings(view, facts) if finding.code == "M01"] == []
 
 
 def test_two_controllers_on_one_host_need_two_directories() -> None:
     view, facts = healthy()
     alike = tuple(replace(node, host="one") for node in facts.spec.controllers)
     found = findings(view, replace(facts, spec=replace(facts.spec, controllers=alike)))
-    assert [finding.code for finding in found] == ["B2d"] * 2
+    assert [finding.code for finding in found] == ["M01"] * 2
 
 
 def test_a_controller_is_not_provisioned_in_a_directory_of_another_node() -> None:

@@ -140,7 +140,7 @@ def blocked(case: Case) -> list[str]:
 def test_a_login_for_controllers_is_written_without_a_restart() -> None:
     scram = "".join(line for line in SCRAM.splitlines(keepends=True) if "controller" not in line)
     case = running(scram, {"controller_security": "SASL_SSL"})
-    assert blocked(case) == ["B9c"]
+    assert blocked(case) == ["B9d"]
     case = edited(case, {"sasl.mechanism.controller.protocol": "PLAIN"})
     assert blocked(case) == ["B9d"]
     assert findings(*edited(case, {"listener.name.controller.plain.sasl.jaas.config": PLAIN_LOGIN})) == ()

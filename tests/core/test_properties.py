@@ -63,7 +63,7 @@ def test_a_truncated_unicode_escape_is_refused_without_showing_the_value() -> No
     with pytest.raises(Refused) as refused:
         parse("a=1\npassword=geheim\\u12")
 
-    assert [reason.code for reason in refused.value.reasons] == ["C00"]
+    assert [reason.code for reason in refused.value.reasons] == ["C04"]
     assert "line 2" in str(refused.value)
     assert "geheim" not in str(refused.value)
 

@@ -32,9 +32,9 @@ BEGAN = [line("began", 0)]
     [
         (WELL, [], Holder(), []),
         (HEADLESS, act(5, settled=False), Holder(), []),  # nobody's run: not kmigrate's doing
-        (WELL, [], OURS, ["Q05"]),
+        (WELL, [], OURS, ["O05"]),
         (WELL, BEGAN, OURS, []),
-        (WELL, act(5, run="dag/earlier"), OURS, ["Q05"]),
+        (WELL, act(5, run="dag/earlier"), OURS, ["O05"]),
         (WELL, act(30_000), OURS, []),
         (WELL, act(29_999), OURS, ["Q01"]),
         (WELL, act(60_000, settled=False), OURS, ["Q01"]),

@@ -172,7 +172,7 @@ def test_the_cluster_file_may_add_keys_but_not_take_the_flag_away() -> None:
 @pytest.mark.parametrize(
     ("original", "code"),
     [
-        (PLAIN.replace("broker.id=1\n", ""), "C02"),
+        (PLAIN.replace("broker.id=1\n", ""), "C04"),
         (PLAIN.replace("3.9", "3.8"), "C04"),
         (PLAIN.replace("EXT", "CONTROLLER"), "C04"),
         (broker_properties(PLAIN, FileStage.MIGRATION, FACTS), "C01"),

@@ -14,8 +14,8 @@ from tests.core.back_views import DUAL, FLAG_FILE
 from tests.core.views import DOWN, with_controller
 
 DONE = Done("All is well.")
-WAIT = Wait((Reason("R04", "not yet", "why"),))
-REFUSE = Refuse((Reason("P01", "never", "why"),))
+WAIT = Wait((Reason("R03", "not yet"),))
+REFUSE = Refuse((Reason("P01", "never"),))
 ONE_DOWN = with_controller(DUAL, 3001, process=DOWN, answers=False, files=NodeFiles(FLAG_FILE, has_metadata_log=True))
 NEVER_ACTED, ACTED = StalledDualWrite(), StalledDualWrite(times=1)
 

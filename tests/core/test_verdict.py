@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.core.audit.verdict import (
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
 from airflow_provider_kmigrate.core.ledger.facts import LedgerFinding as Pile
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 HEALTHY = (LevelHealth(Level.LOG, events=50), LevelHealth(Level.PROBE, events=50))
@@ -35,11 +36,11 @@ LOST = Case("orders", 3, first=10, last=12, count=3, members=("m1",))
 
 
 def found(outcome: Outcome = Outcome.FAIL, level: Level = Level.CONSUMER) -> Ground:
-    return Ground(outcome, Reason("A04", "3 records were skipped."), level, examples=(LOST,))
+    return Ground(outcome, Reason("A05", "3 records were skipped."), level, examples=(LOST,))
 
 
-def codes(verdict: AuditVerdict) -> list[str]:
-    return [ground.reason.code for ground in verdict.grounds]
+def causes(verdict: AuditVerdict) -> list[object]:
+    return [ground.reason.cause for ground in verdict.grounds]
 
 
 def consumers(events: int = 9) -> LevelHealth:
@@ -89,7 +90,7 @@ def test_nothing_at_all_is_inconclusive() -> None:
 def test_a_required_level_without_events_is_inconclusive(health: tuple[LevelHealth, ...]) -> None:
     verdict = combine([], health)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert codes(verdict) == ["V01"]
+    assert causes(verdict) == [AuditCause.LEVEL_UNMEASURED]
     assert verdict.proven == (Level.LOG,)
 
 
@@ -98,13 +99,16 @@ def test_a_violation_fails_whatever_else_holds() -> None:
     assert verdict.outcome is Outcome.FAIL
     assert verdict.levels == {Level.LOG: Outcome.PASS, Level.PROBE: Outcome.PASS, Level.CONSUMER: Outcome.FAIL}
     assert verdict.grounds[0].examples == (LOST,)
-    assert "[A04]" in verdict.headline
+    assert "[A05]" in verdict.headline
 
 
 def test_malformed_events_and_hand_overs_are_shown_and_decide_nothing() -> None:
     verdict = combine([], (*HEALTHY[:1], LevelHealth(Level.PROBE, 50, malformed=2, hand_overs=60)))
     assert verdict.outcome is Outcome.PASS
-    assert [(ground.reason.code, ground.count) for ground in verdict.grounds] == [("V04", 2), ("V05", 60)]
+    assert [(ground.reason.cause, ground.count) for ground in verdict.grounds] == [
+        (AuditCause.MALFORMED, 2),
+        (AuditCause.OWNER_CHANGES, 60),
+    ]
 
 
 VIOLATIONS = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "commit_gap", "double_owned")
@@ -112,20 +116,20 @@ VIOLATIONS = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "c
 
 @pytest.mark.parametrize("name", VIOLATIONS)
 def test_each_violation_of_a_ledger_fails_with_its_cases(name: str) -> None:
-    facts = Facts(complete=False, reasons=(Reason("L05", "No stop."),), acked=9, **{name: Pile(3, (LOST,))})  # type: ignore[arg-type]
+    facts = Facts(complete=False, reasons=(Reason.of(AuditCause.NO_STOP, "No stop."),), acked=9, **{name: Pile(3, (LOST,))})  # type: ignore[arg-type]
     grounds, health = of_facts(facts, Level.CONSUMER)
     verdict = combine(grounds, (*HEALTHY, health))
     assert (verdict.outcome, verdict.levels[Level.CONSUMER]) == (Outcome.FAIL, Outcome.FAIL)
     assert (verdict.grounds[0].count, verdict.grounds[0].examples) == (3, (LOST,))
     assert "3 " in verdict.grounds[0].reason.text
-    assert codes(verdict)[-1] == "L05"
+    assert causes(verdict)[-1] == AuditCause.NO_STOP
 
 
 @pytest.mark.parametrize(
     ("facts", "outcome"),
     [
         (Facts(complete=True, reasons=(), acked=9, delivered={"g": 9}), Outcome.PASS),
-        (Facts(complete=False, reasons=(Reason("L08", "A hole."),), acked=9), Outcome.INCONCLUSIVE),
+        (Facts(complete=False, reasons=(Reason.of(AuditCause.COUNT_GAP, "A hole."),), acked=9), Outcome.INCONCLUSIVE),
         (Facts(complete=True, reasons=()), Outcome.INCONCLUSIVE),
     ],
 )
@@ -136,16 +140,16 @@ def test_a_ledger_without_violations(facts: Facts, outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_a_canary_counts_as_a_finding(outcome: Outcome) -> None:
-    canary = CanaryVerdict(outcome, "lag", 1.25, 60, 60, grounds=(Ground(outcome, Reason("V17", "Worse.")),))
+    canary = CanaryVerdict(outcome, "lag", 1.25, 60, 60, grounds=(Ground(outcome, Reason.of(AuditCause.CANARY_WORSE, "Worse.")),))
     verdict = combine([], HEALTHY, canary)
     assert verdict.outcome is outcome
-    assert codes(verdict) == ["V17"]
+    assert causes(verdict) == [AuditCause.CANARY_WORSE]
     assert verdict.levels[Level.LOG] is Outcome.PASS, "a slow canary says nothing about the log"
 
 
 OUTCOMES = st.sampled_from(list(Outcome))
 LEVELS = st.sampled_from(list(Level))
-GROUNDS = st.builds(Ground, OUTCOMES, st.just(Reason("A01", "x")), LEVELS, st.just(1), st.just((LOST,)))
+GROUNDS = st.builds(Ground, OUTCOMES, st.just(Reason.of(AuditCause.LOST, "x")), LEVELS, st.just(1), st.just((LOST,)))
 HEALTH = st.lists(st.builds(LevelHealth, LEVELS, st.integers(0, 2)), unique_by=lambda account: account.level)
 
 
@@ -181,7 +185,7 @@ def test_json_names_levels_and_holds_no_infinity() -> None:
 def test_more_of_the_same_evidence_does_not_help_a_canary_whose_window_is_over(
     measured: int | None, others: tuple[Ground, ...], expected: bool
 ) -> None:
-    unclear = Ground(Outcome.INCONCLUSIVE, Reason("V18", "It could be either."))
+    unclear = Ground(Outcome.INCONCLUSIVE, Reason.of(AuditCause.CANARY_UNCLEAR, "It could be either."))
     canary = None if measured is None else CanaryVerdict(Outcome.INCONCLUSIVE, "late", 1.5, 60, measured, grounds=(unclear,))
     assert may_change(json.loads(json.dumps(as_dict(combine(others, HEALTHY, canary))))) is expected
 
@@ -190,7 +194,7 @@ def test_more_of_the_same_evidence_does_not_help_a_canary_whose_window_is_over(
 def test_an_unknown_stored_verdict_is_refused_by_name(document: dict[str, object]) -> None:
     with pytest.raises(Refused) as refusal:
         outcome_of(document)
-    assert [reason.code for reason in refusal.value.reasons] == ["V09"]
+    assert [reason.cause for reason in refusal.value.reasons] == [AuditCause.VERDICT_UNKNOWN]
 
 
 def test_worst_of_nothing_is_not_a_pass() -> None:

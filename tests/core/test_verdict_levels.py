@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, LevelHealth, Outcome, combine
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 
 BOTH = LevelHealth(Level.PRODUCER, 10, includes=(Level.CONSUMER,))
-LOST = Ground(Outcome.FAIL, Reason("A01", "lost"), Level.PRODUCER)
+LOST = Ground(Outcome.FAIL, Reason.of(AuditCause.LOST, "lost"), Level.PRODUCER)
 
 
 def test_both_are_named() -> None:

@@ -124,7 +124,7 @@ def test_by_force_it_is_written_without_the_members_in_kafka(capsys: pytest.Capt
 def test_nothing_is_set_for_a_group_that_nobody_knows(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     world = World(DEAD, committed={})
     assert world.set_back(*options) == 1
-    assert "NOTHING WAS WRITTEN. [K67]" in heard(capsys)
+    assert "NOTHING WAS WRITTEN. [F09]" in heard(capsys)
     assert (world.mode, world.zk.children("/consumers")) == (None, [])
 
 
@@ -138,9 +138,9 @@ def test_a_group_that_is_refused_keeps_no_other_from_it(capsys: pytest.CaptureFi
     said = heard(capsys)
     assert world.zk.read(GroupPaths("mail").mode) == (b"zookeeper", 1)
     assert "mail is in zookeeper mode" in said
-    assert "billing: NOTHING WAS WRITTEN. [K67]" in said
+    assert "billing: NOTHING WAS WRITTEN. [F09]" in said
     assert "ads: NOTHING WAS WRITTEN. [K58]" in said
-    assert "mails: NOTHING WAS WRITTEN. [K67]" in said
+    assert "mails: NOTHING WAS WRITTEN. [F09]" in said
 
 
 def test_what_a_person_set_back_is_not_moved_forward_by_the_next_run_until_they_say_so(

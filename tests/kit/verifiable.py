@@ -140,7 +140,7 @@ class _ConsumerTool(_Tool):
         super().__init__(writer, translators)
         self._group, self._topics, self._reset = group, tuple(topics), reset
         self._delivered: Counter[TopicPartition] = Counter()
-        self._told: list[tuple[TopicPartition, int]] = []  # records of the poll whose sum comes next
+        self._reported: list[tuple[TopicPartition, int]] = []  # records of the poll whose sum comes next
 
     def _start(self, value: _Json) -> Iterable[Event]:
         return [Start(self._stamp(value), Role.CONSUMER, group=self._group, topics=self._topics, reset=self._reset)]
@@ -150,12 +150,12 @@ class _ConsumerTool(_Tool):
         return [Ownership(self._stamp(value), self._group, self.writer, None, change, partitions)]
 
     def _record(self, value: _Json) -> Iterable[Event]:
-        self._told.append((_topic_partition(value), int(value["offset"])))
+        self._reported.append((_topic_partition(value), int(value["offset"])))
         return ()
 
     def _runs(self, value: _Json) -> Iterable[Event]:
-        told, self._told = self._told, []
-        return [self._run(value, *run) for part in value["partitions"] for run in _islands(part, told)]
+        reported, self._reported = self._reported, []
+        return [self._run(value, *run) for part in value["partitions"] for run in _islands(part, reported)]
 
     def _run(self, value: _Json, key: TopicPartition, first: int, last: int, count: int) -> DeliveryRun:
         stamp, seq = self._stamp(value), self._delivered[key]
@@ -171,11 +171,11 @@ class _ConsumerTool(_Tool):
         return [Stop(self._stamp(value), clean=True)]
 
 
-def _islands(part: _Json, told: Sequence[tuple[TopicPartition, int]]) -> list[tuple[TopicPartition, int, int, int]]:
+def _islands(part: _Json, reported: Sequence[tuple[TopicPartition, int]]) -> list[tuple[TopicPartition, int, int, int]]:
     """A poll's deliveries of a partition as unbroken runs if all its records were printed; else as the one run of its sum."""
     key, count = _topic_partition(part), int(part["count"])
     first, last = int(part["minOffset"]), int(part["maxOffset"])
-    offsets = [offset for where, offset in told if where == key]
+    offsets = [offset for where, offset in reported if where == key]
     whole = bool(offsets) and offsets == sorted(set(offsets)) and (len(offsets), offsets[0], offsets[-1]) == (count, first, last)
     return [(key, *span, size([span])) for span in union((at, at) for at in offsets)] if whole else [(key, first, last, count)]
 

@@ -56,7 +56,7 @@ def test_what_blocks_makes_it_red_and_is_on_the_page(rehearse: Rehearse, run_dag
     assert sim.ensemble.znodes == before
     document = left(tmp_path)
     assert (document["outcome"], document["counts"]["block"]) == ("BLOCKED", 1)
-    assert [finding["code"] for finding in document["findings"]] == ["G02", "W17"]
+    assert [finding["code"] for finding in document["findings"]] == ["G02", "G21"]
     assert "DAG kmigrate_consumers__sim moves: legacy" in document["findings"][1]["seen"]
 
 

@@ -90,7 +90,7 @@ class TestBuilding:
             hook("nowhere").get_conn()
         [reason] = caught.value.reasons
         assert reason.code == "N01"
-        assert f"airflow connections add nowhere --conn-type {hook.conn_type}" in reason.remedy
+        assert f"airflow connections add nowhere --conn-type {hook.conn_type}" in reason.text
 
     @pytest.mark.parametrize("hook", HOOKS)
     def test_a_connection_of_another_type_is_refused(self, hook: Any, connection: Define) -> None:

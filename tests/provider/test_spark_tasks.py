@@ -212,7 +212,7 @@ class TestVerdictSensor:
     @pytest.mark.parametrize("text", ["[]", "{}", '{"version": 99, "outcome": "PASS"}', '{"verdict": 5}'])
     def test_what_is_no_verdict_of_this_version_fails(self, path: Path, text: str) -> None:
         path.write_text(text)
-        with pytest.raises(AirflowFailException, match="V09"):
+        with pytest.raises(AirflowFailException, match="X04"):
             self.poke(path)
 
     def test_a_fail_fails_and_so_does_doubt_where_that_is_asked_for(self, path: Path) -> None:

@@ -35,7 +35,7 @@ def registered(entry: Registration | Unreadable) -> GroupSeen:
         (registered(Registration("white_list", {"(?i)t": 1})), None, "K33"),
         (changed(OLD, mode_data=b"kafka\n"), None, "K35"),
         (group("o", "p"), None, "K38"),
-        (changed(OLD, owners={T0: "g_a-0"}), None, "K41"),
+        (changed(OLD, owners={T0: "g_a-0"}), None, "K44"),
         (changed(OLD, offsets={T0: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0)}), None, "K42"),
         (group("o", "o", ends={T0: 20, T1: 10}), group("o", "o", ends={T0: 15, T1: 10}), "K44"),
     ],

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.steps.run import Step, run_step
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 
-WHY = (Reason("X01", "not yet"),)
+WHY = (Reason("T01", "not yet"),)
 
 
 class Scripted(Step):

@@ -74,5 +74,5 @@ def test_preflight_tells_all_that_blocks_and_touches_nothing(tmp_path):
     with pytest.raises(Refused) as refused:
         run_preflight(cluster.world(tmp_path))
     codes = {reason.code for reason in refused.value.reasons}
-    assert {"B4a", "B4c", "P06"} <= codes
+    assert {"R01", "S02", "P06"} <= codes
     assert before == {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}

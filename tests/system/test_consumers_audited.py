@@ -81,7 +81,7 @@ def test_a_slow_canary_is_taken_back_alone(rehearsal: Rehearsal) -> None:
     assert kinds(rehearsal) == [OLD] * APPLICATION.instances, "it went back, and no other was switched"
     found = verdict(rehearsal, "canary_migrating")
     assert found["outcome"] == found["canary"]["outcome"] == "FAIL", found
-    assert [ground["reason"]["code"] for ground in found["grounds"] if ground["outcome"] == "FAIL"] == ["V17"], found
+    assert [ground["reason"]["cause"] for ground in found["grounds"] if ground["outcome"] == "FAIL"] == ["canary_worse"], found
     assert run["tasks"][f"{GROUP}.rollback_canary_migrating"] == "success", run
     slow_down(folder, CANARY, 0.0)
     restart(folder, CANARY, "python")

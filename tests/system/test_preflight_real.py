@@ -181,8 +181,8 @@ def test_what_was_planted_is_found_and_nothing_else(cluster: LocalCluster, zooke
 
     told = {code: [each for each in found.found if each.code == code] for code in codes(found)}
     text = "\n".join(map(str, found.found))
-    assert sorted(told) == ["B14", "B4c", "B4d", "B8c", "W1", "W13", "W14", "W9"], text
-    assert "moving-0" in told["B4d"][0].reason.text
+    assert sorted(told) == ["B14", "B8c", "S02", "S04", "W1", "W13", "W14", "W9"], text
+    assert "moving-0" in told["S04"][0].reason.text
     assert "topic moving" in told["B14"][0].reason.text
     assert "/kafka-acl/Topic/broken" in told["B8c"][0].reason.text
     assert "tight" in told["W1"][0].reason.text

@@ -155,9 +155,8 @@ class MigratingConsumer(Absent):
         """Join the group. One entry that begins with `^` is a white list; it must match whole names."""
         self._alive()
         if self._shell is not None:
-            why = "A changed registration makes every ZooKeeper consumer of the group rebalance."
-            remedy = "Create another consumer, with all topics."
-            raise Refused.because(Reason("Y06", "A migrating consumer subscribes once.", why, remedy))
+            text = "A migrating consumer subscribes once: a changed registration makes every ZooKeeper consumer of the group rebalance."
+            raise Refused.because(Reason("Y06", text))
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         registration = registration_of(topics, time.time_ns() // 1_000_000)
         self._shell = MemberRunner(self.settings, self.consumer_id, registration, self._end, self._connect)

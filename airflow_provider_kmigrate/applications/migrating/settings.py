@@ -42,7 +42,7 @@ def flag(value: object) -> bool:
 
 def cannot(text: str, why: str, remedy: str) -> Refused:
     """The refusal (Y06) of a setting that this consumer cannot honour."""
-    return Refused.because(Reason("Y06", text, why, remedy))
+    return Refused.because(Reason("Y06", f"{text} {why} {remedy}"))
 
 
 def milliseconds(given: Mapping[str, Any], name: str, default: int) -> int:
@@ -383,8 +383,7 @@ def _settings_check(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
 
 
 def _unclear(text: str, remedy: str) -> Refused:
-    why = "Members that select different topics compute different assignments."
-    return Refused.because(Reason("Y06", text, why, remedy))
+    return cannot(text, "Members that select different topics compute different assignments.", remedy)
 
 
 def _embedded(given: Mapping[str, Any], migration: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 _FEW: Final = 1_000  # offsets that are read to see whether any of them is a record's
@@ -83,7 +84,7 @@ def take(
 ) -> LogSnapshot:
     """Observe the logs of the topics and all commits; with `before`, what existed then, and the commits since.
 
-    `properties` are librdkafka's; `spark_options` override those made from them. Raises ours; `Refused` (X10, X11) if an
+    `properties` are librdkafka's; `spark_options` override those made from them. Raises ours; `Refused` (X08, X02) if an
     observation without `before` would leave out a topic or a partition, which no later one could then judge.
     """
     ship_package(session)
@@ -166,15 +167,14 @@ def _waiting(before: LogSnapshot, look: LogSnapshot) -> tuple[Mapping[TopicParti
 
 def _refuse_gaps(topics: Sequence[str], marks: Mapping[TopicPartition, LogMark]) -> None:
     absent = sorted(set(topics) - {where.topic for where in marks})
-    why = "A look that leaves them out would have every later one pass them over."
     if absent:
         text = f"There is no topic {', '.join(absent)}, whose logs are to be compared."
-        raise Refused.because(Reason("X10", text, why, "Correct the names in the cluster file's `audit`, or leave them out."))
+        raise Refused.because(Reason.of(AuditCause.TOPIC_MISSING, text))
     unread = sorted((where, mark.unread) for where, mark in marks.items() if mark.unread)
     if unread:
         (where, said), more = unread[0], f" and {len(unread) - 1} more" if len(unread) > 1 else ""
         text = f"{where.name}{more} could not be read: {said}"
-        raise Refused.because(Reason("X11", text, why, "Wait until each has a leader; the look is taken again."))
+        raise Refused.because(Reason.of(AuditCause.PARTITION_UNREAD, text))
 
 
 def renewed(
@@ -245,7 +245,7 @@ def _commits(
     unread = [f"{where.partition}: {mark.unread}" for where, mark in (marks | stable).items() if mark.unread]
     if unread:
         text = f"Partitions of {OFFSETS_TOPIC} could not be read: {unread[0]}"
-        raise Refused.because(Reason("X02", text, "Its groups' commits are unknown.", "Wait until each has a leader."))
+        raise Refused.because(Reason.of(AuditCause.OFFSETS_UNREAD, text))
     begins = before.ends if before else {}
     spans = {where: [(max(mark.start, begins.get(where.partition, 0)), mark.end)] for where, mark in stable.items()}
     tracks, refused = read_tracks(session, options, spans)
@@ -326,9 +326,9 @@ def as_dict(look: LogSnapshot) -> dict[str, Any]:
 
 
 def from_dict(document: Mapping[str, Any]) -> LogSnapshot:
-    """Read the document of `as_dict`. Raises `Refused` (X09, or D00 for another version)."""
+    """Read the document of `as_dict`. Raises `Refused` (X04)."""
     try:
         return LogSnapshot(fingerprint.from_dict(document["logs"]), commit_tracks.from_dict(document["commits"]))
     except (KeyError, TypeError, ValueError) as error:
         text = f"A stored fingerprint is damaged: {error!r}."
-        raise Refused.because(Reason("X09", text, remedy="Take a new one before the step.")) from error
+        raise Refused.because(Reason.of(AuditCause.SNAPSHOT_DAMAGED, text)) from error

@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import topic_names
 from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 
 _OURS: Final = ("__", "kmigrate-")  # Kafka's own topics, and kmigrate's
@@ -80,7 +81,7 @@ def _keep(look: LogSnapshot, place: Path) -> None:
 
 
 def properties(wanted: LogsRequest | StreamRequest) -> Mapping[str, str]:
-    """Kafka's properties for the request; never log them. Raises `Failed`, or `Refused` (X09)."""
+    """Kafka's properties for the request; never log them. Raises `Failed`, or `Refused` (X04)."""
     return {str(name): str(value) for name, value in _read(wanted.properties).items()}
 
 
@@ -93,7 +94,7 @@ def _read(place: str) -> Mapping[str, Any]:
         found = None
     if not isinstance(found, dict):
         text = f"{place} holds no JSON object."
-        raise Refused.because(Reason("X09", text, remedy="Take a new look before the step, or correct the file."))
+        raise Refused.because(Reason.of(AuditCause.SNAPSHOT_DAMAGED, text))
     return found
 
 
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         wanted = request.load(options.request)
         if wanted.logs is None:
-            raise Refused.because(Reason("X08", "The request names no logs.", remedy="See audit/request.py."))
+            raise Refused.because(Reason.of(AuditCause.REQUEST_WRONG, "The request names no logs."))
         session = sessions.start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings)
         try:
             look = taken(session, wanted.logs)

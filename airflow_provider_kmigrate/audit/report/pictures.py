@@ -108,8 +108,8 @@ def run(facts: ReportFacts, axis: Axis) -> str:
 
 
 def _run_legend(facts: ReportFacts) -> str:
-    items = [("act", "a change is carried out"), ("settling", "until its step saw everything well again")]
-    items += [("open", "nobody wrote down its end")] if any(act.to_ms is None for act in facts.acts) else []
+    items = [("act", "a change is carried out"), ("settling", "until its step observed that everything is healthy")]
+    items += [("open", "its end was not recorded")] if any(act.to_ms is None for act in facts.acts) else []
     items += [("gap", "sent records waited, the group was given none of the partition")] if facts.gaps else []
     return legend(items)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts
 from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, AuditVerdict, Ground, Level, Outcome
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.core.text import date, duration, moment, number, safe
 
 _MARKS = {Outcome.PASS: "\N{CHECK MARK}", Outcome.FAIL: "\N{MULTIPLICATION X}", Outcome.INCONCLUSIVE: "?"}
@@ -87,18 +89,22 @@ def findings(facts: ReportFacts) -> str:
 
 def _finding(ground: Ground) -> str:
     reason, level = ground.reason, f" &middot; {ground.level.label}" if ground.level is not None else ""
-    why = f"<p>{safe(reason.why)}</p>" if reason.why else ""
-    remedy = f"<p><strong>Next:</strong> {safe(reason.remedy)}</p>" if reason.remedy else ""
+    why = f"<p>{safe(reason.meaning)}</p>" if reason.meaning else ""
+    acts = reason.next_step and ground.outcome is not Outcome.PASS
+    remedy = f"<p><strong>Next:</strong> {safe(reason.next_step)}</p>" if acts else ""
     first = f"<p>{mark(ground.outcome, _GROUND_WORDS[ground.outcome])} <strong>{safe(reason.text)}</strong></p>"
     source = f'<span class="soft"><code>{safe(reason.code)}</code>{level}</span>'
     return f'<article class="finding">{first}{why}{remedy}{source}{_examples(ground)}</article>'
+
+
+_MILLISECONDS: Final = {AuditCause.DOUBLE_OWNED, AuditCause.UNOWNED, AuditCause.WAITED}  # other findings count records
 
 
 def _examples(ground: Ground) -> str:
     if not ground.examples:
         return ""
     title = f"{ground.reason.code}: the first {len(ground.examples)} of the places where it can be looked up"
-    lasts = ground.reason.code in {"A08", "A10", "A12"}  # milliseconds; everything else counts records
+    lasts = ground.reason.cause in _MILLISECONDS
     heads = (
         "Partition",
         "Offsets",

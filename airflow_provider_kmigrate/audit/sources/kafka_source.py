@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 Spans = Mapping[TopicPartition, Sequence[tuple[int, int]]]  # of each partition offsets from .. before
@@ -39,7 +40,7 @@ READING: Final = {"fetchOffset.numRetries": "10", "fetchOffset.retryIntervalMs":
 def options_of(properties: Mapping[str, str], read: Callable[[str], str] | None = None) -> dict[str, str]:
     """The options of Spark's Kafka source for librdkafka's `properties`. They hold secrets: never log them.
 
-    `read` gives the text of a file. Raises `Refused` (X01) for a mechanism that cannot be translated.
+    `read` gives the text of a file. Raises `Refused` (X08) for a mechanism that cannot be translated.
     """
     read = read or (lambda path: Path(path).read_text(encoding="utf-8"))
     java = {name: properties[name] for name in _SAME if properties.get(name)}
@@ -62,8 +63,8 @@ def options_of(properties: Mapping[str, str], read: Callable[[str], str] | None 
 def _jaas(mechanism: str, properties: Mapping[str, str]) -> str:
     module = _LOGIN.get(mechanism)
     if module is None:
-        text = f"Spark is given no identity for the SASL mechanism {mechanism}."
-        raise Refused.because(Reason("X01", text, remedy=f"Use one of {', '.join(_LOGIN)}, or give Spark its own options."))
+        text = f"Spark cannot use the SASL mechanism {mechanism}, only {', '.join(_LOGIN)}."
+        raise Refused.because(Reason.of(AuditCause.MECHANISM_UNKNOWN, text))
     user, password = (
         properties.get(name, "").replace("\\", "\\\\").replace('"', '\\"') for name in ("sasl.username", "sasl.password")
     )

@@ -31,6 +31,7 @@ from airflow_provider_kmigrate.core.audit.events_kept import misfit, newest_writ
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
 from airflow_provider_kmigrate.core.events import LogMark, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.core.spark.hold import batch_offsets
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 
@@ -147,9 +148,7 @@ def _parse(text: str) -> Any:
 
 
 def _unfit(text: str) -> Refused:
-    why = "Events would be left out, or be there twice, and nothing would say so."
-    remedy = "Give a new checkpoint together with a new, empty output folder; the topic is then read from its beginning."
-    return Refused.because(Reason("X03", f"{text[:1].upper()}{text[1:]}.", why, remedy))
+    return Refused.because(Reason.of(AuditCause.CHECKPOINT_MISMATCH, f"{text[:1].upper()}{text[1:]}."))
 
 
 def standing(storage: Storage, checkpoint: str) -> Standing:

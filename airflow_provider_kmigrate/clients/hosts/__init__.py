@@ -58,7 +58,5 @@ def host_for(node: NodeSpec, env: Mapping[str, str] | None = None) -> Host:
         return LocalHost()
     if node.hosts.driver == "command":
         return CommandHost(LocalRunner(env))
-    text = f"{node.name}: there is no host driver {node.hosts.driver!r}."
-    raise SpecError.because(
-        Reason("F04", text, "Nothing else reaches the node's machine.", "Write driver: local, or driver: command.")
-    )
+    text = f"{node.name}: there is no host driver {node.hosts.driver!r}. Write driver: local, or driver: command."
+    raise SpecError.because(Reason("F04", text))

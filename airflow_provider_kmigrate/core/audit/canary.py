@@ -32,6 +32,7 @@ from typing import Final
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Outcome, worst
 from airflow_provider_kmigrate.core.cluster import instance_called
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 
 ALPHA: Final = 0.05  # probability of a false FAIL, and of a false PASS
 POWER: Final = 0.8
@@ -351,9 +352,7 @@ def series(processes: Collection[ProcessSpan], measured: Measured, found: Times,
 def unseen(plan: CanaryPlan, invariants: Iterable[Ground]) -> CanaryVerdict:
     """The verdict if there are no `times`."""
     text = f"{plan.canary} of group {plan.group} did not write events both before and after a restart."
-    why = "A canary is compared with itself before, and with how the others changed meanwhile."
-    remedy = "Wrap this consumer before the move; its events' writer, or its client.id, has to begin with the instance's name."
-    return _verdict(plan, 0, [*invariants, _doubt("V28", text, why, remedy)])
+    return _verdict(plan, 0, [*invariants, _doubt(AuditCause.CANARY_UNSEEN, text)])
 
 
 def judge(members: Sequence[MemberSeries], invariants: Iterable[Ground], plan: CanaryPlan) -> CanaryVerdict:
@@ -361,7 +360,7 @@ def judge(members: Sequence[MemberSeries], invariants: Iterable[Ground], plan: C
     reached = min((len(each.after.values) for each in members), default=0)
     if reached < plan.window:
         text = f"{reached} of the {plan.window} intervals that are compared have passed since the change."
-        return _verdict(plan, reached, [*invariants, _doubt("V22", text, "", "Let the canary run.")])
+        return _verdict(plan, reached, [*invariants, _doubt(AuditCause.WINDOW_OPEN, text)])
     kept, grounds = _comparable(members)
     old = len(kept) - (members[0] in kept)
     if any(ground.outcome is Outcome.INCONCLUSIVE for ground in grounds):
@@ -422,10 +421,9 @@ def _blind(members: Sequence[MemberSeries], blind: Sequence[MemberSeries]) -> It
         return
     text = f"{METRIC}: audit events are missing for {_named(blind)}"
     if _spare(blind, members):
-        yield _note("V21", f"{text}; left out of the baseline.")
+        yield _note(AuditCause.LEFT_OUT, f"{text}; left out of the baseline.")
     else:
-        why = "A member that reports only its good minutes looks good."
-        yield _doubt("V12", f"{text}.", why, "Repeat the window with the audit whole; check whether these members ended hard.")
+        yield _doubt(AuditCause.MEMBER_EVENTS_LOST, f"{text}.")
 
 
 def _quiet(members: Sequence[MemberSeries], quiet: Sequence[MemberSeries]) -> Iterator[Ground]:
@@ -434,17 +432,15 @@ def _quiet(members: Sequence[MemberSeries], quiet: Sequence[MemberSeries]) -> It
         return
     canary = members[0]
     if all(each.after.idle for each in members):
-        yield _doubt(
-            "V13", f"{METRIC}: nothing was delivered to any member.", "Nothing was tried.", "Judge in a time with traffic."
-        )
+        yield _doubt(AuditCause.NO_TRAFFIC, f"{METRIC}: nothing was delivered to any member.")
     elif canary in quiet and canary.after.idle:
         text = f"{METRIC}: nothing was delivered to {canary.member}, while others had traffic."
-        yield _doubt("V14", text, "", _STUCK)
+        yield _doubt(AuditCause.CANARY_IDLE, text)
     elif _spare(quiet, members):
-        yield _note("V21", f"{METRIC}: too few values from {_named(quiet)}; left out of the baseline.")
+        yield _note(AuditCause.LEFT_OUT, f"{METRIC}: too few values from {_named(quiet)}; left out of the baseline.")
     else:
         text = f"{METRIC}: fewer than {MIN_POINTS} values, before or after the change, from {_named(quiet)}."
-        yield _doubt("V15", text, "", "Judge over a longer window, or in a time with traffic.")
+        yield _doubt(AuditCause.FEW_VALUES, text)
 
 
 def _gone_quiet(kept: Sequence[MemberSeries]) -> Iterator[Ground]:
@@ -455,8 +451,7 @@ def _gone_quiet(kept: Sequence[MemberSeries]) -> Iterator[Ground]:
             f"{METRIC}: in {canary.after.quiet:.0%} of the intervals ({canary.before.quiet:.0%} before) nothing was delivered to "
             f"{canary.member}, while others had traffic."
         )
-        why = "An interval without records has no value: a member that stops looks like one that is quick."
-        yield _doubt("V14", text, why, _STUCK)
+        yield _doubt(AuditCause.CANARY_IDLE, text)
 
 
 def _few(members: Sequence[MemberSeries], kept: Sequence[MemberSeries]) -> Iterator[Ground]:
@@ -464,11 +459,7 @@ def _few(members: Sequence[MemberSeries], kept: Sequence[MemberSeries]) -> Itera
     old = len(kept) - there
     if old < MIN_BASELINE or not there:
         text = f"{METRIC}: {'the canary' if there else 'no canary'} and {old} baseline members can be compared."
-        why = "How much members differ by themselves is learned from the baseline, and minutes of one member are no substitute."
-        yield _doubt("V11", text, why, f"Keep at least {MIN_BASELINE} members on the old client.")
-
-
-_STUCK: Final = "Check whether this member owns partitions that receive records, and whether it is stuck."
+        yield _doubt(AuditCause.FEW_MEMBERS, text)
 
 
 def _conclusion(test: RankTest, plan: CanaryPlan) -> Ground:
@@ -477,18 +468,17 @@ def _conclusion(test: RankTest, plan: CanaryPlan) -> Ground:
         f"the margin is {plan.margin:.3g}"
     )
     if test.worse(plan.margin):
-        why = f"This is more than such members differ by themselves (p = {test.p_value:.2g})."
-        return Ground(Outcome.FAIL, Reason("V17", f"{text}: worse.", why, "Stop or roll back the canary."))
-    seen = f"The smallest effect that this window could have seen is {test.smallest:.3g} (with probability {POWER:.0%})."
+        text += f": worse, and more than such members differ by themselves (p = {test.p_value:.2g})."
+        return Ground(Outcome.FAIL, Reason.of(AuditCause.CANARY_WORSE, text))
+    smallest = f"The smallest effect that this window could have seen is {test.smallest:.3g} (with probability {POWER:.0%})."
     if test.within(plan.margin):
-        return Ground(Outcome.PASS, Reason("V19", f"{text}: within the margin.", seen))
-    remedy = "Decide by hand, or repeat the canary with a longer `audit.canary.window` or more instances."
-    return _doubt("V18", f"{text}: it could be either.", seen, remedy)
+        return _note(AuditCause.CANARY_WITHIN, f"{text}: within the margin. {smallest}")
+    return _doubt(AuditCause.CANARY_UNCLEAR, f"{text}: it could be either. {smallest}")
 
 
-def _doubt(code: str, text: str, why: str, remedy: str) -> Ground:
-    return Ground(Outcome.INCONCLUSIVE, Reason(code, text, why, remedy))
+def _doubt(cause: AuditCause, text: str) -> Ground:
+    return Ground(Outcome.INCONCLUSIVE, Reason.of(cause, text))
 
 
-def _note(code: str, text: str) -> Ground:
-    return Ground(Outcome.PASS, Reason(code, text))
+def _note(cause: AuditCause, text: str) -> Ground:
+    return Ground(Outcome.PASS, Reason.of(cause, text))

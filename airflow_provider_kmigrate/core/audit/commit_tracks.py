@@ -4,7 +4,7 @@ A track sums up one group's commits on one partition. Tracks of neighbouring str
 any number of workers can read pieces of a stretch, and each returns only a row for each group and partition.
 
 Limit: a plain jump forward is not found. A group that skips records commits like one that read them; only if an offset was
-removed in between is the jump reported (D12). Wrapped consumers show it (level L2).
+removed in between is the jump reported (A05). Wrapped consumers show it (level L2).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.offsets_topic import magnitude
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 
 _KEPT: Final = 20  # steps kept of a track
 _RECENT: Final = 4  # last offsets kept of a track
@@ -341,52 +342,28 @@ def end_of_records(offsets: Iterable[int], begin: int, end: int) -> int:
     return max((offset + 1 for offset in offsets if offset < end), default=min(begin, end))
 
 
-def _ground(outcome: Outcome, reason: Reason, cases: Iterable[Case], count: int | None = None) -> list[Ground]:
+def _ground(outcome: Outcome, finding: _Finding, cases: Iterable[Case], count: int | None = None) -> list[Ground]:
     found = sorted(cases, key=lambda case: case.order)
-    total = len(found) if count is None else count
-    text = reason.text.format(total)
-    return [Ground(outcome, replace(reason, text=text), Level.LOG, total, tuple(found[:_CASES]))] if found else []
+    total, (cause, text) = len(found) if count is None else count, finding
+    return [Ground(outcome, Reason.of(cause, text.format(total)), Level.LOG, total, tuple(found[:_CASES]))] if found else []
 
 
-_BACK: Final = Reason(
-    "D11",
-    "{} commits went back behind an offset that their group had committed before.",
-    "The group is delivered those records again; two members that both own a partition look like this, and so does a reset by hand.",
-    "If nobody reset these groups' offsets, look which members committed, and whether two coordinators served the group. Groups that read from the "
-    "beginning on purpose: name them as `resetting_groups` in the cluster file's `audit`.",
+_Finding = tuple[AuditCause, str]
+_BACK: Final = AuditCause.COMMIT_WENT_BACK, "{} commits went back behind an offset that their group had committed before."
+_RESET: Final = AuditCause.COMMIT_WENT_BACK, "{} commits went back, of groups that the cluster file names as `resetting_groups`."
+_LATE: Final = AuditCause.COMMIT_LATE, "{} retried commits took effect after newer ones of the same members."
+_REMOVED: Final = AuditCause.COMMIT_REMOVED, "{} committed offsets were removed and not set again."
+_EXPIRED: Final = (
+    AuditCause.COMMIT_REMOVED,
+    "{} committed offsets of groups without members, which had not committed lately, were removed.",
 )
-_REWOUND: Final = replace(
-    _BACK, text="{} commits went back, of groups that the cluster file names as `resetting_groups`.", remedy=""
+_AGAIN: Final = (
+    AuditCause.COMMIT_REMOVED,
+    "{} committed offsets were removed and set again further on; records in between may not have been delivered.",
 )
-_LATE: Final = Reason(
-    "D20",
-    "{} commits took effect behind newer ones of the same members.",
-    "A client tried a commit again that it had sent before them, as where a coordinator moves; a member that began in between was given those records again.",
-    "Nothing where the group has gone on since. Where a partition is idle, its next member reads those few records again.",
-)
-_REMOVED: Final = Reason(
-    "D12",
-    "{} committed offsets were removed and not set again.",
-    "A group without a committed offset starts where auto.offset.reset says: it reads everything again, or skips what waits.",
-    "Find out whether they expired or were deleted on purpose; else restore them from the backup.",
-)
-_EXPIRED: Final = replace(
-    _REMOVED, text="{} committed offsets of groups without members, which had not committed lately, were removed."
-)
-_AGAIN: Final = Reason(
-    "D12",
-    "{} committed offsets were removed and set again elsewhere, further on.",
-    "What lies between the two places may have been delivered to nobody.",
-    "Find out who removed them, and whether the group began anew at the end of the log; if so, have it read what lies between.",
-)
-_STALLED: Final = Reason(
-    "D13",
+_STALLED: Final = (
+    AuditCause.GROUP_STALLED,
     "{} partitions had records waiting and no commit moved, or none any more, although their group had members, or has them.",
-    "Nobody reads them, or a member that is told of a moved coordinator while it starts may stop fetching for good and still count as stable.",
-    "Restart one member of each group named, or wait for its next rebalance, and take the fingerprint again.",
-)
-_UNREADABLE: Final = Reason(
-    "D14", "{} records of __consumer_offsets could not be read.", "What they said of their groups is unknown."
 )
 
 
@@ -396,7 +373,7 @@ class _Back(Enum):
     BACK = (Outcome.FAIL, _BACK)
     LATE = (Outcome.INCONCLUSIVE, _LATE)
     OVERTAKEN = (Outcome.PASS, _LATE)
-    MEANT = (Outcome.PASS, _REWOUND)
+    MEANT = (Outcome.PASS, _RESET)
 
 
 def _gone_back(before: CommitSnapshot, after: CommitSnapshot, resetting_groups: Collection[str]) -> list[Ground]:
@@ -497,7 +474,7 @@ def _stopped(before: CommitSnapshot, after: CommitSnapshot, waiting: Waiting, pa
 
     The next observation finds a group that stops later than `fresh` before this one: by then not one commit has moved.
     """
-    now, note = before.joined(after), "it moved on after the look before, and then no more"
+    now, note = before.joined(after), "it moved after the observation before the step, and then stopped"
     return [
         Case(*reader[1:], offset, end - 1, end - offset, group=reader.group, from_ms=track.moved_ms, note=note)
         for reader, track in after.tracks.items()
@@ -525,7 +502,7 @@ def _seldom(reader: Reader, before: CommitSnapshot, ends: Ends, patience: Commit
 
 def _unread(before: CommitSnapshot, after: CommitSnapshot) -> list[Ground]:
     count = before.refused + after.refused
-    reason = replace(_UNREADABLE, text=_UNREADABLE.text.format(count))
+    reason = Reason.of(AuditCause.COMMITS_UNKNOWN, f"{count} records of __consumer_offsets could not be read.")
     return [Ground(Outcome.INCONCLUSIVE, reason, Level.LOG, count)] if count else []
 
 
@@ -539,7 +516,7 @@ def as_dict(look: CommitSnapshot) -> dict[str, Any]:
 
 
 def from_dict(document: Mapping[str, Any]) -> CommitSnapshot:
-    """What `as_dict` made. Raises `Refused` (D00) for another version; KeyError, TypeError or ValueError for anything else."""
+    """What `as_dict` made. Raises `Refused` (X04) for another version; KeyError, TypeError or ValueError for anything else."""
     refuse_other(document.get("version"), VERSION)
     tracks = {Reader(*row[:3]): Track(row[3], row[3], row[4], row[4], closing=row[3]) for row in document["tracks"]}
     ends = {int(partition): int(end) for partition, end in document["ends"].items()}

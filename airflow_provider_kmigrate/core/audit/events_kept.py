@@ -8,11 +8,11 @@ from typing import Final
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Outcome
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 Marks = Mapping[TopicPartition, LogMark]
 _COMPACT: Final = ".compact"  # of every tenth file of what Spark's file sink keeps of its batches
-_FOREVER: Final = "Set retention.ms and retention.bytes of the topic to -1 and its cleanup.policy to delete, at least until the migration is over"
 
 
 def newest_written(names: Iterable[str]) -> int | None:
@@ -42,23 +42,17 @@ def refuse_removed(marks: Marks, place: Mapping[TopicPartition, int]) -> None:
     if gone:
         (where, start, at), more = gone[0], f", and {len(gone) - 1} more partitions" if len(gone) > 1 else ""
         text = f"Events were removed before an audit took them in: {where.name} begins at {start}, and was read up to {at}{more}."
-        why = "What they said is lost, so nothing can be concluded from the others."
-        raise Refused.because(Reason("X12", text, why, f"{_FOREVER}; then begin anew with all clients (runbook, X12)."))
+        raise Refused.because(Reason.of(AuditCause.EVENTS_REMOVED, text))
 
 
 def limits(topic: str, marks: Marks) -> list[Ground]:
     """What the topic's own settings will remove, or may have removed."""
     if any(mark.compacted for mark in marks.values()):
-        why = "Compaction keeps one event of each writer and removes the others, without a word."
-        return [_ground(Outcome.INCONCLUSIVE, f"The events topic {topic} is compacted.", why)]
+        text = f"The events topic {topic} is compacted: of each writer only the last event remains."
+        return [Ground(Outcome.INCONCLUSIVE, Reason.of(AuditCause.EVENTS_EXPIRE, text))]
     kept = {(mark.retention_ms, mark.retention_bytes) for mark in marks.values() if not mark.unread} - {(-1, -1), (None, None)}
     if not kept:
         return []
     ms, size = min(kept, key=str)
     text = f"The events topic {topic} keeps events for a limited time or size: retention.ms {ms}, retention.bytes {size}."
-    why = "An audit that comes too late after the last one ends without a verdict (X12), and a new ledger lacks the beginnings of older clients (L03)."
-    return [_ground(Outcome.PASS, text, why)]
-
-
-def _ground(outcome: Outcome, text: str, why: str) -> Ground:
-    return Ground(outcome, Reason("X13", text, why, f"{_FOREVER}."))
+    return [Ground(Outcome.PASS, Reason.of(AuditCause.EVENTS_EXPIRE, text))]

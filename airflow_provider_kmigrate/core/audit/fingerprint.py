@@ -20,6 +20,7 @@ from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, LevelHea
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 BLOCK: Final = 10_000
@@ -48,7 +49,7 @@ class Sample:
     def __post_init__(self) -> None:
         if not (0.0 <= self.share <= 1.0 and self.pieces >= 1 and self.tail >= 0):
             text = f"A sample is a share from 0 to 1, in one piece or more, and a tail: {self}."
-            raise Refused.because(Reason("D15", text, "Nothing was read.", "Correct the setting."))
+            raise Refused.because(Reason.of(AuditCause.SAMPLE_WRONG, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +147,12 @@ def compare(
     if (before.cluster_id, before.block) != (after.cluster_id, after.block):
         one, other = (f"{each.cluster_id} in blocks of {each.block}" for each in (before, after))
         text = f"Fingerprints of {one} and of {other} cannot be compared."
-        raise Refused.because(Reason("D00", text, remedy="Take both of one cluster, with one release."))
+        raise Refused.because(Reason.of(AuditCause.SNAPSHOTS_DIFFER, text))
     found = _Findings(then_ms=before.taken_ms, now_ms=after.taken_ms)
     for where, mark in before.marks.items():
         if topics is not None and where.topic not in topics:
-            found.add("D18", where, (mark.start, mark.end), mark.end - mark.start, "not asked for any more")
-    before = _only(before, {case.topic for case in found.cases.get("D18", ())})
+            found.add(AuditCause.NOT_REQUESTED, where, (mark.start, mark.end), mark.end - mark.start, "not asked for any more")
+    before = _only(before, {case.topic for case in found.cases.get(AuditCause.NOT_REQUESTED, ())})
     for where, mark in sorted(before.marks.items()):
         _compare_marks(where, mark, after.marks.get(where), found)
         _compare_blocks(where, before, after, found)
@@ -173,35 +174,33 @@ def compare_marks(before: Mapping[TopicPartition, LogMark], after: Mapping[Topic
 
 @dataclass(slots=True)
 class _Findings:
-    """Cases by the code of their reason."""
+    """Cases by their cause."""
 
-    cases: dict[str, list[Case]] = field(default_factory=dict)
+    cases: dict[AuditCause, list[Case]] = field(default_factory=dict)
     equal: int = 0
     then_ms: int | None = None  # when the two observations were made
     now_ms: int | None = None
 
-    def add(self, code: str, where: TopicPartition, span: tuple[int, int], count: int, note: str) -> None:
+    def add(self, cause: AuditCause, where: TopicPartition, span: tuple[int, int], count: int, note: str) -> None:
         """`span` is from .. before."""
         first, last = span[0], max(span[0], span[1] - 1)
-        self.cases.setdefault(code, []).append(Case(*where, first, last, count, note=note))
+        self.cases.setdefault(cause, []).append(Case(*where, first, last, count, note=note))
 
     def grounds(self) -> Iterator[Ground]:
-        for outcome, code, text, why, remedy in _TABLE:
-            found = self.cases.get(code, [])
+        for outcome, cause, text in _TABLE:
+            found = self.cases.get(cause, [])
             if found:
                 total, partitions = sum(case.count for case in found), len({(case.topic, case.partition) for case in found})
-                reason = Reason(code, text.format(total=total, partitions=partitions), why.format(total=total), remedy)
+                reason = Reason.of(cause, text.format(total=total, partitions=partitions))
                 yield Ground(outcome, reason, Level.LOG, total, tuple(sorted(found, key=lambda case: case.order)[:_CASES]))
 
     def compared(self, before: Fingerprint) -> Iterator[Ground]:
         """Reports how much is unchanged; or that retention has removed everything that could have been compared."""
         if self.equal:
             yield self._unchanged(before)
-        elif self.cases.keys() & {"D09", "D17"}:
-            text = "Retention has passed everything that was hashed in the look before; nothing was compared."
-            why = "What was there then was removed, lawfully or not; nothing shows that it was whole until then."
-            remedy = "Audit more often than records are kept, or judge this step by the probe and by wrapped clients."
-            yield Ground(Outcome.INCONCLUSIVE, Reason("D16", text, why, remedy), Level.LOG)
+        elif self.cases.keys() & {AuditCause.RETENTION, AuditCause.START_UNEXPLAINED}:
+            text = "Retention removed everything that the fingerprint before the step had hashed; nothing was compared."
+            yield Ground(Outcome.INCONCLUSIVE, Reason.of(AuditCause.NOTHING_TO_COMPARE, text), Level.LOG)
 
     def _unchanged(self, before: Fingerprint) -> Ground:
         offsets = sum(mark.end - mark.start for mark in before.marks.values())
@@ -209,97 +208,56 @@ class _Findings:
             end - begin
             for where, blocks in before.prints.items()
             for begin, end in covered(before.marks[where], blocks, before.block)
-        ) - sum(case.last - case.first + 1 for case in self.cases.get("D08", ()))
+        ) - sum(case.last - case.first + 1 for case in self.cases.get(AuditCause.COMPACTED, ()))
         share = f"{100 * hashed / offsets:.3g} % of the offsets" if hashed < offsets else "every offset"
         text = f"{self.equal} records of {len(before.prints)} partitions are there unchanged ({share} compared)."
-        return Ground(Outcome.PASS, Reason("D10", text), Level.LOG, self.equal)
+        return Ground(Outcome.PASS, Reason.of(AuditCause.UNCHANGED, text), Level.LOG, self.equal)
 
 
-_LOOK: Final = "Compare the replicas of the partitions named with kafka-dump-log before anything else is restarted."
 _TABLE: Final = (
+    (Outcome.FAIL, AuditCause.LOG_SHRUNK, "{total} records of {partitions} partitions are no longer in the log."),
     (
         Outcome.FAIL,
-        "D01",
-        "{total} records of {partitions} partitions are no longer in the log.",
-        "Retention does not explain it.",
-        _LOOK,
+        AuditCause.LOG_CHANGED,
+        "Records of {partitions} partitions changed: other records have their offsets now.",
     ),
     (
         Outcome.FAIL,
-        "D02",
-        "Records of {partitions} partitions are not what they were.",
-        "Their offsets hold other records now.",
-        _LOOK,
+        AuditCause.LOG_TRUNCATED,
+        "The logs of {partitions} partitions end earlier than before: {total} acknowledged offsets were truncated.",
     ),
+    (Outcome.FAIL, AuditCause.EPOCH_WENT_BACK, "The leader epoch of {partitions} partitions went back."),
+    (Outcome.FAIL, AuditCause.PARTITIONS_GONE, "{partitions} partitions are gone."),
     (
         Outcome.FAIL,
-        "D03",
-        "The logs of {partitions} partitions end before where they ended.",
-        "What was acknowledged behind the new ends, {total} offsets, was truncated.",
-        _LOOK,
+        AuditCause.TOPIC_RECREATED,
+        "The topics of {partitions} partitions were created again, with other ids.",
     ),
+    (Outcome.INCONCLUSIVE, AuditCause.LOG_UNREAD, "{partitions} partitions could not be read."),
     (
-        Outcome.FAIL,
-        "D04",
-        "The leader epoch of {partitions} partitions went back.",
-        "A leader that did not know the newest epoch took over.",
-        _LOOK,
-    ),
-    (
-        Outcome.FAIL,
-        "D05",
-        "{partitions} partitions are gone.",
-        "Their records are, too.",
-        "If their topics were deleted on purpose, leave them out (`topics`, `exclude_topics`); else stop and look for their metadata.",
-    ),
-    (
-        Outcome.FAIL,
-        "D06",
-        "The topics of {partitions} partitions were made anew.",
-        "They have other ids: the logs before were dropped.",
-        "If somebody deleted and created them on purpose, take a new fingerprint.",
-    ),
-    (
-        Outcome.INCONCLUSIVE,
-        "D07",
-        "{partitions} partitions could not be read.",
-        "Nothing is known of their logs.",
-        "Wait until each has a leader, and take the fingerprint again.",
+        Outcome.PASS,
+        AuditCause.COMPACTED,
+        "{total} records of {partitions} compacted partitions are gone; compaction removes records, so their blocks were not compared.",
     ),
     (
         Outcome.PASS,
-        "D08",
-        "{total} records of {partitions} compacted partitions are not there any more; the blocks that held them were left out of the comparison.",
-        "Compaction removes records, so this shows neither that they were lost nor that they were not.",
-        "",
-    ),
-    (
-        Outcome.PASS,
-        "D09",
-        "Retention removed the beginning of {partitions} logs; {total} offsets were left out of the comparison.",
-        "",
-        "",
+        AuditCause.RETENTION,
+        "Retention removed the beginning of {partitions} logs; {total} offsets were not compared.",
     ),
     (
         Outcome.INCONCLUSIVE,
-        "D17",
+        AuditCause.START_UNEXPLAINED,
         "The beginning of {partitions} logs is gone, {total} offsets, and their retention does not explain it.",
-        "It has no limit, was changed meanwhile, or has not had the time to remove the newest of them.",
-        "Look who deleted records or changed retention.ms or retention.bytes; if it was on purpose, take a new look.",
     ),
     (
         Outcome.PASS,
-        "D18",
-        "{partitions} partitions of the look before were left out: their topics are not asked for any more.",
-        "Nothing is known of what became of them.",
-        "",
+        AuditCause.NOT_REQUESTED,
+        "{partitions} partitions of the earlier fingerprint were not compared: their topics are no longer requested.",
     ),
     (
         Outcome.INCONCLUSIVE,
-        "D19",
-        "{total} records of {partitions} partitions are not there any more, whose cleanup.policy was changed to or from compaction.",
-        "What compaction may have removed, and since when, is not known.",
-        "Set cleanup.policy to what it should be at once; if it was changed on purpose, take a new look.",
+        AuditCause.POLICY_CHANGED,
+        "{total} records of {partitions} partitions are gone, whose cleanup.policy was changed to or from compaction.",
     ),
 )
 
@@ -307,24 +265,30 @@ _TABLE: Final = (
 def _compare_marks(where: TopicPartition, mark: LogMark, now: LogMark | None, found: _Findings) -> None:
     whole = (mark.start, mark.end)
     if mark.unread or (now and now.unread):
-        found.add("D07", where, whole, mark.end - mark.start, mark.unread or (now.unread if now else ""))
+        found.add(AuditCause.LOG_UNREAD, where, whole, mark.end - mark.start, mark.unread or (now.unread if now else ""))
     elif now is None:
-        found.add("D05", where, whole, mark.end - mark.start, "no such partition")
+        found.add(AuditCause.PARTITIONS_GONE, where, whole, mark.end - mark.start, "no such partition")
     elif mark.topic_id and now.topic_id and mark.topic_id != now.topic_id:
-        found.add("D06", where, whole, mark.end - mark.start, f"topic id {now.topic_id} instead of {mark.topic_id}")
+        found.add(
+            AuditCause.TOPIC_RECREATED, where, whole, mark.end - mark.start, f"topic id {now.topic_id} instead of {mark.topic_id}"
+        )
     else:
         _compare_ends(where, mark, now, found)
 
 
 def _compare_ends(where: TopicPartition, mark: LogMark, now: LogMark, found: _Findings) -> None:
     if now.end < mark.end:
-        found.add("D03", where, (now.end, mark.end), mark.end - now.end, f"ends at {now.end}, ended at {mark.end}")
+        found.add(
+            AuditCause.LOG_TRUNCATED, where, (now.end, mark.end), mark.end - now.end, f"ends at {now.end}, ended at {mark.end}"
+        )
     if mark.leader_epoch is not None and now.leader_epoch is not None and now.leader_epoch < mark.leader_epoch:
-        found.add("D04", where, (now.end, now.end), 1, f"epoch {now.leader_epoch} after {mark.leader_epoch}")
+        found.add(AuditCause.EPOCH_WENT_BACK, where, (now.end, now.end), 1, f"epoch {now.leader_epoch} after {mark.leader_epoch}")
     if now.start > mark.start:
         gone, doubt = min(now.start, mark.end), _unexplained(mark, now, _age_ms(mark, found))
         note = f"the log begins at {now.start}, began at {mark.start}{doubt}"
-        found.add("D17" if doubt else "D09", where, (mark.start, gone), gone - mark.start, note)
+        found.add(
+            AuditCause.START_UNEXPLAINED if doubt else AuditCause.RETENTION, where, (mark.start, gone), gone - mark.start, note
+        )
 
 
 def _age_ms(mark: LogMark, found: _Findings) -> int | None:
@@ -361,11 +325,11 @@ def _compare_blocks(where: TopicPartition, before: Fingerprint, after: Fingerpri
         span = next(covered(mark, (number,), before.block))
         if now.start <= span[0]:
             is_now = after.prints.get(where, {}).get(number, Print(0))
-            fewer = _FEWER.get((mark.compacted, now.compacted), "D19")
+            fewer = _FEWER.get((mark.compacted, now.compacted), AuditCause.POLICY_CHANGED)
             _compare_block(where, span, was, is_now, found, truncated=now.end < span[1], fewer=fewer)
 
 
-_FEWER: Final = {(False, False): "D01", (True, True): "D08"}  # compacted then, and now
+_FEWER: Final = {(False, False): AuditCause.LOG_SHRUNK, (True, True): AuditCause.COMPACTED}  # compacted then, and now
 
 
 def _is_other(mark: LogMark, now: LogMark) -> bool:
@@ -373,14 +337,20 @@ def _is_other(mark: LogMark, now: LogMark) -> bool:
 
 
 def _compare_block(
-    where: TopicPartition, span: tuple[int, int], was: Print, now: Print, found: _Findings, *, truncated: bool, fewer: str
+    where: TopicPartition, span: tuple[int, int], was: Print, now: Print, found: _Findings, *, truncated: bool, fewer: AuditCause
 ) -> None:
-    """`fewer`: the code for records that are missing."""
+    """`fewer`: the cause of records that are missing."""
     if was == now:
         found.equal += was.records
     elif now.records >= was.records:
-        found.add("D02", where, span, was.records, f"{was.records} records before, {now.records} now, with other contents")
-    elif fewer != "D01" or not truncated:  # what follows the log's end is reported as truncated
+        found.add(
+            AuditCause.LOG_CHANGED,
+            where,
+            span,
+            was.records,
+            f"{was.records} records before, {now.records} now, with other contents",
+        )
+    elif fewer != AuditCause.LOG_SHRUNK or not truncated:  # what follows the log's end is reported as truncated
         found.add(fewer, where, span, was.records - now.records, f"{now.records} records of {was.records}")
 
 
@@ -410,14 +380,14 @@ def marks_from_list(rows: Iterable[Any]) -> dict[TopicPartition, LogMark]:
 
 
 def refuse_other(version: object, known: int) -> None:
-    """Raises `Refused` (D00) for a stored observation of another version."""
+    """Raises `Refused` (X04) for a stored observation of another version."""
     if version != known:
         text = f"A stored fingerprint has version {version!r}; this release reads version {known}."
-        raise Refused.because(Reason("D00", text, remedy="Take a new one before the step."))
+        raise Refused.because(Reason.of(AuditCause.SNAPSHOTS_DIFFER, text))
 
 
 def from_dict(document: Mapping[str, Any]) -> Fingerprint:
-    """What `as_dict` made. Raises `Refused` (D00) for another version, or for anything else."""
+    """What `as_dict` made. Raises `Refused` (X04) for another version, or for anything else."""
     refuse_other(document.get("version"), VERSION)
     try:
         prints = {
@@ -427,4 +397,6 @@ def from_dict(document: Mapping[str, Any]) -> Fingerprint:
         marks = marks_from_list(document["marks"])
         return Fingerprint(document["taken_ms"], document["cluster_id"], marks, prints, document["block"])
     except (KeyError, TypeError, ValueError) as error:
-        raise Refused("the stored fingerprint cannot be read", [Reason("D00", f"It is damaged: {error!r}.")]) from error
+        raise Refused(
+            "the stored fingerprint cannot be read", [Reason.of(AuditCause.SNAPSHOTS_DIFFER, f"It is damaged: {error!r}.")]
+        ) from error

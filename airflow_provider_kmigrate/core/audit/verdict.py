@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, LedgerFinding
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 VERSION = 2
@@ -173,26 +174,15 @@ def combine(
     return AuditVerdict(worst(outcomes), levels, tuple(sorted(everything, key=_gravity)), canary)
 
 
-# The numbers are those of the audit's checks.
-BEFORE_THE_STEP: Final = "Before the step began, so not of its doing: "
-VIOLATIONS: Mapping[str, Reason] = {
-    "lost": Reason(
-        "A01", "{} acknowledged records were lost.", "They are gone, or a group read past them and was not given them."
-    ),
-    "diverged": Reason(
-        "A02", "{} records share an offset with a different record.", "Replicas of the log disagreed: it was truncated."
-    ),
-    "stored_twice": Reason("A03", "{} records are in the log twice.", "Every consumer gets them twice."),
-    "commit_gap": Reason("A05", "{} records were committed before they were delivered.", "A restart of the group skips them."),
-    "redelivered": Reason(
-        "A06", "{} records were delivered to their group again.", "Work that is not idempotent was done twice."
-    ),
-    "reordered": Reason(
-        "A07", "{} records came after a later record of their partition.", "The order that Kafka promises was broken."
-    ),
-    "double_owned": Reason(
-        "A08", "Partitions had two owners in one group for {} ms in all.", "Both may work on the same records."
-    ),
+BEFORE_THE_STEP: Final = "Before the step began, so not caused by it: "
+VIOLATIONS: Mapping[str, tuple[AuditCause, str]] = {
+    "lost": (AuditCause.LOST, "{} acknowledged records were lost."),
+    "diverged": (AuditCause.DIVERGED, "{} records share an offset with a different record."),
+    "stored_twice": (AuditCause.STORED_TWICE, "{} records are in the log twice."),
+    "commit_gap": (AuditCause.COMMIT_GAP, "{} records were committed before they were delivered."),
+    "redelivered": (AuditCause.REDELIVERED, "{} records were delivered to their group again."),
+    "reordered": (AuditCause.REORDERED, "{} records came after a later record of their partition."),
+    "double_owned": (AuditCause.DOUBLE_OWNED, "Partitions had two owners in one group for {} ms in total."),
 }
 
 
@@ -212,14 +202,18 @@ def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[t
 def _violations(outcome: Outcome, findings: Mapping[str, LedgerFinding], level: Level, *, before: str = "") -> list[Ground]:
     """`before`: the beginning of each sentence."""
     return [
-        Ground(outcome, replace(reason, text=before + reason.text.format(found.count)), level, found.count, found.cases)
-        for name, reason in VIOLATIONS.items()
+        Ground(outcome, Reason.of(cause, before + text.format(found.count)), level, found.count, found.cases)
+        for name, (cause, text) in VIOLATIONS.items()
         if (found := findings.get(name))
     ]
 
 
-def _gravity(ground: Ground) -> tuple[int, str, str]:
-    return (-ground.outcome.rank, ground.reason.code, ground.reason.text)
+_ORDER: Final = {cause: place for place, cause in enumerate((*AuditCause, None))}
+
+
+def _gravity(ground: Ground) -> tuple[int, int, str]:
+    cause = ground.reason.cause if isinstance(ground.reason.cause, AuditCause) else None
+    return (-ground.outcome.rank, _ORDER[cause], ground.reason.text)
 
 
 def _measured(accounts: Iterable[LevelHealth]) -> dict[Level, set[Level]]:
@@ -237,12 +231,8 @@ def _at(levels: Collection[Level], grounds: Iterable[Ground]) -> Outcome:
 
 
 def _unmeasured(level: Level) -> Ground:
-    reason = Reason(
-        "V01",
-        f"{level.label} was to be measured, and nothing of it was read.",
-        f"Nothing shows that {CLAIMS[level]}.",
-        "Check that its source is running and that the audit reads the right place and window.",
-    )
+    text = f"Nothing of {level.label} was read, so nothing shows that {CLAIMS[level]}."
+    reason = Reason.of(AuditCause.LEVEL_UNMEASURED, text)
     return Ground(Outcome.INCONCLUSIVE, reason, level)
 
 
@@ -250,8 +240,8 @@ def _reservations(account: LevelHealth) -> list[Ground]:
     """What the state of a level's own account adds to the grounds."""
     found = [_unmeasured(account.level)] if account.events == 0 else []
     if account.malformed:
-        text = f"{account.malformed} events at {account.level.label} could not be understood and were kept aside."
-        found.append(Ground(Outcome.PASS, Reason("V04", text), account.level, account.malformed))
+        text = f"{account.malformed} events at {account.level.label} could not be read and were kept aside."
+        found.append(Ground(Outcome.PASS, Reason.of(AuditCause.MALFORMED, text), account.level, account.malformed))
     if account.hand_overs:
         found.append(_hand_overs(account))
     return found
@@ -260,7 +250,7 @@ def _reservations(account: LevelHealth) -> list[Ground]:
 def _hand_overs(account: LevelHealth) -> Ground:
     bound = 100 * unseen_rate(account.hand_overs)
     text = f"{account.hand_overs} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed unseen (95 %)."
-    return Ground(Outcome.PASS, Reason("V05", text), account.level, account.hand_overs)
+    return Ground(Outcome.PASS, Reason.of(AuditCause.OWNER_CHANGES, text), account.level, account.hand_overs)
 
 
 def unseen_rate(trials: int, confidence: float = 0.95) -> float:
@@ -270,7 +260,7 @@ def unseen_rate(trials: int, confidence: float = 0.95) -> float:
 
 def as_dict(verdict: AuditVerdict) -> dict[str, Any]:
     """The verdict as JSON takes it: levels by label, no NaN and no infinity (null: unbounded)."""
-    document = {"version": VERSION, "headline": verdict.headline, **_plain(asdict(verdict))}
+    document = {"version": VERSION, "headline": verdict.headline, **_plain(verdict)}
     document["levels"] = {level.label: outcome.value for level, outcome in sorted(verdict.levels.items())}
     document["proven"] = [level.label for level in verdict.proven]
     document["unmeasured"] = [level.label for level in verdict.unmeasured]
@@ -278,6 +268,11 @@ def as_dict(verdict: AuditVerdict) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Reason):
+        known = {"code": value.code, "cause": value.cause and value.cause.value, "text": value.text}
+        return {**known, "why": value.meaning, "remedy": value.next_step}
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -297,11 +292,9 @@ def may_change(document: Mapping[str, Any]) -> bool:
 
 
 def outcome_of(document: Mapping[str, Any]) -> Outcome:
-    """The outcome of a stored verdict; raises Refused (V09) for a version or an outcome that this release does not know."""
+    """The outcome of a stored verdict; raises Refused (X04) for a version or an outcome that this release does not know."""
     version, outcome = document.get("version"), document.get("outcome")
     if version == VERSION and outcome in tuple(Outcome):
         return Outcome(outcome)
-    reason = Reason(
-        "V09", f"A stored verdict has version {version!r} and outcome {outcome!r}; this release reads version {VERSION}."
-    )
-    raise Refused.because(reason)
+    text = f"A stored verdict has version {version!r} and outcome {outcome!r}; this release reads version {VERSION}."
+    raise Refused.because(Reason.of(AuditCause.VERDICT_UNKNOWN, text))

@@ -225,12 +225,12 @@ def _id_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Re
     identity = node_id(properties)
     if identity is None:
         text = "broker.id is missing" if broker is None and node is None else "broker.id is not an explicit number from 0"
-        yield Reason("C02", text)
+        yield Reason("C04", text)
     elif broker and node and broker != node:
-        yield Reason("C02", f"broker.id={broker} but node.id={node}")
+        yield Reason("C04", f"broker.id={broker} but node.id={node}")
     elif stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION} and _generated(properties) and identity > _reserved(properties):
         text = f"broker.id={identity} is above reserved.broker.max.id={_reserved(properties)} while ids are generated"
-        yield Reason("C02", text)
+        yield Reason("C04", text)
 
 
 def _generated(properties: Mapping[str, str]) -> bool:
@@ -302,7 +302,7 @@ def _idle_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[
         return
     if not (value.isdecimal() and 1 <= int(value) <= _MOST_IDLE_MS):
         text = f"{_IDLE} is {value}, which is not between 1 and {_MOST_IDLE_MS}"
-        yield Reason("C11", text)
+        yield Reason("C04", text)
 
 
 Metas = Mapping[str, Mapping[str, str]]  # directory -> the keys of its meta.properties, none if it is not formatted

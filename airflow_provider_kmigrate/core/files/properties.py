@@ -118,7 +118,7 @@ class _Entry:
 def parse(text: str) -> dict[str, str]:
     r"""The keys and values as Java reads them, in order of their last place.
 
-    Values keep trailing blanks, which Kafka strips itself. Raises `Refused` (code C00) if a `\u` has fewer than four digits,
+    Values keep trailing blanks, which Kafka strips itself. Raises `Refused` (code C04) if a `\u` has fewer than four digits,
     since a broker would not start with it. One deviation: a last line that is a lone backslash, an empty key to Java, is nothing
     here.
     """
@@ -203,7 +203,7 @@ def _unescaped(match: re.Match[str], line: int) -> str:
         return chr(int(match[1], 16))
     if match[2] == "u":
         reason = Reason(
-            "C00",
+            "C04",
             f"line {line} of the properties file has a \\u without four hexadecimal digits",
         )
         raise Refused(str(reason), [reason])

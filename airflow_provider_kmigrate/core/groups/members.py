@@ -72,14 +72,14 @@ def unread(
 
 
 def unheard(seen: GroupSeen) -> tuple[Reason, ...]:
-    """K67 if neither side knows the group; a side that was not read does not know it."""
+    """F09 if neither side knows the group; a side that was not read does not know it."""
     zk, kafka = seen.zk, seen.kafka
     if zk is not None and (zk.registrations or zk.progress or zk.owners or zk.offsets or zk.mode_version >= 0):
         return ()
     if seen.committed or (kafka is not None and (kafka.members or kafka.state != "Dead")):
         return ()
     text = f"Neither ZooKeeper nor Kafka knows a group {seen.name}."
-    return (Reason("K67", text),)
+    return (Reason("F09", text),)
 
 
 def _endless(seen: GroupSeen) -> frozenset[TopicPartition]:
@@ -147,7 +147,7 @@ def _unheld(seen: GroupSeen) -> list[Reason]:
         return []
     return [
         Reason(
-            "K41",
+            "K44",
             f"Group {seen.name}: no member owns {places(idle)}.",
         )
     ]

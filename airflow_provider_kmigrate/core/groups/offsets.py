@@ -91,7 +91,7 @@ def outdated(made: CopyPlan, now: GroupSeen) -> tuple[Reason, ...]:
     if not moved:
         return ()
     text = f"Offsets of {now.name} in {made.to} changed since the copy was planned: {summarize(where.name for where in moved)}."
-    return (Reason("K74", text),)
+    return (Reason("K71", text),)
 
 
 def missing(made: CopyPlan, now: GroupSeen) -> tuple[OffsetWrite, ...]:

@@ -54,7 +54,7 @@ def not_in_file(groups: Iterable[GroupSpec], wave: object, names: Iterable[str])
     text = (
         f"The cluster file has no {', no '.join(unknown)}; it has the groups {', '.join(known)} and the waves {join_ids(waves)}."
     )
-    return (Reason("K67", text),)
+    return (Reason("F09", text),)
 
 
 #: Seconds between two commits of a ZooKeeper consumer (auto.commit.interval.ms); closer observations prove no standstill.
@@ -297,10 +297,10 @@ def _unowned(looks: TwoObservations) -> Iterator[PreflightFinding]:
     if stayed := sorted(now & then):
         level = blocks if looks.gap >= REBALANCE else warns
         yield level(
-            "K41", f"no member owned {summarize(where.name for where in stayed)} in two observations, {looks.gap:.0f} s apart"
+            "K44", f"no member owned {summarize(where.name for where in stayed)} in two observations, {looks.gap:.0f} s apart"
         )
     elif now:
-        yield warns("K41", f"no member owns {summarize(where.name for where in sorted(now))} now")
+        yield warns("K44", f"no member owns {summarize(where.name for where in sorted(now))} now")
 
 
 def _ownerless(seen: GroupSeen) -> frozenset[TopicPartition]:
@@ -344,7 +344,7 @@ def _orphans(looks: TwoObservations) -> Iterator[PreflightFinding]:
     members = zk.registrations.keys() | zk.progress.keys()
     if lost := sorted(where for where, thread in zk.owners.items() if consumer_of(thread) not in members):
         yield warns(
-            "K43", f"{len(lost)} partitions have an owner that is not a member: {summarize(where.name for where in lost)}"
+            "K52", f"{len(lost)} partitions have an owner that is not a member: {summarize(where.name for where in lost)}"
         )
 
 

@@ -25,9 +25,9 @@ from airflow_provider_kmigrate.core.ledger.ownership import ack_times, double_ow
 from airflow_provider_kmigrate.core.ledger.partition import Checked, Dated, GroupChecked, Limits, Setting, check
 from airflow_provider_kmigrate.core.ledger.records import Window
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 
 SKEW_MS: Final = 100
-_UNREAD, _UNCLEAR, _COMPACTED, _ON_ITS_WAY = "L11", "L12", "L13", "L17"
 
 
 def balance(
@@ -125,7 +125,7 @@ _NAMES: Final = (
 
 @dataclass(slots=True)
 class _Total:
-    """The findings in all partitions so far. `open_questions`: by code and group what is unknown."""
+    """The findings in all partitions so far. `open_questions`: by cause and group what is unknown."""
 
     findings: dict[str, list[LedgerFinding]] = field(default_factory=lambda: {name: [] for name in _NAMES})
     earlier: dict[str, list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
@@ -133,7 +133,7 @@ class _Total:
     of_others: list[GroupPartition] = field(default_factory=list)
     passed_over: list[LedgerFinding] = field(default_factory=list)
     doubts: dict[Reason, None] = field(default_factory=dict)  # from before the step, that matter
-    open_questions: dict[tuple[str, str], list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
+    open_questions: dict[tuple[AuditCause, str], list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, part: Checked) -> None:
         """Add what needs no trust in any client's account."""
@@ -154,28 +154,28 @@ class _Total:
         if dated.earlier.count:
             self.earlier[name].append(dated.earlier)
 
-    def ask(self, code: str, group: str, finding: LedgerFinding) -> None:
+    def ask(self, cause: AuditCause, group: str, finding: LedgerFinding) -> None:
         if finding.count:
-            self.open_questions[code, group].append(finding)
-            if code != _COMPACTED:
+            self.open_questions[cause, group].append(finding)
+            if cause is not AuditCause.MAYBE_COMPACTED:
                 self.note("unseen", finding)
 
 
 def _judge(found: GroupChecked, health: Health, total: _Total) -> None:
     """What may be concluded from missing deliveries of a group, and from the order of the others."""
     group = found.key.group
-    total.ask(_UNREAD, group, found.unread)
-    total.ask(_UNCLEAR, group, found.unclear)
+    total.ask(AuditCause.NOT_DELIVERED_YET, group, found.unread)
+    total.ask(AuditCause.GAPS_UNCLEAR, group, found.unclear)
     trusted, lost = health.trusts(group), found.lost
     if trusted:
-        total.ask(_ON_ITS_WAY, group, found.on_its_way)
+        total.ask(AuditCause.IN_UNREAD_EVENTS, group, found.on_its_way)
         lost = found.surely_lost
         if lost.count or found.reordered.now.count or found.commit_gap.now.count:
             doubts = health.old_doubts(group)
             total.doubts.update(dict.fromkeys(doubts))
             trusted = not doubts
     if found.compacted:
-        total.ask(_COMPACTED, group, lost)
+        total.ask(AuditCause.MAYBE_COMPACTED, group, lost)
     total.note("unseen" if found.compacted or not trusted else "lost", lost)
     if trusted:  # an unrecorded earlier delivery would make a later one look out of order
         total.date("reordered", found.reordered)
@@ -204,25 +204,19 @@ def _largest(findings: Iterable[LedgerFinding], limit: int) -> LedgerFinding:
 
 
 _TEXTS: Final = {
-    _UNREAD: "has not received {count} acknowledged records yet",
-    _UNCLEAR: "received runs with gaps that may hide up to {count} records",
-    _COMPACTED: "has not received {count} acknowledged records of compacted logs",
-    _ON_ITS_WAY: "may have received {count} records through members whose newest events were not read yet",
-}
-_NEXT: Final = {
-    _UNREAD: "Let the consumers reach the end of the log before they are stopped",
-    _UNCLEAR: "Read these offsets from the log",
-    _COMPACTED: "Read these offsets from the log, or audit a topic that is not compacted",
-    _ON_ITS_WAY: "Audit again, when their events are read or the members are known to have been killed",
+    AuditCause.NOT_DELIVERED_YET: "has not received {count} acknowledged records yet",
+    AuditCause.GAPS_UNCLEAR: "received runs with gaps that may hide up to {count} records",
+    AuditCause.MAYBE_COMPACTED: "has not received {count} acknowledged records of compacted logs",
+    AuditCause.IN_UNREAD_EVENTS: "may have received {count} records through members whose newest events were not read yet",
 }
 
 
 def _reasons(total: _Total, limit: int) -> Iterator[Reason]:
-    for (code, group), findings in sorted(total.open_questions.items()):
+    for (cause, group), findings in sorted(total.open_questions.items()):
         found = LedgerFinding.merged(findings, max(1, limit))
         first = found.cases[0]
         place = f"first {first.topic}-{first.partition} offsets {first.first}..{first.last}"
-        yield Reason(code, f"group {group} {_TEXTS[code].format(count=found.count)}, {place}", remedy=_NEXT[code])
+        yield Reason.of(cause, f"Group {group} {_TEXTS[cause].format(count=found.count)}, {place}.")
 
 
 def _produce(book: Book, limits: Limits) -> Produce:

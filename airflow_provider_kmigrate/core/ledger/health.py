@@ -1,28 +1,4 @@
-"""Decides whether the evidence is whole. What was not written down must never pass for what did not happen.
-
-Codes of the reasons that make a ledger incomplete:
-
-====  =======================================================================
-L01   lines that could not be read as events
-L02   an expected writer left no event
-L03   a writer's events begin without its start
-L04   numbers missing among a writer's events
-L05   a writer left no stop: it was killed, or still runs (and the audit was not allowed running clients)
-L06   a writer stopped and reports an incomplete record, or wrote on after its stop
-L07   two different events under one number of one writer
-L08   a hole in a member's count of its deliveries of one partition
-L09   no record was acknowledged
-L10   no consumer group was seen
-L11   a group was not delivered everything that was acknowledged, and loss is not proven
-L12   a run whose gaps cannot be distinguished from loss
-L13   a compacted log: undelivered records may have been removed lawfully
-L14   nothing was acknowledged, or nothing delivered, since the time from which on there must be evidence; or not on a partition
-      that was written steadily until then
-L15   a writer's clock is ahead of the audit's: the age of its signs of life is unknown
-L16   a producer's last event on a partition, since that time, is that sends failed
-L17   what looks lost may have been delivered by a member that still runs, whose newest events were not read yet
-====  =======================================================================
-"""
+"""Decides whether the evidence is whole. What was not written down must never pass for what did not happen."""
 
 from __future__ import annotations
 
@@ -33,11 +9,9 @@ from typing import Final
 from airflow_provider_kmigrate.core.events import SendFailure, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Writer
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 
-WHY_AUDIT: Final = "What this writer observed but did not record is unknown"
 _LAG_MS: Final = 5_000
-_WHY_LAG: Final = "Its machine slept, or its clock was set since it started: its times do not show whether it still runs"
-_WHY_RUNNING = "Its last action may have happened without an event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +142,7 @@ class Newest:
 
 
 def unmet(demand: Demand, newest: Newest, failures: Iterable[SendFailure]) -> Iterator[Reason]:
-    """What is required and missing. If there is nothing at all, L09 and L10 report it, except for a required group."""
+    """What is required and missing. If there is nothing at all, `nothing` reports it, except for a required group."""
     since, groups = demand.since, newest.last_delivered()
     delivered = max(groups.values(), default=None)
     if since is not None:
@@ -213,9 +187,8 @@ def _fallen_silent(since: int, newest: Newest) -> Iterator[Reason]:
         producer, topic, partition = found[0]
         text = f"{len(found)} partitions of producers had steady writes before the step and none since it began, "
         text += f"first {topic}-{partition} by {producer}, which writes others of the topic"
-        why = "Its records may wait for an acknowledgement that does not come"
-        remedy = "Check that these partitions have leaders, and the producer's queue; one acknowledged record clears this"
-        yield Reason("L14", text, why, remedy)
+        text += ". Its records may wait for an acknowledgement that does not come."
+        yield Reason.of(AuditCause.NO_EVIDENCE, text)
 
 
 def _still_failing(since: int, newest: Newest, failures: Iterable[SendFailure]) -> Iterator[Reason]:
@@ -228,18 +201,12 @@ def _still_failing(since: int, newest: Newest, failures: Iterable[SendFailure]) 
     if last:
         first = last[min(last)]
         place = f"{first.topic}-{first.partition} with {first.error}"
-        text = f"{len(last)} partitions of producers had failed sends last, {first.producer} for {place}"
-        yield Reason(
-            "L16",
-            text,
-            "Nothing shows that they can be written",
-            "Fix the cause that the error names; one acknowledged record clears this",
-        )
+        text = f"{len(last)} partitions of producers had failed sends last, {first.producer} for {place}."
+        yield Reason.of(AuditCause.SENDS_FAIL, text)
 
 
 def _old(text: str) -> Reason:
-    why = "Evidence from before a step, or of other groups, does not show the effect of the step"
-    return Reason("L14", text, why, "Make sure that producers and consumers run and write events; then audit again")
+    return Reason.of(AuditCause.NO_EVIDENCE, f"{text[:1].upper()}{text[1:]}.")
 
 
 def _ago(ms: int) -> str:
@@ -260,7 +227,7 @@ def examine(book: Book, refused: Refusals, times: Times, miscounted: Mapping[str
     doubtful: set[str | None] = {None} if refused.lines else set()
     held: dict[str | None, tuple[Reason, ...]] = {None: tuple(_refused(refused.before))} if refused.before else {}
     if absent := sorted(book.expected - book.writers.keys()):
-        reasons.append(Reason("L02", f"no event from {', '.join(absent)}", WHY_AUDIT))
+        reasons.append(Reason.of(AuditCause.WRITER_ABSENT, f"No event came from {', '.join(absent)}."))
         doubtful.add(None)
     late: list[Reason] = []
     for _, writer in sorted(book.writers.items()):
@@ -285,23 +252,23 @@ def is_flawed(writer: Writer, times: Times) -> bool:
 def nothing(*, acked: int, groups: Iterable[str]) -> Iterator[Reason]:
     """What a judgement needs and misses."""
     if not acked:
-        yield Reason("L09", "no record was acknowledged", "There is no evidence to judge")
+        yield Reason.of(AuditCause.NOTHING_ACKED, "No record was acknowledged.")
     if not list(groups):
-        yield Reason("L10", "no consumer group was seen", "Nothing can show that the records arrive")
+        yield Reason.of(AuditCause.NO_GROUP, "No consumer group was observed.")
 
 
 def _refused(lines: Sequence[str]) -> list[Reason]:
-    return [Reason("L01", f"{len(lines)} lines are not events, first: {lines[0]}", "Their content is unknown")] if lines else []
+    return [Reason.of(AuditCause.BAD_LINES, f"{len(lines)} lines are not events, first: {lines[0]}")] if lines else []
 
 
 def _writer_flaws(writer: Writer) -> Iterator[Reason]:
     if not writer.started:
-        yield Reason("L03", f"{writer.name} has no start at number 0", WHY_AUDIT)
+        yield Reason.of(AuditCause.NO_START, f"{writer.name} has no start at number 0.")
     if writer.missing:
-        text = f"{writer.name} is missing {writer.missing} of its events, first number {writer.first_missing}"
-        yield Reason("L04", text, WHY_AUDIT)
+        text = f"{writer.name} is missing {writer.missing} of its events, first number {writer.first_missing}."
+        yield Reason.of(AuditCause.NUMBERS_MISSING, text)
     if writer.conflicts:
-        yield Reason("L07", f"{writer.name} has two different events under {writer.conflicts} numbers", WHY_AUDIT)
+        yield Reason.of(AuditCause.NUMBER_REUSED, f"{writer.name} has two different events under {writer.conflicts} numbers.")
 
 
 def _ending(writer: Writer, times: Times) -> list[Reason]:
@@ -314,18 +281,15 @@ def _stop_flaws(writer: Writer) -> Iterator[Reason]:
     if stop is None:
         text = f"{writer.name} has no stop event at its end"
         lag_ms = writer.clock_lag_ms
-        if abs(lag_ms) < _LAG_MS:
-            yield Reason("L05", text, _WHY_RUNNING)
-        else:
+        if abs(lag_ms) >= _LAG_MS:  # it cannot be known whether it still runs
             text += f", and its times are {_ago(abs(lag_ms))} {'behind' if lag_ms > 0 else 'ahead of'} its machine's clock"
-            yield Reason("L05", text, _WHY_LAG, "Restart it; then audit again")
+        yield Reason.of(AuditCause.NO_STOP, f"{text}.")
     elif not stop.clean:
-        yield Reason("L06", f"{writer.name} stopped with an incomplete record: {stop.reason}", WHY_AUDIT)
+        yield Reason.of(AuditCause.RECORD_INCOMPLETE, f"{writer.name} stopped with an incomplete record: {stop.reason}.")
 
 
 def _future(writer: Writer, not_after: int | None) -> Iterator[Reason]:
     """Writers whose clock is ahead, which makes a client that died look alive."""
     if not_after is not None and writer.last_ms > not_after:
-        text = f"{writer.name} wrote an event {_ago(writer.last_ms - not_after)} after it was read"
-        why = "Such a clock does not show whether it still runs, or what came first"
-        yield Reason("L15", text, why, "Set the clocks of clients and of Spark's driver (NTP), or allow a larger skew_ms")
+        text = f"{writer.name} wrote an event {_ago(writer.last_ms - not_after)} after it was read."
+        yield Reason.of(AuditCause.CLOCK_AHEAD, text)

@@ -7,7 +7,7 @@ a position are ordered by time, and an overlap no longer than the clocks' skew d
 Two ends are not in the log at their proper place. A killed member's end is its last sign of life. A member that slept or was
 isolated writes `lost` on its return, with the time at which its ownership ended (`until_ms`). They stand before the first change
 in the log that is later. That forgives nothing: the end is never before the member's own last delivery. A delivery after it goes
-to a member that does not own the partition (A09).
+to a member that does not own the partition (A08).
 
 Producers' waits cover the whole record, or a window of time.
 """

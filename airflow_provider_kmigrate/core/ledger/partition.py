@@ -15,7 +15,7 @@ from typing import Final
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, LogExtent, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Part, matches
 from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Case, Gap, LedgerFinding
-from airflow_provider_kmigrate.core.ledger.health import WHY_AUDIT, Times
+from airflow_provider_kmigrate.core.ledger.health import Times
 from airflow_provider_kmigrate.core.ledger.ownership import first_start, not_owned, of_others
 from airflow_provider_kmigrate.core.ledger.records import (
     Missing,
@@ -30,6 +30,7 @@ from airflow_provider_kmigrate.core.ledger.records import (
     walk,
 )
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 
 _BATCH_MS: Final = 2_000  # deliveries are written about once a second
 
@@ -265,7 +266,7 @@ def _miscounted(runs: Mapping[str, Sequence[DeliveryRun]]) -> Iterator[tuple[str
         for run in sorted(mine, key=lambda run: (run.seq, run.count)):
             if run.seq != expected:
                 place = f"{run.topic}-{run.partition}"
-                text = f"{member} of {group} counts delivery {run.seq} of {place} where {expected} was next"
-                yield writer, Reason("L08", text, WHY_AUDIT)
+                text = f"{member} of {group} counts delivery {run.seq} of {place} where {expected} was next."
+                yield writer, Reason.of(AuditCause.COUNT_GAP, text)
                 break
             expected += run.count

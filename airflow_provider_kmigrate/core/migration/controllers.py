@@ -176,18 +176,18 @@ def _same_cluster(controller: Controller, cluster_id: str) -> gates.Gate:
 
 
 def too_old(judged_at: float | None, now: float) -> Reason | None:
-    """H08: the audit that an approval showed is too old to act on; times in seconds since the epoch.
+    """H06: the audit that an approval showed is too old to act on; times in seconds since the epoch.
 
     `judged_at` None: no audit was made, or the operator skipped its task.
     """
     if judged_at is None or now - judged_at <= VERDICT_HOLDS:
         return None
     text = f"The audit shown with the approval is {(now - judged_at) / 3600:.0f} h old; it is valid for {VERDICT_HOLDS / 3600:.0f} h."
-    return Reason("H08", text)
+    return Reason("H06", text)
 
 
 def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.Gate:
-    """H08: the approved audit is recent enough, or kmigrate itself has already taken flags from controllers.
+    """H06: the approved audit is recent enough, or kmigrate itself has already taken flags from controllers.
 
     Flags taken by anything else do not count as a begun finalization. `judged_at`, `now`: seconds since the epoch; None: no audit
     was made, or the operator skipped its task.

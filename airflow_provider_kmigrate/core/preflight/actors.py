@@ -69,16 +69,16 @@ def _policies(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
     configs = zookeeper_configs(facts)
     found = sorted({f"{key} {value}" for key in _POLICIES for value in values(configs, key).values()})
     if found:
-        yield warns("W12", f"brokers check changes with a custom policy: {summarize(found)}")
+        yield warns("B8a", f"brokers check changes with a custom policy: {summarize(found)}")
 
 
 def _reassigning(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """The znode is one half: since Kafka 2.4 reassignments are begun through the API."""
     moving = facts.around.moving
     if moving:
-        yield blocks("B4d", f"partitions are being reassigned: {summarize(moving)}")
+        yield blocks("S04", f"partitions are being reassigned: {summarize(moving)}")
     if moving is None and not (view.zk and view.zk.reassigning):
-        yield unknown("B4d", "no broker listed the reassignments that are under way")
+        yield unknown("S04", "no broker listed the reassignments that are under way")
 
 
 def _others(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -103,7 +103,7 @@ def _groups(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
     del facts
     if view.zk is not None and not gates.no_live_groups(view).met:
         yield warns(
-            "W17",
+            "G21",
             f"groups that still use ZooKeeper (the DAG {gates.mover(view.name)} moves them): {gates.living(view)}",
         )
 
@@ -158,18 +158,18 @@ def _directories(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
         for path, keys in (broker.files.meta or {}).items():
             own = keys.get("broker.id") or keys.get("node.id")
             if own is not None and own != str(broker.id):
-                yield blocks("B2d", f"{path} of broker {broker.id} is the directory of broker {own}")
+                yield blocks("M01", f"{path} of broker {broker.id} is the directory of broker {own}")
         if broker.files.meta is None and broker.files.properties is not None:
-            yield blocks("B0", f"could not read meta.properties of broker {broker.id}")
+            yield blocks("U05", f"could not read meta.properties of broker {broker.id}")
 
 
 def _tree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     tree = facts.around.tree
     if tree is None:
-        yield blocks("B0", "could not read settings, users and rules in ZooKeeper")
+        yield blocks("U05", "could not read settings, users and rules in ZooKeeper")
         return
     if not tree.has_feature:
-        yield blocks("B6a", "there is no /feature in ZooKeeper")
+        yield blocks("B1b", "there is no /feature in ZooKeeper")
     if clash := _generated(tree, facts):
         yield blocks("B2b", f"controller ids that ZooKeeper has given to brokers, or will: {summarize(clash)}")
     del view
@@ -217,11 +217,11 @@ def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
     for node in facts.spec.controllers:
         files = _files(view, node)
         for path, other in config_matrix.of_others(node.id, files.meta).items():
-            yield blocks("B2d", f"{path} of controller {node.id} is the directory of node {other}")
+            yield blocks("M01", f"{path} of controller {node.id} is the directory of node {other}")
         if (whose := whose_else(node.id, files.properties)) is not None:
-            yield blocks("B2d", f"{node.hosts.properties} of controller {node.id} on {node.host} is {whose}")
+            yield blocks("M01", f"{node.hosts.properties} of controller {node.id} on {node.host} is {whose}")
         if shared := list(_shared(view, facts, node)):
-            yield blocks("B2d", f"one place on {node.host} for controller {node.id} and another: {summarize(shared)}")
+            yield blocks("M01", f"one place on {node.host} for controller {node.id} and another: {summarize(shared)}")
 
 
 def _shared(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[str]:

@@ -102,20 +102,20 @@ def _unread(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
         "the topics' metadata": view.topics,
     }
     for what in (name for name, part in parts.items() if part is None):
-        yield blocks("B0", f"could not read {what}")
+        yield blocks("U05", f"could not read {what}")
     for node in facts.spec.brokers:
         broker = view.brokers.get(node.id)
         if broker is not None and broker.files.properties is None:
-            yield blocks("B0", f"could not read the properties file of broker {node.id}")
+            yield blocks("U05", f"could not read the properties file of broker {node.id}")
         if facts.configs.get(node.id) is None:
-            yield blocks("B0", f"could not read the running configuration of broker {node.id}")
+            yield blocks("U05", f"could not read the running configuration of broker {node.id}")
 
 
 def _identity(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     for reason in gates.strangers(view, facts.spec):
         yield PreflightFinding(reason, Severity.BLOCK, "reliability: every act is identified")
     if view.zk is not None and view.zk.cluster_id is None:
-        yield blocks("B2a", f"there is no /cluster/id under {facts.chroot or '/'} in ZooKeeper")
+        yield blocks("Z01", f"there is no /cluster/id under {facts.chroot or '/'} in ZooKeeper")
 
 
 def _ids(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -132,7 +132,7 @@ def _ids(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]
 def _alive(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     dead = [node.id for node in facts.spec.brokers if not _is_alive(view.brokers.get(node.id))]
     if dead:
-        yield blocks("B4a", f"brokers that do not run, answer or register: {summarize(dead)}")
+        yield blocks("R01", f"brokers that do not run, answer or register: {summarize(dead)}")
 
 
 def _is_alive(broker: Broker | None) -> bool:
@@ -145,7 +145,7 @@ def _in_sync(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]
     behind = [partition for partition in view.partitions or () if partition.under_replicated or partition.leader < 0]
     if behind:
         yield blocks(
-            "B4c", f"{len(behind)} partitions are under-replicated or without leader: {summarize(p.name for p in behind)}"
+            "S02", f"{len(behind)} partitions are under-replicated or without leader: {summarize(p.name for p in behind)}"
         )
 
 
@@ -153,7 +153,7 @@ def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]
     if view.zk is None:
         return
     if view.zk.reassigning:
-        yield blocks("B4d", "a reassignment is running (/admin/reassign_partitions exists)")
+        yield blocks("S04", "a reassignment is running (/admin/reassign_partitions exists)")
     if view.zk.pending_deletions:
         yield blocks("B5", f"topics with an unfinished deletion: {summarize(view.zk.pending_deletions)}")
     if view.zk.controller_epoch is None:
@@ -163,7 +163,7 @@ def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]
 def _topic_ids(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     in_zookeeper = view.topics[0] if view.topics else {}
     if without := sorted(name for name, topic in in_zookeeper.items() if topic.topic_id is None):
-        yield blocks("B6a", f"{len(without)} topics have no id: {summarize(without)}")
+        yield blocks("B1b", f"{len(without)} topics have no id: {summarize(without)}")
 
 
 def _leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -193,7 +193,7 @@ def _files(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
             continue
         found = node_id(properties)
         if found not in {None, node.id}:
-            yield blocks("B2d", f"the properties file of broker {node.id} on {node.host} is that of broker {found}")
+            yield blocks("M01", f"the properties file of broker {node.id} on {node.host} is that of broker {found}")
         yield from of_file(f"broker {node.id}", _file_problems(properties, view, facts))
 
 
@@ -214,7 +214,7 @@ def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefligh
     if not topic_count:
         if len(set(counts.values())) > 1:
             yield blocks(
-                "K04", f"{OFFSETS_TOPIC} does not exist yet, and brokers would give it different counts: {pairs(counts)}"
+                "B18", f"{OFFSETS_TOPIC} does not exist yet, and brokers would give it different counts: {pairs(counts)}"
             )
         return
     unchanged = view.zk is not None and view.zk.offsets_topic_version == 0

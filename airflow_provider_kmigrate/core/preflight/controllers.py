@@ -153,7 +153,7 @@ def _logins(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
         return
     nodes = [(who, setting(keys, _MECHANISM) or "GSSAPI", keys, file) for who, keys, file in there.nodes()]
     if scram := sorted({mechanism for _, mechanism, _, _ in nodes if mechanism.upper().startswith("SCRAM")}):
-        yield blocks("B9c", f"the controllers' listener would use {summarize(scram)}")
+        yield blocks("B9d", f"the controllers' listener would use {summarize(scram)}")
         return
     without = [(who, file) for who, mechanism, keys, file in nodes if not setting(keys, login_key(there.listener, mechanism))]
     by_file = [who for who, file in without if not _has_own_login(file)]

@@ -1,7 +1,6 @@
 """What preflight, or a scan of groups, found: one finding a line, with its severity; `core.reasons` explains the codes.
 
-Checks that other rooms make at every step keep their codes here: C (properties files), G (gates), I (identity), K (coordinators),
-U (what could not be read).
+What other steps check too has the same code here, such as G21. W codes never block; B codes block, warn or are not known.
 
 `PreflightFacts` is what preflight is given; the functions are what its checks share.
 """

@@ -60,7 +60,7 @@ def _authorizers(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
     named = values(configs, _AUTHORIZER)
     different = {named.get(broker, "none") for broker in configs}
     if len(different) > 1:
-        yield blocks("B8b", f"brokers have different authorizers: {summarize(sorted(different))}")
+        yield blocks("B18", f"brokers have different authorizers: {summarize(sorted(different))}")
     ours = setting(facts.spec.controller_properties, _AUTHORIZER)
     custom = sorted({name for name in named.values() if name not in AUTHORIZERS and name not in _KRAFT_AUTHORIZERS})
     if custom and not ours:

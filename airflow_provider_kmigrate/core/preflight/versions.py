@@ -146,7 +146,7 @@ def _versions(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
     versions = {broker: protocol(config) for broker, config in sorted(running.items())}
     seen = {broker: version for broker, version in versions.items() if version}
     for broker in versions.keys() - seen.keys():
-        yield blocks("B0", f"could not read the inter.broker.protocol.version of broker {broker}")
+        yield blocks("U05", f"could not read the inter.broker.protocol.version of broker {broker}")
     one = next(iter(seen.values()), "")
     if any(not same_version(version, one) for version in seen.values()):
         yield blocks("B1a", f"brokers have different inter.broker.protocol.version: {pairs(seen)}")

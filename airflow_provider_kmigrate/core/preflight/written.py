@@ -220,7 +220,7 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
 def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener: str) -> bool:
     """Whether a ZooKeeper-mode broker ignores this edit until its restart; remedies of other findings ask for such edits.
 
-    It ignores keys towards controllers, and writing out its id gives it no other (a missing id is C02). An encoder secret is idle
+    It ignores keys towards controllers, and writing out its id gives it no other (a missing id is C04). An encoder secret is idle
     while nothing is encrypted with it.
     """
     if stage_of(file) is not FileStage.ZOOKEEPER:

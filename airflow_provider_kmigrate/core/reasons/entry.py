@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+
 _SHORT = 240  # characters of a step that a log line still shows
 
 
@@ -11,20 +13,20 @@ _SHORT = 240  # characters of a step that a log line still shows
 class Entry:
     """What a code means and what to do about it; Markdown, for an operator at 3 a.m. who reads a second language.
 
-    `means` is printed behind what was observed in a log line, and `do[0]` as the next step. `safe`: whether the cluster may stay
-    like this until the morning; `meanwhile` says why. `source`: a KIP, a ticket, Kafka's code or a measurement behind a check.
-    `ask`: how to find out what a check could not see.
+    `means` is printed after what was observed in a log line, and `do[0]` as the next step. `meanwhile`: whether the cluster may stay
+    like this until the morning, and why. `source`: a KIP, a ticket, Kafka's code or a measurement that a check rests on. `ask`: how to
+    find out what a check could not see. `causes`: the findings of the audit that have this remedy.
     """
 
     code: str
     title: str
     means: str
-    safe: bool
     meanwhile: str
     do: tuple[str, ...]
     never: str
     source: str = ""
     ask: str = ""
+    causes: tuple[AuditCause, ...] = ()
 
     @property
     def remedy(self) -> str:

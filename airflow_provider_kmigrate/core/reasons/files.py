@@ -10,7 +10,7 @@ AREAS = (
         "the cluster file",
         "the cluster file",
         "when DAGs are read",
-        "A broken file is an import error in Airflow, with file, line and fix; its DAG disappears until it is mended. Check it with `python -m airflow_provider_kmigrate.spec <file or folder>`. The cluster itself does not care. A run under way fails at its next task and is cleared afterwards; other clusters' DAGs are not touched.",
+        "A broken file is an import error in Airflow, with file, line and fix; its DAG disappears until the file is fixed. Check it with `python -m airflow_provider_kmigrate.spec <file or folder>`. The cluster is not affected. A run under way fails at its next task and is cleared afterwards; other clusters' DAGs are not touched.",
     ),
     Area(
         "N",
@@ -24,7 +24,7 @@ AREAS = (
         "the workload and the probe",
         "the workload and the probe: records of our own",
         "around a migration, and on test clusters",
-        "Records that kmigrate itself sends and receives to see whether anything is lost. None of these codes concerns the cluster.",
+        "Records that kmigrate itself sends and receives to check whether anything is lost. None of these codes concerns the cluster.",
     ),
 )
 
@@ -33,7 +33,6 @@ ENTRIES = (
         "F00",
         "The cluster file cannot be read",
         "There is no such file, no right to read it, or it is no UTF-8 or no YAML.",
-        True,
         "Yes.",
         (
             "Not YAML: fix the named line or the one above it, on every machine.",
@@ -45,7 +44,6 @@ ENTRIES = (
         "F04",
         "A key of the cluster file is unknown, missing or wrong",
         "kmigrate uses no part of a file with such a key: a setting with a typo would silently not apply.",
-        True,
         "Yes.",
         (
             "Change the key as the text says; `cluster.schema.json` says where each key belongs.",
@@ -57,7 +55,6 @@ ENTRIES = (
         "F05",
         "Something is there twice",
         "Two keys, nodes or files claim the same name, id, address, file or cluster. Of two files for one cluster neither is used.",
-        True,
         "Yes.",
         ("Remove or rename the copy.",),
         "Keep two files for one cluster, even in different folders.",
@@ -66,7 +63,6 @@ ENTRIES = (
         "F06",
         "A secret in the cluster file",
         "A key that holds a secret has its value written out. Cluster files are read by many and logged.",
-        True,
         "The cluster is; the secret may have been read.",
         (
             'Write a reference that Kafka resolves on the host: `${file:/path:key}`. Of a login only the secret options: `... username="ctl" password="${file:/path:key}";`.',
@@ -78,34 +74,37 @@ ENTRIES = (
         "F08",
         "The Spark provider is not installed",
         "The file has a section `audit`, and this Airflow cannot submit Spark jobs: the audits would fail, and with them the migration.",
-        True,
         "Yes.",
         ("`pip install 'airflow-provider-kmigrate[spark]'` on scheduler and workers, or take the section out.",),
         "Install the full `pyspark` beside Airflow: it and the thin client overwrite each other.",
     ),
     Entry(
         "F09",
-        "An argument of a task is wrong",
-        "The task names a broker, controller, group, instance or value that does not exist. The text lists those that do.",
-        True,
-        "Yes: nothing was changed.",
-        ("Correct the argument of the task, the template that fills it, or the cluster file. Clear the task.",),
-        "Mark the task as success.",
+        "A name or argument that does not exist",
+        "A task or command names a broker, controller, group, wave, instance, Spark job or value that the cluster file, ZooKeeper or Kafka does not have. The run would do nothing and look finished.",
+        "Yes: nothing was changed. What was meant is as it was.",
+        (
+            "Correct the argument of the task, the template that fills it, the command or the cluster file. The text lists what exists.",
+            "A group: `python -m airflow_provider_kmigrate.groups scan` lists them. A job: add it to `spark_jobs`.",
+            "Clear the task.",
+        ),
+        "Mark the task as success, or repeat a command with `--force`.",
     ),
     Entry(
         "N01",
         "A connection is missing",
-        "Addresses and secrets of a cluster are in Airflow connections. There is none of that id.",
-        True,
+        "Addresses and secrets of a cluster are in Airflow connections, or without Airflow in a JSON file of them. There is none.",
         "Yes.",
-        ("Complete and run the `airflow connections add` command in the text.",),
-        "Point the cluster file at another cluster's connection.",
+        (
+            "Complete and run the `airflow connections add` command in the text.",
+            "Without Airflow: `airflow connections export --file-format json FILE`. It holds secrets: remove it afterwards.",
+        ),
+        "Point the cluster file at another cluster's connection. Leave the file where others can read it.",
     ),
     Entry(
         "N03",
         "A field of a connection is wrong",
         "A field is unknown, missing, contradicts another, or is something that kmigrate's own client cannot use. Secrets are never shown.",
-        True,
         "Yes.",
         (
             "Change the field as the text says. User and password belong in *Login* and *Password*.",
@@ -115,19 +114,9 @@ ENTRIES = (
         "Disable certificate checks, or fall back to PLAINTEXT. Put a secret into an extra of your own naming. Change the type of a connection in use.",
     ),
     Entry(
-        "N08",
-        "No file of connections",
-        "Without Airflow, connections come from a JSON file, and this is none.",
-        True,
-        "Yes.",
-        ("`airflow connections export --file-format json FILE`. It holds secrets: remove it afterwards.",),
-        "Leave it where others can read it.",
-    ),
-    Entry(
         "Y01",
         "The workload or probe cannot be used like this",
         "The folder has none, has one already, or a plan of another release; or the brokers are not known.",
-        True,
         "Yes.",
         (
             "None there: name the folder of the one that runs, or start one.",
@@ -140,8 +129,7 @@ ENTRIES = (
     Entry(
         "Y05",
         "The probe has ended",
-        "What it did not observe since then cannot be made up for: the gates of this run stay INCONCLUSIVE (L05, L14).",
-        True,
+        "What it did not observe since then is missing: the gates of this run stay INCONCLUSIVE (L05, L14).",
         "Yes; only the evidence is thinner.",
         (
             "In a migration: mark this run as failed and start a new one. It finds what is done, soaks again, and has its own probe.",
@@ -154,7 +142,6 @@ ENTRIES = (
         "Y06",
         "A setting that a migrating consumer cannot have",
         "An application configured or subscribed its `MigratingConsumer` in a way in which no member of such a group can work.",
-        True,
         "Yes: it has not joined; the rest of the group has its partitions.",
         (
             "Change in the application what the text says, and start it again. The assignment strategy must be that of the ZooKeeper consumers; for Kafka 0.10.2 or 0.11 with round-robin, `roundrobin-0.10`.",
@@ -167,7 +154,6 @@ ENTRIES = (
         "Y09",
         "The probe is not usable from here",
         "It runs on another worker, or its files show nothing new: the audits would have no evidence.",
-        True,
         "Yes; the probe goes on, and no broker was restarted because of it.",
         (
             "Give `start_probe` and `stop_probe` one worker (an Airflow queue). It ends by itself after two weeks.",

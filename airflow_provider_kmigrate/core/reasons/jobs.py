@@ -10,7 +10,7 @@ AREAS = (
         "users' Spark jobs",
         "users' Spark jobs: what could hurt them, and holding them",
         "around risky steps",
-        "A user's Spark job stands still, or should (J01 to J11), or could be hurt by a roll (J20 to J20): those are found before anything is changed, by `spark_job_risks`, which is red where a job must not be rolled like this and warns of everything else. The cluster is not concerned.",
+        "J01 to J14: a user's Spark job is held, is to be held, or makes no progress. J20 to J24: a roll could hurt it; `spark_job_risks` reports these before anything is changed, fails if a job must not be rolled like this, and otherwise warns. The cluster is not concerned.",
     ),
 )
 
@@ -19,7 +19,6 @@ ENTRIES = (
         "J01",
         "The job still runs",
         "The hold is set; the job stops as soon as the batch under way is committed.",
-        True,
         "Yes. It goes on reading.",
         (
             "Wait: it stops between two batches. Spark's page shows a long batch. The limit is `hold_timeout`.",
@@ -31,8 +30,7 @@ ENTRIES = (
         "J02",
         "A batch is half done",
         "The checkpoint has planned a batch that is not committed. The job would do it again from its beginning.",
-        True,
-        "Yes, while the job stands still.",
+        "Yes, while the job is stopped.",
         (
             "The sink takes a repeated batch only once: write `idempotent_sink: true` into the cluster file.",
             "Otherwise check the sink, and remove what that batch wrote.",
@@ -43,7 +41,6 @@ ENTRIES = (
         "J03",
         "A log ends before the job's place",
         "The log was truncated after the job had read it: its sink holds records that are no longer in the log.",
-        False,
         "**No.** Treat it as lost data.",
         (
             "Do not start the job.",
@@ -56,7 +53,6 @@ ENTRIES = (
         "J04",
         "Records or partitions of the job are gone",
         "A topic was deleted or created again, or records that the job had not read were removed while it was held.",
-        True,
         "Yes, for the cluster. The job stays held.",
         (
             "Decide with the job's owner: go on behind the gap with a new checkpoint, or read the missing records from elsewhere.",
@@ -68,7 +64,6 @@ ENTRIES = (
         "J05",
         "The job does not report its state",
         "Its hold folder or checkpoint does not answer, is of another release, or has no recent state. Such a job cannot be held.",
-        True,
         "Yes. Nothing was started or stopped.",
         (
             "Check that it runs, uses `spark_hold.keep_running`, and has the hold folder and checkpoint that the cluster file names.",
@@ -81,7 +76,6 @@ ENTRIES = (
         "J08",
         "The ends of its logs are unknown",
         "The brokers did not say where the job's partitions end. It could fail, or go on past truncated records.",
-        True,
         "Yes. The job stays held.",
         ("Wait; start the brokers that do not answer. It goes on by itself.",),
         "Resume the job by hand.",
@@ -90,8 +84,7 @@ ENTRIES = (
         "J09",
         "Another query used the checkpoint",
         "A query ran with the job's checkpoint while the job was held. With two at a time records are written twice.",
-        True,
-        "Yes, while the job stands still.",
+        "Yes, while the job is stopped.",
         ("Find that query and stop it: one checkpoint belongs to one running query.", "Clear the task."),
         "Start the job beside it.",
     ),
@@ -99,10 +92,9 @@ ENTRIES = (
         "J11",
         "The job makes no progress",
         "It has failed, or its query has not asked the brokers since the roll. A living application proves nothing.",
-        True,
         "Yes, for the cluster. The job's readers wait.",
         (
-            "Look at Spark's page and the job's log.",
+            "Check Spark's page and the job's log.",
             "The query failed or hangs: fix it, start the job again, clear the task.",
             "It lives on topics without new records: only a job under `spark_hold.keep_running` can show progress. Mark the task as success.",
         ),
@@ -112,7 +104,6 @@ ENTRIES = (
         "J12",
         "The job went on from elsewhere",
         "It runs from other offsets than it had stopped at: records were skipped or are done again.",
-        False,
         "**Not for the job's output.**",
         ("Stop the job. Compare its checkpoint with the record of the hold. Repair the sink.",),
         "Let it run on.",
@@ -120,8 +111,7 @@ ENTRIES = (
     Entry(
         "J13",
         "Another run holds the job",
-        "The run that holds it lets it go; it does not know of this one.",
-        True,
+        "Only the run that holds it releases it; that run does not know of this one.",
         "Yes.",
         ("Wait for that run, or end it: the next run takes over what an ended run holds.",),
         "Remove the marker of another run's hold.",
@@ -130,7 +120,6 @@ ENTRIES = (
         "J14",
         "The checkpoint's file system is not reachable",
         "This machine, worker or session has no access to the storage with the checkpoint and the hold folder.",
-        True,
         "Yes; nothing was held or released.",
         (
             "Airflow: install the provider of that storage on the workers, and name its connection as `conn_id` of the job.",
@@ -140,19 +129,9 @@ ENTRIES = (
         "Point `checkpoint` at a copy.",
     ),
     Entry(
-        "J16",
-        "No such job",
-        "A task names a Spark job that the cluster file does not list.",
-        True,
-        "Yes; nothing was held or released.",
-        ("Correct the name in the DAG, or add the job to `spark_jobs` in the cluster file.",),
-        "Remove the task: the job would run through the step.",
-    ),
-    Entry(
         "J20",
         "Options that hurt the job in a roll",
         "It skips truncated records silently, gives up early, learns of partitions late, or shares a group with another job.",
-        True,
         "Yes, until the rolls begin.",
         (
             "Take the named options out for the time of the migration. Add no partitions meanwhile.",
@@ -166,7 +145,6 @@ ENTRIES = (
         "J22",
         "A receiver that coordinates in ZooKeeper",
         "The job is a ZooKeeper consumer: when the last broker leaves ZooKeeper mode its partitions stop (measured).",
-        True,
         "Yes, until the second roll ends.",
         ("Rewrite it with Structured Streaming, from the offsets in ZooKeeper, before the second roll.",),
         "Roll the last broker while it runs.",
@@ -176,7 +154,6 @@ ENTRIES = (
         "J24",
         "The job may lose a leader",
         "A topic has one replica, or its topics are not known. Without a leader the job may fail. It blocks if the job may never be held.",
-        True,
         "Yes, until the rolls begin.",
         (
             "List its topics under `spark_jobs` in the cluster file. May kmigrate's user describe them?",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from airflow_provider_kmigrate.core.reasons import audit, cluster, files, groups, jobs, preflight
+from airflow_provider_kmigrate.core.reasons import audit, cluster, files, groups, jobs, nodes, preflight
+from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.core.reasons.entry import Area, Entry
 
-_PARTS = (cluster, preflight, groups, jobs, files, audit)
+_PARTS = (cluster, nodes, preflight, groups, jobs, files, audit)
 _LINK = re.compile(r"(?<!`)\[([A-Z]\d{1,2}[a-z]?)\](?!\()")
 
 
@@ -20,6 +21,8 @@ AREAS: tuple[Area, ...] = tuple(sorted((area for part in _PARTS for area in part
 ENTRIES: Mapping[str, Entry] = {
     entry.code: entry for entry in sorted((entry for part in _PARTS for entry in part.ENTRIES), key=_place)
 }
+
+CODE_OF: Mapping[AuditCause, str] = {cause: entry.code for entry in ENTRIES.values() for cause in entry.causes}
 
 
 def entry(code: str) -> Entry:

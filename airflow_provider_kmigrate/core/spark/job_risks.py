@@ -148,7 +148,7 @@ def decide(view: ClusterView, lines: Sequence[Line], holder: Holder, now_ms: int
 
 def _unseen(run: str) -> Reason:
     text = f"Run {run} owns the cluster, but its journal is not in this worker's folder."
-    return Reason("Q05", text)
+    return Reason("O05", text)
 
 
 def _counts(act: ActSpan, holder: Holder, now_ms: int) -> bool:
