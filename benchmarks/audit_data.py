@@ -19,7 +19,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line, table_of
-from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role, Stamp, Start, Stop, TopicPartition
+from airflow_provider_kmigrate.core.events import (
+    Event,
+    Ownership,
+    OwnershipChange,
+    Stamp,
+    Start,
+    Stop,
+    TopicPartition,
+    WriterRole,
+)
 
 TOPICS, PARTITIONS, MEMBERS, PRODUCERS, FILES, RECORDS = 5, 1_000, 20, 10, 8, 500
 GROUP, T0, HOUR_MS = "billing", 1_760_000_000_000, 3_600_000
@@ -30,7 +39,7 @@ Truth = dict[str, list[list[Any]]]
 
 
 def generate(folder: Path, polls: int, faulty: int, seed: int = 1) -> Truth:
-    """Leaves `events/` as `audit.schema` has them, a folder a pile, and `truth.json`. `faulty` partitions have one fault each.
+    """Leaves `events/` as `audit.schema` has them, a folder a row_kind, and `truth.json`. `faulty` partitions have one fault each.
 
     The truth: of each finding [topic, partition, first, last]; for `double_owned` [topic, partition, -1, milliseconds].
     """
@@ -51,8 +60,8 @@ class _Hour:
     def __init__(self, polls: int, rng: np.random.Generator) -> None:
         self.polls, self.rng = polls, rng
         self.truth: Truth = defaultdict(list)
-        self.columns: dict[str, list[dict[str, Any]]] = defaultdict(list)  # by pile
-        self.changes: list[tuple[int, str, Change, TopicPartition]] = []
+        self.columns: dict[str, list[dict[str, Any]]] = defaultdict(list)  # by row_kind
+        self.changes: list[tuple[int, str, OwnershipChange, TopicPartition]] = []
 
     def partition(self, number: int, fault: str, *, owned_twice: bool) -> None:
         where, half = TopicPartition(f"topic-{number % TOPICS}", number // TOPICS), self.polls // 2
@@ -109,33 +118,36 @@ class _Hour:
         if owned_twice:
             released = acquired + OVERLAP_MS
             self.truth["double_owned"].append([*where, -1, OVERLAP_MS])
-        self.changes += [(T0 - 1_000, old, Change.ACQUIRED, where), (released, old, Change.RELEASED, where)]
-        self.changes += [(acquired, new, Change.ACQUIRED, where), (T0 + HOUR_MS + 60_000, new, Change.RELEASED, where)]
+        self.changes += [(T0 - 1_000, old, OwnershipChange.ACQUIRED, where), (released, old, OwnershipChange.RELEASED, where)]
+        self.changes += [
+            (acquired, new, OwnershipChange.ACQUIRED, where),
+            (T0 + HOUR_MS + 60_000, new, OwnershipChange.RELEASED, where),
+        ]
 
-    def add(self, pile: str, where: TopicPartition, writers: Ints, t_ms: Ints, **columns: Ints) -> None:
+    def add(self, row_kind: str, where: TopicPartition, writers: Ints, t_ms: Ints, **columns: Ints) -> None:
         place = {"topic": np.full(len(t_ms), int(where.topic[6:])), "part": np.full(len(t_ms), where.partition)}
-        self.columns[pile].append({"writer": writers, "t_ms": t_ms, **place, **columns})
+        self.columns[row_kind].append({"writer": writers, "t_ms": t_ms, **place, **columns})
 
     def write(self, folder: Path) -> None:
         """Events in the order of time, numbered by their writers."""
-        piles = {
-            pile: {name: np.concatenate([one[name] for one in found]) for name in found[0]}
-            for pile, found in self.columns.items()
+        row_kinds = {
+            row_kind: {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+            for row_kind, found in self.columns.items()
         }
         control = list(self.control())
-        numbers, last = _numbered(piles, control)
-        for pile, columns in piles.items():
-            _write(folder / f"pile={pile}", _TABLES[pile](columns | {"number": numbers[pile]}))
+        numbers, last = _numbered(row_kinds, control)
+        for row_kind, columns in row_kinds.items():
+            _write(folder / f"row_kind={row_kind}", _TABLES[row_kind](columns | {"number": numbers[row_kind]}))
         events = [*control, *_ended(control, last)]
-        _write(folder / "pile=control", table_of(row for event in events for row in rows_of(event)).drop_columns("pile"))
+        _write(folder / "row_kind=control", table_of(row for event in events for row in rows_of(event)).drop_columns("row_kind"))
 
     def control(self) -> Iterator[Event]:
         topics = tuple(f"topic-{tid}" for tid in range(TOPICS))
         for producer in range(PRODUCERS):
-            yield Start(Stamp(f"p{producer}", 0, T0 - 5_000), Role.PRODUCER)
+            yield Start(Stamp(f"p{producer}", 0, T0 - 5_000), WriterRole.PRODUCER)
         members = [_member(number) for number in range(2 * MEMBERS)]
         for member in members:
-            yield Start(Stamp(member, 0, T0 - 5_000), Role.CONSUMER, group=GROUP, topics=topics)
+            yield Start(Stamp(member, 0, T0 - 5_000), WriterRole.CONSUMER, group=GROUP, topics=topics)
         numbers = dict.fromkeys(members, 0)
         for position, (t_ms, member, change, where) in enumerate(sorted(self.changes, key=lambda change: change[0])):
             numbers[member] += 1
@@ -146,17 +158,17 @@ def _member(number: int) -> str:
     return f"{'old' if number < MEMBERS else 'new'}-{number % MEMBERS}"
 
 
-def _numbered(piles: dict[str, dict[str, Ints]], control: list[Event]) -> tuple[dict[str, Ints], dict[str, int]]:
+def _numbered(row_kinds: dict[str, dict[str, Ints]], control: list[Event]) -> tuple[dict[str, Ints], dict[str, int]]:
     """Each writer counts its events in the order of time, after those of `control`; and the last number of each."""
     last = {event.stamp.writer: event.stamp.event_seq for event in control}
     found: dict[str, Ints] = {}
-    for pile, columns in piles.items():
-        found[pile] = np.empty(len(columns["writer"]), np.int64)
+    for row_kind, columns in row_kinds.items():
+        found[row_kind] = np.empty(len(columns["writer"]), np.int64)
         order = np.lexsort((columns["t_ms"], columns["writer"]))
         codes, starts, counts = np.unique(columns["writer"][order], return_index=True, return_counts=True)
         for code, start, count in zip(codes.tolist(), starts.tolist(), counts.tolist(), strict=True):
-            name = f"p{code}" if pile == "ack" else _member(code)
-            found[pile][order[start : start + count]] = np.arange(count) + last[name] + 1
+            name = f"p{code}" if row_kind == "ack" else _member(code)
+            found[row_kind][order[start : start + count]] = np.arange(count) + last[name] + 1
             last[name] += count
     return found, last
 
@@ -175,13 +187,15 @@ def _text(columns: dict[str, Ints], *pieces: str | pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(*cast, "")
 
 
-def _names(columns: dict[str, Ints], pile: str) -> pa.Array:
-    names = [f"p{number}" for number in range(PRODUCERS)] if pile == "ack" else [_member(number) for number in range(2 * MEMBERS)]
+def _names(columns: dict[str, Ints], row_kind: str) -> pa.Array:
+    names = (
+        [f"p{number}" for number in range(PRODUCERS)] if row_kind == "ack" else [_member(number) for number in range(2 * MEMBERS)]
+    )
     return pa.array(names).take(pa.array(columns["writer"]))
 
 
-def _table(pile: str, columns: dict[str, Ints], **more: Any) -> pa.Table:
-    size, names = len(columns["writer"]), _names(columns, pile)
+def _table(row_kind: str, columns: dict[str, Ints], **more: Any) -> pa.Table:
+    size, names = len(columns["writer"]), _names(columns, row_kind)
     given: dict[str, Any] = (
         columns | {"writer": names, "nth": np.zeros(size, np.int32), "topic": _text(columns, "topic-", "<topic>")} | more
     )
@@ -189,17 +203,17 @@ def _table(pile: str, columns: dict[str, Ints], **more: Any) -> pa.Table:
         pa.array(given[field.name]).cast(field.type) if field.name in given else pa.nulls(size, field.type) for field in EVENTS
     ]
     table = pa.Table.from_arrays(arrays, schema=EVENTS)
-    first = table.slice(0, 1).to_pylist()[0] | {"pile": pile}
+    first = table.slice(0, 1).to_pylist()[0] | {"row_kind": row_kind}
     assert table_of(rows_of_line(first["line"])).to_pylist() == [first], "the columns say what the line says"
-    return table.drop_columns("pile").take(pa.array(np.argsort(columns["t_ms"], kind="stable")))
+    return table.drop_columns("row_kind").take(pa.array(np.argsort(columns["t_ms"], kind="stable")))
 
 
 def _same(size: int, values: list[int]) -> pa.Array:
     return pa.array([values], pa.list_(pa.int64())).take(pa.array(np.zeros(size, np.int64)))
 
 
-def _envelope(columns: dict[str, Ints], pile: str, kind: str) -> tuple[str | pa.Array, ...]:
-    return (f'{{"v":1,"kind":"{kind}","writer":"', _names(columns, pile), '","event_seq":', "<number>", ',"t_ms":', "<t_ms>")
+def _envelope(columns: dict[str, Ints], row_kind: str, kind: str) -> tuple[str | pa.Array, ...]:
+    return (f'{{"v":1,"kind":"{kind}","writer":"', _names(columns, row_kind), '","event_seq":', "<number>", ',"t_ms":', "<t_ms>")
 
 
 def _acks(columns: dict[str, Ints]) -> pa.Table:

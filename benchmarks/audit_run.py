@@ -19,7 +19,7 @@ import psutil
 from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine
 from airflow_provider_kmigrate.audit.job import Result, run
-from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.policy import AuditPolicy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Facts
@@ -34,7 +34,7 @@ def main(master: str, folder: Path, runs: int) -> dict[str, Any]:
     seconds, cpu, asked = [], [], []
     for _ in range(runs):
         clock, began, used = _Clocked(SparkEngine(session)), time.monotonic(), _cpu_s()
-        result = run([source], Policy(max_cases=sys.maxsize), clock)
+        result = run([source], AuditPolicy(max_cases=sys.maxsize), clock)
         seconds.append(round(time.monotonic() - began, 2))
         cpu.append(round(_cpu_s() - used, 2))
         asked.append(clock.asked)

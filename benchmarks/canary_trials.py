@@ -13,8 +13,8 @@ from typing import Any
 from airflow_provider_kmigrate.audit.canary import measured, processes_of
 from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
-from airflow_provider_kmigrate.core.audit.canary import HISTORY, CanaryPlan, Measured, ProcessSpan, Times, judge, series
-from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome
+from airflow_provider_kmigrate.core.audit.canary import HISTORY, CanaryPlan, CanaryTimes, Measured, ProcessSpan, judge, series
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level
 from tests.kit.duckdb_engine import DuckDBEngine
 
 INTERVAL_MS, STEP_MS = 2_000, 10_000
@@ -31,7 +31,7 @@ def judged(events: Path, group: str, members: int) -> dict[str, Any]:
         attach(Source(Level.CONSUMER, lines=(str(events),)), engine)
         processes = tuple(processes_of(engine, Control.read(engine), plan))
         first, last = max(span.start_ms for span in processes) + 20_000, min(span.last_ms for span in processes)
-        cells = measured(engine, processes, Times(INTERVAL_MS, first, first, 0, (last - first) // INTERVAL_MS), plan)
+        cells = measured(engine, processes, CanaryTimes(INTERVAL_MS, first, first, 0, (last - first) // INTERVAL_MS), plan)
     moments = range(first + _BEFORE * INTERVAL_MS, last - WINDOW * INTERVAL_MS + 1, STEP_MS)
     found = {f"{factor:g}": Counter(_trials(processes, cells, moments, plan, factor)) for factor in PLANTED}
     late = sorted(value for _, value in cells.values() if value is not None)
@@ -49,9 +49,9 @@ def judged(events: Path, group: str, members: int) -> dict[str, Any]:
 
 def _trials(
     processes: Sequence[ProcessSpan], cells: Measured, moments: Iterable[int], plan: CanaryPlan, factor: float
-) -> Iterator[Outcome]:
+) -> Iterator[AuditOutcome]:
     for changed in moments:
-        times = Times(INTERVAL_MS, changed, changed, _BEFORE, WINDOW)
+        times = CanaryTimes(INTERVAL_MS, changed, changed, _BEFORE, WINDOW)
         for name in plan.members:
             trial = replace(plan, canary=name, baseline=tuple(one for one in plan.members if one != name))
             made = series(processes, _planted(cells, name, changed, factor), times, trial)

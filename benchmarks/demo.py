@@ -117,7 +117,7 @@ def _prepare_spark(rehearsal: Rehearsal, spark: SparkSide, teller: Teller, ledge
     """What Spark does before the migration. Not beside the consumers' move: on two cores that takes both longer than one by one."""
     plan = rehearsal.cluster.plan
     teller.say("Spark takes fingerprints of the logs")
-    spark.look(ledgers, plan.shape.name, plan.cluster_id, rehearsal.dag_id, rehearsal.journal_folder)
+    spark.observe(ledgers, plan.shape.name, plan.cluster_id, rehearsal.dag_id, rehearsal.journal_folder)
     teller.say("a Spark streaming job starts, and reads a topic from its beginning")
     spark.start_stream()
     spark.wait_streaming()

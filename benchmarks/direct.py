@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Done, Wait
-from airflow_provider_kmigrate.core.migration.roll import LOOKS, next_to_roll
+from airflow_provider_kmigrate.core.migration.roll import MIN_OBSERVATIONS, next_to_roll
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.plan import MIGRATION, stage, stages
 from airflow_provider_kmigrate.observe import Observer
@@ -28,7 +28,7 @@ from tests.kit.localcluster.cluster import LocalCluster
 
 
 @contextmanager
-def world(
+def context(
     cluster: LocalCluster,
     run: str = "run",
     *,
@@ -87,7 +87,7 @@ def roll(here: StepContext, target: BrokerMode) -> None:
 
 
 def to_roll(here: StepContext, target: BrokerMode) -> int | None:
-    return next_to_roll(here.observer.look(LOOKS), [node.id for node in here.spec.brokers], target)
+    return next_to_roll(here.observer.observe(MIN_OBSERVATIONS), [node.id for node in here.spec.brokers], target)
 
 
 def copy(here: StepContext) -> None:

@@ -131,9 +131,9 @@ def _run(cluster: LocalCluster, expected: int) -> dict[str, float]:
         began = time.monotonic()
         found = seen(zk, {"bootstrap.servers": cluster.bootstrap})
         looked = time.monotonic()
-    scans = [scan(TwoObservations(look, settings={_TOPIC: {}})) for look in found.values()]
+    scans = [scan(TwoObservations(observed, settings={_TOPIC: {}})) for observed in found.values()]
     decided = time.monotonic()
-    _check(found, Counter(one.standing for one in scans), expected)
+    _check(found, Counter(one.situation for one in scans), expected)
     figures = {"look": looked - began, "decide": decided - looked}
     print(figures, flush=True)
     return figures
@@ -142,10 +142,14 @@ def _run(cluster: LocalCluster, expected: int) -> dict[str, float]:
 def _check(found: dict[str, GroupSeen], standings: Counter[GroupSituation], expected: int) -> None:
     """A figure counts only if everything was there to be read."""
     whole = [
-        look
-        for look in found.values()
-        if look.zk is not None
-        and len(look.zk.offsets) == len(look.zk.owners) == len(look.committed or ()) == len(look.ends or ()) == _PARTITIONS
+        observed
+        for observed in found.values()
+        if observed.zk is not None
+        and len(observed.zk.offsets)
+        == len(observed.zk.owners)
+        == len(observed.committed or ())
+        == len(observed.ends or ())
+        == _PARTITIONS
     ]
     if standings != {GroupSituation.ZOOKEEPER: expected} or len(whole) != expected:
         raise SystemExit(f"Not every group was read whole: {len(whole)} of {expected}, {dict(standings)}")

@@ -23,7 +23,7 @@ from tests.old_consumer.old_consumers import console_consumer
 from tests.waiting import wait_until
 
 PARTITIONS: Final = 6
-_LOOK_S: Final = 0.003
+_CHECK_S: Final = 0.003
 _SETTLED_S: Final = 3.0  # so long after the last change nothing moves any more
 
 Change = tuple[float, str | None]  # when, and the thread that owns it then
@@ -39,7 +39,7 @@ class Owners(Beside):
         self.joined: list[tuple[float, frozenset[str]]] = []
 
     def work(self) -> None:
-        while not self.ending.wait(_LOOK_S):
+        while not self.ending.wait(_CHECK_S):
             asked = {n: self._zookeeper.get_async(f"{self._root}/owners/{self._group}/{n}") for n in range(PARTITIONS)}
             members = self._zookeeper.get_children_async(f"{self._root}/ids")
             found = {number: _owner(one) for number, one in asked.items()}

@@ -22,14 +22,14 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.core.preflight import checks as preflight
 from airflow_provider_kmigrate.preflight import as_document, render
-from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
+from airflow_provider_kmigrate.steps.prepare import Preflight, observe_preflight
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.localcluster import members
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 
-_NOBODY = (100, 101, 102)
+_NO_MEMBERS = (100, 101, 102)
 _IN_FLIGHT = 8
 _PATIENCE = 120.0  # seconds
 
@@ -84,12 +84,12 @@ def _topic(client: KazooClient, name: str, number: int, partitions: int) -> Any:
     """One transaction with everything that Kafka writes of a topic."""
     transaction = client.transaction()
     where = f"/brokers/topics/{name}"
-    assigned = {str(index): list(_NOBODY) for index in range(partitions)}
+    assigned = {str(index): list(_NO_MEMBERS) for index in range(partitions)}
     identity = base64.urlsafe_b64encode((number + 1_000).to_bytes(16, "big")).decode().rstrip("=")
     body = {"removing_replicas": {}, "partitions": assigned, "topic_id": identity, "adding_replicas": {}, "version": 3}
     transaction.create(where, json.dumps(body).encode())
     transaction.create(f"{where}/partitions")
-    state = {"controller_epoch": 1, "leader": -1, "version": 1, "leader_epoch": 0, "isr": [_NOBODY[0]]}
+    state = {"controller_epoch": 1, "leader": -1, "version": 1, "leader_epoch": 0, "isr": [_NO_MEMBERS[0]]}
     for index in range(partitions):
         transaction.create(f"{where}/partitions/{index}")
         transaction.create(f"{where}/partitions/{index}/state", json.dumps(state).encode())
@@ -98,36 +98,36 @@ def _topic(client: KazooClient, name: str, number: int, partitions: int) -> Any:
 
 
 def _run(cluster: LocalCluster, expected: int) -> dict[str, Any]:
-    with direct.world(cluster, acting=False) as world:
-        _wait(world, expected)
+    with direct.context(cluster, acting=False) as context:
+        _wait(context, expected)
         began = time.monotonic()
-        looked = look_preflight(world)
+        result = observe_preflight(context)
         seconds = time.monotonic() - began
-    found = {"seconds": seconds, **_decided(looked)}
+    found = {"seconds": seconds, **_decided(result)}
     print(json.dumps(found), flush=True)
-    return {**found, "looked": looked}
+    return {**found, "looked": result}
 
 
-def _wait(world: StepContext, expected: int) -> None:
+def _wait(context: StepContext, expected: int) -> None:
     """Until the controller has told the brokers everything; it begins by trying to elect a leader for each partition."""
     deadline = time.monotonic() + _PATIENCE
-    while len(world.observer.look(Fields.PARTITIONS).partitions or ()) < expected:
+    while len(context.observer.observe(Fields.PARTITIONS).partitions or ()) < expected:
         if time.monotonic() > deadline:
             raise SystemExit(f"The brokers do not know {expected} partitions after {_PATIENCE:.0f} s.")
         time.sleep(1.0)
 
 
-def _decided(looked: Preflight) -> dict[str, float]:
+def _decided(result: Preflight) -> dict[str, float]:
     began = time.monotonic()
-    preflight.findings(looked.view, looked.facts)
+    preflight.findings(result.view, result.facts)
     decided = time.monotonic()
-    page = render(as_document(looked), "preflight.json")
+    page = render(as_document(result), "preflight.json")
     return {"decide": decided - began, "page": time.monotonic() - decided, "page_bytes": len(page)}
 
 
 def _figures(runs: list[dict[str, Any]]) -> dict[str, object]:
-    looked: Preflight = runs[-1]["looked"]
-    view = looked.view
+    result: Preflight = runs[-1]["looked"]
+    view = result.view
     assert view.topics is not None
     return {
         "preflight_seconds": round(statistics.median(run["seconds"] for run in runs), 3),
@@ -139,7 +139,7 @@ def _figures(runs: list[dict[str, Any]]) -> dict[str, object]:
         "topics_of_zookeeper": len(view.topics[0]),
         "topics_of_brokers": len(view.topics[1]),
         "partitions": len(view.partitions or ()),
-        "findings": len(looked.found),
+        "findings": len(result.found),
         "unread_codes": " ".join(reason.code for reason in view.unknowns),  # G23: the controllers, which nobody has started
-        "unread_around": len(looked.facts.around.unread),
+        "unread_around": len(result.facts.environment.unread),
     }

@@ -139,9 +139,9 @@ class Rehearsal:
 
     def forward(self, steps: Callable[[StepContext], None]) -> None:
         """These steps without Airflow, as a run that is over; the backup is where a DAG finds it."""
-        with direct.world(self.cluster, "forward", folder=self.home / "kmigrate") as world:
-            steps(world)
-            world.fence.release()
+        with direct.context(self.cluster, "forward", folder=self.home / "kmigrate") as context:
+            steps(context)
+            context.fence.release()
 
     def _start_dags(self, runs: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """In a process of its own (`benchmarks.run_dag`); returns when the first one can begin."""
@@ -242,14 +242,14 @@ def follow(
     process: subprocess.Popen[bytes], folder: Path, tell: Callable[[dict[str, Any]], None], over: Callable[[], bool]
 ) -> None:
     """Tell every whole line that appears in the folder's journals from now on, until it is `over` or the process ends."""
-    told = {path: len(_whole(path)) for path in _journals(folder)}
+    reported = {path: len(_whole(path)) for path in _journals(folder)}
     while True:
         ended = over() or process.poll() is not None
         for path in _journals(folder):
             whole = _whole(path)
-            for line in whole[told.get(path, 0) :]:
+            for line in whole[reported.get(path, 0) :]:
                 tell(json.loads(line))
-            told[path] = len(whole)
+            reported[path] = len(whole)
         if ended:
             return
         time.sleep(0.2)

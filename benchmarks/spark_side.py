@@ -81,7 +81,7 @@ class SparkSide:
                 raise TimedOut(f"the streaming job had no batch within {timeout:g} s; its log: {self._log('spark_job')}")
             time.sleep(_POLL_S)
 
-    def look(self, ledgers: Mapping[str, Path], cluster: str, cluster_id: str, run: str, journal: Path) -> None:
+    def observe(self, ledgers: Mapping[str, Path], cluster: str, cluster_id: str, run: str, journal: Path) -> None:
         """Write the audit's request, and take the fingerprints before the migration. `ledgers`: folders of events, by level."""
         (self.folder / "kafka.json").write_text(json.dumps({"bootstrap.servers": self.bootstrap}))
         logs = {"properties": str(self.folder / "kafka.json"), "topics": self._topics, "before": str(self.folder / "before.json")}

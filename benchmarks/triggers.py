@@ -73,7 +73,7 @@ class Observations:
         from airflow_provider_kmigrate.steps.run import SystemClock
 
         tools: Any = SimpleNamespace()
-        yield Access(tools, SimpleNamespace(look=lambda *_: self._observe(spec.name)), SystemClock())
+        yield Access(tools, SimpleNamespace(observe=lambda *_: self._observe(spec.name)), SystemClock())
 
     def _observe(self, name: str) -> Any:
         from airflow_provider_kmigrate.core.model import ClusterView

@@ -27,12 +27,12 @@ def wait_until(holds: Callable[[], object], what: str, timeout: float = 60.0, de
     return time.monotonic() - began
 
 
-def wait_for(look: Callable[[], Value], holds: Callable[[Value], object], what: str, timeout: float = 60.0) -> Value:
+def wait_for(observe: Callable[[], Value], holds: Callable[[Value], object], what: str, timeout: float = 60.0) -> Value:
     """The first look of which it holds; fails as `wait_until`, with what the last look could not see (`unknowns`), where it has such."""
     seen: list[Value] = []
 
     def once() -> object:
-        seen[:] = [look()]
+        seen[:] = [observe()]
         return holds(seen[0])
 
     try:

@@ -67,11 +67,11 @@ class Assigns(Protocol):
 class _Held:
     """One held partition.
 
-    `position`: the next offset, or one of librdkafka's negative ones before the first record. `heard`: time of the last record.
+    `position`: the next offset, or one of librdkafka's negative ones before the first record. `heard_at`: time of the last record.
     """
 
     position: int
-    heard: float
+    heard_at: float
     delivered: bool = False
     paused: bool = False
 
@@ -86,8 +86,8 @@ class AssignmentTimeouts:
     """Timeouts in seconds: fetching committed offsets in a rebalance; time without records before waiting ones are looked for."""
 
     committed: float = 20.0
-    silence: float = 15.0
-    look: float = 5.0
+    unresponsive_after: float = 15.0
+    check_every: float = 5.0
     answer: float = 2.0
 
 
@@ -112,7 +112,7 @@ class Assignment:
         self._patience = patience or AssignmentTimeouts()
         self._held: dict[TopicPartition, _Held] = {}
         self._incremental = incremental
-        self._next_look = time.monotonic() + self._patience.look
+        self._next_check = time.monotonic() + self._patience.check_every
         self._next_recovery = 0.0
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -192,7 +192,7 @@ class Assignment:
         """Note a delivered record's offset; ignores partitions that are not owned."""
         held = self._held.get(where)
         if held is not None:  # else it came without ownership, which is for the ledger to find
-            held.position, held.heard, held.delivered = offset + 1, time.monotonic(), True
+            held.position, held.heard_at, held.delivered = offset + 1, time.monotonic(), True
 
     def moved(self, where: TopicPartition, offset: int) -> None:
         """Follow the application's seek to another offset."""
@@ -204,28 +204,30 @@ class Assignment:
         for one in partitions:
             held = self._held.get(place(one))
             if held is not None:
-                held.paused, held.heard = paused, time.monotonic()
+                held.paused, held.heard_at = paused, time.monotonic()
 
     def watch(self) -> None:
         """Assign partitions without records again if records wait in the one idle longest. Call it when a poll brought nothing."""
         now, patience = time.monotonic(), self._patience
-        if now < self._next_look:
+        if now < self._next_check:
             return
-        self._next_look = now + patience.look
-        silent = [where for where, held in self._held.items() if held.known and now - held.heard > patience.silence]
-        if silent:
-            self._look(min(silent, key=lambda where: self._held[where].heard), silent)
+        self._next_check = now + patience.check_every
+        unresponsive = [
+            where for where, held in self._held.items() if held.known and now - held.heard_at > patience.unresponsive_after
+        ]
+        if unresponsive:
+            self._check(min(unresponsive, key=lambda where: self._held[where].heard_at), unresponsive)
 
-    def _look(self, where: TopicPartition, silent: list[TopicPartition]) -> None:
+    def _check(self, where: TopicPartition, unresponsive: list[TopicPartition]) -> None:
         held = self._held[where]
         try:
             start, end = self._ends(KafkaPartition(*where))
         except KafkaException:
             return  # no leader to ask: then there is nothing to fetch either
         if end > max(start, held.position):
-            self.again(f"{where.name} delivered nothing at {held.position} of {end}", silent)
+            self.again(f"{where.name} delivered nothing at {held.position} of {end}", unresponsive)
         else:
-            held.heard = time.monotonic()  # no record waits; ask about another partition next time
+            held.heard_at = time.monotonic()  # no record waits; ask about another partition next time
 
     def coordinator_moved(self) -> None:
         """React to a moved coordinator; librdkafka reports it once for each partition, within milliseconds."""
@@ -242,7 +244,7 @@ class Assignment:
             self._held[place(one)].position = one.offset
         now = time.monotonic()
         for where in wheres:
-            self._held[where].heard = now
+            self._held[where].heard_at = now
         try:
             self._reassign(wheres if self._incremental else list(self._held))
         except KafkaException as error:  # a rebalance is in progress, which assigns as well

@@ -40,7 +40,15 @@ from airflow_provider_kmigrate.applications.assignment import (
 )
 from airflow_provider_kmigrate.applications.event_log import EventLog, Sink, new_writer
 from airflow_provider_kmigrate.applications.runs import BEAT_S, Content, DeliveryRuns, Pulse
-from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Change, Commit, Position, Role, Start, TopicPartition
+from airflow_provider_kmigrate.core.events import (
+    UNKNOWN_OFFSET,
+    Commit,
+    OwnershipChange,
+    Position,
+    Start,
+    TopicPartition,
+    WriterRole,
+)
 
 Callback = Callable[[Any, list[KafkaPartition]], object]
 Identify = Callable[[Message], Content | None]
@@ -168,7 +176,7 @@ class AuditedConsumer:
         first, self._started = not self._started, True
         reset = "earliest" if self._reset in {"earliest", "smallest", "beginning"} else "latest"
         stamp, clock = self.log.stamp(), self.log.clock.reading()
-        self.log.write(Start(stamp, Role.CONSUMER, clock, group=self.group, topics=names, reset=reset))
+        self.log.write(Start(stamp, WriterRole.CONSUMER, clock, group=self.group, topics=names, reset=reset))
         self.log.flush()
         if first and self._beats:
             self._pulse.start()
@@ -326,7 +334,7 @@ class AuditedConsumer:
         found = membership(self._consumer.consumer_group_metadata())
         self._generation = found.generation if found else None
         starts = self._assignment.starts(partitions)
-        self._own(Change.ACQUIRED, starts, starts=[max(UNKNOWN_OFFSET, one.offset) for one in starts])
+        self._own(OwnershipChange.ACQUIRED, starts, starts=[max(UNKNOWN_OFFSET, one.offset) for one in starts])
         self._assigned_by_application = False
         self._call("assign", starts)
         if not self._assigned_by_application:
@@ -336,13 +344,13 @@ class AuditedConsumer:
     def _on_revoke(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
         self._call("revoke", partitions)
         self._write()
-        self._own(Change.RELEASED, partitions)
+        self._own(OwnershipChange.RELEASED, partitions)
         self._assignment.drop(partitions)
 
     def _on_lost(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
         """Record the loss: another member may own these already."""
         self._write()
-        self._own(Change.LOST, partitions, until_ms=self._ended_ms(partitions))
+        self._own(OwnershipChange.LOST, partitions, until_ms=self._ended_ms(partitions))
         self._assignment.drop(partitions)
         self._call("lost", partitions)
 
@@ -360,7 +368,12 @@ class AuditedConsumer:
         return max([self.log.clock.at_ms(until), *(ms for ms in delivered if ms is not None)])
 
     def _own(
-        self, change: Change, partitions: Sequence[KafkaPartition], *, until_ms: int | None = None, starts: Sequence[int] = ()
+        self,
+        change: OwnershipChange,
+        partitions: Sequence[KafkaPartition],
+        *,
+        until_ms: int | None = None,
+        starts: Sequence[int] = (),
     ) -> None:
         places = [where for where in map(place, partitions) if where not in self._never_began]
         if places:

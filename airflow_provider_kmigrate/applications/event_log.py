@@ -34,7 +34,17 @@ from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import error_of
 from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode, encode
-from airflow_provider_kmigrate.core.events import Change, Clock, Event, Heartbeat, Ownership, Remark, Stamp, Stop, TopicPartition
+from airflow_provider_kmigrate.core.events import (
+    ClockReading,
+    Event,
+    Heartbeat,
+    Ownership,
+    OwnershipChange,
+    Remark,
+    Stamp,
+    Stop,
+    TopicPartition,
+)
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unavailable
 
 
@@ -53,9 +63,9 @@ class SteadyClock:
         return (int(monotonic * 1_000_000_000) + self._offset_ns) // 1_000_000
 
     @staticmethod
-    def reading() -> Clock:
+    def reading() -> ClockReading:
         """Read both of the machine's clocks now."""
-        return Clock(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
+        return ClockReading(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
 
 
 class Sink(Protocol):
@@ -128,7 +138,7 @@ class EventLog:
         self,
         group: str,
         generation: int | None,
-        change: Change,
+        change: OwnershipChange,
         partitions: Sequence[TopicPartition],
         *,
         until_ms: int | None = None,
@@ -235,7 +245,7 @@ class Reading:
     refused: list[str] = field(default_factory=list)
 
 
-class Reader:
+class EventReader:
     """Reads a folder's events, and on each further `read` the new ones.
 
     A line without its end is left for later: it is being written, or its writer was killed and will leave no stop.
@@ -269,7 +279,7 @@ class Reader:
 
 def read_events(folder: Path) -> Reading:
     """Read every event of the folder."""
-    return Reader(folder).read()
+    return EventReader(folder).read()
 
 
 _FIXED: Final = {"enable.idempotence": "true", "acks": "all", "linger.ms": "20", "compression.type": "zstd"}

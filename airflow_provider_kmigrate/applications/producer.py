@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from airflow_provider_kmigrate.applications.audited import Identify, place_of
 from airflow_provider_kmigrate.applications.event_log import EventLog, Sink, new_writer
 from airflow_provider_kmigrate.applications.runs import BEAT_S, AckRuns, Content, Pulse
-from airflow_provider_kmigrate.core.events import Role, Start, TopicPartition
+from airflow_provider_kmigrate.core.events import Start, TopicPartition, WriterRole
 
 OnDelivery = Callable[[KafkaError | None, Message], object]
 
@@ -65,7 +65,7 @@ class AuditedProducer:
         self._lock = threading.RLock()
         self._closed = False
         stamp, clock = self.log.stamp(), self.log.clock.reading()
-        self.log.write(Start(stamp, Role.PRODUCER, clock, topics=tuple(topics)))
+        self.log.write(Start(stamp, WriterRole.PRODUCER, clock, topics=tuple(topics)))
         self.log.flush()
         self._pulse = Pulse(self._beat, beat_s)
         if not must_write:

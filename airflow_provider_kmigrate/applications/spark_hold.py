@@ -31,9 +31,9 @@ from airflow_provider_kmigrate.core.spark.hold import (
     HOLD,
     STATE,
     Checkpoint,
-    Hold,
     JobReport,
     JobState,
+    SparkHold,
     kafka_offset,
     read_hold,
     report_text,
@@ -198,7 +198,7 @@ class BatchNotBegun(Exception):
     """Ends the query between two batches; nothing of this one was written. Spark runs it first when the query resumes."""
 
 
-class Gate:
+class BatchGate:
     """Wraps the function of `foreachBatch`; one gate for one query.
 
     A query whose batches follow each other without a pause has no moment at which it could be stopped from outside (measured:
@@ -260,7 +260,7 @@ class JobClock(Protocol):
     def sleep(self, seconds: float) -> None: ...
 
 
-class SystemClock:
+class SystemJobClock:
     """The machine's clock."""
 
     now = staticmethod(time.time)
@@ -271,7 +271,7 @@ def keep_running(
     start: Callable[[], Query],
     checkpoint: str,
     *,
-    gate: Gate | None = None,
+    gate: BatchGate | None = None,
     hold_folder: str = "",
     files: Files | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -291,10 +291,12 @@ def keep_running(
     `stop` true: end as for a hold, and return. Raises what the query failed with. A hold folder that cannot be read for a while
     changes nothing: a running query goes on, a held one stays held. `poll` in seconds.
     """
-    desk = _HoldFiles(files or _session_files(), hold_folder or join(checkpoint, FOLDER), checkpoint, clock or SystemClock())
-    keeper = _QueryRunner(start, desk, gate, stop, poll)
-    while not keeper.kept_back():
-        if keeper.run():
+    hold_files = _HoldFiles(
+        files or _session_files(), hold_folder or join(checkpoint, FOLDER), checkpoint, clock or SystemJobClock()
+    )
+    runner = _QueryRunner(start, hold_files, gate, stop, poll)
+    while not runner.kept_back():
+        if runner.run():
             return
 
 
@@ -313,7 +315,7 @@ class _HoldFiles:
     checkpoint: str
     clock: JobClock
     report: JobReport = field(default_factory=lambda: JobReport(JobState.RUNNING, 0))
-    hold: Hold | None = None
+    hold: SparkHold | None = None
     _last_report: JobReport | None = None
 
     def held(self) -> bool:
@@ -324,10 +326,10 @@ class _HoldFiles:
         except Unavailable:
             pass
         except Refused:
-            self.hold = Hold("unreadable", "", "", 0)
+            self.hold = SparkHold("unreadable", "", "", 0)
         return self.hold is not None
 
-    def tell(self, **changes: Any) -> None:
+    def report_state(self, **changes: Any) -> None:
         """Write the state when it changes, and as a heartbeat; one that cannot be written now is written later."""
         self.report = replace(self.report, **changes)
         now = self.now()
@@ -363,75 +365,77 @@ class _QueryRunner:
     """One query's life: released, running, held, released again."""
 
     start: Callable[[], Query]
-    desk: _HoldFiles
-    gate: Gate | None
+    hold_files: _HoldFiles
+    gate: BatchGate | None
     stop: Callable[[], bool]
     poll: float
 
     def kept_back(self) -> bool:
         """Wait until the hold is gone; true if the job must end instead."""
-        while self.desk.held() and not self.stop():
-            self.desk.tell(state=JobState.HELD, hold=self.desk.hold.id if self.desk.hold else None)
-            self.desk.clock.sleep(self.poll)
+        while self.hold_files.held() and not self.stop():
+            self.hold_files.report_state(state=JobState.HELD, hold=self.hold_files.hold.id if self.hold_files.hold else None)
+            self.hold_files.clock.sleep(self.poll)
         return self.stop()
 
     def run(self) -> bool:
         """Start the query and watch it. True if the job is over, false if it is held."""
         if self.gate:
             self.gate.open()
-        self.desk.tell(state=JobState.RUNNING, resumed_at={}, progress_ms=None, error="", begun=True)
+        self.hold_files.report_state(state=JobState.RUNNING, resumed_at={}, progress_ms=None, error="", begun=True)
         query = self._started()
         while query.isActive:
-            self._look(query)
-            if self.stop() or self.desk.held():
+            self._note_progress(query)
+            if self.stop() or self.hold_files.held():
                 self._drain(query)
                 return self.stop()
-            self.desk.clock.sleep(self.poll)
+            self.hold_files.clock.sleep(self.poll)
         self._raise(query)
-        self.desk.tell(state=JobState.ENDED, **self.desk.batches())
+        self.hold_files.report_state(state=JobState.ENDED, **self.hold_files.batches())
         return True
 
     def _started(self) -> Query:
         try:
             query = self.start()
         except Exception as error:
-            self.desk.tell(state=JobState.FAILED, error=_first_line(error))
+            self.hold_files.report_state(state=JobState.FAILED, error=_first_line(error))
             raise
-        self.desk.tell(query=str(query.id))
+        self.hold_files.report_state(query=str(query.id))
         return query
 
-    def _look(self, query: Query) -> None:
+    def _note_progress(self, query: Query) -> None:
         """Note progress: a new batch, or a query of the brokers that found nothing new."""
-        last, report = query.lastProgress or {}, self.desk.report
+        last, report = query.lastProgress or {}, self.hold_files.report
         number, status = last.get("batchId"), query.status
         looked = not status.get("isTriggerActive") and "waiting for data" in str(status.get("message", "")).lower()
         changes: dict[str, Any] = {}
         if looked or (number is not None and (number != report.committed or report.progress_ms is None)):
-            changes["progress_ms"] = self.desk.now()
+            changes["progress_ms"] = self.hold_files.now()
         if number is not None:
             changes["committed"] = number
             changes["resumed_at"] = report.resumed_at or _begins(last)
-        self.desk.tell(**changes)
+        self.hold_files.report_state(**changes)
 
     def _drain(self, query: Query) -> None:
         """Let the current batch be committed, begin no other, stop."""
         if self.gate:
             self.gate.close()
         while query.isActive and query.status.get("isTriggerActive"):
-            self.desk.tell()
-            self.desk.clock.sleep(min(self.poll, 0.05))
+            self.hold_files.report_state()
+            self.hold_files.clock.sleep(min(self.poll, 0.05))
         if query.isActive:
             query.stop()
         if self.gate is None or self.gate.refused is None:
             self._raise(query)
-        batches = self.desk.batches()
+        batches = self.hold_files.batches()
         half_done = self.gate is None and batches.get("planned") != batches.get("committed")
-        self.desk.tell(state=JobState.HELD, hold=self.desk.hold.id if self.desk.hold else None, begun=half_done, **batches)
+        self.hold_files.report_state(
+            state=JobState.HELD, hold=self.hold_files.hold.id if self.hold_files.hold else None, begun=half_done, **batches
+        )
 
     def _raise(self, query: Query) -> None:
         error = query.exception()
         if error is not None:
-            self.desk.tell(state=JobState.FAILED, error=_first_line(error), **self.desk.batches())
+            self.hold_files.report_state(state=JobState.FAILED, error=_first_line(error), **self.hold_files.batches())
             raise error
 
 

@@ -11,21 +11,30 @@ from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.latencies import buckets
 from airflow_provider_kmigrate.core import events
-from airflow_provider_kmigrate.core.audit.canary import CanaryPlan, Measured, ProcessSpan, Times, judge, series, times, unseen
-from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Outcome
+from airflow_provider_kmigrate.core.audit.canary import (
+    CanaryPlan,
+    CanaryTimes,
+    Measured,
+    ProcessSpan,
+    judge,
+    series,
+    times,
+    unseen,
+)
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, CanaryVerdict
 
 _SHARE = 0.95
 
 
 def compare(
-    engine: Engine, control: Control, plan: CanaryPlan, grounds: Iterable[Ground], since: int | None = None
+    engine: Engine, control: Control, plan: CanaryPlan, findings: Iterable[AuditFinding], since: int | None = None
 ) -> CanaryVerdict:
-    """The verdict over the attached source. `grounds`: the audit's findings in it; a FAIL about the canary decides.
+    """The verdict over the attached source. `findings`: the audit's findings in it; a FAIL about the canary decides.
 
     `since`: start of the step that changed the canary, ms since the epoch; None: unknown.
     """
     processes = tuple(processes_of(engine, control, plan))
-    found, broken = times(processes, plan, since), _broken(grounds, processes, plan)
+    found, broken = times(processes, plan, since), _broken(findings, processes, plan)
     if found is None:
         return unseen(plan, broken)
     return judge(series(processes, measured(engine, processes, found, plan), found, plan), broken, plan)
@@ -39,7 +48,7 @@ def processes_of(engine: Engine, control: Control, plan: CanaryPlan) -> Iterator
             yield ProcessSpan(row["writer"], row["t_lo"], row["t_hi"], whole=row["n"] == row["number_hi"] + 1)
 
 
-def measured(engine: Engine, processes: Iterable[ProcessSpan], found: Times, plan: CanaryPlan) -> Measured:
+def measured(engine: Engine, processes: Iterable[ProcessSpan], found: CanaryTimes, plan: CanaryPlan) -> Measured:
     """Records and the 95th percentile of their delay, in milliseconds."""
     engine.attach("writers", [pa.table({"writer": [span.writer for span in processes]})])
     table = engine.ask(queries.LATENESS)
@@ -57,8 +66,8 @@ def _cell(rows: pa.Table) -> tuple[int, float | None]:
     return sum(rows["n"].to_pylist()), None if late is None else late / 1000
 
 
-def _broken(grounds: Iterable[Ground], processes: Iterable[ProcessSpan], plan: CanaryPlan) -> list[Ground]:
+def _broken(findings: Iterable[AuditFinding], processes: Iterable[ProcessSpan], plan: CanaryPlan) -> list[AuditFinding]:
     """Failing grounds that name a process of the canary."""
     theirs = {span.writer for span in processes if plan.instance(span.writer) == plan.canary}
-    failed = (ground for ground in grounds if ground.outcome is Outcome.FAIL)
-    return [ground for ground in failed if any(theirs.intersection(case.members) for case in ground.examples)]
+    failed = (finding for finding in findings if finding.outcome is AuditOutcome.FAIL)
+    return [finding for finding in failed if any(theirs.intersection(case.members) for case in finding.examples)]

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.core.audit.verdict import BEFORE_THE_STEP, Ground, Level, Outcome
-from airflow_provider_kmigrate.core.events import Change, Ownership, TopicPartition
+from airflow_provider_kmigrate.audit.policy import AuditPolicy
+from airflow_provider_kmigrate.core.audit.verdict import BEFORE_THE_STEP, AuditFinding, AuditOutcome, Level
+from airflow_provider_kmigrate.core.events import Ownership, OwnershipChange, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Case, Facts, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import in_order
@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 
 
-def grounds(changes: Sequence[Ownership], facts: Facts, *, policy: Policy, level: Level) -> Iterator[Ground]:
+def findings(changes: Sequence[Ownership], facts: Facts, *, policy: AuditPolicy, level: Level) -> Iterator[AuditFinding]:
     """All findings of these checks. `changes`: the changes of ownership."""
     yield from _not_owned(facts, level)
     yield from _unowned(changes, policy, level)
@@ -24,26 +24,26 @@ def grounds(changes: Sequence[Ownership], facts: Facts, *, policy: Policy, level
     yield from _waits(facts, policy, level)
     if facts.send_failures:
         text = f"{facts.send_failures} records were given up by their producers."
-        yield Ground(Outcome.PASS, Reason.of(AuditCause.SENDS_GIVEN_UP, text), level, facts.send_failures)
+        yield AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.SENDS_GIVEN_UP, text), level, facts.send_failures)
     if facts.of_others:
         yield _of_others(facts, level)
-    if facts.passed_over.count:
-        yield _passed_over(facts, level)
+    if facts.skipped.count:
+        yield _skipped(facts, level)
 
 
-def _not_owned(facts: Facts, level: Level) -> Iterator[Ground]:
+def _not_owned(facts: Facts, level: Level) -> Iterator[AuditFinding]:
     """Deliveries outside their member's own intervals. A gap in the events may hide the acquisition."""
-    yield from _strangers(facts.earlier.get("not_owned", LedgerFinding()), Outcome.PASS, level, before=BEFORE_THE_STEP)
-    yield from _strangers(facts.not_owned, Outcome.FAIL if facts.recorded else Outcome.INCONCLUSIVE, level)
+    yield from _strangers(facts.earlier.get("not_owned", LedgerFinding()), AuditOutcome.PASS, level, before=BEFORE_THE_STEP)
+    yield from _strangers(facts.not_owned, AuditOutcome.FAIL if facts.recorded else AuditOutcome.INCONCLUSIVE, level)
 
 
-def _strangers(found: LedgerFinding, outcome: Outcome, level: Level, *, before: str = "") -> Iterator[Ground]:
+def _strangers(found: LedgerFinding, outcome: AuditOutcome, level: Level, *, before: str = "") -> Iterator[AuditFinding]:
     if found.count:
         text = f"{before}{found.count} records were delivered to a member that did not own their partition."
-        yield Ground(outcome, Reason.of(AuditCause.NOT_OWNED, text), level, found.count, found.cases)
+        yield AuditFinding(outcome, Reason.of(AuditCause.NOT_OWNED, text), level, found.count, found.cases)
 
 
-def _unowned(changes: Iterable[Ownership], policy: Policy, level: Level) -> Iterator[Ground]:
+def _unowned(changes: Iterable[Ownership], policy: AuditPolicy, level: Level) -> Iterator[AuditFinding]:
     """Time between one owner's end and the next one's start."""
     cases = [case for where, steps in sorted(_by_partition(changes).items()) for case in _pauses(where, steps)]
     if not cases:
@@ -52,8 +52,8 @@ def _unowned(changes: Iterable[Ownership], policy: Policy, level: Level) -> Iter
     total, longest = sum(case.count for case in cases), cases[0]
     text = f"Partitions had no owner for {total} ms in total, {longest.topic}-{longest.partition} for {longest.count} ms at once."
     late = policy.max_unowned_ms is not None and longest.count > policy.max_unowned_ms
-    outcome = Outcome.FAIL if late else Outcome.PASS
-    yield Ground(outcome, Reason.of(AuditCause.UNOWNED, text), level, total, tuple(cases[: policy.max_cases]))
+    outcome = AuditOutcome.FAIL if late else AuditOutcome.PASS
+    yield AuditFinding(outcome, Reason.of(AuditCause.UNOWNED, text), level, total, tuple(cases[: policy.max_cases]))
 
 
 def _by_partition(changes: Iterable[Ownership]) -> dict[GroupPartition, list[Ownership]]:
@@ -69,7 +69,7 @@ def _pauses(where: GroupPartition, steps: Iterable[Ownership]) -> Iterator[Case]
     owners: set[str] = set()
     free: Ownership | None = None
     for step in steps:
-        if step.change is not Change.ACQUIRED:
+        if step.change is not OwnershipChange.ACQUIRED:
             free = step if owners == {step.member} else free
             owners.discard(step.member)
             continue
@@ -90,7 +90,7 @@ def _pauses(where: GroupPartition, steps: Iterable[Ownership]) -> Iterator[Case]
         owners.add(step.member)
 
 
-def _uneven(changes: Iterable[Ownership], level: Level) -> Iterator[Ground]:
+def _uneven(changes: Iterable[Ownership], level: Level) -> Iterator[AuditFinding]:
     """Generations that were shared unevenly at their fullest."""
     found = []
     for (group, generation), shares in sorted(_fullest(changes).items()):
@@ -101,7 +101,7 @@ def _uneven(changes: Iterable[Ownership], level: Level) -> Iterator[Ground]:
             found.append(f"generation {generation} of {group}: {counts}")
     if found:
         text = f"{len(found)} generations shared their partitions unevenly, first {found[0]}."
-        yield Ground(Outcome.PASS, Reason.of(AuditCause.UNEVEN, text), level, len(found))
+        yield AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.UNEVEN, text), level, len(found))
 
 
 def _spread(counts: Sequence[int]) -> int:
@@ -115,7 +115,7 @@ def _fullest(changes: Iterable[Ownership]) -> dict[tuple[str, int], dict[str, se
     for change in sorted(changes, key=lambda change: (change.group, change.position or 0, change.stamp.t_ms)):
         mine = owned[change.group][change.member]
         owned[change.group][change.member] = (
-            mine | set(change.partitions) if change.change is Change.ACQUIRED else mine - set(change.partitions)
+            mine | set(change.partitions) if change.change is OwnershipChange.ACQUIRED else mine - set(change.partitions)
         )
         if change.generation is not None:
             key, now = (
@@ -127,7 +127,7 @@ def _fullest(changes: Iterable[Ownership]) -> dict[tuple[str, int], dict[str, se
     return best
 
 
-def _waits(facts: Facts, policy: Policy, level: Level) -> Iterator[Ground]:
+def _waits(facts: Facts, policy: AuditPolicy, level: Level) -> Iterator[AuditFinding]:
     long = [gap for gap in facts.gaps if policy.max_gap_ms is not None and gap.ms > policy.max_gap_ms]
     if long:
         text = f"A record of {long[0].topic}-{long[0].partition} waited {long[0].ms} ms; {long[0].group} received "
@@ -136,26 +136,28 @@ def _waits(facts: Facts, policy: Policy, level: Level) -> Iterator[Ground]:
             Case(gap.topic, gap.partition, -1, -1, gap.ms, gap.group, members=gap.members, from_ms=gap.from_ms, to_ms=gap.to_ms)
             for gap in long
         ]
-        yield Ground(Outcome.FAIL, Reason.of(AuditCause.WAITED, text), level, len(long), tuple(cases[: policy.max_cases]))
+        yield AuditFinding(
+            AuditOutcome.FAIL, Reason.of(AuditCause.WAITED, text), level, len(long), tuple(cases[: policy.max_cases])
+        )
 
 
-def _of_others(facts: Facts, level: Level) -> Ground:
+def _of_others(facts: Facts, level: Level) -> AuditFinding:
     named = ", ".join(f"{topic}-{partition} of {group}" for group, topic, partition in facts.of_others[:5])
     more = f" and {len(facts.of_others) - 5} more" if len(facts.of_others) > 5 else ""
     text = f"Partitions that only members without events owned were not judged: {named}{more}."
-    return Ground(Outcome.PASS, Reason.of(AuditCause.OWNER_WITHOUT_EVENTS, text), level, len(facts.of_others))
+    return AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.OWNER_WITHOUT_EVENTS, text), level, len(facts.of_others))
 
 
-def _passed_over(facts: Facts, level: Level) -> Ground:
-    found = facts.passed_over
+def _skipped(facts: Facts, level: Level) -> AuditFinding:
+    found = facts.skipped
     text = f"{found.count} offsets between deliveries were skipped, and no wrapped producer reported records there."
-    return Ground(Outcome.PASS, Reason.of(AuditCause.SKIPPED, text), level, found.count, found.cases)
+    return AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.SKIPPED, text), level, found.count, found.cases)
 
 
 def hand_overs(changes: Iterable[Ownership]) -> int:
     """The number of times that a partition passed from one member to another."""
     total = 0
     for steps in _by_partition(changes).values():
-        takers = [step.member for step in steps if step.change is Change.ACQUIRED]
+        takers = [step.member for step in steps if step.change is OwnershipChange.ACQUIRED]
         total += sum(one != other for one, other in pairwise(takers))
     return total

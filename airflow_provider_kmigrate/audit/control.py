@@ -7,7 +7,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.engines.engine import Engine
-from airflow_provider_kmigrate.audit.schema import Pile
+from airflow_provider_kmigrate.audit.schema import RowKind
 from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event, Ownership, Start
 from airflow_provider_kmigrate.core.ledger.health import Refusals
@@ -34,9 +34,9 @@ class Control:
     def read(cls, engine: Engine) -> Control:
         """Read them from the engine. Raises `Refused` (X04) if a line has a schema version that this release does not know."""
         rows = engine.ask(queries.CONTROL).to_pylist()
-        _refuse_versions([row["why"] for row in rows if row["pile"] == Pile.VERSION])
-        written = (row["line"] for row in rows if row["pile"] in {Pile.CONTROL, Pile.LATENCY})
-        lines = sorted((row["why"], row["line"], row["t_ms"] or _NOW) for row in rows if row["pile"] == Pile.REFUSED)
+        _refuse_versions([row["why"] for row in rows if row["row_kind"] == RowKind.VERSION])
+        written = (row["line"] for row in rows if row["row_kind"] in {RowKind.CONTROL, RowKind.LATENCY})
+        lines = sorted((row["why"], row["line"], row["t_ms"] or _NOW) for row in rows if row["row_kind"] == RowKind.REFUSED)
         refused = [(why, line) for why, line, _ in lines]
         control = cls(
             [decode(line) for line in dict.fromkeys(written)], refused, [None if ms == _NOW else ms for *_, ms in lines]

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.audit.canary import compare as compare_canary
 from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.judge import judge
-from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.policy import AuditPolicy
 from airflow_provider_kmigrate.audit.request import LogsRequest, Request, StreamRequest
 from airflow_provider_kmigrate.audit.result import Audited, Result
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
@@ -26,11 +26,11 @@ from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.audit.verdict import (
+    AuditFinding,
+    AuditOutcome,
     CanaryVerdict,
-    Ground,
     Level,
     LevelHealth,
-    Outcome,
     as_dict,
     combine,
     of_facts,
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 class Finding(NamedTuple):
     """A finding of anything but a source, such as a comparison of logs."""
 
-    grounds: tuple[Ground, ...]
+    findings: tuple[AuditFinding, ...]
     health: LevelHealth
 
 
 def run(
     sources: Iterable[Source],
-    policy: Policy,
+    policy: AuditPolicy,
     engine: Engine,
     *,
     also: Sequence[Finding] = (),
-    notes: Sequence[Ground] = (),
+    notes: Sequence[AuditFinding] = (),
     pictured: bool = False,
     canary: CanaryPlan | None = None,
 ) -> Result:
@@ -65,18 +65,20 @@ def run(
     unknown, `Failed` if a source cannot be read. No source, or an empty one, is INCONCLUSIVE.
     """
     audited = tuple(audit(source, policy, engine, pictured=pictured, canary=canary) for source in sources)
-    found = [*also, *(Finding(source.grounds, source.health) for source in audited)]
+    found = [*also, *(Finding(source.findings, source.health) for source in audited)]
     accounts = [finding.health for finding in found]
     required = {account.level for account in accounts} if policy.required is None else policy.required
-    grounds = [*notes, *(ground for finding in found for ground in finding.grounds)]
+    findings = [*notes, *(each for finding in found for each in finding.findings)]
     judged = next((source.canary for source in audited if source.canary is not None), None)
-    return Result(combine(grounds, accounts, judged, required=required), audited)
+    return Result(combine(findings, accounts, judged, required=required), audited)
 
 
-def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = False, canary: CanaryPlan | None = None) -> Audited:
+def audit(
+    source: Source, policy: AuditPolicy, engine: Engine, *, pictured: bool = False, canary: CanaryPlan | None = None
+) -> Audited:
     """One source's facts and their meaning. Our own probe writes every partition all the time, so each must have evidence."""
     if source.level is Level.PROBE:
-        policy = replace(policy, demand=replace(policy.demand, everywhere=True))
+        policy = replace(policy, required_evidence=replace(policy.required_evidence, everywhere=True))
     attach(source, engine)
     control = Control.read(engine)
     judged = judge(engine, control, policy)
@@ -88,15 +90,15 @@ def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = Fa
         hand_overs=checks.hand_overs(control.changes),
         includes=_included(source.level, facts),
     )
-    grounds = (*found, *checks.grounds(control.changes, facts, policy=policy, level=source.level))
+    findings = (*found, *checks.findings(control.changes, facts, policy=policy, level=source.level))
     return Audited(
         source.level,
         facts,
-        grounds,
+        findings,
         health,
         tuple(control.refused),
         reporting.events(engine) if pictured else (),
-        _canary(canary, source, engine, control, grounds, since=policy.demand.since),
+        _canary(canary, source, engine, control, findings, since=policy.required_evidence.since),
         judged.partitions,
         judged.suspects,
     )
@@ -107,14 +109,14 @@ def _canary(
     source: Source,
     engine: Engine,
     control: Control,
-    grounds: Iterable[Ground],
+    findings: Iterable[AuditFinding],
     *,
     since: int | None,
 ) -> CanaryVerdict | None:
     """The canary's verdict; None for a source that is not about the users' consumers."""
     if plan is None or source.level is Level.PROBE:
         return None
-    return compare_canary(engine, control, plan, grounds, since)
+    return compare_canary(engine, control, plan, findings, since)
 
 
 def _included(level: Level, facts: Facts) -> tuple[Level, ...]:
@@ -140,14 +142,14 @@ def main(
         wanted = request.load(options.request)
         with (open_engine or _spark_engine)(wanted) as engine:
             _wait(options.begin, options.within)
-            notes: list[Ground] = []
+            notes: list[AuditFinding] = []
             if wanted.stream:
                 sources, notes = _take_in(wanted.stream, engine, wanted.sources)
                 wanted = replace(wanted, sources=sources)
             also, leave = _logs(wanted.logs, engine, options.folder) if wanted.logs else ([], None)
             pictured = wanted.report is not None
             result = run(wanted.sources, wanted.policy, engine, also=also, notes=notes, pictured=pictured, canary=wanted.canary)
-            if leave and result.verdict.outcome is Outcome.PASS:
+            if leave and result.verdict.outcome is AuditOutcome.PASS:
                 leave()
         if wanted.report:
             reporting.write(wanted.report, result, options.folder)
@@ -168,7 +170,7 @@ def _wait(begin: Path | None, within: float) -> None:
         time.sleep(0.1)
 
 
-def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[tuple[Source, ...], list[Ground]]:
+def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[tuple[Source, ...], list[AuditFinding]]:
     """Take in the topic's events; returns the sources, and what the topic does not keep.
 
     Before the first event in the topic its ledger does not exist, and is left out.
@@ -180,7 +182,7 @@ def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -
     session = _spark(engine)
     events = stream.EventStream(session, look.properties(wanted), plan)
     events.catch_up()
-    written = any(name.startswith("pile=") for name in storage.Storage(session).names(wanted.folder))
+    written = any(name.startswith("row_kind=") for name in storage.Storage(session).names(wanted.folder))
     gone = set() if written else {wanted.folder}
     left = (replace(source, ledgers=tuple(place for place in source.ledgers if place not in gone)) for source in sources)
     return tuple(left), limits(wanted.topic, events.marks())
@@ -192,7 +194,7 @@ def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Findi
 
     session = _spark(engine)
     found = look.compared(session, wanted)
-    return [Finding(found.grounds, found.health)], partial(found.leave, session, wanted, folder / "fingerprint.json")
+    return [Finding(found.findings, found.health)], partial(found.leave, session, wanted, folder / "fingerprint.json")
 
 
 def _spark(engine: Engine) -> SparkSession:

@@ -17,17 +17,17 @@ import pyarrow as pa
 from airflow_provider_kmigrate.audit import latencies, queries
 from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.engines.engine import Engine
-from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.schema import Pile
+from airflow_provider_kmigrate.audit.policy import AuditPolicy
+from airflow_provider_kmigrate.audit.schema import RowKind
 from airflow_provider_kmigrate.audit.screen import accounts, screen
 from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Stamp, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, Produce, conclude, produce_between
-from airflow_provider_kmigrate.core.ledger.book import Book, Committed, Part
-from airflow_provider_kmigrate.core.ledger.health import Times, unmet
+from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit, Book, Part
+from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes, unmet
 from airflow_provider_kmigrate.core.ledger.ownership import produce_facts
 from airflow_provider_kmigrate.core.ledger.partition import Checked, Limits, Setting, check
 
-_DELIVERY, _ACK = Pile.DELIVERY.value, Pile.ACK.value
+_DELIVERY, _ACK = RowKind.DELIVERY.value, RowKind.ACK.value
 _ANSWER: Final = pa.schema([("checked", pa.binary())])
 
 
@@ -40,11 +40,11 @@ class Judged:
     suspects: int
 
 
-def judge(engine: Engine, control: Control, policy: Policy) -> Judged:
+def judge(engine: Engine, control: Control, policy: AuditPolicy) -> Judged:
     """The facts of the attached source, as `core.ledger.balance` would have them of all its events."""
     now_ms = None if policy.alive_since is None else time.time_ns() // 1_000_000
-    times = Times(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.demand.since)
-    limits = Limits(policy.skew_ms, policy.max_cases, policy.window, times, policy.demand.mixed)
+    times = EvidenceTimes(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.required_evidence.since)
+    limits = Limits(policy.skew_ms, policy.max_cases, policy.window, times, policy.required_evidence.mixed)
     book = Book.of(control.events)
     found = accounts(engine, control)
     book.writers = found.writers
@@ -54,14 +54,14 @@ def judge(engine: Engine, control: Control, policy: Policy) -> Judged:
         book,
         [*screened.clean, *_check_all(engine, screened.suspects, setting)],
         limits,
-        refused=control.refusals(policy.demand.since),
-        unmet=tuple(unmet(policy.demand, screened.newest, book.failures)),
+        refused=control.refusals(policy.required_evidence.since),
+        unmet=tuple(unmet(policy.required_evidence, screened.newest, book.failures)),
         produce=_produce(engine, book, policy, repeated=bool(found.repeated)),
     )
     return Judged(facts, len(screened.clean) + len(screened.suspects), len(screened.suspects))
 
 
-def _produce(engine: Engine, book: Book, policy: Policy, *, repeated: bool) -> Produce:
+def _produce(engine: Engine, book: Book, policy: AuditPolicy, *, repeated: bool) -> Produce:
     if policy.window is not None:
         return produce_between(book.produced, *policy.window, policy.max_cases)
     return produce_facts(book, latencies.of_producers(engine, repeated=repeated), policy.max_cases)
@@ -88,7 +88,7 @@ def check_rows(setting: Setting, rows: pa.Table) -> pa.Table:
 
 
 _COLUMNS: Final = (
-    *("pile", "writer", "number", "t_ms", "consumer_group", "member", "lo", "hi", "n", "seq"),
+    *("row_kind", "writer", "number", "t_ms", "consumer_group", "member", "lo", "hi", "n", "seq"),
     *("t_first_ms", "t_last_ms", "t_sent_ms", "gap_ms", "producer", "producer_seq"),
 )
 _Row = tuple[Any, ...]
@@ -113,11 +113,11 @@ def _once(rows: list[_Row]) -> Iterable[_Row]:
 
 
 def _file(part: Part, row: _Row) -> None:
-    pile, writer, number, t_ms, group, member, lo, hi, n, seq, t_first, t_last, t_sent, gap, producer, producer_seq = row
-    if pile == _DELIVERY:
+    row_kind, writer, number, t_ms, group, member, lo, hi, n, seq, t_first, t_last, t_sent, gap, producer, producer_seq = row
+    if row_kind == _DELIVERY:
         who = (t_first, t_last, t_sent, gap, producer, producer_seq)
         part.runs[group].append(DeliveryRun(Stamp(writer, number, t_ms), group, member, None, *part.where, lo, hi, n, seq, *who))
-    elif pile == _ACK:
+    elif row_kind == _ACK:
         part.acks.append(Ack(Stamp(writer, number, t_ms), producer, *part.where, lo, hi, n, seq, seq + n - 1, t_sent, t_last))
     else:
-        part.commits[group].append(Committed(t_ms, lo, member))
+        part.commits[group].append(AcceptedCommit(t_ms, lo, member))

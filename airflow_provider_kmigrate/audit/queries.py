@@ -16,9 +16,9 @@ _LONGEST_MS, _RUNS = (
     1 << 33,
     1 << 29,
 )  # the first of the longest waits is found by one number: its length, then its place among so many
-_EVENTS: Final = "pile NOT IN ('refused', 'version')"
+_EVENTS: Final = "row_kind NOT IN ('refused', 'version')"
 
-CONTROL: Final = "SELECT pile, line, why, t_ms FROM events WHERE pile IN ('control', 'refused', 'version', 'latency')"
+CONTROL: Final = "SELECT row_kind, line, why, t_ms FROM events WHERE row_kind IN ('control', 'refused', 'version', 'latency')"
 
 # Of each writer how many numbers there are, in how many rows: with every number from 0 to the last, once, its account is whole. The numbers
 # are counted as bits of words, because a group for each of them costs ten times as much. `clock_lag_ms` is that of its last heartbeat.
@@ -30,7 +30,7 @@ FROM (
     max_by(clock_lag_ms, beat) AS clock_lag_ms, max(beat) AS beat
   FROM (
     SELECT writer, t_ms, number, number >> 5 AS word, CAST(1 AS BIGINT) << CAST(number & 31 AS INT) AS bit,
-      CASE WHEN pile = 'sign' AND t_last_ms IS NOT NULL THEN number END AS beat, t_last_ms - t_ms AS clock_lag_ms
+      CASE WHEN row_kind = 'sign' AND t_last_ms IS NOT NULL THEN number END AS beat, t_last_ms - t_ms AS clock_lag_ms
     FROM events WHERE nth = 0 AND {_EVENTS}) AS bits_of
   GROUP BY writer, word) AS words
 GROUP BY writer"""
@@ -55,12 +55,12 @@ GROUP BY writer"""
 
 # The partitions that the attached writers wrote of.
 PLACES_OF_WRITERS: Final = """
-SELECT DISTINCT topic, part FROM events JOIN writers ON events.writer = writers.writer WHERE pile IN ('delivery', 'ack', 'commit')"""
+SELECT DISTINCT topic, part FROM events JOIN writers ON events.writer = writers.writer WHERE row_kind IN ('delivery', 'ack', 'commit')"""
 
 # The partitions with a delivery to a member outside its times of ownership, of groups that record ownership.
 NOT_OWNED: Final = """
 SELECT DISTINCT topic, part FROM events
-WHERE pile = 'delivery' AND consumer_group IN (SELECT consumer_group FROM owned)
+WHERE row_kind = 'delivery' AND consumer_group IN (SELECT consumer_group FROM owned)
   AND NOT EXISTS (SELECT 1 FROM owned WHERE owned.consumer_group = events.consumer_group AND owned.member = events.member
     AND owned.topic = events.topic AND owned.part = events.part
     AND owned.t_lo <= events.t_first_ms AND events.t_last_ms <= owned.t_hi)"""
@@ -74,9 +74,9 @@ WITH claims AS (
     CAST(sum(acked) AS BIGINT) AS acked, max(t_acked) AS t_hi, max(unclear) AS unclear
   FROM (
     SELECT topic, part, producer, lo - producer_seq AS shift, lo, hi, CASE WHEN lo < 0 OR hi - lo + 1 <> n THEN 1 ELSE 0 END AS unclear,
-      CASE WHEN pile = 'ack' THEN lo END AS acked_lo, CASE WHEN pile = 'ack' THEN hi END AS acked_hi,
-      CASE WHEN pile = 'ack' THEN n ELSE 0 END AS acked, CASE WHEN pile = 'ack' THEN t_last_ms END AS t_acked
-    FROM events WHERE pile = 'ack' OR (pile = 'delivery' AND producer IS NOT NULL)) AS reported
+      CASE WHEN row_kind = 'ack' THEN lo END AS acked_lo, CASE WHEN row_kind = 'ack' THEN hi END AS acked_hi,
+      CASE WHEN row_kind = 'ack' THEN n ELSE 0 END AS acked, CASE WHEN row_kind = 'ack' THEN t_last_ms END AS t_acked
+    FROM events WHERE row_kind = 'ack' OR (row_kind = 'delivery' AND producer IS NOT NULL)) AS reported
   GROUP BY topic, part, producer, shift),
 ordered AS (
   SELECT *,
@@ -95,19 +95,19 @@ FROM events WHERE nth = 0 AND {_EVENTS} GROUP BY writer"""
 # The deliveries of some writers, and their delay.
 LATENESS: Final = """
 SELECT /*+ BROADCAST(writers) */ events.writer AS writer, events.t_last_ms AS t_last_ms, events.n AS n, events.latency AS latency
-FROM events JOIN writers ON events.writer = writers.writer WHERE events.pile = 'delivery'"""
+FROM events JOIN writers ON events.writer = writers.writer WHERE events.row_kind = 'delivery'"""
 
 # Everything about the wanted partitions, as `judge.check_rows` takes it.
 EVENTS_OF: Final = """
-SELECT /*+ BROADCAST(wanted) */ events.topic AS topic, events.part AS part, pile, writer, number, t_ms, consumer_group, member, lo, hi, n, seq,
+SELECT /*+ BROADCAST(wanted) */ events.topic AS topic, events.part AS part, row_kind, writer, number, t_ms, consumer_group, member, lo, hi, n, seq,
   t_first_ms, t_last_ms, t_sent_ms, gap_ms, producer, producer_seq
 FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part
-WHERE pile IN ('delivery', 'ack', 'commit')"""
+WHERE row_kind IN ('delivery', 'ack', 'commit')"""
 
 # For pictures of the run: everything, or only ownership and producers' waits.
 EVENT_COUNT: Final = "SELECT count(*) AS n FROM events WHERE nth = 0"
 ALL_LINES: Final = f"SELECT line FROM events WHERE nth = 0 AND {_EVENTS}"
-FEW_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND pile IN ('control', 'latency')"
+FEW_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND row_kind IN ('control', 'latency')"
 
 
 def delivered(skew_ms: int, window: tuple[int, int] | None) -> str:
@@ -122,9 +122,9 @@ def delivered(skew_ms: int, window: tuple[int, int] | None) -> str:
     inside = "TRUE" if window is None else f"t_first_ms >= {window[0]} AND t_first_ms < {window[1]}"
     return f"""
 WITH moves AS (
-  SELECT *, hash(consumer_group, topic, part) AS reader, pile = 'delivery' AS came,
-    CASE WHEN pile = 'delivery' THEN t_first_ms ELSE t_ms + {skew_ms} END AS moment
-  FROM events WHERE pile IN ('delivery', 'commit')),
+  SELECT *, hash(consumer_group, topic, part) AS reader, row_kind = 'delivery' AS came,
+    CASE WHEN row_kind = 'delivery' THEN t_first_ms ELSE t_ms + {skew_ms} END AS moment
+  FROM events WHERE row_kind IN ('delivery', 'commit')),
 walked AS (
   SELECT reader, consumer_group, topic, part, came, writer, member, hash(member) AS code, lo, hi, n, seq, t_first_ms, t_last_ms, t_sent_ms, gap_ms,
     count(*) OVER earlier AS runs_before, max(CASE WHEN came THEN hi END) OVER earlier AS high,
@@ -158,14 +158,14 @@ def ack_slots(since: int) -> str:
     """The stretches of time, before the step that began then, in which a record of a producer's partition was acknowledged."""
     return f"""
 SELECT DISTINCT producer, topic, part, CAST(floor(t_last_ms / {SLOT_MS}) AS BIGINT) AS slot
-FROM events WHERE pile = 'ack' AND t_last_ms < {since} AND t_last_ms >= {since - STEADY_SLOTS * SLOT_MS}"""
+FROM events WHERE row_kind = 'ack' AND t_last_ms < {since} AND t_last_ms >= {since - STEADY_SLOTS * SLOT_MS}"""
 
 
 def _acks(*, once: bool) -> str:
     """Acknowledgements; where some were read again, each number `once`."""
     if not once:
-        return "events WHERE pile = 'ack'"
-    copies = "SELECT *, row_number() OVER (PARTITION BY writer, number ORDER BY line) AS copy FROM events WHERE pile = 'ack'"
+        return "events WHERE row_kind = 'ack'"
+    copies = "SELECT *, row_number() OVER (PARTITION BY writer, number ORDER BY line) AS copy FROM events WHERE row_kind = 'ack'"
     return f"({copies}) AS copies WHERE copy = 1"
 
 

@@ -27,7 +27,7 @@ def events(engine: Engine) -> tuple[Event, ...]:
     return tuple(map(decode, lines))
 
 
-def write(wanted: ReportRequest, result: Result, folder: Path) -> report.Report:
+def write(wanted: ReportRequest, result: Result, folder: Path) -> report.AuditReport:
     """Write `report.html` and `report.json` into the folder.
 
     Raises `Failed` if a journal is unreadable or the folder not writable.

@@ -4,7 +4,7 @@
 
     {"spark": {"master": "local[2]", "jars": [], "settings": {}},
      "policy": {"skew_ms": 100, "allow": ["redelivered"], "required": ["L2"], "max_lag_ms": 60000,
-                "demand": {"since": 1795241479346, "groups": ["billing"]}},
+                "required_evidence": {"since": 1795241479346, "groups": ["billing"]}},
      "sources": [{"level": "L2", "lines": ["/audit/events"]},
                  {"level": "L3", "ledgers": ["hdfs:///audit/ledger"]}],
      "logs": {"properties": "/audit/kafka.json", "topics": ["orders"], "before": "/audit/before.json"},
@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
-from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.policy import AuditPolicy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
-from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Sample
+from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, LogSample
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Demand
 from airflow_provider_kmigrate.core.model import Reason
@@ -49,7 +49,7 @@ class SparkRequest:
 class LogsRequest:
     """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is not included.
 
-    `before`: the observation before the step, from `audit.logs.look`. `renewed`: those of earlier audits that passed, in their
+    `before`: the observation before the step, from `audit.logs.look`. `refreshed`: those of earlier audits that passed, in their
     order; the last existing one replaces `before`. `topics`: None for all but `exclude_topics` ones and those of Kafka and kmigrate
     themselves. `sample` and `block` as for `core.audit.fingerprint`. `resetting_groups`: groups whose commits go back on purpose.
     """
@@ -57,9 +57,9 @@ class LogsRequest:
     properties: str
     topics: tuple[str, ...] | None
     before: str
-    renewed: tuple[str, ...] = ()
+    refreshed: tuple[str, ...] = ()
     exclude_topics: tuple[str, ...] = ()
-    sample: Sample = field(default_factory=Sample)
+    sample: LogSample = field(default_factory=LogSample)
     block: int = BLOCK
     resetting_groups: tuple[str, ...] = ()
 
@@ -95,7 +95,7 @@ class Request:
     """
 
     sources: tuple[Source, ...]
-    policy: Policy = field(default_factory=Policy)
+    policy: AuditPolicy = field(default_factory=AuditPolicy)
     spark: SparkRequest = SparkRequest()
     logs: LogsRequest | None = None
     report: ReportRequest | None = None
@@ -133,7 +133,7 @@ def _source(value: Any) -> Source:
     return _made(Source, value, {"level": _level, "lines": _all(str), "ledgers": _all(str)})
 
 
-def _policy(value: Any) -> Policy:
+def _policy(value: Any) -> AuditPolicy:
     """The policy of a request.
 
     `max_lag_ms`: how long ago a client that runs on may have given its last heartbeat, counted from now.
@@ -146,8 +146,8 @@ def _policy(value: Any) -> Policy:
         "allow": lambda names: frozenset(_all(str)(names)),
         "window": _window,
     }
-    readers["demand"] = lambda item: _made(Demand, item, {"since": _time, "groups": _all(str), "mixed": _all(str)})
-    policy = _made(Policy, value, readers)
+    readers["required_evidence"] = lambda item: _made(Demand, item, {"since": _time, "groups": _all(str), "mixed": _all(str)})
+    policy = _made(AuditPolicy, value, readers)
     if policy.max_cases < 1:
         _refuse(f"max_cases is {policy.max_cases}, and a finding shows at least one case")
     return policy
@@ -160,10 +160,10 @@ def _spark(value: Any) -> SparkRequest:
 def _logs(value: Any) -> LogsRequest | None:
     readers: dict[str, Callable[[Any], Any]] = {
         "topics": lambda names: None if names is None else _all(str)(names),
-        "renewed": _all(str),
+        "refreshed": _all(str),
         "exclude_topics": _all(str),
         "resetting_groups": _all(str),
-        "sample": lambda item: _made(Sample, item, {}),
+        "sample": lambda item: _made(LogSample, item, {}),
     }
     return None if value is None else _made(LogsRequest, value, readers)
 

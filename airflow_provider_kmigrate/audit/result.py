@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, CanaryVerdict, Ground, Level, LevelHealth
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditVerdict, CanaryVerdict, Level, LevelHealth
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
 
@@ -18,7 +18,7 @@ class Audited:
 
     level: Level
     facts: Facts
-    grounds: tuple[Ground, ...]
+    findings: tuple[AuditFinding, ...]
     health: LevelHealth
     refused: tuple[tuple[str, str], ...] = ()
     pictured: tuple[Event, ...] = ()

@@ -1,6 +1,6 @@
 """The audit's table of events (`EVENTS`): every line as it was written, with the columns for the queries and the ledger.
 
-`pile` is a row's kind and its folder in Parquet (`pile=delivery/…`). An event about several partitions has a row for each,
+`row_kind` is a row's kind and its folder in Parquet (`row_kind=delivery/…`). An event about several partitions has a row for each,
 numbered by `nth`; one about none has one row. Lines that are no events are rows too, with the reason in `why`.
 """
 
@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.event_lines import BadEvent, UnknownVersion,
 from airflow_provider_kmigrate.core.events import Ack, Commit, DeliveryRun, Event, Heartbeat, Latencies, Slow
 
 
-class Pile(StrEnum):
+class RowKind(StrEnum):
     """A row's kind."""
 
     DELIVERY = "delivery"
@@ -32,7 +32,7 @@ class Pile(StrEnum):
 
 EVENTS: Final = pa.schema(
     [
-        ("pile", pa.string()),
+        ("row_kind", pa.string()),
         ("writer", pa.string()),
         ("number", pa.int64()),  # event_seq
         ("nth", pa.int32()),
@@ -65,8 +65,8 @@ def rows_of_line(line: str, place: str = "") -> Iterator[Row]:
     try:
         event = decode(line)
     except BadEvent as error:
-        pile = Pile.VERSION if isinstance(error, UnknownVersion) else Pile.REFUSED
-        yield {"pile": pile.value, "nth": 0, "line": line, "why": f"{place}{line[:80]!r}: {error}"}
+        row_kind = RowKind.VERSION if isinstance(error, UnknownVersion) else RowKind.REFUSED
+        yield {"row_kind": row_kind.value, "nth": 0, "line": line, "why": f"{place}{line[:80]!r}: {error}"}
         return
     yield from rows_of(event, line)
 
@@ -76,7 +76,7 @@ def rows_of(event: Event, line: str | None = None) -> Iterator[Row]:
     stamp = event.stamp
     envelope = {"writer": stamp.writer, "number": stamp.event_seq, "t_ms": stamp.t_ms, "line": line or encode(event)}
     for nth, index in enumerate(_index(event)):
-        yield {"pile": _pile(event).value, "nth": nth, **envelope, **index}
+        yield {"row_kind": _row_kind(event).value, "nth": nth, **envelope, **index}
 
 
 def table_of(rows: Iterable[Row]) -> pa.Table:
@@ -84,19 +84,19 @@ def table_of(rows: Iterable[Row]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=EVENTS)
 
 
-def _pile(event: Event) -> Pile:
+def _row_kind(event: Event) -> RowKind:
     match event:
         case DeliveryRun():
-            return Pile.DELIVERY
+            return RowKind.DELIVERY
         case Ack():
-            return Pile.ACK
+            return RowKind.ACK
         case Commit(ok=True, offsets=[_, *_]):
-            return Pile.COMMIT
+            return RowKind.COMMIT
         case Commit() | Heartbeat():
-            return Pile.SIGN
+            return RowKind.SIGN
         case Latencies() | Slow():
-            return Pile.LATENCY
-    return Pile.CONTROL
+            return RowKind.LATENCY
+    return RowKind.CONTROL
 
 
 @singledispatch

@@ -204,7 +204,7 @@ def _newest(engine: Engine, places: Mapping[TopicPartition, _Place], since: int 
                 newest.note_ack((row["producer"], *where), row["t_hi"])
         for group, row in place.delivered.items():
             newest.note_delivery(GroupPartition(group, *where), row["t_hi"])
-    if since is not None and newest.fell_silent(since):
+    if since is not None and newest.without_acks(since):
         slots = defaultdict(set)
         for row in engine.ask(queries.ack_slots(since)).to_pylist():
             slots[row["producer"], row["topic"], row["part"]].add(row["slot"])

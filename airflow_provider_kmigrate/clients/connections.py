@@ -44,7 +44,7 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)+)"')
 _SHORTEST_LINE = 8  # a shorter line is no secret of its own, and hiding it would hide half the log
 
 
-class Fields:
+class ConnectionFields:
     """Reads fields and collects every problem; `check` raises them all at once."""
 
     def __init__(self, conn_id: str, connection: Connection, conn_type: str, extras: Iterable[str] | None) -> None:
@@ -221,7 +221,7 @@ _UNUSABLE = {
 
 def zookeeper_settings(conn_id: str, connection: Connection) -> ZooKeeperSettings:
     """The ZooKeeper settings of a connection. Raises `Refused` with every problem of it."""
-    fields = Fields(conn_id, connection, ZOOKEEPER, ZOOKEEPER_EXTRAS)
+    fields = ConnectionFields(conn_id, connection, ZOOKEEPER, ZOOKEEPER_EXTRAS)
     login, password = fields.field("login"), fields.field("password")
     mechanism = fields.choice("sasl_mechanism", ZOOKEEPER_MECHANISMS)
     use_tls = fields.flag("use_tls", default=False)
@@ -247,7 +247,7 @@ def zookeeper_settings(conn_id: str, connection: Connection) -> ZooKeeperSetting
 
 def kafka_settings(conn_id: str, connection: Connection) -> KafkaSettings:
     """The properties of librdkafka as text, without `debug`: its output can carry credentials."""
-    fields = Fields(conn_id, connection, KAFKA, None)
+    fields = ConnectionFields(conn_id, connection, KAFKA, None)
     properties = {name: _property(fields, name, value) for name, value in fields.extra.items() if name != "debug"}
     settings = KafkaSettings(properties)
     if len(settings.servers) != settings.bootstrap.count(",") + 1:
@@ -262,7 +262,7 @@ def kafka_settings(conn_id: str, connection: Connection) -> KafkaSettings:
 
 def controller_security(conn_id: str, connection: Connection) -> WireSecurity:
     """TLS and SASL of the controller listener."""
-    fields = Fields(conn_id, connection, CONTROLLER, CONTROLLER_EXTRAS)
+    fields = ConnectionFields(conn_id, connection, CONTROLLER, CONTROLLER_EXTRAS)
     protocol = fields.choice("protocol", PROTOCOLS) or "PLAINTEXT"
     sasl = protocol.startswith("SASL_")
     security = WireSecurity(
@@ -286,7 +286,7 @@ def controller_security(conn_id: str, connection: Connection) -> WireSecurity:
 
 def controller_address(conn_id: str, connection: Connection) -> tuple[str, int] | None:
     """The controller that *Test* asks, from host (`ctl0:9093`) and port; None if host is empty."""
-    fields = Fields(conn_id, connection, CONTROLLER, CONTROLLER_EXTRAS)
+    fields = ConnectionFields(conn_id, connection, CONTROLLER, CONTROLLER_EXTRAS)
     host = fields.field("host")
     match = _SERVER.fullmatch(f"{host}")
     port = (match[2] if match else None) or fields.field("port") or ""
@@ -298,7 +298,7 @@ def controller_address(conn_id: str, connection: Connection) -> tuple[str, int] 
 
 def host_settings(conn_id: str, connection: Connection) -> HostSettings:
     """The environment of the nodes' commands."""
-    fields = Fields(conn_id, connection, HOST, HOST_EXTRAS)
+    fields = ConnectionFields(conn_id, connection, HOST, HOST_EXTRAS)
     plain, secret = fields.mapping("environment"), fields.mapping("secret_environment")
     for name in sorted(plain.keys() & secret.keys()):
         fields.refuse(f"{name} is in environment and in secret_environment", "Only one can apply.", "Remove one.")
@@ -308,7 +308,7 @@ def host_settings(conn_id: str, connection: Connection) -> HostSettings:
 
 def webhook_settings(conn_id: str, connection: Connection) -> WebhookSettings:
     """The address, from schema (http or https), host, port, or a whole URL in host, as Airflow's HTTP provider takes them."""
-    fields = Fields(conn_id, connection, HTTP, None)
+    fields = ConnectionFields(conn_id, connection, HTTP, None)
     host, port, login = fields.field("host") or "", fields.field("port"), fields.field("login")
     url = host if "://" in host else f"{fields.field('schema') or 'http'}://{host}"
     if not host or not url.startswith(("http://", "https://")):
@@ -414,7 +414,7 @@ def _contradict(spec: ClusterSpec, found: str, remedy: str) -> NoReturn:
     raise Refused(str(reason), (reason,))
 
 
-def _servers(fields: Fields) -> str:
+def _servers(fields: ConnectionFields) -> str:
     """`host:port,host:port`; a server without a port has the connection's, else 2181."""
     text = (fields.field("host") or "").partition("/")[0]
     matches = [_SERVER.fullmatch(server.strip()) for server in text.split(",")]
@@ -426,7 +426,7 @@ def _servers(fields: Fields) -> str:
     return ",".join(f"{match[1]}:{match[2] or port}" for match in matches if match)
 
 
-def _chroot(fields: Fields) -> str:
+def _chroot(fields: ConnectionFields) -> str:
     """From host, from extra, or from the path of a connection URI; they must agree."""
     in_host = (fields.field("host") or "").partition("/")[1:]
     places = {"host": "".join(in_host), "extra.chroot": fields.text("chroot") or "", "schema": fields.field("schema") or ""}
@@ -443,7 +443,7 @@ def _chroot(fields: Fields) -> str:
     return chroot
 
 
-def _tls(fields: Fields, *, used: bool, switch: str) -> dict[str, Any]:
+def _tls(fields: ConnectionFields, *, used: bool, switch: str) -> dict[str, Any]:
     files = {name: fields.text(name) for name in ("ca_file", "cert_file", "key_file", "key_password")}
     given = [name for name, value in files.items() if value]
     if given and not used:
@@ -453,14 +453,14 @@ def _tls(fields: Fields, *, used: bool, switch: str) -> dict[str, Any]:
     return {**files, "verify_hostname": fields.flag("verify_hostname", default=True)}
 
 
-def _login_complete(fields: Fields, *, needed: bool) -> None:
+def _login_complete(fields: ConnectionFields, *, needed: bool) -> None:
     login, password = fields.field("login"), fields.field("password")
     if bool(login) != bool(password) or (needed and not login):
         absent = [name for name, value in (("login", login), ("password", password)) if not value]
         fields.refuse(f"{' and '.join(absent)} missing", "A user needs both.", "Fill in login and password.")
 
 
-def _property(fields: Fields, name: str, value: object) -> str:
+def _property(fields: ConnectionFields, name: str, value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
@@ -469,7 +469,7 @@ def _property(fields: Fields, name: str, value: object) -> str:
     return ""
 
 
-def _usable(fields: Fields, properties: Mapping[str, str]) -> None:
+def _usable(fields: ConnectionFields, properties: Mapping[str, str]) -> None:
     """Refuse what librdkafka would take but the wire client could not; both must have the same identity."""
     for name, remedy in _UNUSABLE.items():
         if name in properties:
@@ -483,7 +483,7 @@ def _usable(fields: Fields, properties: Mapping[str, str]) -> None:
     _usable_protocol(fields, properties)
 
 
-def _usable_protocol(fields: Fields, properties: Mapping[str, str]) -> None:
+def _usable_protocol(fields: ConnectionFields, properties: Mapping[str, str]) -> None:
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         fields.refuse("security.protocol has a wrong value", f"Expected one of {', '.join(PROTOCOLS)}.", "Correct it in extra.")

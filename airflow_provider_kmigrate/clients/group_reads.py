@@ -1,6 +1,6 @@
 """Read consumer groups from ZooKeeper and from their coordinators, many groups in few round trips.
 
-`groups_in` reads ZooKeeper, `told` asks the coordinators for members and committed offsets, `seen` joins both as
+`groups_in` reads ZooKeeper, `describe_groups` asks the coordinators for members and committed offsets, `seen` joins both as
 `core.coordination.group_seen` has them. Reads only.
 """
 
@@ -162,10 +162,10 @@ _AGAIN_S: Final = 0.5  # until one more try after a transient error, such as a c
 
 Value = TypeVar("Value")
 Answers = dict[str, Value | KMigrateError]
-Silent = dict[Address, Unavailable]  # coordinators that did not answer: they are not waited for again
+Unresponsive = dict[Address, Unavailable]  # coordinators that did not answer: they are not waited for again
 
 
-class Told(NamedTuple):
+class GroupAnswer(NamedTuple):
     """What a group's coordinator reports; None: it did not."""
 
     group: str
@@ -173,7 +173,9 @@ class Told(NamedTuple):
     committed: Offsets | None
 
 
-def told(properties: Mapping[str, str], timeout: float, names: Collection[str], again: float = _AGAIN_S) -> Iterator[Told]:
+def describe_groups(
+    properties: Mapping[str, str], timeout: float, names: Collection[str], again: float = _AGAIN_S
+) -> Iterator[GroupAnswer]:
     """Each of these groups, known or not, by name.
 
     `timeout`: seconds for each request, `again`: seconds until the second request to a coordinator that did not answer. A group
@@ -183,23 +185,23 @@ def told(properties: Mapping[str, str], timeout: float, names: Collection[str], 
     with Brokers(properties, timeout) as brokers:
         if brokers.first(lambda wire: wire.leaders(OFFSETS_TOPIC)) is None:
             return
-        silent = Silent()
+        unresponsive = Unresponsive()
         for some in batches(sorted(names), _BATCH):
-            yield from _batch(brokers, some, silent, again)
+            yield from _batch(brokers, some, unresponsive, again)
 
 
-def _batch(brokers: Brokers, groups: Sequence[str], silent: Silent, pause: float) -> Iterator[Told]:
-    groups_read, offsets = _asked(brokers, groups, silent)
+def _batch(brokers: Brokers, groups: Sequence[str], unresponsive: Unresponsive, pause: float) -> Iterator[GroupAnswer]:
+    groups_read, offsets = _asked(brokers, groups, unresponsive)
     again = [name for name in groups if isinstance(groups_read[name], Unavailable) or isinstance(offsets[name], Unavailable)]
     if again:
         time.sleep(pause)
-        more = _asked(brokers, again, silent)
+        more = _asked(brokers, again, unresponsive)
         groups_read, offsets = groups_read | more[0], offsets | more[1]
     for name in groups:
-        yield Told(name, _or_none(groups_read[name]), _or_none(offsets[name]))
+        yield GroupAnswer(name, _or_none(groups_read[name]), _or_none(offsets[name]))
 
 
-def _asked(brokers: Brokers, groups: Sequence[str], silent: Silent) -> tuple[Answers[KafkaGroup], Answers[Offsets]]:
+def _asked(brokers: Brokers, groups: Sequence[str], unresponsive: Unresponsive) -> tuple[Answers[KafkaGroup], Answers[Offsets]]:
     groups_read, offsets = Answers[KafkaGroup](), Answers[Offsets]()
     by_coordinator: dict[Address, list[str]] = defaultdict(list)
     for name, address in _coordinators(brokers, groups).items():
@@ -208,8 +210,8 @@ def _asked(brokers: Brokers, groups: Sequence[str], silent: Silent) -> tuple[Ans
         else:
             by_coordinator[address].append(name)
     for address, names in by_coordinator.items():
-        groups_read |= _answers(brokers, address, described, names, silent)
-        offsets |= _answers(brokers, address, committed, names, silent)
+        groups_read |= _answers(brokers, address, described, names, unresponsive)
+        offsets |= _answers(brokers, address, committed, names, unresponsive)
     return groups_read, offsets
 
 
@@ -225,14 +227,14 @@ def _answers(
     address: Address,
     ask: Callable[[Wire, Sequence[str]], Answers[Value]],
     groups: Sequence[str],
-    silent: Silent,
+    unresponsive: Unresponsive,
 ) -> Answers[Value]:
-    if address in silent:
-        return dict.fromkeys(groups, silent[address])
+    if address in unresponsive:
+        return dict.fromkeys(groups, unresponsive[address])
     try:
         return ask(brokers.at(*address), groups)
     except Unavailable as error:
-        silent[address] = error
+        unresponsive[address] = error
         return dict.fromkeys(groups, error)
     except KMigrateError as error:
         return dict.fromkeys(groups, error)
@@ -262,11 +264,11 @@ def seen(
     kafka = _group_reads_coordinators(properties, wanted, timeout) if wanted else None
     looks = {name: _together(name, in_zookeeper, kafka) for name in wanted}
     ends = (
-        _ends(properties, (place for look in looks.values() for place in _group_reads_places(look)), timeout)
+        _ends(properties, (place for observed in looks.values() for place in _group_reads_places(observed)), timeout)
         if kafka is not None
         else None
     )
-    return {name: _with_ends(look, ends) for name, look in looks.items()}
+    return {name: _with_ends(observed, ends) for name, observed in looks.items()}
 
 
 def topic_settings(properties: Mapping[str, Any], topics: Iterable[str], timeout: float = 30.0) -> dict[str, dict[str, str]]:
@@ -293,14 +295,16 @@ def _tree(zk: Tree, names: Collection[str] | None) -> dict[str, ZkGroup] | None:
         return None
 
 
-def _group_reads_coordinators(properties: Mapping[str, Any], names: Collection[str], timeout: float) -> dict[str, Told] | None:
+def _group_reads_coordinators(
+    properties: Mapping[str, Any], names: Collection[str], timeout: float
+) -> dict[str, GroupAnswer] | None:
     try:
-        return {one.group: one for one in told(properties, timeout, names)}
+        return {one.group: one for one in describe_groups(properties, timeout, names)}
     except Unavailable:
         return None
 
 
-def _together(name: str, in_zookeeper: Mapping[str, ZkGroup] | None, kafka: Mapping[str, Told] | None) -> GroupSeen:
+def _together(name: str, in_zookeeper: Mapping[str, ZkGroup] | None, kafka: Mapping[str, GroupAnswer] | None) -> GroupSeen:
     zk = None if in_zookeeper is None else in_zookeeper[name]
     if kafka is None:
         return GroupSeen(name, zk)
@@ -310,12 +314,12 @@ def _together(name: str, in_zookeeper: Mapping[str, ZkGroup] | None, kafka: Mapp
     return GroupSeen(name, zk, described, committed)
 
 
-def _group_reads_places(look: GroupSeen) -> Iterable[TopicPartition]:
-    if look.zk is not None:
-        yield from look.zk.partitions
-        yield from look.zk.offsets
-    yield from look.committed or ()
-    for member in look.kafka.members if look.kafka else ():
+def _group_reads_places(observed: GroupSeen) -> Iterable[TopicPartition]:
+    if observed.zk is not None:
+        yield from observed.zk.partitions
+        yield from observed.zk.offsets
+    yield from observed.committed or ()
+    for member in observed.kafka.members if observed.kafka else ():
         yield from member.partitions
 
 
@@ -326,6 +330,6 @@ def _ends(properties: Mapping[str, Any], places: Iterable[TopicPartition], timeo
         return None
 
 
-def _with_ends(look: GroupSeen, ends: Mapping[TopicPartition, int] | None) -> GroupSeen:
-    mine = None if ends is None else {place: ends[place] for place in set(_group_reads_places(look)) if place in ends}
-    return GroupSeen(look.name, look.zk, look.kafka, look.committed, mine)
+def _with_ends(observed: GroupSeen, ends: Mapping[TopicPartition, int] | None) -> GroupSeen:
+    mine = None if ends is None else {place: ends[place] for place in set(_group_reads_places(observed)) if place in ends}
+    return GroupSeen(observed.name, observed.zk, observed.kafka, observed.committed, mine)

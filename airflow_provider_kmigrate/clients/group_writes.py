@@ -21,8 +21,8 @@ from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode, ZooKeepe
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store, usable
 from airflow_provider_kmigrate.core.coordination.registration import (
+    GroupHold,
     GroupPaths,
-    Hold,
     Mode,
     read_hold,
     read_offset,
@@ -34,7 +34,7 @@ from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite,
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 
 
-def note_hold(zk: ZooKeeper, group: str, hold: Hold, holding: Holding) -> None:
+def note_hold(zk: ZooKeeper, group: str, hold: GroupHold, holding: Holding) -> None:
     """Note the hold, over one of an earlier run; this run's first hold stays. Raises as `ZooKeeper.commit`."""
     path = GroupPaths(group).hold
     found = zk.read(path)
@@ -94,7 +94,7 @@ def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: 
     nothing written; `Fenced` if another run holds the cluster; `Changed` if another client wrote at the same moment, and `Failed`
     if Kafka refused or another value was read back: then some may be written.
     """
-    refused = outdated(plan, _look(zk, properties, plan, timeout))
+    refused = outdated(plan, _observe(zk, properties, plan, timeout))
     if refused:
         raise Refused.because(*refused)
     if plan.to is Store.ZOOKEEPER:
@@ -102,7 +102,7 @@ def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: 
     else:
         zk.commit([], holding)  # nothing to write there, but the fence must be ours
         _to_kafka(properties, plan, timeout)
-    after = _look(zk, properties, plan, timeout)
+    after = _observe(zk, properties, plan, timeout)
     if lost := missing(plan, after):
         raise Failed(
             f"{len(lost)} offsets of {plan.group} were written to {plan.to} but read back differently, such as {lost[0]}"
@@ -110,7 +110,7 @@ def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: 
     return after
 
 
-def _look(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, timeout: float) -> GroupSeen:
+def _observe(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, timeout: float) -> GroupSeen:
     return seen(zk, properties, [plan.group], timeout)[plan.group]
 
 

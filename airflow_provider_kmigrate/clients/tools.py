@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.clients.hosts.command import LocalRunner, fill
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, WebhookSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unavailable, Unreachable
 
 _BROKEN_CONNECTION = 255  # ssh's exit code for it
@@ -85,10 +85,10 @@ WIRE_TIMEOUT = 2.0  # seconds a call: a slower node is a finding, not worth wait
 class Wires:
     """One kept connection to each node, made on first use."""
 
-    def __init__(self, security: Mapping[Role, WireSecurity], timeout: float = WIRE_TIMEOUT) -> None:
+    def __init__(self, security: Mapping[NodeRole, WireSecurity], timeout: float = WIRE_TIMEOUT) -> None:
         self._security = security
         self._timeout = timeout
-        self._wires: dict[tuple[str, int, Role], Wire] = {}
+        self._wires: dict[tuple[str, int, NodeRole], Wire] = {}
 
     def __call__(self, node: NodeSpec) -> Wire:
         key = (node.host, node.port, node.role)
@@ -130,7 +130,7 @@ def opened(settings: ClusterSettings, cluster: str = "") -> Iterator[Tools]:
         connection = settings.hosts.get(node.hosts.conn_id)
         return host_for(node, connection.environment if connection else None)
 
-    wires = Wires({Role.BROKER: settings.brokers, Role.CONTROLLER: settings.controllers})
+    wires = Wires({NodeRole.BROKER: settings.brokers, NodeRole.CONTROLLER: settings.controllers})
     admin, zk = Admin(settings.kafka), ZooKeeper(settings.zookeeper)
     try:
         instances = Instances(cluster, settings.hosts, settings.webhooks)

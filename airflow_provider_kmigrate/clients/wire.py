@@ -4,7 +4,7 @@ Neither Python client can address a chosen broker or a controller's listener. On
 controller's migration flag without JMX (KIP-866: api key 55 served = KRaft; not served but tag 3 set = migration mode). Reads
 only. Every call ends within `timeout` seconds, connecting and authenticating included.
 
-`Connection` is one socket, one request at a time: TLS, SASL, framing, correlation ids and deadlines. Requests and answers are kafka-python's protocol classes; nothing else of that library runs. After any error a connection is out
+`WireConnection` is one socket, one request at a time: TLS, SASL, framing, correlation ids and deadlines. Requests and answers are kafka-python's protocol classes; nothing else of that library runs. After any error a connection is out
 of step and must be dropped: the caller (`Wire`) does.
 
 Certificates are always verified; `verify_hostname` only decides whether the name must match too. SASL speaks PLAIN and
@@ -172,7 +172,7 @@ def map_errors(where: str, deadline: Deadline) -> Iterator[None]:
         raise Unreachable(f"{where}: {error}") from error
 
 
-class Connection:
+class WireConnection:
     """Connected, negotiated and authenticated after construction; `keys` is what the node serves: api key -> (min, max)."""
 
     def __init__(self, host: str, port: int, security: WireSecurity, tls: ssl.SSLContext | None, deadline: Deadline) -> None:
@@ -289,7 +289,7 @@ def _decode(request: Any, frame: bytearray, correlation_id: int, where: str) -> 
 _METADATA_LOG = "__cluster_metadata"
 _TOPIC = 2  # ConfigResource.Type of a topic
 _CONTROLLERS = 2  # DescribeCluster's endpoint type (KIP-919)
-Use = Callable[[Connection, Deadline], Any]
+Use = Callable[[WireConnection, Deadline], Any]
 
 _CONFIGS_BATCH = 500  # topics a request; a ZooKeeper-mode broker reads one znode for each
 
@@ -323,7 +323,7 @@ class NodeMetadata:
     broker_ids: frozenset[int]
 
 
-class Led(NamedTuple):
+class PartitionLeader(NamedTuple):
     """A partition with the leader epoch that the answering broker knows; the higher epoch is the newer truth."""
 
     leader_epoch: int
@@ -341,8 +341,8 @@ class Wire:
         self.host, self.port, self.timeout = host, port, timeout
         self._security = security or WireSecurity()
         self._tls: ssl.SSLContext | None = None
-        self._connection: Connection | None = None
-        self._turn = threading.Lock()
+        self._connection: WireConnection | None = None
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -411,12 +411,12 @@ class Wire:
             broker_ids=frozenset(broker.node_id for broker in answer.brokers),
         )
 
-    def partitions(self) -> tuple[Led, ...]:
+    def partitions(self) -> tuple[PartitionLeader, ...]:
         """Every partition of every topic as this broker's metadata cache has it; raises `Unavailable` while it is empty."""
         answer = self._metadata(topics=None)
         for topic in answer.topics:
             check(topic.error_code, f"{self.endpoint} Metadata", topic.name)
-        return tuple(_led(topic.name, each) for topic in answer.topics for each in topic.partitions)
+        return tuple(_partition_leader(topic.name, each) for topic in answer.topics for each in topic.partitions)
 
     def leaders(self, topic: str) -> dict[int, int] | None:
         """Partition -> leader (-1: none) of one topic; None if this broker knows no such topic. Never creates it."""
@@ -516,7 +516,7 @@ class Wire:
             yield from ((result.resource_name, entry.value) for entry in result.configs if entry.name == key)
 
     def _exchange(self, use: Use) -> Any:
-        with self._my_turn() as deadline:
+        with self._locked() as deadline:
             kept = self._connection is not None
             try:
                 return self._use(use, deadline)
@@ -529,7 +529,7 @@ class Wire:
     def _use(self, use: Use, deadline: Deadline) -> Any:
         if self._connection is None:
             self._tls = self._tls or tls_context(self._security)
-            self._connection = Connection(self.host, self.port, self._security, self._tls, deadline)
+            self._connection = WireConnection(self.host, self.port, self._security, self._tls, deadline)
         try:
             return use(self._connection, deadline)
         except BaseException:  # an answer may still be under way; it must not be read as the next one's
@@ -537,19 +537,19 @@ class Wire:
             raise
 
     @contextlib.contextmanager
-    def _my_turn(self) -> Iterator[Deadline]:
+    def _locked(self) -> Iterator[Deadline]:
         deadline = Deadline(self.timeout)
-        if not self._turn.acquire(timeout=self.timeout):
+        if not self._lock.acquire(timeout=self.timeout):
             raise TimedOut(f"{self.endpoint}: the call before did not end within {self.timeout:g} s")
         try:
             yield deadline
         finally:
-            self._turn.release()
+            self._lock.release()
 
 
-def _led(topic: str, answer: Any) -> Led:
+def _partition_leader(topic: str, answer: Any) -> PartitionLeader:
     partition = Partition(topic, answer.partition_index, answer.leader_id, tuple(answer.replica_nodes), tuple(answer.isr_nodes))
-    return Led(answer.leader_epoch, partition)
+    return PartitionLeader(answer.leader_epoch, partition)
 
 
 _BROKER = 4  # ConfigResource.Type of a broker

@@ -41,8 +41,8 @@ from airflow_provider_kmigrate.clients.znodes import (
     check_allowed,
     outdated,
 )
-from airflow_provider_kmigrate.clients.zookeeper_session import Kind, Read, Session, error_for
-from airflow_provider_kmigrate.core.environment import Acl, Registration, ZooKeeperServer, ZooKeeperTree
+from airflow_provider_kmigrate.clients.zookeeper_session import ReadKind, Session, ZnodeRead, error_for
+from airflow_provider_kmigrate.core.environment import BrokerRegistration, ZkAcl, ZooKeeperServer, ZooKeeperTree
 from airflow_provider_kmigrate.core.model import (
     LeaderTime,
     LiveMembers,
@@ -76,19 +76,19 @@ class _Reading:
         self.malformed: list[Malformed] = []
 
     def children(self, *paths: str) -> list[list[str]]:
-        found = self._session.read("children", *(Read(Kind.CHILDREN, path) for path in paths))
+        found = self._session.read("children", *(ZnodeRead(ReadKind.CHILDREN, path) for path in paths))
         return [sorted(names or ()) for names in found]
 
     def data(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes, Any]]:
         """(name, data, stat) of each child of `folder` that exists."""
-        for path, (data, stat) in self._session.stream(folder, Kind.DATA, (f"{folder}/{name}" for name in names)):
-            self._saw(stat)
+        for path, (data, stat) in self._session.stream(folder, ReadKind.DATA, (f"{folder}/{name}" for name in names)):
+            self._note_time(stat)
             yield path.removeprefix(f"{folder}/"), data or b"", stat
 
     def one(self, path: str) -> Any:
-        (found,) = self._session.read(path, Read(Kind.DATA, path))
+        (found,) = self._session.read(path, ZnodeRead(ReadKind.DATA, path))
         if found:
-            self._saw(found[1])
+            self._note_time(found[1])
         return found
 
     def settings(self, folder: str, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -107,7 +107,7 @@ class _Reading:
                 found[unquote(name)] = tuple(sorted(keys))
         return found
 
-    def _saw(self, stat: Any) -> None:
+    def _note_time(self, stat: Any) -> None:
         self.latest = max(self.latest, stat.ctime / 1000, stat.mtime / 1000)
 
 
@@ -150,7 +150,7 @@ def servers(settings: ZooKeeperSettings, timeout: float = _SRVR_TIMEOUT) -> tupl
     return tuple(ZooKeeperServer(address, _version(address, settings, timeout)) for address in settings.hosts.split(","))
 
 
-def _acls(reading: _Reading) -> Iterator[Acl]:
+def _acls(reading: _Reading) -> Iterator[ZkAcl]:
     kinds, patterns = reading.children("/kafka-acl", "/kafka-acl-extended")
     rules = [_Rule(f"/kafka-acl/{kind}", kind, "LITERAL") for kind in kinds]
     for pattern in patterns:
@@ -167,16 +167,16 @@ def _acls(reading: _Reading) -> Iterator[Acl]:
                 yield from found
 
 
-def _rules(where: _Rule, name: str, data: bytes) -> list[Acl] | Malformed:
+def _rules(where: _Rule, name: str, data: bytes) -> list[ZkAcl] | Malformed:
     try:
         return [_acl(where, name, entry) for entry in json.loads(data)["acls"]]
     except (ValueError, TypeError, KeyError):
         return Malformed(f"{where.folder}/{name}", znodes.readable(data))
 
 
-def _acl(where: _Rule, name: str, entry: Mapping[str, Any]) -> Acl:
+def _acl(where: _Rule, name: str, entry: Mapping[str, Any]) -> ZkAcl:
     principal, operation, permission = (str(entry[key]) for key in ("principal", "operation", "permissionType"))
-    return Acl(where.resource, name, where.pattern, principal, operation, permission)
+    return ZkAcl(where.resource, name, where.pattern, principal, operation, permission)
 
 
 def _changed(reading: _Reading) -> tuple[tuple[str, float], ...]:
@@ -195,14 +195,14 @@ def _entity(data: bytes) -> str:
         return "settings"
 
 
-def _registrations(reading: _Reading, ids: Iterable[str]) -> dict[int, Registration]:
+def _registrations(reading: _Reading, ids: Iterable[str]) -> dict[int, BrokerRegistration]:
     found = {}
     for name, data, stat in reading.data("/brokers/ids", (name for name in ids if name.isdecimal())):
         try:
             broker_time = int(json.loads(data)["timestamp"]) / 1000
         except (ValueError, TypeError, KeyError):
             continue
-        found[int(name)] = Registration(broker_time, stat.ctime / 1000)
+        found[int(name)] = BrokerRegistration(broker_time, stat.ctime / 1000)
     return found
 
 
@@ -301,16 +301,16 @@ class ZooKeeper:
         asked = time.monotonic()
         root, identity, ids, controller, epoch, migration, deletions, moves, offsets, *notes = self._session.read(
             "view",
-            Read(Kind.DATA, "/"),
-            Read(Kind.DATA, "/cluster/id"),
-            Read(Kind.CHILDREN, "/brokers/ids"),
-            Read(Kind.DATA, "/controller"),
-            Read(Kind.DATA, "/controller_epoch"),
-            Read(Kind.DATA, "/migration"),
-            Read(Kind.CHILDREN, "/admin/delete_topics"),
-            Read(Kind.DATA, "/admin/reassign_partitions"),
-            Read(Kind.DATA, "/brokers/topics/__consumer_offsets"),
-            *(Read(Kind.DATA, path) for path in NOTES),
+            ZnodeRead(ReadKind.DATA, "/"),
+            ZnodeRead(ReadKind.DATA, "/cluster/id"),
+            ZnodeRead(ReadKind.CHILDREN, "/brokers/ids"),
+            ZnodeRead(ReadKind.DATA, "/controller"),
+            ZnodeRead(ReadKind.DATA, "/controller_epoch"),
+            ZnodeRead(ReadKind.DATA, "/migration"),
+            ZnodeRead(ReadKind.CHILDREN, "/admin/delete_topics"),
+            ZnodeRead(ReadKind.DATA, "/admin/reassign_partitions"),
+            ZnodeRead(ReadKind.DATA, "/brokers/topics/__consumer_offsets"),
+            *(ZnodeRead(ReadKind.DATA, path) for path in NOTES),
         )
         read = Span(asked, time.monotonic())
         back, known, unflagged = notes
@@ -338,11 +338,13 @@ class ZooKeeper:
 
     def cluster_id(self) -> str:
         """The cluster id that its first broker chose."""
-        return self._identity(*self._session.read("cluster id", Read(Kind.DATA, "/"), Read(Kind.DATA, "/cluster/id")))
+        return self._identity(
+            *self._session.read("cluster id", ZnodeRead(ReadKind.DATA, "/"), ZnodeRead(ReadKind.DATA, "/cluster/id"))
+        )
 
     def topics(self) -> dict[str, TopicMetadata]:
         """Every topic with its overrides and each partition's replicas, leader (-1: none, or never elected) and ISR."""
-        (names,) = self._session.read("topics", Read(Kind.CHILDREN, "/brokers/topics"))
+        (names,) = self._session.read("topics", ZnodeRead(ReadKind.CHILDREN, "/brokers/topics"))
         topics = {name: _sound(znodes.topic(name, data)) for name, data in self.each("/brokers/topics", names or ())}
         overrides = {
             name: _sound(znodes.configs(f"/config/topics/{name}", data)) for name, data in self.each("/config/topics", topics)
@@ -355,16 +357,16 @@ class ZooKeeper:
 
     def state_paths(self) -> list[str]:
         """The paths of all partition states, existing or not."""
-        (names,) = self._session.read("topics", Read(Kind.CHILDREN, "/brokers/topics"))
+        (names,) = self._session.read("topics", ZnodeRead(ReadKind.CHILDREN, "/brokers/topics"))
         topics = [_sound(znodes.topic(name, data)) for name, data in self.each("/brokers/topics", names or ())]
         return [f"/brokers/topics/{topic.name}/partitions/{index}/state" for topic in topics for index in topic.partitions]
 
     def state_epoch(self) -> int:
         """The highest controller_epoch in any partition's state; -1 if no partition has a state yet."""
-        states = self._session.stream("partition states", Kind.DATA, self.state_paths())
+        states = self._session.stream("partition states", ReadKind.DATA, self.state_paths())
         return max((_sound(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
 
-    def surroundings(self) -> ZooKeeperTree:
+    def read_tree(self) -> ZooKeeperTree:
         """Read what preflight needs beside a view."""
         return tree(self._session)
 
@@ -385,35 +387,35 @@ class ZooKeeper:
         """Every znode below `path` and itself, parents first; znodes that vanish meanwhile are left out. For backups."""
         level = [path]
         while level:
-            found = [(name, data) for name, (data, _) in self._session.stream("tree", Kind.DATA, level)]
+            found = [(name, data) for name, (data, _) in self._session.stream("tree", ReadKind.DATA, level)]
             yield from found
-            families = self._session.stream("tree", Kind.CHILDREN, (name for name, _ in found))
+            families = self._session.stream("tree", ReadKind.CHILDREN, (name for name, _ in found))
             level = [f"{name.rstrip('/')}/{child}" for name, children in families for child in sorted(children)]
 
     def read(self, path: str) -> tuple[bytes, int] | None:
         """A znode's data and version; None if it is absent."""
-        (found,) = self._session.read(path, Read(Kind.DATA, path))
+        (found,) = self._session.read(path, ZnodeRead(ReadKind.DATA, path))
         return (_data(found), found[1].version) if found else None
 
     def children(self, path: str) -> list[str]:
         """The names below a znode, sorted; none if it is absent."""
-        (names,) = self._session.read(path, Read(Kind.CHILDREN, path))
+        (names,) = self._session.read(path, ZnodeRead(ReadKind.CHILDREN, path))
         return sorted(names or ())
 
     def each(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Name and data of those children of a folder that exist."""
         paths = {f"{folder}/{name}": name for name in names}
-        return ((paths[path], _data(found)) for path, found in self._session.stream(folder, Kind.DATA, paths))
+        return ((paths[path], _data(found)) for path, found in self._session.stream(folder, ReadKind.DATA, paths))
 
     def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
         """Each of these znodes that exists, in order."""
-        for path, found in self._session.stream("znodes", Kind.DATA, paths):
+        for path, found in self._session.stream("znodes", ReadKind.DATA, paths):
             stat = found[1]
             yield path, Znode(_data(found), stat.version, stat.mzxid, stat.mtime / 1000)
 
     def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         """Each of these znodes that exists, with the names below it, sorted."""
-        return ((path, sorted(names)) for path, names in self._session.stream("children", Kind.CHILDREN, paths))
+        return ((path, sorted(names)) for path, names in self._session.stream("children", ReadKind.CHILDREN, paths))
 
     def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
         """Commit all operations or none, and none unless the fence is still held; returns the new version of each znode set.
@@ -455,7 +457,7 @@ class ZooKeeper:
 
     def _live_members(self) -> dict[str, LiveMembers]:
         """migration/ids first: a member that joins meanwhile looks like one that cannot migrate."""
-        (groups,) = self._session.read("groups", Read(Kind.CHILDREN, CONSUMERS))
+        (groups,) = self._session.read("groups", ZnodeRead(ReadKind.CHILDREN, CONSUMERS))
         names = sorted(groups or ())
         migrating = dict(self.families(f"{CONSUMERS}/{group}/migration/ids" for group in names))
         ids = dict(self.families(f"{CONSUMERS}/{group}/ids" for group in names))
@@ -474,7 +476,7 @@ class ZooKeeper:
             for index, partition in topic.partitions.items()
         }
         states: dict[str, dict[int, PartitionMetadata]] = {topic.name: dict(topic.partitions) for topic in topics}
-        for path, found in self._session.stream("partition states", Kind.DATA, paths):
+        for path, found in self._session.stream("partition states", ReadKind.DATA, paths):
             name, index, partition = paths[path]
             leader, isr, epoch = _sound(znodes.partition_state(path, _data(found)))
             states[name][index] = replace(partition, leader=leader, isr=isr, controller_epoch=epoch)

@@ -42,17 +42,17 @@ from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, K
 _NO_WATCH = b"\0"
 
 
-class Kind(IntEnum):
+class ReadKind(IntEnum):
     """What to read of a znode, by ZooKeeper's operation code."""
 
     DATA = 4  # (bytes or None, ZnodeStat)
     CHILDREN = 8  # list of names
 
 
-class Read(NamedTuple):
+class ZnodeRead(NamedTuple):
     """One read; the answer for an absent znode is None."""
 
-    kind: Kind
+    kind: ReadKind
     path: str
 
 
@@ -61,7 +61,7 @@ class MultiRead:
     """The request as kazoo's connection sends it; `reads` have absolute paths."""
 
     type: ClassVar = 22
-    reads: tuple[Read, ...]
+    reads: tuple[ZnodeRead, ...]
 
     def serialize(self) -> bytes:
         buffer = bytearray()
@@ -81,17 +81,17 @@ class MultiRead:
         return answers
 
 
-def send(client: KazooClient, reads: Iterable[Read]) -> Any:
+def send(client: KazooClient, reads: Iterable[ZnodeRead]) -> Any:
     """Queue the reads as one request; the result object yields what `MultiRead.deserialize` returns."""
     result = client.handler.async_result()
-    absolute = tuple(Read(read.kind, _prefix_root(client.chroot, read.path)) for read in reads)
+    absolute = tuple(ZnodeRead(read.kind, _prefix_root(client.chroot, read.path)) for read in reads)
     client._call(MultiRead(absolute), result)  # noqa: SLF001 - as kazoo's own TransactionRequest does
     return result
 
 
-def send_singly(client: KazooClient, reads: Iterable[Read]) -> list[Any]:
+def send_singly(client: KazooClient, reads: Iterable[ZnodeRead]) -> list[Any]:
     """The same reads one by one, for servers before 3.6."""
-    ask = {Kind.DATA: client.get_async, Kind.CHILDREN: client.get_children_async}
+    ask = {ReadKind.DATA: client.get_async, ReadKind.CHILDREN: client.get_children_async}
     return [ask[read.kind](read.path) for read in reads]
 
 
@@ -105,12 +105,12 @@ def unless_absent(answer: Any) -> Any:
 
 
 def _answer(kind: int, buffer: bytes, offset: int) -> tuple[Any, int]:
-    if kind == Kind.DATA:
+    if kind == ReadKind.DATA:
         data, offset = read_buffer(buffer, offset)
         return (data, ZnodeStat._make(stat_struct.unpack_from(buffer, offset))), offset + stat_struct.size
     (number,) = int_struct.unpack_from(buffer, offset)  # the number of children, or the error's code
     offset += int_struct.size
-    if kind == Kind.CHILDREN:
+    if kind == ReadKind.CHILDREN:
         names = []
         for _ in range(number):
             name, offset = read_string(buffer, offset)
@@ -239,7 +239,7 @@ class Session:
         if client is not None:
             _drop(client)
 
-    def read(self, what: str, *reads: Read) -> list[Any]:
+    def read(self, what: str, *reads: ZnodeRead) -> list[Any]:
         """The answers to reads at one instant, not before this call even if a lagging follower answers."""
         client = self.client()
         synced = client.sync_async("/")
@@ -247,12 +247,12 @@ class Session:
             self.result("sync", synced)
         return self._receive(what, self._send(client, reads))
 
-    def stream(self, what: str, kind: Kind, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    def stream(self, what: str, kind: ReadKind, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
         """(path, answer) in order, for any number of znodes; only those that exist."""
         client = self.client()
         waiting: deque[tuple[tuple[str, ...], Any]] = deque()
         for batch in batches(paths, _BATCH):
-            waiting.append((batch, self._send(client, [Read(kind, path) for path in batch])))
+            waiting.append((batch, self._send(client, [ZnodeRead(kind, path) for path in batch])))
             if len(waiting) == _IN_FLIGHT:
                 yield from self._next(what, waiting)
         while waiting:
@@ -273,7 +273,7 @@ class Session:
         with self.errors(what):
             return result.get(timeout=self._read_timeout)
 
-    def _send(self, client: KazooClient, reads: Sequence[Read]) -> Any:
+    def _send(self, client: KazooClient, reads: Sequence[ZnodeRead]) -> Any:
         return send_singly(client, reads) if self._many is False else send(client, reads)
 
     def _receive(self, what: str, sent: Any) -> list[Any]:

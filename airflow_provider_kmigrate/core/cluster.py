@@ -10,7 +10,7 @@ CONTROLLER_STOPS = 60.0
 """Seconds within which a controller stops, if it ever does: it has no leaders to move. 0.3 to 5.3 s were measured."""
 
 
-class Role(StrEnum):
+class NodeRole(StrEnum):
     """What a node is; kmigrate moves clusters with dedicated controllers only."""
 
     BROKER = "broker"
@@ -46,7 +46,7 @@ class NodeSpec:
     """One broker or controller; `port` is the listener that kmigrate talks to (a controller's: its CONTROLLER listener)."""
 
     id: int
-    role: Role
+    role: NodeRole
     host: str
     port: int
     hosts: HostSpec
@@ -61,7 +61,7 @@ class NodeSpec:
     @property
     def stop_timeout(self) -> float:
         """Seconds after which its stop counts as failed."""
-        return self.hosts.stop_timeout if self.role is Role.BROKER else min(self.hosts.stop_timeout, CONTROLLER_STOPS)
+        return self.hosts.stop_timeout if self.role is NodeRole.BROKER else min(self.hosts.stop_timeout, CONTROLLER_STOPS)
 
     @property
     def endpoint(self) -> str:
@@ -251,7 +251,7 @@ class ClusterSpec:
         yield from self.brokers
         yield from self.controllers
 
-    def node(self, role: Role, node_id: int) -> NodeSpec:
+    def node(self, role: NodeRole, node_id: int) -> NodeSpec:
         """Raises KeyError if the file names no such node."""
         for node in self.nodes():
             if node.role is role and node.id == node_id:

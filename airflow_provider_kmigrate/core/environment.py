@@ -35,7 +35,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Acl:
+class ZkAcl:
     """One access rule as ZooKeeper has it; `pattern` is LITERAL or PREFIXED."""
 
     resource: str
@@ -50,11 +50,11 @@ class Acl:
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class BrokerRegistration:
     """A broker's znode: the time that the broker wrote into it by its own clock, and when ZooKeeper created it; seconds."""
 
     broker_time: float
-    made: float
+    created_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class ZooKeeperTree:
     broker_settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # id or <default> -> the dynamic keys' names
     scram_users: tuple[str, ...] = ()
     tokens: int = 0
-    acls: tuple[Acl, ...] = ()
+    acls: tuple[ZkAcl, ...] = ()
     malformed: tuple[Malformed, ...] = ()
     has_feature: bool = True
     generated_ids: int = 0  # how many broker ids ZooKeeper has given out (the version of /brokers/seqid)
     changed: tuple[tuple[str, float], ...] = ()  # (what, when) of the last notifications of changed settings and ACLs
-    registrations: Mapping[int, Registration] = field(default_factory=dict)
+    registrations: Mapping[int, BrokerRegistration] = field(default_factory=dict)
     guarded: tuple[str, ...] = ()  # schemes of the znodes' ACLs, such as "sasl"; none: any client may write
     latest: float = 0.0  # the newest time that ZooKeeper gave to anything read here
     cmak: bool | None = False  # whether CMAK keeps its state in this ensemble

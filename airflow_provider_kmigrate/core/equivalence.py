@@ -57,7 +57,7 @@ _SHOWN = re.compile(
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
-class Acl(NamedTuple):
+class ComparedAcl(NamedTuple):
     """One rule, with both sides' names spelled by `words`."""
 
     pattern: str
@@ -103,7 +103,7 @@ def words(name: str) -> str:
     return " ".join(_WORD.findall(name)).lower()
 
 
-def acls(rules: Iterable[Acl]) -> dict[str, dict[str, str]]:
+def acls(rules: Iterable[ComparedAcl]) -> dict[str, dict[str, str]]:
     """Rules by resource."""
     found: dict[str, dict[str, str]] = {}
     for rule in rules:
@@ -125,7 +125,7 @@ def _or_default(name: str | None) -> str:
 
 __all__ = [
     "Difference",
-    "Kind",
+    "DifferenceKind",
     "PartitionMetadata",
     "TopicMetadata",
     "compare",
@@ -138,7 +138,7 @@ ABSENT = "absent"
 PENDING = "its deletion was pending; KRaft does not take such topics over and the first sync removes them from ZooKeeper"
 
 
-class Kind(Enum):
+class DifferenceKind(Enum):
     """What differs."""
 
     MISSING_TOPIC = auto()
@@ -157,22 +157,28 @@ class Kind(Enum):
 
 
 _SUMMARIES = {
-    Kind.MISSING_TOPIC: "topics are in ZooKeeper but not in KRaft",
-    Kind.EXTRA_TOPIC: "topics are in KRaft but not in ZooKeeper",
-    Kind.TOPIC_ID: "topics have two ids, or one that is unknown",
-    Kind.PARTITIONS: "topics differ in their partitions",
-    Kind.REPLICAS: "partitions differ in their replicas",
-    Kind.LEADER: "partitions differ in their leader",
-    Kind.TOPIC_CONFIG: "topic settings differ",
-    Kind.BROKER_SETTING: "brokers' settings differ",
-    Kind.QUOTA: "quotas differ",
-    Kind.CREDENTIAL: "SCRAM credentials differ",
-    Kind.ACL: "access rules differ",
-    Kind.DELEGATION: "delegation tokens differ",
-    Kind.PRODUCER_IDS: "blocks of producer ids end before ids that are in use",
+    DifferenceKind.MISSING_TOPIC: "topics are in ZooKeeper but not in KRaft",
+    DifferenceKind.EXTRA_TOPIC: "topics are in KRaft but not in ZooKeeper",
+    DifferenceKind.TOPIC_ID: "topics have two ids, or one that is unknown",
+    DifferenceKind.PARTITIONS: "topics differ in their partitions",
+    DifferenceKind.REPLICAS: "partitions differ in their replicas",
+    DifferenceKind.LEADER: "partitions differ in their leader",
+    DifferenceKind.TOPIC_CONFIG: "topic settings differ",
+    DifferenceKind.BROKER_SETTING: "brokers' settings differ",
+    DifferenceKind.QUOTA: "quotas differ",
+    DifferenceKind.CREDENTIAL: "SCRAM credentials differ",
+    DifferenceKind.ACL: "access rules differ",
+    DifferenceKind.DELEGATION: "delegation tokens differ",
+    DifferenceKind.PRODUCER_IDS: "blocks of producer ids end before ids that are in use",
 }
-_CODES = {Kind.MISSING_TOPIC: "E01", Kind.BROKER_SETTING: "E08", Kind.QUOTA: "E08", Kind.ACL: "E08", Kind.DELEGATION: "E08"}
-_MISSED = frozenset({Kind.EXTRA_TOPIC, Kind.LEADER})
+_CODES = {
+    DifferenceKind.MISSING_TOPIC: "E01",
+    DifferenceKind.BROKER_SETTING: "E08",
+    DifferenceKind.QUOTA: "E08",
+    DifferenceKind.ACL: "E08",
+    DifferenceKind.DELEGATION: "E08",
+}
+_MISSED = frozenset({DifferenceKind.EXTRA_TOPIC, DifferenceKind.LEADER})
 """A new leader's first sync writes these; what ZooKeeper has instead cannot be intended."""
 
 
@@ -180,7 +186,7 @@ _MISSED = frozenset({Kind.EXTRA_TOPIC, Kind.LEADER})
 class Difference:
     """One thing on which the two sides differ; with an `explanation` it is expected."""
 
-    kind: Kind
+    kind: DifferenceKind
     entity: str
     zookeeper: str
     kraft: str
@@ -210,7 +216,7 @@ def compare(
 
 
 def compare_settings(
-    kind: Kind, zookeeper: Mapping[str, Mapping[str, str]], kraft: Mapping[str, Mapping[str, str]]
+    kind: DifferenceKind, zookeeper: Mapping[str, Mapping[str, str]], kraft: Mapping[str, Mapping[str, str]]
 ) -> tuple[Difference, ...]:
     """Differences between entity -> settings; an entity without settings is the same as none (KRaft's sync leaves empty znodes)."""
     entities = sorted(zookeeper.keys() | kraft.keys())
@@ -230,11 +236,11 @@ def lasting_differences(earlier: Iterable[Difference], later: Iterable[Differenc
 def reasons(differences: Iterable[Difference], shown: int = 5) -> tuple[Reason, ...]:
     """One reason for each kind of difference that counts, with its number and some examples."""
     counted = [difference for difference in differences if difference.counts]
-    groups = {kind: [difference for difference in counted if difference.kind is kind] for kind in Kind}
+    groups = {kind: [difference for difference in counted if difference.kind is kind] for kind in DifferenceKind}
     return tuple(_summary(kind, found, shown) for kind, found in groups.items() if found)
 
 
-def _summary(kind: Kind, found: list[Difference], shown: int) -> Reason:
+def _summary(kind: DifferenceKind, found: list[Difference], shown: int) -> Reason:
     text = f"{len(found)} {_SUMMARIES[kind]}: {summarize(found, shown, '; ')}."
     return Reason(_CODES.get(kind, "E02"), text, cause=Cause.ZOOKEEPER_MISSES if kind in _MISSED else None)
 
@@ -243,36 +249,38 @@ def _compare_topic(
     name: str, zookeeper: TopicMetadata | None, kraft: TopicMetadata | None, pending: Collection[str]
 ) -> Iterator[Difference]:
     if zookeeper is None:
-        yield Difference(Kind.EXTRA_TOPIC, name, ABSENT, "present")
+        yield Difference(DifferenceKind.EXTRA_TOPIC, name, ABSENT, "present")
     elif kraft is None:
-        yield Difference(Kind.MISSING_TOPIC, name, "present", ABSENT, PENDING if name in pending else "")
+        yield Difference(DifferenceKind.MISSING_TOPIC, name, "present", ABSENT, PENDING if name in pending else "")
     else:
         yield from _compare_ids(zookeeper, kraft)
         yield from _compare_partitions(zookeeper, kraft)
-        yield from _compare_entity(Kind.TOPIC_CONFIG, name, zookeeper.configs, kraft.configs)
+        yield from _compare_entity(DifferenceKind.TOPIC_CONFIG, name, zookeeper.configs, kraft.configs)
 
 
 def _compare_ids(zookeeper: TopicMetadata, kraft: TopicMetadata) -> Iterator[Difference]:
     if zookeeper.topic_id is None or zookeeper.topic_id != kraft.topic_id:
-        yield Difference(Kind.TOPIC_ID, zookeeper.name, zookeeper.topic_id or ABSENT, kraft.topic_id or ABSENT)
+        yield Difference(DifferenceKind.TOPIC_ID, zookeeper.name, zookeeper.topic_id or ABSENT, kraft.topic_id or ABSENT)
 
 
 def _compare_partitions(zookeeper: TopicMetadata, kraft: TopicMetadata) -> Iterator[Difference]:
     theirs, ours = zookeeper.partitions, kraft.partitions
     if theirs.keys() != ours.keys():
-        yield Difference(Kind.PARTITIONS, zookeeper.name, _indexes(theirs), _indexes(ours))
+        yield Difference(DifferenceKind.PARTITIONS, zookeeper.name, _indexes(theirs), _indexes(ours))
     for index in sorted(theirs.keys() & ours.keys()):
         yield from _compare_partition(f"{zookeeper.name}-{index}", theirs[index], ours[index])
 
 
 def _compare_partition(name: str, zookeeper: PartitionMetadata, kraft: PartitionMetadata) -> Iterator[Difference]:
     if zookeeper.replicas != kraft.replicas:  # in order: the first is the preferred leader
-        yield Difference(Kind.REPLICAS, name, str(list(zookeeper.replicas)), str(list(kraft.replicas)))
+        yield Difference(DifferenceKind.REPLICAS, name, str(list(zookeeper.replicas)), str(list(kraft.replicas)))
     if zookeeper.leader != kraft.leader:
-        yield Difference(Kind.LEADER, name, str(zookeeper.leader), str(kraft.leader))
+        yield Difference(DifferenceKind.LEADER, name, str(zookeeper.leader), str(kraft.leader))
 
 
-def _compare_entity(kind: Kind, entity: str, zookeeper: Mapping[str, str], kraft: Mapping[str, str]) -> Iterator[Difference]:
+def _compare_entity(
+    kind: DifferenceKind, entity: str, zookeeper: Mapping[str, str], kraft: Mapping[str, str]
+) -> Iterator[Difference]:
     for key in sorted(zookeeper.keys() | kraft.keys()):
         theirs, ours = zookeeper.get(key), kraft.get(key)
         if theirs != ours:
@@ -287,11 +295,11 @@ def _indexes(partitions: Mapping[int, PartitionMetadata]) -> str:
 
 
 _KINDS_CODES = {
-    StoredKind.BROKER_SETTINGS: Kind.BROKER_SETTING,
-    StoredKind.QUOTAS: Kind.QUOTA,
-    StoredKind.CREDENTIALS: Kind.CREDENTIAL,
-    StoredKind.ACLS: Kind.ACL,
-    StoredKind.TOKENS: Kind.DELEGATION,
+    StoredKind.BROKER_SETTINGS: DifferenceKind.BROKER_SETTING,
+    StoredKind.QUOTAS: DifferenceKind.QUOTA,
+    StoredKind.CREDENTIALS: DifferenceKind.CREDENTIAL,
+    StoredKind.ACLS: DifferenceKind.ACL,
+    StoredKind.TOKENS: DifferenceKind.DELEGATION,
 }
 
 
@@ -319,7 +327,7 @@ def _ids_beyond(stored: Stored) -> tuple[Difference, ...]:
     if used <= last:
         return ()
     given = f"none after {last}" if last >= 0 else "none given out"
-    return (Difference(Kind.PRODUCER_IDS, PRODUCER_IDS, given, f"{used} in use"),)
+    return (Difference(DifferenceKind.PRODUCER_IDS, PRODUCER_IDS, given, f"{used} in use"),)
 
 
 def unread_kinds(view: ClusterView) -> tuple[Reason, ...]:

@@ -15,7 +15,7 @@ islands are then a plain aggregate, and a lost event shows as a hole in `seq` in
 report. `Expect` names the writers that must appear at all.
 
 **Time.** `*_ms` are milliseconds since the epoch on the writer's steady clock: its wall clock at start, carried on by its
-monotonic clock, so a stepped wall clock moves no event. `Clock` keeps both readings, to compare machines. Latencies are
+monotonic clock, so a stepped wall clock moves no event. `ClockReading` keeps both readings, to compare machines. Latencies are
 microseconds, `*_us`. Ownership needs no clock: all members of a group append to one log, and `position` is the place in it.
 
 **Latencies** are whole microseconds in buckets that every engine computes alike. A bucket is an integer function of the value (no
@@ -99,7 +99,7 @@ class Stamp(NamedTuple):
     t_ms: int
 
 
-class Clock(NamedTuple):
+class ClockReading(NamedTuple):
     """One reading of both clocks: wall time in ms since the epoch, monotonic time of that machine in ms."""
 
     epoch_ms: int
@@ -137,7 +137,7 @@ class SlowRecord(NamedTuple):
     latency_us: int
 
 
-class Role(StrEnum):
+class WriterRole(StrEnum):
     """What a writer of events is."""
 
     PRODUCER = "producer"
@@ -145,7 +145,7 @@ class Role(StrEnum):
     CONTROL = "control"  # starts and stops the others, reads the logs' extents
 
 
-class Change(StrEnum):
+class OwnershipChange(StrEnum):
     """`acquired` is written before the first poll of the partitions, `released` after the last commit, `lost` when found out."""
 
     ACQUIRED = "acquired"
@@ -173,8 +173,8 @@ class Start(Event):
     `reset`: a group with no committed offset starts at the `earliest` or at the `latest` record.
     """
 
-    role: Role
-    clock: Clock | None = None
+    role: WriterRole
+    clock: ClockReading | None = None
     pid: int | None = None
     group: str | None = None
     topics: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ class Start(Event):
 class Heartbeat(Event):
     """The writer lives. `slip_ms`: the worst delay of its own loop since the last one (a busy machine, not Kafka)."""
 
-    clock: Clock
+    clock: ClockReading
     slip_ms: int = 0
 
 
@@ -195,7 +195,7 @@ class Stop(Event):
 
     clean: bool
     reason: str = ""
-    clock: Clock | None = None
+    clock: ClockReading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class Ownership(Event):
     group: str
     member: str
     generation: int | None
-    change: Change
+    change: OwnershipChange
     partitions: tuple[TopicPartition, ...]
     position: int | None = None
     until_ms: int | None = None
@@ -235,9 +235,9 @@ class Ownership(Event):
 
     def flaw(self) -> str | None:
         """Why the event contradicts itself; None if it does not."""
-        if self.starts and (self.change is not Change.ACQUIRED or len(self.starts) != len(self.partitions)):
+        if self.starts and (self.change is not OwnershipChange.ACQUIRED or len(self.starts) != len(self.partitions)):
             return "each acquired partition has exactly one start, and no other partition has one"
-        if self.until_ms is not None and (self.change is not Change.LOST or self.until_ms > self.stamp.t_ms):
+        if self.until_ms is not None and (self.change is not OwnershipChange.LOST or self.until_ms > self.stamp.t_ms):
             return "only a loss has its own end, and not later than its discovery"
         return Event.flaw(self)
 

@@ -73,13 +73,13 @@ class GateState(StrEnum):
 class Gate:
     """A gate's answer; reasons are empty exactly when it is met."""
 
-    standing: GateState
+    state: GateState
     reasons: tuple[Reason, ...] = ()
 
     @property
     def met(self) -> bool:
         """Whether the gate lets the step act."""
-        return self.standing is GateState.MET
+        return self.state is GateState.MET
 
 
 MET = Gate(GateState.MET)
@@ -97,7 +97,7 @@ def never(*reasons: Reason) -> Gate:
 
 def unmet(gate: Gate) -> Refuse | Wait:
     """An unmet gate as a decision: refuse if the operator must act, else wait."""
-    return Refuse(gate.reasons) if gate.standing is GateState.NEVER else Wait(gate.reasons)
+    return Refuse(gate.reasons) if gate.state is GateState.NEVER else Wait(gate.reasons)
 
 
 def as_decision(gate: Gate, done: str) -> Decision:
@@ -110,7 +110,7 @@ def together(gates: Iterable[Gate]) -> Gate:
     answers = [gate for gate in gates if not gate.met]
     if not answers:
         return MET
-    worst = GateState.NEVER if any(gate.standing is GateState.NEVER for gate in answers) else GateState.NOT_YET
+    worst = GateState.NEVER if any(gate.state is GateState.NEVER for gate in answers) else GateState.NOT_YET
     return Gate(worst, tuple(reason for gate in answers for reason in gate.reasons))
 
 
@@ -336,10 +336,10 @@ def no_live_groups(view: ClusterView) -> Gate:
     return never(Reason("G21", text))
 
 
-def nobody_starves(view: ClusterView) -> Gate:
+def no_group_without_coordinator(view: ClusterView) -> Gate:
     """G21 once no broker is in a ZooKeeper mode: groups that start to live there, or were missed, consume nothing (measured)."""
     gate = no_live_groups(view)
-    if gate.standing is not GateState.NEVER:
+    if gate.state is not GateState.NEVER:
         return gate
     text = f"{gate.reasons[0].text} No broker is left in a ZooKeeper mode, so they consume nothing."
     return not_yet(Reason("G21", text))
@@ -366,7 +366,7 @@ def alarm_of_living(view: ClusterView) -> str:
     )
 
 
-def after_the_way_back(view: ClusterView) -> str:
+def after_rollback(view: ClusterView) -> str:
     """What old consumers need after a time without brokers in ZooKeeper.
 
     They watch the brokers for ever and rebalance at each change.
@@ -407,7 +407,7 @@ def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
 def after_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
     """G12 if it says never; anything else, unread facts included, keeps no broker down."""
     gate = left_in_charge(view, broker, stop_seconds)
-    return gate if gate.standing is GateState.NEVER else MET
+    return gate if gate.state is GateState.NEVER else MET
 
 
 def slow_stop_limit(partitions: int) -> float:

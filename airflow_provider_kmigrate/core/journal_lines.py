@@ -30,7 +30,7 @@ class Line:
         return self.at_ms - round(1000 * (self.seconds or 0))
 
 
-class Journal(NamedTuple):
+class JournalLines(NamedTuple):
     """What could be read, oldest first, and how many lines could not."""
 
     lines: tuple[Line, ...]
@@ -91,11 +91,11 @@ _ANYWHERE = re.compile(r"^(preferred leaders|all brokers registered|dual-write l
 _OF_PHASES = frozenset({"act", "acted", "done", "findings"})
 
 
-def read(texts: Iterable[str]) -> Journal:
+def read(texts: Iterable[str]) -> JournalLines:
     """Lines of one or several journals, in the order of their times."""
     found = [_line(text) for text in texts if text.strip()]
     lines = sorted((line for line in found if line is not None), key=lambda line: line.at_ms)
-    return Journal(tuple(lines), len(found) - len(lines))
+    return JournalLines(tuple(lines), len(found) - len(lines))
 
 
 def _line(text: str) -> Line | None:

@@ -450,7 +450,7 @@ class ClusterView:
         """Whether a broker was listed, and answered."""
         return broker in self.brokers and self.brokers[broker].mode is not None
 
-    def lacking(self, broker: int) -> tuple[Partition, ...]:
+    def missing_isr(self, broker: int) -> tuple[Partition, ...]:
         """Partitions of this broker whose ISR misses it, or that have no leader; none if the partitions were not read."""
         return tuple(p for p in self.partitions or () if broker in p.replicas and (broker not in p.isr or p.leader < 0))
 

@@ -41,7 +41,7 @@ class Phase(StrEnum):
     UNKNOWN = "unknown"
     STALE = "stale /migration"  # ZooKeeper owns the cluster, but /migration is of an earlier migration
     SPLIT = "split"  # a broker in ZooKeeper mode beside a KRaft controller that owns the cluster
-    STRANDED = "stranded"  # finalized with a ZooKeeper-mode broker left
+    LEFT_BEHIND = "left behind"  # finalized with a ZooKeeper-mode broker left
 
 
 class Intent(StrEnum):
@@ -99,10 +99,10 @@ _LETTERS = {"A": PhasePermit.ACT, "D": PhasePermit.DONE, "W": PhasePermit.WAIT, 
 #: Outside the forward path only one act is allowed: recover a broker that was left behind by rolling it at once. The cluster has
 #: passed the steps before that roll, so a whole run gets there.
 _ASIDE = {
-    (Phase.STRANDED, Intent.PROVISION): PhasePermit.DONE,
-    (Phase.STRANDED, Intent.TO_MIGRATION): PhasePermit.DONE,
-    (Phase.STRANDED, Intent.COPY): PhasePermit.DONE,
-    (Phase.STRANDED, Intent.TO_KRAFT): PhasePermit.ACT,
+    (Phase.LEFT_BEHIND, Intent.PROVISION): PhasePermit.DONE,
+    (Phase.LEFT_BEHIND, Intent.TO_MIGRATION): PhasePermit.DONE,
+    (Phase.LEFT_BEHIND, Intent.COPY): PhasePermit.DONE,
+    (Phase.LEFT_BEHIND, Intent.TO_KRAFT): PhasePermit.ACT,
     (Phase.SPLIT, Intent.TO_MIGRATION): PhasePermit.ACT,
 }
 
@@ -125,8 +125,8 @@ def malformed(code: str, path: str, content: str) -> Reason:
 def permit(position: ClusterPosition, intent: Intent) -> PhasePermit:
     """What `TABLE` says of a step here; a broker that does not respond for now turns a refusal into a wait."""
     allowed = TABLE[position.phase, intent]
-    silent = position.phase in _FORWARD and any(reason.cause is Cause.BROKER_UNRESPONSIVE for reason in position.reasons)
-    return PhasePermit.WAIT if silent and allowed is PhasePermit.REFUSE else allowed
+    unresponsive = position.phase in _FORWARD and any(reason.cause is Cause.BROKER_UNRESPONSIVE for reason in position.reasons)
+    return PhasePermit.WAIT if unresponsive and allowed is PhasePermit.REFUSE else allowed
 
 
 def refusal(position: ClusterPosition, intent: Intent) -> tuple[Reason, ...]:
@@ -156,11 +156,11 @@ def _finalized(view: ClusterView) -> ClusterPosition | None:
     left = _with_mode(view, BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)
     if left:
         text = f"Brokers are still in ZooKeeper mode after finalization: {join_ids(left)}."
-        return ClusterPosition(Phase.STRANDED, (Reason("P02", text, cause=Cause.LEFT_BEHIND),))
+        return ClusterPosition(Phase.LEFT_BEHIND, (Reason("P02", text, cause=Cause.LEFT_BEHIND),))
     if not everywhere:
         return None
-    silent = _silent(view)
-    return ClusterPosition(Phase.UNKNOWN, silence(view)) if silent else ClusterPosition(Phase.FINALIZED)
+    unresponsive = _unresponsive_ids(view)
+    return ClusterPosition(Phase.UNKNOWN, unresponsive_brokers(view)) if unresponsive else ClusterPosition(Phase.FINALIZED)
 
 
 def _no_zookeeper(view: ClusterView) -> ClusterPosition | None:
@@ -196,10 +196,10 @@ def _split(view: ClusterView) -> ClusterPosition | None:
 def _dual_write(view: ClusterView) -> ClusterPosition | None:
     if not _copied(view):
         return None
-    silent, kraft = _silent(view), _with_mode(view, BrokerMode.KRAFT)
+    unresponsive, kraft = _unresponsive_ids(view), _with_mode(view, BrokerMode.KRAFT)
     migrating = _with_mode(view, BrokerMode.MIGRATION)
-    if silent and not (kraft and migrating):
-        return ClusterPosition(Phase.HYBRID if kraft or migrating else Phase.UNKNOWN, silence(view))
+    if unresponsive and not (kraft and migrating):
+        return ClusterPosition(Phase.HYBRID if kraft or migrating else Phase.UNKNOWN, unresponsive_brokers(view))
     if migrating:
         return ClusterPosition(Phase.HYBRID if kraft else Phase.DUAL_WRITE_ZOOKEEPER)
     return _all_kraft(view)
@@ -219,17 +219,17 @@ def _before_copy(view: ClusterView) -> ClusterPosition | None:
         return ClusterPosition(Phase.UNKNOWN, (Reason("P09", text),))
     if not _with_mode(view, BrokerMode.MIGRATION):
         return None
-    silent, plain = _silent(view), _with_mode(view, BrokerMode.ZOOKEEPER)
-    return ClusterPosition(Phase.FIRST_ROLL if silent or plain else Phase.COPY, silence(view))
+    unresponsive, plain = _unresponsive_ids(view), _with_mode(view, BrokerMode.ZOOKEEPER)
+    return ClusterPosition(Phase.FIRST_ROLL if unresponsive or plain else Phase.COPY, unresponsive_brokers(view))
 
 
 def _before_kraft(view: ClusterView) -> ClusterPosition:
-    silent = _silent(view)
-    if silent and len(silent) == len(view.brokers):
-        return ClusterPosition(Phase.UNKNOWN, silence(view))
+    unresponsive = _unresponsive_ids(view)
+    if unresponsive and len(unresponsive) == len(view.brokers):
+        return ClusterPosition(Phase.UNKNOWN, unresponsive_brokers(view))
     if any(controller.answers for controller in view.controllers.values()):
-        return ClusterPosition(Phase.PRE_MIGRATION, silence(view))
-    return ClusterPosition(Phase.ZOOKEEPER, (*silence(view), *_unreached(view)))
+        return ClusterPosition(Phase.PRE_MIGRATION, unresponsive_brokers(view))
+    return ClusterPosition(Phase.ZOOKEEPER, (*unresponsive_brokers(view), *_unreached(view)))
 
 
 def _unreached(view: ClusterView) -> tuple[Reason, ...]:
@@ -237,12 +237,12 @@ def _unreached(view: ClusterView) -> tuple[Reason, ...]:
     if not isinstance(_zk(view).migration, Migration):
         return ()
     text = f"Controllers that did not answer, although /migration shows that they were started: {join_ids(sorted(view.controllers))}."
-    return (_silence(text),)
+    return (_unresponsive(text),)
 
 
 def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
     migrating = bool(_with_mode(view, BrokerMode.MIGRATION))
-    if where(view).phase is Phase.STRANDED or (ended(view) and not migrating):
+    if where(view).phase is Phase.LEFT_BEHIND or (ended(view) and not migrating):
         return ()  # it has happened; the flag would change nothing now
     without, with_flag = _without_flag(view), [c.id for c in view.controllers.values() if c.migration_flag]
     if not without or not (with_flag or migrating):
@@ -252,7 +252,7 @@ def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
 
 def _phase_alarm(view: ClusterView) -> tuple[Reason, ...]:
     position = where(view)
-    return position.reasons if position.phase in {Phase.STALE, Phase.SPLIT, Phase.STRANDED} else ()
+    return position.reasons if position.phase in {Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND} else ()
 
 
 _ALARMS: tuple[Callable[[ClusterView], tuple[Reason, ...]], ...] = (_unflagged_alarm, _phase_alarm)
@@ -274,7 +274,7 @@ def ended(view: ClusterView) -> bool:
 
     A leader without the flag is enough: once elected it has finalized a migration whose copy was over, at once (measured).
     """
-    return where(view).phase in {Phase.FINALIZED, Phase.STRANDED} or (_led_without_flag(view) and _kraft_had_it(view))
+    return where(view).phase in {Phase.FINALIZED, Phase.LEFT_BEHIND} or (_led_without_flag(view) and _kraft_had_it(view))
 
 
 def _led_without_flag(view: ClusterView) -> bool:
@@ -322,15 +322,15 @@ def _without_flag(view: ClusterView) -> list[int]:
     return sorted(c.id for c in view.controllers.values() if c.answers and c.migration_flag is False)
 
 
-def _silent(view: ClusterView) -> list[int]:
+def _unresponsive_ids(view: ClusterView) -> list[int]:
     return sorted(broker.id for broker in view.brokers.values() if broker.mode is None)
 
 
-def silence(view: ClusterView) -> tuple[Reason, ...]:
+def unresponsive_brokers(view: ClusterView) -> tuple[Reason, ...]:
     """R01, if brokers did not answer."""
-    silent = _silent(view)
-    return (_silence(f"Brokers that did not answer: {join_ids(silent)}."),) if silent else ()
+    unresponsive = _unresponsive_ids(view)
+    return (_unresponsive(f"Brokers that did not answer: {join_ids(unresponsive)}."),) if unresponsive else ()
 
 
-def _silence(text: str) -> Reason:
+def _unresponsive(text: str) -> Reason:
     return Reason("R01", text, cause=Cause.BROKER_UNRESPONSIVE)

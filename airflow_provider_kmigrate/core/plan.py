@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode
 
 APPROVE = "approve"
@@ -28,7 +28,7 @@ class PlanStep:
     group: str
     task: str
     kind: str
-    each: Role | None = None
+    each: NodeRole | None = None
     target: BrokerMode | None = None
     last: str = ""
     failover: bool = False
@@ -47,16 +47,16 @@ Plan = tuple[PlanStep, ...]
 MIGRATION: Plan = (
     PlanStep("", "preflight", "preflight"),
     PlanStep("", "backup", "backup"),
-    PlanStep("controllers", "provision", "provision", Role.CONTROLLER),
+    PlanStep("controllers", "provision", "provision", NodeRole.CONTROLLER),
     PlanStep("controllers", "ready", "controllers ready"),
-    PlanStep("first_roll", "broker", "roll", Role.BROKER, BrokerMode.MIGRATION, last="postponed"),
+    PlanStep("first_roll", "broker", "roll", NodeRole.BROKER, BrokerMode.MIGRATION, last="postponed"),
     PlanStep("first_roll", "leaders", "leaders"),
     PlanStep("first_roll", "registered", "registered"),
     PlanStep("copy", "copied", "copied"),
     PlanStep("copy", "phase", "phase"),
     PlanStep("copy", "dual_write_lag", "lag"),
     PlanStep("copy", "equivalence", "equivalent"),
-    PlanStep("second_roll", "broker", "roll", Role.BROKER, BrokerMode.KRAFT, last="postponed"),
+    PlanStep("second_roll", "broker", "roll", NodeRole.BROKER, BrokerMode.KRAFT, last="postponed"),
     PlanStep("second_roll", "leaders", "leaders"),
     PlanStep("second_roll", "registered", "registered"),
     PlanStep("", "soak", "soak"),
@@ -64,24 +64,24 @@ MIGRATION: Plan = (
     PlanStep("before_approval", "equivalence", "equivalent"),
     PlanStep("before_approval", "rollback_plan", "rollback plan"),
     PlanStep("", "approve", APPROVE),
-    PlanStep("finalize", "controller", "finalize", Role.CONTROLLER, last="active_last"),
+    PlanStep("finalize", "controller", "finalize", NodeRole.CONTROLLER, last="active_last"),
     PlanStep("finalize", "finalized", "finalized"),
 )
 
 ROLLBACK: Plan = (
     PlanStep("", "plan", "plan"),
     PlanStep("", "approve", APPROVE),
-    PlanStep("controller_failover", "restore_flag", "restore flag", Role.CONTROLLER, failover=True),
+    PlanStep("controller_failover", "restore_flag", "restore flag", NodeRole.CONTROLLER, failover=True),
     PlanStep("controller_failover", "failover", "controller failover", failover=True),
     PlanStep("controller_failover", "equivalence", "equivalent after failover"),
     # Without a wait behind it: a broker that fails in migration mode may be the reason for the rollback.
-    PlanStep("to_migration", "broker", "roll back broker", Role.BROKER, BrokerMode.MIGRATION),
-    PlanStep("stop_controllers", "controller", "stop controller", Role.CONTROLLER, last="active_last"),
+    PlanStep("to_migration", "broker", "roll back broker", NodeRole.BROKER, BrokerMode.MIGRATION),
+    PlanStep("stop_controllers", "controller", "stop controller", NodeRole.CONTROLLER, last="active_last"),
     PlanStep("handover", "transaction", "handover"),
     PlanStep("handover", "zookeeper_leads", "zookeeper leads"),
     # Before any broker forgets the controllers: a controller that starts with all of them registered takes the cluster over at once.
-    PlanStep("wipe", "controller", "wipe", Role.CONTROLLER),
-    PlanStep("to_zookeeper", "broker", "roll back broker", Role.BROKER, BrokerMode.ZOOKEEPER, last="postponed"),
+    PlanStep("wipe", "controller", "wipe", NodeRole.CONTROLLER),
+    PlanStep("to_zookeeper", "broker", "roll back broker", NodeRole.BROKER, BrokerMode.ZOOKEEPER, last="postponed"),
     PlanStep("to_zookeeper", "leaders", "leaders"),
     PlanStep("to_zookeeper", "registered", "registered"),
     PlanStep("", "rolled_back", "rolled back"),

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 
 from airflow_provider_kmigrate.core import equivalence, gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.equivalence import Difference, Kind
+from airflow_provider_kmigrate.core.equivalence import Difference, DifferenceKind
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, together, unmet
@@ -99,7 +99,7 @@ def kraft_left(kraft: list[int]) -> Reason:
     return Reason("G27", text)
 
 
-def controllers_silent(view: ClusterView) -> Gate:
+def controllers_unresponsive(view: ClusterView) -> Gate:
     """No controller answers. One that was started again would have written /migration, which is checked too."""
     answering = sorted(c.id for c in view.controllers.values() if c.answers)
     if not answering:
@@ -161,10 +161,10 @@ def states_in_reach(view: ClusterView) -> Gate:
 
 def others_answer(view: ClusterView, controller_id: int) -> Gate:
     """G23: every other controller answers, so the quorum can spare this one."""
-    silent = sorted(c.id for c in view.controllers.values() if not c.answers and c.id != controller_id)
-    if not silent:
+    unresponsive = sorted(c.id for c in view.controllers.values() if not c.answers and c.id != controller_id)
+    if not unresponsive:
         return MET
-    return not_yet(Reason("G23", f"Controllers that do not answer: {join_ids(silent)}."))
+    return not_yet(Reason("G23", f"Controllers that do not answer: {join_ids(unresponsive)}."))
 
 
 def migration_left(view: ClusterView) -> bool:
@@ -264,7 +264,7 @@ def _found(view: ClusterView) -> tuple[Reason, ...]:
 
 def _more(found: Iterable[Difference]) -> tuple[Difference, ...]:
     """What KRaft has more, or otherwise. A broker started without a leading controller misses topics; that is no loss."""
-    return tuple(difference for difference in found if difference.kind is not Kind.MISSING_TOPIC)
+    return tuple(difference for difference in found if difference.kind is not DifferenceKind.MISSING_TOPIC)
 
 
 def _no_node_reports(view: ClusterView) -> bool:
@@ -272,7 +272,9 @@ def _no_node_reports(view: ClusterView) -> bool:
 
 
 def _unknown_topics(view: ClusterView) -> str:
-    missing = [difference.entity for difference in _topics(view) if difference.kind is Kind.MISSING_TOPIC and difference.counts]
+    missing = [
+        difference.entity for difference in _topics(view) if difference.kind is DifferenceKind.MISSING_TOPIC and difference.counts
+    ]
     return f" The broker that was asked does not know {len(missing)} of them: {summarize(missing)}." if missing else ""
 
 
@@ -326,15 +328,15 @@ def _said(gate: Gate) -> Gate:
     if gate.met:
         return gate
     text = "ZooKeeper is not known to hold all that KRaft holds."
-    return Gate(gate.standing, (Reason("G33", text), *gate.reasons))
+    return Gate(gate.state, (Reason("G33", text), *gate.reasons))
 
 
 def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
     """Recover as in the migration; also if brokers skip what the ZooKeeper controller says (`clients.partition_states`)."""
     judged = recovery.recover(view, broker, decision, troubles)
     out = out_of_isrs(judged.decision) and not kraft_owns(view) and not migration_left(view)
-    troubles = replace(judged.troubles, deaf=judged.troubles.deaf.saw(view.taken_at, there=out))
-    if not troubles.deaf.due(view.taken_at):
+    troubles = replace(judged.troubles, out_of_isr=judged.troubles.out_of_isr.observe(view.taken_at, there=out))
+    if not troubles.out_of_isr.due(view.taken_at):
         return Recovered(judged.decision, troubles)
     text = f"Broker {broker} is up, but its leaders keep it out of ISRs: raising partition states, then electing a controller that sends them."
     return Recovered(Act(Verb.RAISE, text), troubles)
@@ -430,11 +432,11 @@ def still_down(view: ClusterView) -> tuple[int, Decision] | None:
 def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
     """Roll one broker back to migration mode, while KRaft owns the cluster, or to ZooKeeper mode, once ZooKeeper does."""
     broker = view.brokers.get(broker_id, Broker(broker_id))
-    ended = over(view) or _out_of_turn(view, target)
+    ended = over(view) or _out_of_order(view, target)
     if ended is not None:
         return ended
     if broker.mode is None and broker.process.state is not ProcessState.STOPPED:
-        return roll.silent(broker)
+        return roll.unresponsive(broker)
     passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else _to_zookeeper(view)
     return _back(view, broker, target, together((passing, roll.may_stop(view, (broker_id,)))))
 
@@ -446,12 +448,12 @@ def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: in
     triggers the takeover, which isolates a ZooKeeper broker (measured).
     """
     broker = view.brokers.get(broker_id, Broker(broker_id))
-    ended = over(view) or (_out_of_turn(view, target) if target is BrokerMode.MIGRATION else _taken_over(view, broker_id))
+    ended = over(view) or (_out_of_order(view, target) if target is BrokerMode.MIGRATION else _taken_over(view, broker_id))
     if ended is not None:
         return ended
     starting = stage_on_disk(broker.files) in {_BACK[target], None}
     if broker.mode is None and broker.process.state is not ProcessState.STOPPED and starting:
-        return roll.silent(broker)
+        return roll.unresponsive(broker)
     passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else names_the_controller(view)
     return _back(view, broker, target, together((passing, roll.may_give_up(view, broker_id))))
 
@@ -471,7 +473,7 @@ def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) 
     if broker.process.state is ProcessState.STOPPED:
         return _down(broker, _BACK[target])
     # Here a reassignment can always be cancelled, since a controller answers by then: it never blocks the rollback for good.
-    gate = together((passing, gates.process_known(broker), roll.nobody_reassigns(view)))
+    gate = together((passing, gates.process_known(broker), roll.no_reassignment(view)))
     if gate.met:
         return Act(
             Verb.RESTART, f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds."
@@ -496,7 +498,7 @@ def _down(broker: Broker, stage: FileStage) -> Decision:
     )
 
 
-def _out_of_turn(view: ClusterView, target: BrokerMode) -> Decision | None:
+def _out_of_order(view: ClusterView, target: BrokerMode) -> Decision | None:
     if target is BrokerMode.MIGRATION:
         return (
             None
@@ -517,7 +519,7 @@ def _to_migration(view: ClusterView, first: ClusterView) -> Gate:
 
 
 def _to_zookeeper(view: ClusterView) -> Gate:
-    return together((controllers_silent(view), names_the_controller(view)))
+    return together((controllers_unresponsive(view), names_the_controller(view)))
 
 
 def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, terms: RollbackTerms = SAFE) -> Decision:
@@ -678,7 +680,7 @@ def decide_rolled_back(view: ClusterView) -> Decision:
         )
     )
     done = f"All {len(view.brokers)} brokers run on ZooKeeper as before; a new migration may start at any time."
-    return as_decision(gate, done + gates.after_the_way_back(view))
+    return as_decision(gate, done + gates.after_rollback(view))
 
 
 _FAILOVER_RESTORES = "`controller_failover` elects a new leader that writes ZooKeeper again, and ends once both are the same. Without a failover it is lost."
@@ -694,7 +696,7 @@ def plan(view: ClusterView) -> tuple[str, ...]:
     """What a rollback would do now, step by step, in words; empty if there is nothing to roll back."""
     kraft, plain = with_mode(view, BrokerMode.KRAFT), with_mode(view, BrokerMode.ZOOKEEPER)
     owned = kraft_owns(view)
-    silent = sorted(b.id for b in view.brokers.values() if b.mode is None)
+    unresponsive = sorted(b.id for b in view.brokers.values() if b.mode is None)
     up = sorted(c.id for c in view.controllers.values() if c.answers or c.process.state is not ProcessState.STOPPED)
     unflagged = sorted(c.id for c in view.controllers.values() if c.migration_flag is False) if owned else []
     used = [c for _, c in sorted(view.controllers.items()) if not empty(c) or c.files.meta is None]
@@ -713,8 +715,8 @@ def plan(view: ClusterView) -> tuple[str, ...]:
     )
     planned = tuple(text for needed, text in steps if needed)
     return (
-        (*planned, f"wait for brokers that do not answer now, or start them again: {join_ids(silent)}")
-        if planned and silent
+        (*planned, f"wait for brokers that do not answer now, or start them again: {join_ids(unresponsive)}")
+        if planned and unresponsive
         else planned
     )
 
@@ -723,14 +725,14 @@ def kept(view: ClusterView) -> tuple[str, ...]:
     """What a rollback keeps and loses of the time since the takeover, in words; needs a view of all kinds of metadata."""
     if not holds_more(view):
         return (f"Kept: everything. {taken_nothing(view)}",)
-    unread, lacking = equivalence.unread_kinds(view), equivalence.found(view)
-    compared = f" Compared now: {equivalence.same(view)}" if not unread and not lacking else ""
+    unread, missing = equivalence.unread_kinds(view), equivalence.found(view)
+    compared = f" Compared now: {equivalence.same(view)}" if not unread and not missing else ""
     both = "topics, settings, quotas, credentials and rules that were made or changed since the takeover"
     features = f"its features (metadata.version {view.metadata_version or 'unknown'})"
     return (
         f"Kept: all records and committed offsets; {both}, as far as ZooKeeper holds them.{compared}",
         *(f"Not known to be kept: {reason.text}" for reason in unread),
-        *(f"Differs now: {reason.text} {_FAILOVER_RESTORES}" for reason in lacking),
+        *(f"Differs now: {reason.text} {_FAILOVER_RESTORES}" for reason in missing),
         f"Lost: what only KRaft has: {features}{_metrics(view)}. The controllers' log is set aside, not deleted.",
     )
 

@@ -31,11 +31,11 @@ _FINGERPRINT = "fingerprint_logs"
 _TAIL = 1_000  # offsets of each partition, and up to as many again, since it begins where a block does
 _SCHEDULED = "scheduled"
 _BEGAN = "kmigrate_began_ms"
-_WAY_BACK = (
+_ROLLBACK = (
     "No later task has started, and the cluster keeps serving. Until 'finalize' begins everything can be rolled back. "
     "Read the findings, then decide on a rollback (from this phase: `python -m airflow_provider_kmigrate.runbook`, section 2)."
 )
-_NO_WAY_BACK = (
+_NO_ROLLBACK = (
     "The cluster is finalized: a rollback to ZooKeeper is not possible any more. Keep the event files and the backup. The "
     "findings name topic, partition, offsets and members."
 )
@@ -81,7 +81,7 @@ def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
     return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, folder=_probes(spec, spec.audit), **goes_on())]
 
 
-def look(spec: ClusterSpec) -> list[BaseOperator]:
+def fingerprint(spec: ClusterSpec) -> list[BaseOperator]:
     """The fingerprint of the logs with which the gates compare; none if the file has an empty list of topics for it."""
     audit = spec.audit
     if audit is None or audit.topics == ():
@@ -121,7 +121,7 @@ def gate(spec: ClusterSpec, step: str, *, after: str, earlier: Sequence[str] = (
         return []
     with TaskGroup(f"audit_{step}") as group:
         logs = _logs(spec, spec.audit, earlier)
-        chain(*_tasks(spec, spec.audit, step, _NO_WAY_BACK if final else _WAY_BACK, more=logs, demand=_since(after), probed=True))
+        chain(*_tasks(spec, spec.audit, step, _NO_ROLLBACK if final else _ROLLBACK, more=logs, demand=_since(after), probed=True))
     return [group]
 
 
@@ -240,7 +240,7 @@ def _request(
     source = {"level": levels[audit.level].label, "lines": list(audit.events), "ledgers": ledgers}
     ours = {"level": Level.PROBE.label, "lines": [probe], "ledgers": []}
     policy: dict[str, Any] = {"allow": list(audit.allow), "max_lag_ms": round(audit.max_lag * 1000)}
-    policy |= {"demand": dict(demand)} if demand else {}
+    policy |= {"required_evidence": dict(demand)} if demand else {}
     sources = [*([source] if _has_events(audit) else []), *([ours] if probe else [])]
     report = {"cluster": spec.name, "cluster_id": spec.cluster_id, "run": _RUN}
     return {"policy": policy, "sources": sources, "stream": stream, "report": report}
@@ -267,7 +267,7 @@ def _logs(spec: ClusterSpec, audit: AuditSpec, earlier: Sequence[str] = ()) -> d
             "topics": None if audit.topics is None else list(audit.topics),
             "exclude_topics": list(audit.exclude_topics),
             "before": before,
-            "renewed": renewed,
+            "refreshed": renewed,
             "resetting_groups": list(audit.resetting_groups),
             **_sample(audit),
         }

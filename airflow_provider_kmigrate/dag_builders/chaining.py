@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule, chain
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.plan import APPROVE, Plan, PlanStep, after_approval, stages
 from airflow_provider_kmigrate.operators.migration import (
     BackupOperator,
@@ -40,7 +40,7 @@ _NAMED: Mapping[str, Callable[..., BaseOperator]] = {
 }
 
 
-class Around(NamedTuple):
+class StageTasks(NamedTuple):
     """Tasks around one stage of a plan."""
 
     before: Tasks = ()
@@ -53,7 +53,7 @@ def chain_plan(
     plan: Plan,
     approve: Callable[[str], BaseOperator],
     given: Callable[[PlanStep, int | None], Arguments],
-    around: Mapping[str, Around],
+    around: Mapping[str, StageTasks],
 ) -> None:
     """Make the tasks of a plan in the current DAG, chained.
 
@@ -69,7 +69,7 @@ def chain_plan(
 
     line: list[Any] = []
     for name, steps in stages(plan):
-        more, made = around.get(name, Around()), _stage(spec, steps, make)
+        more, made = around.get(name, StageTasks()), _stage(spec, steps, make)
         line += [*more.before, [made, *more.beside] if more.beside else made, *more.after]
     chain(*line)
 
@@ -84,7 +84,7 @@ def _stage(spec: ClusterSpec, steps: Plan, make: Callable[[PlanStep, str, int | 
 
 def tasks_of(spec: ClusterSpec, step: PlanStep) -> Iterator[tuple[PlanStep, str, int | None]]:
     """Each task of a step: (step, task id in its group, node); a step with postponed nodes has one more, without a node."""
-    nodes: Mapping[Role | None, Sequence[NodeSpec]] = {Role.BROKER: spec.brokers, Role.CONTROLLER: spec.controllers}
+    nodes: Mapping[NodeRole | None, Sequence[NodeSpec]] = {NodeRole.BROKER: spec.brokers, NodeRole.CONTROLLER: spec.controllers}
     for node in nodes.get(step.each, ()):
         yield step, step.task_id(node.id), node.id
     if step.each is None:

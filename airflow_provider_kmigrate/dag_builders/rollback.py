@@ -11,7 +11,7 @@ from airflow.sdk import DAG, BaseOperator, Param
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.plan import ROLLBACK, PlanStep
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
-from airflow_provider_kmigrate.dag_builders.chaining import Around, approved, chain_plan
+from airflow_provider_kmigrate.dag_builders.chaining import StageTasks, approved, chain_plan
 from airflow_provider_kmigrate.dag_builders.task_docs import rollback_doc
 from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator
 
@@ -56,11 +56,11 @@ def build(spec: ClusterSpec) -> DAG:
     return dag
 
 
-def _around(spec: ClusterSpec) -> dict[str, Around]:
+def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
     return {
-        "to_migration": Around(spark_jobs.hold(spec, "to_migration", required=False, **approved())),
+        "to_migration": StageTasks(spark_jobs.hold(spec, "to_migration", required=False, **approved())),
         # a job that does not resume must not leave the rollback unproven
-        ROLLBACK[-1].task: Around(after=audit.probe_ends(spec), beside=spark_jobs.resume(spec, "to_zookeeper")),
+        ROLLBACK[-1].task: StageTasks(after=audit.probe_ends(spec), beside=spark_jobs.resume(spec, "to_zookeeper")),
     }
 
 

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.gates import mover
 from airflow_provider_kmigrate.core.plan import MIGRATION, PlanStep, find
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
-from airflow_provider_kmigrate.dag_builders.chaining import Around, chain_plan
+from airflow_provider_kmigrate.dag_builders.chaining import StageTasks, chain_plan
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
 
@@ -82,19 +82,19 @@ def _mover(spec: ClusterSpec, task: str) -> str:
     return f"\n\n[{mover(spec.name)}](/dags/{mover(spec.name)}) moves the consumer groups that use ZooKeeper."
 
 
-def _around(spec: ClusterSpec) -> dict[str, Around]:
-    probe = [*audit.probe_begins(spec), *audit.look(spec)]
+def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
+    probe = [*audit.probe_begins(spec), *audit.fingerprint(spec)]
     first, second = _begun("roll", "first_roll", spec.brokers), _begun("roll", "second_roll", spec.brokers)
     return {
-        "backup": Around(spark_jobs.risks(spec)),
-        "first_roll": Around(
+        "backup": StageTasks(spark_jobs.risks(spec)),
+        "first_roll": StageTasks(
             [*probe, *spark_jobs.hold(spec, "first_roll")],
             [*spark_jobs.progress(spec, "first_roll"), *audit.gate(spec, _GATES[0], after=first)],
         ),
-        "copy": Around(
+        "copy": StageTasks(
             after=spark_jobs.resume(spec, "copy")
         ),  # its takeover may leave out the leaders that a held job waits for (G13)
-        "second_roll": Around(
+        "second_roll": StageTasks(
             spark_jobs.hold(spec, "second_roll"),
             [
                 *spark_jobs.progress(spec, "second_roll"),
@@ -102,8 +102,8 @@ def _around(spec: ClusterSpec) -> dict[str, Around]:
                 *audit.gate(spec, _GATES[1], after=second, earlier=_GATES[:1]),
             ],
         ),
-        "before_approval": Around(after=audit.gate(spec, _GATES[2], after=_begun("soak"), earlier=_GATES[:2])),
-        "finalize": Around(after=[*audit.probe_ends(spec), *_last_gate(spec)]),
+        "before_approval": StageTasks(after=audit.gate(spec, _GATES[2], after=_begun("soak"), earlier=_GATES[:2])),
+        "finalize": StageTasks(after=[*audit.probe_ends(spec), *_last_gate(spec)]),
     }
 
 

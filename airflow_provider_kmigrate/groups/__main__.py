@@ -35,10 +35,10 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store
-from airflow_provider_kmigrate.core.coordination.registration import Hold, Mode, is_number
+from airflow_provider_kmigrate.core.coordination.registration import GroupHold, Mode, is_number
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import GroupHistory, GroupObservations, unheard, unread
+from airflow_provider_kmigrate.core.groups.members import GroupHistory, GroupObservations, unknown_group, unread
 from airflow_provider_kmigrate.core.groups.move import release, set_mode, written
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, pending, plan, unfit
 from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoObservations, scan, wanted
@@ -91,12 +91,14 @@ def scanned(
     took = time.monotonic() - looked
     gap = time.monotonic() - began if wait else None
     settings, starts = _settings(properties, now), _starts(properties, now)
-    scans = [scan(TwoObservations(look, first.get(name), gap or 0.0, settings, starts)) for name, look in sorted(now.items())]
+    scans = [
+        scan(TwoObservations(observed, first.get(name), gap or 0.0, settings, starts)) for name, observed in sorted(now.items())
+    ]
     return scans, gap, took
 
 
 def _settings(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict[str, dict[str, str]] | None:
-    topics = {where.topic for look in now.values() if look.zk for where in look.zk.partitions}
+    topics = {where.topic for observed in now.values() if observed.zk for where in observed.zk.partitions}
     try:
         return topic_settings(properties, topics)
     except Unavailable:
@@ -105,7 +107,7 @@ def _settings(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> di
 
 def _starts(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict[TopicPartition, int] | None:
     try:
-        return log_starts(connect(properties), (where for look in now.values() for where in wanted(look)), _TIMEOUT)
+        return log_starts(connect(properties), (where for observed in now.values() for where in wanted(observed)), _TIMEOUT)
     except Unavailable:
         return None  # then the ends are not known either (K30)
 
@@ -136,8 +138,8 @@ def _copy(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespa
 def _reset(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
     """Record a reset, remove it, or only report it."""
     name, wanted = chosen.group, dict(chosen.at or ())
-    look = seen(zk, properties, [name])[name]
-    refused = unfit(look, wanted) if wanted else ()
+    observed = seen(zk, properties, [name])[name]
+    refused = unfit(observed, wanted) if wanted else ()
     if refused:
         raise Refused.because(*refused)
     if wanted or chosen.delete:
@@ -145,9 +147,9 @@ def _reset(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namesp
             if wanted:
                 group_writes.record_reset(zk, name, wanted, fence)
             else:
-                group_writes.forget_reset(zk, name, look.zk.resets if look.zk else (), fence)
-        look = GroupSeen(name, groups_in(zk, [name])[name])
-    sys.stdout.write(f"{name}: recorded resets that no member has applied: {pending(look) or 'none'}\n")
+                group_writes.forget_reset(zk, name, observed.zk.resets if observed.zk else (), fence)
+        observed = GroupSeen(name, groups_in(zk, [name])[name])
+    sys.stdout.write(f"{name}: recorded resets that no member has applied: {pending(observed) or 'none'}\n")
     return 0
 
 
@@ -193,11 +195,11 @@ def _zookeeper_mode(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argpar
 
 
 def set_back(
-    zk: ZooKeeper, look: Callable[[str], GroupSeen], chosen: argparse.Namespace, sleep: Callable[[float], None] = time.sleep
+    zk: ZooKeeper, observe: Callable[[str], GroupSeen], chosen: argparse.Namespace, sleep: Callable[[float], None] = time.sleep
 ) -> int:
     """Emergency: set each group's mode back as soon as possible, then wait for its members. Returns the exit code."""
     deadline = time.monotonic() + chosen.wait
-    groups = [_Emergency(zk, look, name, sleep) for name in chosen.group]
+    groups = [_Emergency(zk, observe, name, sleep) for name in chosen.group]
     with _held(zk, chosen) as fence:
         left = [group for group in groups if not group.tries(fence, chosen)]
         for group in left:
@@ -206,9 +208,9 @@ def set_back(
             sleep(0.5)
             left = [group for group in left if not group.tries(fence, chosen)]
     for group in groups:
-        if not group.stands:
+        if not group.describe_phase:
             sys.stdout.write(f"{group.name}: NOTHING WAS WRITTEN. {group.said}\n")
-    settled = [group.settles(deadline) for group in groups if group.stands]
+    settled = [group.settles(deadline) for group in groups if group.describe_phase]
     if any(group.refused for group in groups):
         return 1
     return 0 if all(settled) and not left else 2
@@ -217,36 +219,36 @@ def set_back(
 class _Emergency:
     """One group whose mode is set back to zookeeper."""
 
-    def __init__(self, zk: ZooKeeper, look: Callable[[str], GroupSeen], name: str, sleep: Callable[[float], None]) -> None:
+    def __init__(self, zk: ZooKeeper, observe: Callable[[str], GroupSeen], name: str, sleep: Callable[[float], None]) -> None:
         self.name = name
-        self.stands = self.refused = False
+        self.describe_phase = self.refused = False
         self.said = ""  # why nothing was written
-        self._zk, self._seen, self._sleep = zk, look, sleep
-        self._group, self._past = GroupSpec(name, ()), GroupHistory()
+        self._zk, self._seen, self._sleep = zk, observe, sleep
+        self._group, self._history = GroupSpec(name, ()), GroupHistory()
 
     def tries(self, fence: Fence, chosen: argparse.Namespace) -> bool:
         """True if nothing is left to try: the mode is set, or refused. No other group waits for this one."""
         try:
-            self.stands = self._write(fence, chosen)
+            self.describe_phase = self._write(fence, chosen)
         except Fenced:
             raise
         except KMigrateError as error:
             self.refused, self.said = isinstance(error, Refused), str(error)
-        return self.stands or self.refused
+        return self.describe_phase or self.refused
 
     def _write(self, fence: Fence, chosen: argparse.Namespace) -> bool:
         """Write the mode; with `--force` also if the members in Kafka cannot be read."""
-        looks = self._look()
-        unknown = unheard(looks.now) if looks.now else ()
-        decision = Refuse(unknown) if unknown else set_mode(looks, self._group, Mode.ZOOKEEPER, blind=chosen.force)
+        observations = self._observe()
+        unknown = unknown_group(observations.now) if observations.now else ()
+        decision = Refuse(unknown) if unknown else set_mode(observations, self._group, Mode.ZOOKEEPER, blind=chosen.force)
         self.said = _reasons(decision)
         if isinstance(decision, Refuse):
             raise Refused.because(*decision.reasons)
         if isinstance(decision, Act):
             group_writes.write_mode(self._zk, self.name, Mode.ZOOKEEPER, fence)
             sys.stdout.write(f"{decision.text} Written.\n")
-            group_writes.note_hold(self._zk, self.name, Hold(_owner(chosen), "its mode was reset in an emergency."), fence)
-        return isinstance(decision, Act) or written(looks.now, Mode.ZOOKEEPER)
+            group_writes.note_hold(self._zk, self.name, GroupHold(_owner(chosen), "its mode was reset in an emergency."), fence)
+        return isinstance(decision, Act) or written(observations.now, Mode.ZOOKEEPER)
 
     def settles(self, deadline: float) -> bool:
         """True if the group becomes stable in ZooKeeper mode before the deadline; says what is missing."""
@@ -260,14 +262,14 @@ class _Emergency:
 
     def _settled(self) -> Decision:
         try:
-            return set_mode(self._look(), self._group, Mode.ZOOKEEPER)
+            return set_mode(self._observe(), self._group, Mode.ZOOKEEPER)
         except Unavailable:
             return Wait(unread(None, self.name))
 
-    def _look(self) -> GroupObservations:
+    def _observe(self) -> GroupObservations:
         now, at = self._seen(self.name), time.monotonic()
-        self._past = self._past.saw(now, at, self._group)
-        return self._past.looks(now, at)
+        self._history = self._history.observe(now, at, self._group)
+        return self._history.observations(now, at)
 
 
 def _reasons(decision: Decision) -> str:

@@ -71,7 +71,7 @@ def _row(one: GroupScan) -> tuple[str, ...]:
     severities = Counter(str(finding.severity) for finding in one.findings)
     findings = ", ".join(f"{count} {severity}" for severity, count in severities.items()) or "none"
     mode = "?" if zk is None else str(zk.mode)
-    return (one.seen.name, str(one.standing), *kinds, mode, owned, "?" if one.lag is None else str(one.lag), moved, findings)
+    return (one.seen.name, str(one.situation), *kinds, mode, owned, "?" if one.lag is None else str(one.lag), moved, findings)
 
 
 def _member(member: MemberSeen) -> str:
@@ -86,10 +86,10 @@ def _group(one: GroupScan) -> dict[str, Any]:
     at, ends = seen.positions, seen.ends or {}
     return {
         "group": seen.name,
-        "state": str(one.standing),
+        "state": str(one.situation),
         "blocked": one.blocked,
         "mode": None if zk is None else str(zk.mode),
-        "configured_mode": None if zk is None else str(zk.toggle),
+        "configured_mode": None if zk is None else str(zk.requested_mode),
         "kafka_state": None if seen.kafka is None else seen.kafka.state,
         "lag": one.lag,
         "advanced": dict(one.advanced),

@@ -65,10 +65,10 @@ def get(conn_id: str, conn_type: str, named_in: str = "") -> Connection:
     return found
 
 
-def tested(look: Callable[[], str]) -> tuple[bool, str]:
-    """Airflow's answer to *Test*: what `look` observed, or what failed and what to do next."""
+def tested(observe: Callable[[], str]) -> tuple[bool, str]:
+    """Airflow's answer to *Test*: what `observe` observed, or what failed and what to do next."""
     try:
-        return True, look()
+        return True, observe()
     except KMigrateError as error:
         advice = next((text for kind, text in _NEXT.items() if isinstance(error, kind)), "")
         return False, f"{error} {advice}".strip()
@@ -114,9 +114,9 @@ class ZooKeeperHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """One read of the cluster's znodes."""
-        return tested(self._look)
+        return tested(self._test)
 
-    def _look(self) -> str:
+    def _test(self) -> str:
         settings = self.settings()
         with ZooKeeper(settings) as client:
             return f"{settings.hosts}{settings.chroot} holds {_summary(client.view())}."
@@ -160,9 +160,9 @@ class KafkaAdminHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Ask a bootstrap server through both of our clients: the wire's, which knows at once, and librdkafka."""
-        return tested(self._look)
+        return tested(self._test)
 
-    def _look(self) -> str:
+    def _test(self) -> str:
         settings = self.settings()
         metadata = first_answer(settings)
         with Admin(settings) as client:
@@ -209,9 +209,9 @@ class KRaftControllerHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Ask the controller in `host`, which is used for nothing else; without one only the fields are checked."""
-        return tested(self._look)
+        return tested(self._test)
 
-    def _look(self) -> str:
+    def _test(self) -> str:
         found = get(self.controller_conn_id, self.conn_type)
         security = controller_security(self.controller_conn_id, found)
         address = controller_address(self.controller_conn_id, found)
@@ -246,9 +246,9 @@ class BrokerHostHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Check only the fields: a connection may not decide what runs on Airflow's machine, so nothing is run."""
-        return tested(self._look)
+        return tested(self._test)
 
-    def _look(self) -> str:
+    def _test(self) -> str:
         names = sorted(self.get_conn().environment)
         variables = f"the variables {', '.join(names)}" if names else "no variables"
         return f"The commands of the cluster file get {variables}; no command was run. The preflight runs the status commands."

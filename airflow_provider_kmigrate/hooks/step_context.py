@@ -20,7 +20,7 @@ from airflow.sdk import Context, Variable
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.migration.waits import needs_way_back
+from airflow_provider_kmigrate.core.migration.waits import needs_rollback_prerequisites
 from airflow_provider_kmigrate.core.model import Fields, Reason
 from airflow_provider_kmigrate.exceptions import Fenced, Unavailable
 from airflow_provider_kmigrate.hooks.connections import settings_of
@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.nodes import refuse_if_rollback_lost, rollback_prerequisites
-from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, StepContext, SystemClock
+from airflow_provider_kmigrate.steps.run import Fencing, Observing, StepClock, StepContext, SystemClock
 
 _ALL: Final = "kmigrate_stop"
 _SHOWN: Final = 300  # characters of what the Variable says that a message carries
@@ -73,7 +73,7 @@ class Access(NamedTuple):
 
     tools: Tools
     observer: Observing
-    clock: Clock
+    clock: StepClock
 
 
 @contextmanager
@@ -109,8 +109,8 @@ def acting(
     with opener.get()(spec) as access, Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context)) as fence:
         journal = _journal(spec, run)
         journal.begin()
-        world = _world(spec, access, fence=fence, journal=journal, say=say)
-        yield replace(world, stopped=lambda: _ended(spec.name) if killed() else world.stopped())
+        step_context = _context_of(spec, access, fence=fence, journal=journal, say=say)
+        yield replace(step_context, stopped=lambda: _ended(spec.name) if killed() else step_context.stopped())
 
 
 def _ended(cluster: str) -> NoReturn:
@@ -124,7 +124,7 @@ def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run
     """A read-only context: every act in it is refused."""
     spec = _one_at_a_time(cluster_file)
     with opener.get()(spec) as access:
-        yield _world(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
+        yield _context_of(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
 
 
 @contextmanager
@@ -133,10 +133,10 @@ def asking(cluster_file: str, context: Context, say: Callable[[str], None]) -> I
     spec, run = load(cluster_file), run_of(context)
     with opener.get()(spec) as access:
         Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context)).ask()
-        yield _world(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
+        yield _context_of(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
 
 
-def refuse_if_way_back_is_lost(name: str, cluster_file: str, context: Context) -> None:
+def require_rollback_possible(name: str, cluster_file: str, context: Context) -> None:
     """Raise `Refused` if a rollback misses something: of the backup, as this worker has it, or of the cluster file.
 
     `name`: the step's. Nothing is missing if the cluster shows that no rollback is possible any more.
@@ -144,9 +144,9 @@ def refuse_if_way_back_is_lost(name: str, cluster_file: str, context: Context) -
     spec = load(cluster_file)
     if not rollback_prerequisites(spec, _backup(spec), spec.brokers):
         return
-    with watching(cluster_file, run=run_of(context)) as world:
-        if needs_way_back(world.observer.look(Fields.POSITION)):
-            refuse_if_rollback_lost(name, spec, world.backup, world.journal)
+    with watching(cluster_file, run=run_of(context)) as step_context:
+        if needs_rollback_prerequisites(step_context.observer.observe(Fields.POSITION)):
+            refuse_if_rollback_lost(name, spec, step_context.backup, step_context.journal)
 
 
 def _backup(spec: ClusterSpec) -> BackupStore:
@@ -168,20 +168,20 @@ class _NoFence:
 
     @property
     def path(self) -> str:
-        raise _only_looks()
+        raise _read_only()
 
     @property
     def token(self) -> int:
-        raise _only_looks()
+        raise _read_only()
 
     def check(self) -> None:
-        raise _only_looks()
+        raise _read_only()
 
     def release(self) -> None:
         """Nothing was taken."""
 
 
-def _only_looks() -> Fenced:
+def _read_only() -> Fenced:
     return Fenced.because(Reason("H03", "There is something to do, but this process only observes."))
 
 
@@ -195,7 +195,9 @@ def _journal(spec: ClusterSpec, run: str) -> FileJournal:
     return FileJournal(journal_of(spec.name, run), run, time.time)
 
 
-def _world(spec: ClusterSpec, access: Access, *, fence: Fencing, journal: FileJournal, say: Callable[[str], None]) -> StepContext:
+def _context_of(
+    spec: ClusterSpec, access: Access, *, fence: Fencing, journal: FileJournal, say: Callable[[str], None]
+) -> StepContext:
     return StepContext(
         *(spec, access.observer, access.tools, fence, journal, _backup(spec), say, access.clock),
         stopped=lambda: stopped(spec.name),

@@ -84,7 +84,7 @@ class Observer:
         """Drop the reads that have not begun; reads that hang are not waited for."""
         self._lane.close()
 
-    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         """Return one frozen view of the fields in `what`.
 
         `nodes` limits whose hosts are asked for processes and files; `groups` names the consumer groups of
@@ -98,7 +98,7 @@ class Observer:
         seen = self._observation()
         fields = seen.view_fields(what, hosts, groups)
         unknowns = tuple(seen.unknowns)
-        if what & _SLOW and seen.behind > self._patience.fresh and not seen.zookeeper_silent:
+        if what & _SLOW and seen.behind > self._patience.fresh and not seen.zookeeper_unresponsive:
             again = self._observation()
             newer = again.view_fields(_moving_of(what), hosts, ())
             fields |= {name: value for name, value in newer.items() if name in _MOVING_FIELDS}
@@ -109,9 +109,9 @@ class Observer:
     def _observation(self) -> _Observation:
         return _Observation(self._spec, self._reads, self._stored, self._patience, Questions(self._lane, self._clock))
 
-    def surroundings(self, view: ClusterView) -> ClusterEnvironment:
+    def environment(self, view: ClusterView) -> ClusterEnvironment:
         """Read what preflight needs beside a view; never raises because of an answer of a node or ZooKeeper."""
-        return self._around.look(view, Questions(self._lane, self._clock))
+        return self._around.read(view, Questions(self._lane, self._clock))
 
 
 class _Observation:
@@ -126,7 +126,7 @@ class _Observation:
         self._patience = patience
         self._questions = questions
         self._topics_of_partitions: list[str] | None = None
-        self.zookeeper_silent = False  # it did not answer in time: no other ZooKeeper read is waited for
+        self.zookeeper_unresponsive = False  # it did not answer in time: no other ZooKeeper read is waited for
         self.behind = 0.0  # seconds waited for topics and settings, after all that moves had been read
 
     @property
@@ -170,7 +170,7 @@ class _Observation:
         def finish() -> dict[str, Any]:
             each = self._questions.answers
             answers = Answers(self._questions.answer(zk), each(brokers), each(controllers), each(processes), each(files))
-            self.zookeeper_silent = zk is not None and answers.zk is None
+            self.zookeeper_unresponsive = zk is not None and answers.zk is None
             return {
                 "zk": answers.zk,
                 "kafka_cluster_id": reads.identify(spec, answers),
@@ -258,7 +258,7 @@ class _Observation:
 
     def _of_zookeeper(self, question: Question[Value] | None) -> Value | None:
         """The answer of a ZooKeeper read, which may take a minute; None at once if ZooKeeper does not even report its state."""
-        return self._questions.answer(question, in_vain="ZooKeeper does not answer" if self.zookeeper_silent else "")
+        return self._questions.answer(question, unsuccessful="ZooKeeper does not answer" if self.zookeeper_unresponsive else "")
 
     def _ask(
         self, wanted: object, reason: Reason, patience: float, read: Callable[..., Value], *given: Any

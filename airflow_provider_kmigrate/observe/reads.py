@@ -22,7 +22,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from airflow_provider_kmigrate.clients import group_reads, wire
 from airflow_provider_kmigrate.clients.tools import Tools
-from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata
+from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, PartitionLeader
 from airflow_provider_kmigrate.core import offsets_topic
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
@@ -199,15 +199,15 @@ class Questions:
         """Seconds on the clock that times the reads."""
         return self._clock()
 
-    def answer(self, question: Question[Value] | None, *, in_vain: str = "") -> Value | None:
+    def answer(self, question: Question[Value] | None, *, unsuccessful: str = "") -> Value | None:
         """The answer, or None with a reason among the unknowns; None alone if there was no question.
 
-        `in_vain`: why it is not waited for.
+        `unsuccessful`: why it is not waited for.
         """
         if question is None:
             return None
-        if in_vain and not question.future.done():
-            self._note(replace(question.reason, text=f"{question.reason.text}: not waited for, because {in_vain}"))
+        if unsuccessful and not question.future.done():
+            self._note(replace(question.reason, text=f"{question.reason.text}: not waited for, because {unsuccessful}"))
             return None
         found, reason = self._result(question)
         self._note(reason)
@@ -248,7 +248,7 @@ _MIN_INSYNC = "min.insync.replicas"
 _WITNESSES = 2
 
 
-class Seen(NamedTuple):
+class BrokerAnswers(NamedTuple):
     """A broker's answers about itself and about its peers."""
 
     versions: ApiVersions
@@ -262,18 +262,18 @@ class Reads:
     def __init__(self, brokers: Sequence[NodeSpec], tools: Tools) -> None:
         self._brokers = brokers
         self._tools = tools
-        self._doubtful: set[int] = set()
+        self._uncertain: set[int] = set()
 
     def zookeeper(self, groups: bool) -> ZkView:
         """ZooKeeper's view of the cluster; `groups`: also the consumer groups."""
         return self._tools.zk.view(groups=groups)
 
-    def broker(self, node: NodeSpec) -> Seen:
+    def broker(self, node: NodeSpec) -> BrokerAnswers:
         """Versions and metadata of one broker, and the seconds of its first answer."""
         wire, asked = self._tools.wire(node), time.monotonic()
         versions = wire.api_versions()
         seconds = time.monotonic() - asked
-        return Seen(versions, wire.metadata(), seconds)
+        return BrokerAnswers(versions, wire.metadata(), seconds)
 
     def controller(self, node: NodeSpec) -> ApiVersions:
         """Versions and flags of one controller."""
@@ -314,7 +314,7 @@ class Reads:
         order = self._trusted_first()
         return [order[start::_WITNESSES] for start in range(min(_WITNESSES, len(order)))]
 
-    def partitions(self, candidates: Iterable[NodeSpec]) -> tuple[Led, ...]:
+    def partitions(self, candidates: Iterable[NodeSpec]) -> tuple[PartitionLeader, ...]:
         """Every partition, from the first candidate that answers."""
         return self._first(candidates, lambda node: self._tools.wire(node).partitions())
 
@@ -357,7 +357,7 @@ class Reads:
         return group_reads.seen(self._tools.zk, self._tools.kafka, names)
 
     def _trusted_first(self) -> list[NodeSpec]:
-        return sorted(self._brokers, key=lambda node: (node.id in self._doubtful, node.id))
+        return sorted(self._brokers, key=lambda node: (node.id in self._uncertain, node.id))
 
     def _first(self, candidates: Iterable[NodeSpec], read: Callable[[NodeSpec], Value]) -> Value:
         last: KMigrateError = Unavailable("there is no broker to ask")
@@ -367,10 +367,10 @@ class Reads:
             except AuthenticationFailed:
                 raise
             except KMigrateError as error:
-                self._doubtful.add(node.id)
+                self._uncertain.add(node.id)
                 last = error
             else:
-                self._doubtful.discard(node.id)
+                self._uncertain.discard(node.id)
                 return found
         raise last
 
@@ -408,7 +408,7 @@ TOPICS = Reason("U05", "The topics of ZooKeeper and the brokers were not both re
 #: Causes that belong to no single node. One unresponsive node is mostly no news, because it has not been started yet.
 OF_THE_CLUSTER = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED})
 OF_WHAT_IS_SLOW = frozenset({Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_OFFSETS_COUNT})
-"""Slow reads, which `Observer.look` does not repeat when it reads the rest again."""
+"""Slow reads, which `Observer.observe` does not repeat when it reads the rest again."""
 
 
 def broker(node: NodeSpec) -> Reason:
@@ -446,7 +446,7 @@ class Answers:
     """The answers of nodes, hosts and ZooKeeper; a source that did not answer is absent."""
 
     zk: ZkView | None = None
-    brokers: Mapping[NodeSpec, Seen] = field(default_factory=dict)
+    brokers: Mapping[NodeSpec, BrokerAnswers] = field(default_factory=dict)
     controllers: Mapping[NodeSpec, ApiVersions] = field(default_factory=dict)
     processes: Mapping[NodeSpec, Process] = field(default_factory=dict)
     files: Mapping[NodeSpec, NodeFiles] = field(default_factory=dict)
@@ -482,13 +482,13 @@ def controllers(spec: ClusterSpec, answers: Answers) -> dict[int, Controller]:
     return {node.id: _controller(node, answers) for node in spec.controllers}
 
 
-def newest(witnesses: Iterable[tuple[Led, ...]]) -> tuple[Partition, ...]:
+def newest(witnesses: Iterable[tuple[PartitionLeader, ...]]) -> tuple[Partition, ...]:
     """Merge the partitions from several brokers' caches into one sorted tuple.
 
     The higher leader epoch is newer. Within one epoch only the ISR changes, which Metadata does not number: a replica counts as
     in sync only if every witness says so. A partition that one witness misses is taken from the other.
     """
-    best: dict[tuple[str, int], Led] = {}
+    best: dict[tuple[str, int], PartitionLeader] = {}
     for led in (led for witness in witnesses for led in witness):
         key = (led.partition.topic, led.partition.index)
         best[key] = _newer(best[key], led) if key in best else led
@@ -541,7 +541,7 @@ def _controller(node: NodeSpec, answers: Answers) -> Controller:
     )
 
 
-def _newer(one: Led, other: Led) -> Led:
+def _newer(one: PartitionLeader, other: PartitionLeader) -> PartitionLeader:
     if one.leader_epoch != other.leader_epoch:
         return max(one, other, key=lambda led: led.leader_epoch)
     both = set(one.partition.isr) & set(other.partition.isr)

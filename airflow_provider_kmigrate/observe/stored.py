@@ -63,7 +63,7 @@ _OPERATION_NAMES = (
 _OPERATIONS: Final = dict(enumerate(_OPERATION_NAMES, start=2))
 
 
-class NotTold(Exception):
+class NotReported(Exception):
     """No node reports this, and the text says why; not a failure."""
 
 
@@ -102,21 +102,21 @@ def credentials(wire: Wire) -> Entities:
 
 
 def acls(wire: Wire) -> Entities:
-    """Every ACL. Raises `NotTold` if the node has no authorizer."""
+    """Every ACL. Raises `NotReported` if the node has no authorizer."""
     any_of = ("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
     unset = ("resource_name_filter", "principal_filter", "host_filter")
     answer = wire.ask(DescribeAclsRequest, 1, 3, **dict.fromkeys(any_of, _ANY), **dict.fromkeys(unset))
     if answer.error_code == _SECURITY_DISABLED:
-        raise NotTold("no authorizer is configured")
+        raise NotReported("no authorizer is configured")
     check(answer.error_code, f"{wire.endpoint} DescribeAcls", answer.error_message)
     return equivalence.acls(rule for resource in answer.resources for rule in _rules(resource))
 
 
 def tokens(wire: Wire, broker: int) -> Entities:
-    """The tokens that the asking principal may see. Raises `NotTold` if the brokers are configured without tokens."""
+    """The tokens that the asking principal may see. Raises `NotReported` if the brokers are configured without tokens."""
     answer = wire.ask(DescribeDelegationTokenRequest, 1, 3, owners=None)
     if answer.error_code == _TOKENS_OFF or (answer.error_code == _TOKENS_NOT_HERE and not _uses_tokens(wire, broker)):
-        raise NotTold("the brokers are configured without them")
+        raise NotReported("the brokers are configured without them")
     if answer.error_code == _TOKENS_NOT_HERE:
         raise Failed(f"{wire.endpoint} reports delegation tokens only over TLS or SASL, and this connection uses neither")
     check(answer.error_code, f"{wire.endpoint} DescribeDelegationToken")
@@ -149,12 +149,12 @@ def _credential(info: Any) -> tuple[str, str]:
     return mechanism, equivalence.credential(info.iterations)
 
 
-def _rules(resource: Any) -> Iterator[equivalence.Acl]:
+def _rules(resource: Any) -> Iterator[equivalence.ComparedAcl]:
     pattern = _named(_PATTERNS, resource.pattern_type)
     kind = _named(_RESOURCES, resource.resource_type)
     for rule in resource.acls:
         permission, operation = _named(_PERMISSIONS, rule.permission_type), _named(_OPERATIONS, rule.operation)
-        yield equivalence.Acl(pattern, kind, resource.resource_name, permission, operation, rule.principal, rule.host)
+        yield equivalence.ComparedAcl(pattern, kind, resource.resource_name, permission, operation, rule.principal, rule.host)
 
 
 def _token(found: Any) -> dict[str, str]:
@@ -237,7 +237,7 @@ def _acls(zk: ZooKeeper) -> Entities:
     return equivalence.acls(rules)
 
 
-def _stored_zookeeper_rules(zk: ZooKeeper, pattern: str, root: str) -> Iterator[equivalence.Acl]:
+def _stored_zookeeper_rules(zk: ZooKeeper, pattern: str, root: str) -> Iterator[equivalence.ComparedAcl]:
     for folder, names in zk.families(f"{root}/{kind}" for kind in zk.children(root)):
         resource = equivalence.words(folder.rpartition("/")[2])
         for name, data in zk.each(folder, names):
@@ -251,9 +251,9 @@ def _list_of_acls(data: bytes) -> list[dict[str, str]]:
     return [{key: str(rule[key]) for key in keys} for rule in found]
 
 
-def _acl(pattern: str, resource: str, name: str, rule: Mapping[str, str]) -> equivalence.Acl:
+def _acl(pattern: str, resource: str, name: str, rule: Mapping[str, str]) -> equivalence.ComparedAcl:
     permission, operation = equivalence.words(rule["permissionType"]), equivalence.words(rule["operation"])
-    return equivalence.Acl(pattern, resource, name, permission, operation, rule["principal"], rule["host"])
+    return equivalence.ComparedAcl(pattern, resource, name, permission, operation, rule["principal"], rule["host"])
 
 
 def _tokens(zk: ZooKeeper) -> Entities:
@@ -311,7 +311,7 @@ _READS: Mapping[StoredKind, Callable[[ZooKeeper], Entities]] = {
 _NO_KRAFT: Final = "no broker that answers runs in KRaft mode yet"
 _NO_REQUEST: Final = "KRaft reports none; no transaction has an id beyond those of ZooKeeper"
 _STRANGER: Final = "not a broker of the cluster file"
-_SILENT: Final = "it does not answer, and only it could report this"
+_UNRESPONSIVE: Final = "it does not answer, and only it could report this"
 _ON_ZOOKEEPER: Final = "not in KRaft mode; such a broker reports what ZooKeeper has"
 
 
@@ -351,14 +351,14 @@ class StoredReads:
             return Stored(zookeeper, self._producer_ids(modes), {Stored.EVERY: _NO_REQUEST})
         try:
             return Stored(zookeeper, self._kraft(kind, _in_kraft_mode(modes)))
-        except NotTold as error:
+        except NotReported as error:
             return Stored(zookeeper, untold={Stored.EVERY: str(error)})
 
     def _kraft(self, kind: StoredKind, reporters: Sequence[NodeSpec]) -> Entities:
         if kind is StoredKind.ACLS:
             return self._first((*reporters, *self._controllers), acls)
         if not reporters:
-            raise NotTold(_NO_KRAFT)
+            raise NotReported(_NO_KRAFT)
         if kind is StoredKind.TOKENS:
             return self._first_broker(reporters, tokens)
         return self._first(reporters, quotas if kind is StoredKind.QUOTAS else credentials)
@@ -368,7 +368,7 @@ class StoredReads:
         reporters = _in_kraft_mode(modes)
         kraft = {equivalence.broker(node.id): broker_settings(self._tools.wire(node), node.id) for node in reporters}
         default = self._first((*reporters, *self._controllers), lambda wire: broker_settings(wire, None))
-        others = {equivalence.broker(node.id): _ON_ZOOKEEPER if node in modes else _SILENT for node in self._brokers}
+        others = {equivalence.broker(node.id): _ON_ZOOKEEPER if node in modes else _UNRESPONSIVE for node in self._brokers}
         known = {**kraft, equivalence.ALL_BROKERS: default}
         entities = sorted({*zookeeper, *others} - known.keys())
         return Stored(zookeeper, known, {entity: others.get(entity, _STRANGER) for entity in entities})
@@ -397,7 +397,7 @@ class StoredReads:
         return self._first_broker(nodes, lambda wire, _: read(wire))
 
     def _first_broker(self, nodes: Iterable[NodeSpec], read: Callable[[Wire, int], Value]) -> Value:
-        """The answer of the first node that responds; `NotTold` counts as an answer."""
+        """The answer of the first node that responds; `NotReported` counts as an answer."""
         last: KMigrateError = Unavailable("there is no node to ask")
         for node in nodes:
             try:
@@ -420,7 +420,7 @@ class EnvironmentReader:
         self._spec, self._tools = spec, tools
         self._patience, self._long = patience, long
 
-    def look(self, view: ClusterView, questions: Questions) -> ClusterEnvironment:
+    def read(self, view: ClusterView, questions: Questions) -> ClusterEnvironment:
         """Start all reads at once; brokers missing from the view are not asked again."""
         alive = [node for node in self._spec.brokers if view.answered(node.id)]
         ask = questions.ask
@@ -434,7 +434,7 @@ class EnvironmentReader:
             node.id: ask(_unreported(node.name, "configuration"), self._patience, _granted(self._taken), node) for node in alive
         }
         moving = ask(_unreported("the controller", "reassignments"), self._long, _granted(Reads(alive, self._tools).moving))
-        tree = ask(_unreported("ZooKeeper", "settings, users and rules"), self._long, _granted(self._tools.zk.surroundings))
+        tree = ask(_unreported("ZooKeeper", "settings, users and rules"), self._long, _granted(self._tools.zk.read_tree))
         servers = ask(_unreported("ZooKeeper", "versions"), self._long, _granted(self._tools.zk.servers))
         ensemble = questions.answer(servers) or ()
         return ClusterEnvironment(

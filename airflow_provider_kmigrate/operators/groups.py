@@ -10,12 +10,12 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_kmigrate.core.audit.verdict import Outcome, outcome_of
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, outcome_of
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.groups.members import goes_back, unread
+from airflow_provider_kmigrate.core.groups.members import rolls_back, unread
 from airflow_provider_kmigrate.core.groups.move import Goal, held, moved, plan
 from airflow_provider_kmigrate.core.groups.scan import not_in_file, other_wave
 from airflow_provider_kmigrate.core.model import Fields, Reason
@@ -73,25 +73,25 @@ class _Forward(StepOperator):
         """Store the reasons for the task that may roll the group back."""
         context["ti"].xcom_push(_CAUSES, [str(reason.cause) for reason in reasons if reason.cause])
 
-    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
-        groups = [group_of(world.spec, name) for name in self.names()]
-        seen = world.observer.look(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=self.names()).groups or {}
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        groups = [group_of(step_context.spec, name) for name in self.names()]
+        seen = step_context.observer.observe(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=self.names()).groups or {}
         if all(moved(seen.get(group.name), group) for group in groups):
             raise AirflowSkipException(f"{', '.join(self.names())} has left ZooKeeper already.")
         for group in groups:
-            self._goes_on(world, seen.get(group.name), group)
-        return self.do(world, arguments)
+            self._goes_on(step_context, seen.get(group.name), group)
+        return self.do(step_context, arguments)
 
-    def _goes_on(self, world: StepContext, seen: GroupSeen | None, group: GroupSpec) -> None:
-        reasons = held(seen, world.run) if self.onward else ()
+    def _goes_on(self, step_context: StepContext, seen: GroupSeen | None, group: GroupSpec) -> None:
+        reasons = held(seen, step_context.run) if self.onward else ()
         if reasons and group.name not in self._released:
             raise Refused.because(*reasons)
         if reasons:
-            run_step(ReleaseGroup(group), world)
+            run_step(ReleaseGroup(group), step_context)
 
-    def do(self, world: StepContext, arguments: dict[str, Any]) -> object:
+    def do(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         """The step itself."""
-        return super().run_in(world, arguments)
+        return super().run_in(step_context, arguments)
 
 
 class GroupStepOperator(_Forward):
@@ -130,8 +130,10 @@ class CheckGroupOperator(GroupStepOperator):
         # the second observation is compared with the first
         super().__init__(**{**kwargs, "step": "check group", "deferrable": False})
 
-    def do(self, world: StepContext, arguments: dict[str, Any]) -> object:
-        return run_step(CheckGroup(group_of(world.spec, arguments["group"]), world.tools.topic_settings), world)
+    def do(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        return run_step(
+            CheckGroup(group_of(step_context.spec, arguments["group"]), step_context.tools.topic_settings), step_context
+        )
 
 
 class SwitchInstanceOperator(GroupStepOperator):
@@ -185,15 +187,15 @@ class SetModeOperator(_Forward):
     def onward(self) -> bool:
         return self.mode == Mode.KAFKA
 
-    def do(self, world: StepContext, arguments: dict[str, Any]) -> object:
+    def do(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         del arguments
         one_of(Mode, "mode", self.mode)
         for number, group in enumerate(self.groups):
             try:
-                run_step(build(world.spec, self.kind, {"group": group, "mode": self.mode}), world)
+                run_step(build(step_context.spec, self.kind, {"group": group, "mode": self.mode}), step_context)
             except KMigrateError:
                 done, left = (", ".join(names) or "none" for names in (self.groups[:number], self.groups[number + 1 :]))
-                world.say(f"Stopped at group {group}. In {self.mode} mode already: {done}; not changed: {left}.")
+                step_context.say(f"Stopped at group {group}. In {self.mode} mode already: {done}; not changed: {left}.")
                 raise
         return f"In {self.mode} mode, and settled: {', '.join(self.groups)}."
 
@@ -240,10 +242,10 @@ class RollbackGroupsOperator(StepOperator):
     def arguments(self, context: Context) -> dict[str, Any]:
         return {"goal": self.goal or context["params"].get("goal") or str(Goal.ZOOKEEPER_CONSUMERS)}
 
-    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
-        steps = [build(world.spec, self.kind, {"group": group, "goal": arguments["goal"]}) for group in self.groups]
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        steps = [build(step_context.spec, self.kind, {"group": group, "goal": arguments["goal"]}) for group in self.groups]
         for step in steps:
-            run_step(step, world)
+            run_step(step, step_context)
         return f"Rolled back to {arguments['goal']}: {', '.join(self.groups)}."
 
 
@@ -255,7 +257,7 @@ def _says_fail(verdict: str) -> bool:
     """True if an audit has left a FAIL there. An absent or unreadable verdict is none."""
     document = stored(verdict) if verdict else None
     with contextlib.suppress(Refused):
-        return document is not None and outcome_of(document) is Outcome.FAIL
+        return document is not None and outcome_of(document) is AuditOutcome.FAIL
     return False
 
 
@@ -266,7 +268,7 @@ def _worse(context: Context, tasks: Sequence[str]) -> bool:
     ti: Any = context["ti"]
     states = ti.get_task_states(dag_id=context["dag"].dag_id, task_ids=list(tasks), run_ids=[context["run_id"]])
     failed = {task for of_run in states.values() for task, state in of_run.items() if state == "failed"}
-    return any(goes_back(ti.xcom_pull(task_ids=task, key=_CAUSES) or ()) for task in sorted(failed))
+    return any(rolls_back(ti.xcom_pull(task_ids=task, key=_CAUSES) or ()) for task in sorted(failed))
 
 
 class GroupPlanOperator(StepOperator):
@@ -280,7 +282,7 @@ class GroupPlanOperator(StepOperator):
     """
 
     kind = "plan groups"
-    only_looks = True
+    read_only = True
     ui_color = "#e6e6fa"
     template_fields: Sequence[str] = (*StepOperator.template_fields, "groups")
 
@@ -294,13 +296,13 @@ class GroupPlanOperator(StepOperator):
         groups, released = params.get("groups") or None, params.get(_RELEASE) or ()
         return {"goal": goal, "groups": groups, "wave": params.get("wave"), _RELEASE: list(released)}
 
-    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
-        unknown = not_in_file(world.spec.groups, arguments["wave"], [*(arguments["groups"] or ()), *arguments[_RELEASE]])
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        unknown = not_in_file(step_context.spec.groups, arguments["wave"], [*(arguments["groups"] or ()), *arguments[_RELEASE]])
         if unknown:
             raise Refused.because(*unknown)
-        groups = {name: group_of(world.spec, name) for name in self.groups}
+        groups = {name: group_of(step_context.spec, name) for name in self.groups}
         names = [name for name in groups if name in (arguments["groups"] or groups)]
-        seen = world.observer.look(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=names).groups or {}
+        seen = step_context.observer.observe(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=names).groups or {}
         missing = [reason for name in names for reason in unread(seen.get(name), name)]
         if missing:
             raise Unreachable(format_reasons(missing))
@@ -316,7 +318,7 @@ class GroupsDoneOperator(StepOperator):
 
     kind = "done"
 
-    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         del arguments
-        world.fence.release()
+        step_context.fence.release()
         return Done("All groups of this run are done; the run releases the cluster.")

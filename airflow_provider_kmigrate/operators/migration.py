@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK
 from airflow_provider_kmigrate.core.rollback import NOTHING
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, refuse_if_way_back_is_lost
+from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, require_rollback_possible
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import STEPS, has_last, postponed, run_rest, terms_of
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
@@ -75,14 +75,14 @@ class MigrationStepOperator(StepOperator):
     def arguments(self, context: Context) -> dict[str, Any]:
         return {**_terms(context), **self.step_kwargs}
 
-    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         if arguments.get("node") is None and has_last(self.kind, arguments):
-            return run_rest(world, self.kind, arguments)
-        if why := postponed(world, self.kind, arguments):
+            return run_rest(step_context, self.kind, arguments)
+        if why := postponed(step_context, self.kind, arguments):
             raise AirflowSkipException(why)
-        decision = super().run_in(world, arguments)
+        decision = super().run_in(step_context, arguments)
         if isinstance(decision, Done) and self.kind in _ENDS:
-            world.fence.release()
+            step_context.fence.release()
         return decision
 
 
@@ -97,20 +97,22 @@ class PreflightOperator(StepOperator):
     """
 
     kind = "preflight"
-    only_looks = True
+    read_only = True
     ui_color = _LOOKING
 
-    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.preflight import write
         from airflow_provider_kmigrate.steps.prepare import as_json, run_preflight
 
         del arguments
-        if done := nothing_left(world.observer.look(Fields.POSITION), world.spec):
-            world.say(done)
+        if done := nothing_left(step_context.observer.observe(Fields.POSITION), step_context.spec):
+            step_context.say(done)
             behind = sorted(self.get_flat_relative_ids(upstream=False))
             raise DownstreamTasksSkipped(tasks=behind)  # type: ignore[no-untyped-call]
-        place = folder() / "preflight" / world.spec.name
-        found = run_preflight(world, lambda looked: self.log.info("The page with all findings: %s", write(looked, place).html))
+        place = folder() / "preflight" / step_context.spec.name
+        found = run_preflight(
+            step_context, lambda result: self.log.info("The page with all findings: %s", write(result, place).html)
+        )
         return json.dumps([as_json(finding) for finding in found])
 
 
@@ -123,11 +125,11 @@ class BackupOperator(StepOperator):
     kind = "backup"
     ui_color = _LOOKING
 
-    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.prepare import run_backup
 
         del arguments
-        return run_backup(world)
+        return run_backup(step_context)
 
 
 class ProvisionControllersOperator(MigrationStepOperator):
@@ -187,7 +189,7 @@ class SoakOperator(MigrationStepOperator):
     def meanwhile(self, context: Context) -> None:
         """Fail if this machine's backup allows no rollback any more; the triggerer's machine need not have the backup."""
         try:
-            refuse_if_way_back_is_lost("soak in dual-write", self.cluster_file, context)
+            require_rollback_possible("soak in dual-write", self.cluster_file, context)
         except Refused as lost:
             raise AirflowFailException(str(lost)) from None
 
@@ -219,10 +221,10 @@ class FinalizeControllerOperator(MigrationStepOperator):
             "judged_at": ti.xcom_pull(task_ids=self.verdict, key=JUDGED_AT) if self.verdict else None,
         }
 
-    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
-        view = world.observer.look(Fields.BROKERS | Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER)
-        require_gate(may_begin(view, arguments["judged_at"], world.clock.now()))
-        return super().run_in(world, arguments)
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        view = step_context.observer.observe(Fields.BROKERS | Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER)
+        require_gate(may_begin(view, arguments["judged_at"], step_context.clock.now()))
+        return super().run_in(step_context, arguments)
 
 
 class RollbackPlanOperator(StepOperator):
@@ -241,18 +243,18 @@ class RollbackPlanOperator(StepOperator):
         super().__init__(**kwargs)
         self.in_migration = in_migration
 
-    def world(self, context: Context) -> AbstractContextManager[StepContext]:
+    def step_context(self, context: Context) -> AbstractContextManager[StepContext]:
         """A read-only context: nothing is written to the cluster, not even its owner; refused if another run owns it."""
         return asking(self.cluster_file, context, self.log.info)
 
     def arguments(self, context: Context) -> dict[str, Any]:
         return {} if self.in_migration else _terms(context)
 
-    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.rollback import planned, planned_in_migration
 
-        terms_of(world.spec, arguments)  # refuses what would not be followed
-        found = planned_in_migration(world) if self.in_migration else planned(world)
+        terms_of(step_context.spec, arguments)  # refuses what would not be followed
+        found = planned_in_migration(step_context) if self.in_migration else planned(step_context)
         if found is None:
             return "The finalization has happened already: no rollback is possible any more. Only its remaining steps are done."
         steps, kept = found
@@ -282,11 +284,13 @@ class RollbackOperator(StepOperator):
         super().__init__(**{**kwargs, "deferrable": False})
         self.failover, self.accept_loss = failover, accept_loss
 
-    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 
         del arguments
-        return run_rollback(world, terms_of(world.spec, {"skip_failover": not self.failover, "accept_loss": self.accept_loss}))
+        return run_rollback(
+            step_context, terms_of(step_context.spec, {"skip_failover": not self.failover, "accept_loss": self.accept_loss})
+        )
 
 
 class WatchOperator(StepOperator):
@@ -300,16 +304,16 @@ class WatchOperator(StepOperator):
 
     kind = "watch"
     ui_color = _LOOKING
-    only_looks = True
+    read_only = True
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "deferrable": False})
 
-    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.waits import run_watch
 
         del arguments
-        return run_watch(world)
+        return run_watch(step_context)
 
 
 def _terms(context: Context) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import airflow_provider_kmigrate
-from airflow_provider_kmigrate.core.audit.verdict import Outcome, may_change, outcome_of
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, may_change, outcome_of
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.connections import settings_of
 from airflow_provider_kmigrate.hooks.step_context import folder, journal_of, run_of
@@ -131,7 +131,7 @@ class SparkAuditOperator(_AuditJob):
         outcome, headline = outcome_of(document), str(document["headline"])
         page = f" Its page: {place / 'report.html'}" if self.request.get("report") else ""
         self.log.info("The audit says %s.%s", outcome, page)
-        if self.retry_inconclusive and outcome is Outcome.INCONCLUSIVE and may_change(document) and _may_retry(context):
+        if self.retry_inconclusive and outcome is AuditOutcome.INCONCLUSIVE and may_change(document) and _may_retry(context):
             raise AirflowException(f"{headline} The audit runs again, with more evidence.")
         return headline
 

@@ -170,5 +170,5 @@ class SparkJobRisksOperator(BaseOperator):
 
 
 def _topics(cluster_file: str) -> ClusterView:
-    with watching(cluster_file) as world:
-        return world.observer.look(Fields.PARTITIONS | Fields.MIN_INSYNC)
+    with watching(cluster_file) as step_context:
+        return step_context.observer.observe(Fields.PARTITIONS | Fields.MIN_INSYNC)

@@ -42,7 +42,7 @@ class StepOperator(BaseOperator):
     template_fields: Sequence[str] = ("cluster_file",)
     ui_color = "#d7e8f4"
     kind: str
-    only_looks = False  # nothing is written to the cluster, not even its owner
+    read_only = False  # nothing is written to the cluster, not even its owner
     _progress: StepProgress
     _stored: _Stored
     _killed = False
@@ -74,9 +74,9 @@ class StepOperator(BaseOperator):
         del context
         return {}
 
-    def world(self, context: Context) -> AbstractContextManager[StepContext]:
+    def step_context(self, context: Context) -> AbstractContextManager[StepContext]:
         """The step's context: the cluster, owned by this run unless it only observes."""
-        if self.only_looks:
+        if self.read_only:
             return watching(self.cluster_file, self.log.info, run_of(context))
         return acting(self.cluster_file, context, self.log.info, killed=lambda: self._killed)
 
@@ -93,8 +93,8 @@ class StepOperator(BaseOperator):
         self._progress = progress
         arguments = self.arguments(context)
         try:
-            with self.world(context) as world:
-                decision = self.run_in(world, arguments)
+            with self.step_context(context) as step_context:
+                decision = self.run_in(step_context, arguments)
         except (Refused, AuthenticationFailed, Failed) as error:
             self.refused(context, getattr(error, "reasons", ()))
             raise AirflowFailException(str(error)) from None
@@ -104,11 +104,11 @@ class StepOperator(BaseOperator):
             self._defer(arguments)
         return str(getattr(decision, "text", decision))
 
-    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         """The step itself; `Wait` to be deferred."""
-        step = build(world.spec, self.kind, arguments, self._progress)
+        step = build(step_context.spec, self.kind, arguments, self._progress)
         try:
-            decision = run_step(step, world, self._patience(), lambda: self._stored.secure(step.progress))
+            decision = run_step(step, step_context, self._patience(), lambda: self._stored.secure(step.progress))
         finally:
             self._progress = step.progress
         if isinstance(decision, Done):

@@ -19,10 +19,10 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
 from airflow_provider_kmigrate.observe import Observer
-from airflow_provider_kmigrate.preflight import Outcome, as_document, outcome_of, write
+from airflow_provider_kmigrate.preflight import PreflightOutcome, as_document, outcome_of, write
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
-from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
+from airflow_provider_kmigrate.steps.prepare import Preflight, observe_preflight
 from airflow_provider_kmigrate.steps.run import StepContext
 
 
@@ -37,21 +37,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of sentences")
     chosen = parser.parse_args(argv)
     try:
-        looked = look(load(chosen.cluster), read_connections(chosen.connections))
+        result = read_preflight(load(chosen.cluster), read_connections(chosen.connections))
         if chosen.out:
-            write(looked, chosen.out)
+            write(result, chosen.out)
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    sys.stdout.write(json.dumps(as_document(looked), indent=1) + "\n" if chosen.json else _sentences(looked))
-    return 1 if outcome_of(looked.found) is Outcome.BLOCKED else 0
+    sys.stdout.write(json.dumps(as_document(result), indent=1) + "\n" if chosen.json else _sentences(result))
+    return 1 if outcome_of(result.found) is PreflightOutcome.BLOCKED else 0
 
 
-def look(spec: ClusterSpec, connections: Mapping[str, Any]) -> Preflight:
-    """One preflight through connections that are not Airflow's. Raises as `settings_for` and `Observer.look`."""
+def read_preflight(spec: ClusterSpec, connections: Mapping[str, Any]) -> Preflight:
+    """One preflight through connections that are not Airflow's. Raises as `settings_for` and `Observer.observe`."""
     with opened(settings_for(spec, lookup_in(connections, spec))) as tools, Observer(spec, tools) as observer:
         backup = BackupStore(Path(), spec.name, spec.cluster_id)  # never written to
-        return look_preflight(StepContext(spec, observer, tools, _Nothing(), _Nothing(), backup, lambda _: None))
+        return observe_preflight(StepContext(spec, observer, tools, _Nothing(), _Nothing(), backup, lambda _: None))
 
 
 class _Nothing:
@@ -78,10 +78,10 @@ class _Nothing:
         raise Fenced.because(Reason("H03", "There is something to do, but preflight only reads."))
 
 
-def _sentences(looked: Preflight) -> str:
-    found = looked.found
+def _sentences(result: Preflight) -> str:
+    found = result.found
     counts = ", ".join(f"{sum(each.severity is severity for each in found)} {severity}" for severity in Severity)
-    return "".join(f"{finding}\n" for finding in found) + f"{outcome_of(found)}: {counts}; {looked.took:.1f} s\n"
+    return "".join(f"{finding}\n" for finding in found) + f"{outcome_of(found)}: {counts}; {result.took:.1f} s\n"
 
 
 if __name__ == "__main__":

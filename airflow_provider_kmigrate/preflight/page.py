@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.steps.prepare import Preflight, as_json
 SCHEMA: Final = 1
 
 
-class Outcome(StrEnum):
+class PreflightOutcome(StrEnum):
     """The overall outcome of the findings."""
 
     BLOCKED = "BLOCKED"  # the migration refuses to begin
@@ -27,26 +27,26 @@ class Outcome(StrEnum):
     READY = "READY"  # nothing blocks, nothing is unknown
 
 
-def outcome_of(found: Iterable[PreflightFinding]) -> Outcome:
+def outcome_of(found: Iterable[PreflightFinding]) -> PreflightOutcome:
     """The most severe finding decides."""
     severities = {finding.severity for finding in found}
     if Severity.BLOCK in severities:
-        return Outcome.BLOCKED
-    return Outcome.OPEN if Severity.UNKNOWN in severities else Outcome.READY
+        return PreflightOutcome.BLOCKED
+    return PreflightOutcome.OPEN if Severity.UNKNOWN in severities else PreflightOutcome.READY
 
 
-def as_document(looked: Preflight, clock: Callable[[], float] = time.time) -> dict[str, Any]:
+def as_document(result: Preflight, clock: Callable[[], float] = time.time) -> dict[str, Any]:
     """JSON values only; findings in their order, the most severe first."""
-    spec, view = looked.facts.spec, looked.view
-    counts = {str(severity): sum(finding.severity is severity for finding in looked.found) for severity in Severity}
+    spec, view = result.facts.spec, result.view
+    counts = {str(severity): sum(finding.severity is severity for finding in result.found) for severity in Severity}
     partitions = view.partitions
     return {
         "schema": SCHEMA,
         "cluster": spec.name,
         "cluster_id": spec.cluster_id,
         "made_ms": int(clock() * 1000),
-        "took_s": round(looked.took, 3),
-        "outcome": str(outcome_of(looked.found)),
+        "took_s": round(result.took, 3),
+        "outcome": str(outcome_of(result.found)),
         "counts": counts,
         "seen": {
             "brokers": len(spec.brokers),
@@ -54,17 +54,17 @@ def as_document(looked: Preflight, clock: Callable[[], float] = time.time) -> di
             "topics": None if partitions is None else len({partition.topic for partition in partitions}),
             "partitions": None if partitions is None else len(partitions),
         },
-        "findings": [as_json(finding) for finding in looked.found],
-        "unread": list(looked.facts.around.unread),
+        "findings": [as_json(finding) for finding in result.found],
+        "unread": list(result.facts.environment.unread),
     }
 
 
-_LOOKS = {Outcome.BLOCKED: "fail", Outcome.OPEN: "inconclusive", Outcome.READY: "pass"}
+_LOOKS = {PreflightOutcome.BLOCKED: "fail", PreflightOutcome.OPEN: "inconclusive", PreflightOutcome.READY: "pass"}
 _SIGNS = {"fail": "\N{MULTIPLICATION X}", "inconclusive": "?", "pass": "\N{CHECK MARK}", "none": "!"}
 _MEANING = {
-    Outcome.BLOCKED: "The migration would refuse to begin. Every problem that must be fixed is below.",
-    Outcome.OPEN: "Nothing observed blocks the migration, but something could not be checked from here. Find it out first.",
-    Outcome.READY: "No objection to the migration was found.",
+    PreflightOutcome.BLOCKED: "The migration would refuse to begin. Every problem that must be fixed is below.",
+    PreflightOutcome.OPEN: "Nothing observed blocks the migration, but something could not be checked from here. Find it out first.",
+    PreflightOutcome.READY: "No objection to the migration was found.",
 }
 _GROUPS = {
     "block": ("fail", "What blocks", "The migration refuses to begin until these are fixed."),
@@ -82,7 +82,7 @@ def render(facts: Mapping[str, Any], json_name: str) -> str:
 
 
 def _header(facts: Mapping[str, Any]) -> str:
-    outcome = Outcome(facts["outcome"])
+    outcome = PreflightOutcome(facts["outcome"])
     look = _LOOKS[outcome]
     about = {
         "Cluster": f"{facts['cluster']} ({facts['cluster_id']})",

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.audit.verdict import Level, as_dict, combine
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.probe.probe import Probe, ProbePlan
-from airflow_provider_kmigrate.probe.workload import all_run, told
+from airflow_provider_kmigrate.probe.workload import all_run, format_processes
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,13 +42,13 @@ def _properties(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _status(probe: Probe) -> int:
     found = probe.status()
-    print(told(found), end="")  # noqa: T201
+    print(format_processes(found), end="")  # noqa: T201
     return 0 if all_run(found) else 3
 
 
 def _verdict(probe: Probe) -> int:
-    grounds, health = probe.evidence()
-    found: dict[str, Any] = as_dict(combine(grounds, [health], required=[Level.PROBE]))
+    findings, health = probe.evidence()
+    found: dict[str, Any] = as_dict(combine(findings, [health], required=[Level.PROBE]))
     print(json.dumps(found, indent=1))  # noqa: T201
     return 0 if found["outcome"] == "PASS" else 3
 

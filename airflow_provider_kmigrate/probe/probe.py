@@ -22,12 +22,12 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, LevelHealth, of_facts
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, Level, LevelHealth, of_facts
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, quiet_admin, wait_for_leaders
-from airflow_provider_kmigrate.probe.workload import GroupPlan, Progress, Workload, WorkloadPlan, plan_of
+from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan, WorkloadProgress, plan_of
 
 _REPLICAS: Final = 3
 _CONFIG: Final = {
@@ -171,7 +171,7 @@ class Probe:
         """The facts so far; complete only after `stop`."""
         return self._workload().facts()
 
-    def evidence(self) -> tuple[tuple[Ground, ...], LevelHealth]:
+    def evidence(self) -> tuple[tuple[AuditFinding, ...], LevelHealth]:
         """Findings and health for `core.audit.verdict.combine`."""
         return of_facts(self.facts(), Level.PROBE)
 
@@ -221,7 +221,7 @@ class ProbeRuns:
         ended = []
         for folder in filter(wanted, there):
             if self._is_elsewhere(folder):
-                if not silent(folder):
+                if not has_ended(folder):
                     self._refuse(folder)
             else:
                 self._probe(folder, self._properties).stop()
@@ -238,7 +238,7 @@ class ProbeRuns:
         raise Refused.because(Reason("Y09", text))
 
 
-def silent(folder: Path, seconds: float = _SILENT_S) -> bool:
+def has_ended(folder: Path, seconds: float = _SILENT_S) -> bool:
     """True if no event was written there for so long: the probe has ended, on whatever machine."""
     newest = max((path.stat().st_mtime for path in (folder / "events").glob("*")), default=0.0)
     return time.time() - newest > seconds
@@ -249,7 +249,7 @@ def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
 
     Raises `Refused` (Y09) if they do not within `patience` seconds.
     """
-    progress = Progress(events)
+    progress = WorkloadProgress(events)
     before, deadline = _so_far(progress), time.monotonic() + patience
     while time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -260,6 +260,6 @@ def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
     raise Refused.because(Reason("Y09", text))
 
 
-def _so_far(progress: Progress) -> tuple[int, int]:
+def _so_far(progress: WorkloadProgress) -> tuple[int, int]:
     progress.update()
     return progress.acked, sum(offset for offsets in progress.committed.values() for offset in offsets.values())

@@ -73,11 +73,11 @@ class SenderSettings:
 
 
 class Sender:
-    """Runs until `life` is over; then waits for outstanding acknowledgements and writes its stop."""
+    """Runs until `lifetime` is over; then waits for outstanding acknowledgements and writes its stop."""
 
-    def __init__(self, settings: SenderSettings, life: Life) -> None:
+    def __init__(self, settings: SenderSettings, lifetime: Lifetime) -> None:
         self._settings = settings
-        self._life = life
+        self._lifetime = lifetime
         self._name = settings.writer.encode()
         self._numbers: Counter[TopicPartition] = Counter()
         self._turn = 0
@@ -106,12 +106,12 @@ class Sender:
             reason = self._finish()
         finally:
             self._watch.end()
-            if not self._life.abandoned:
+            if not self._lifetime.abandoned:
                 self._producer.close(0.0, reason=reason)
 
     def _wait_for_topics(self) -> None:
         deadline = time.monotonic() + _FIRST_TOPIC_S
-        while not self._watch.partitions and not self._life.over:
+        while not self._watch.partitions and not self._lifetime.over:
             if time.monotonic() > deadline:
                 raise TimedOut(f"no topic matches {', '.join(self._settings.topics)} within {_FIRST_TOPIC_S:.0f} s")
             self._producer.poll(0.1)
@@ -120,7 +120,7 @@ class Sender:
         """Send the records that are due, in ticks; acknowledgements are served in between."""
         began, sent, tick = time.monotonic(), 0, self._settings.tick_s
         next_tick = began
-        while not self._life.over:
+        while not self._lifetime.over:
             now = time.monotonic()
             self._producer.slipped(now - next_tick)
             due = int((now - began) * self._settings.rate)
@@ -176,7 +176,7 @@ class Sender:
     def _finish(self) -> str:
         """Wait for every outstanding acknowledgement; returns why the record is incomplete, or an empty text."""
         deadline = time.monotonic() + _FLUSH_S
-        while len(self._producer) and time.monotonic() < deadline and not self._life.abandoned:
+        while len(self._producer) and time.monotonic() < deadline and not self._lifetime.abandoned:
             self._producer.flush(0.5)
         left = len(self._producer)
         return f"{left} records were neither acknowledged nor failed within {_FLUSH_S:.0f} s" if left else ""
@@ -215,14 +215,16 @@ class ReceiverSettings:
 
 
 class Receiver:
-    """Runs until `life` is over; then commits, leaves the group and writes its stop.
+    """Runs until `lifetime` is over; then commits, leaves the group and writes its stop.
 
     `connect` makes the client from its properties.
     """
 
-    def __init__(self, settings: ReceiverSettings, life: Life, connect: Callable[[dict[str, Any]], Consumer] = Consumer) -> None:
+    def __init__(
+        self, settings: ReceiverSettings, lifetime: Lifetime, connect: Callable[[dict[str, Any]], Consumer] = Consumer
+    ) -> None:
         self._settings = settings
-        self._life = life
+        self._lifetime = lifetime
         self._committed: dict[TopicPartition, int] = {}
         fixed = {
             "group.id": settings.group,
@@ -253,7 +255,7 @@ class Receiver:
         """Polls one record at a time; librdkafka has fetched them anyway, so single polls cost little."""
         now = time.monotonic()
         next_commit = now + self._settings.batch_s
-        while not self._life.over:
+        while not self._lifetime.over:
             message = self._consumer.poll(_POLL_S)
             error = None if message is None else message.error()
             if error is not None and error.fatal():
@@ -289,19 +291,19 @@ class Receiver:
             self._committed.pop(TopicPartition(one.topic, one.partition), None)
 
 
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 
 
-class Life:
+class Lifetime:
     """Ends at SIGTERM or SIGINT, when the folder of the events is gone, or after `max_seconds`."""
 
     def __init__(self, folder: Path, max_seconds: float = MAX_SECONDS) -> None:
         self._folder = folder
         self._deadline = time.monotonic() + max_seconds
-        self._next_look = 0.0
+        self._next_check = 0.0
         self._ended = False
 
-    def listen(self) -> Life:
+    def listen(self) -> Lifetime:
         """Take the signals; only a process's main thread may."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self.end())
@@ -314,8 +316,8 @@ class Life:
     def over(self) -> bool:
         """True if the process must end. The folder is checked once a second."""
         now = time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + _LOOK_S
+        if now >= self._next_check:
+            self._next_check = now + _CHECK_S
             self._ended |= now > self._deadline or self.abandoned
         return self._ended
 
@@ -376,8 +378,8 @@ def _unconnected(text: str) -> Refused:
     return Refused.because(Reason("Y01", text))
 
 
-def _life(arguments: argparse.Namespace) -> Life:
-    return Life(arguments.events, arguments.max_seconds).listen()
+def _life(arguments: argparse.Namespace) -> Lifetime:
+    return Lifetime(arguments.events, arguments.max_seconds).listen()
 
 
 def _produce(arguments: argparse.Namespace) -> int:

@@ -18,22 +18,22 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import airflow_provider_kmigrate
-from airflow_provider_kmigrate.applications.event_log import EventLog, FileSink, Reader, Reading, read_events
+from airflow_provider_kmigrate.applications.event_log import EventLog, EventReader, FileSink, Reading, read_events
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
 from airflow_provider_kmigrate.core.events import (
     Ack,
-    Change,
     Commit,
     Event,
     Expect,
     LogExtent,
     Ownership,
+    OwnershipChange,
     Remark,
-    Role,
     Start,
     TopicPartition,
+    WriterRole,
 )
 from airflow_provider_kmigrate.core.ledger import Facts, balance
 from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
@@ -127,11 +127,11 @@ def _topics(topics: Sequence[str]) -> list[str]:
     return [f"--topic={topic}" for topic in topics]
 
 
-class Progress:
+class WorkloadProgress:
     """Call `update` to read the events since the last time."""
 
     def __init__(self, events: Path) -> None:
-        self._reader = Reader(events)
+        self._reader = EventReader(events)
         self.started: set[str] = set()
         self.acked = 0
         self.producing: set[str] = set()
@@ -139,7 +139,7 @@ class Progress:
         self.committed: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
         self.owners: dict[str, dict[TopicPartition, set[str]]] = defaultdict(lambda: defaultdict(set))
 
-    def update(self) -> Progress:
+    def update(self) -> WorkloadProgress:
         """Read the events since the last call; returns itself."""
         for event in self._reader.read().events:
             self._take(event)
@@ -166,7 +166,7 @@ class Progress:
     def _own(self, event: Ownership) -> None:
         for where in event.partitions:
             owners = self.owners[event.group][where]
-            if event.change is Change.ACQUIRED:
+            if event.change is OwnershipChange.ACQUIRED:
                 owners.add(event.member)
             else:
                 owners.discard(event.member)
@@ -179,18 +179,18 @@ class Progress:
             topics = plan.topics_of(group)
             if absent := [topic for topic in topics if not any(matches((topic,), name) for name in there)]:
                 return f"no broker shows topic {', '.join(absent)} of group {group.name}"
-            if lacks := self.unsettled(group, [where for where in found if matches(topics, where.topic)]):
-                return lacks
+            if missing := self.unsettled(group, [where for where in found if matches(topics, where.topic)]):
+                return missing
         return ""
 
     def unsettled(self, group: GroupPlan, wanted: Iterable[TopicPartition]) -> str:
         """What is missing until every partition has an owner, and every member a share if there are enough; empty: nothing."""
         wanted, owned = set(wanted), self.owners[group.name]
         members = {member for where in wanted for member in owned[where]}
-        lacks = sorted(where for where in wanted if not owned[where])
-        if lacks:
-            first = ", ".join(where.name for where in lacks[:5])
-            return f"{len(lacks)} of {len(wanted)} partitions of group {group.name} have no owner ({first})"
+        missing = sorted(where for where in wanted if not owned[where])
+        if missing:
+            first = ", ".join(where.name for where in missing[:5])
+            return f"{len(missing)} of {len(wanted)} partitions of group {group.name} have no owner ({first})"
         share = min(group.members, len(wanted))
         return "" if len(members) >= share else f"{len(members)} of {share} members of group {group.name} own partitions"
 
@@ -210,7 +210,7 @@ _STOP_CONSUMER_S = 60.0  # a last commit may wait for the coordinator as long as
 _KILLED_S = 10.0
 
 
-def told(found: Mapping[str, Process]) -> str:
+def format_processes(found: Mapping[str, Process]) -> str:
     """Processes by writer, one a line."""
     return "".join(f"  {writer:<24} {process.state:<8} pid {process.pid or '-'}\n" for writer, process in found.items())
 
@@ -271,7 +271,7 @@ class Workload:
     def _testify(self, what: str, say: Callable[[EventLog], None]) -> None:
         """Write statements, each by a writer of its own, so that a killed caller leaves no record without its stop."""
         log = EventLog(FileSink(self.events), f"control-{what}-{os.urandom(3).hex()}")
-        log.write(Start(log.stamp(), Role.CONTROL, log.clock.reading(), os.getpid()))
+        log.write(Start(log.stamp(), WriterRole.CONTROL, log.clock.reading(), os.getpid()))
         say(log)
         log.close(clean=True)
 
@@ -291,24 +291,24 @@ class Workload:
         """Every process of the workload, by writer."""
         return {process.folder.name: process.find() for process in self._processes()}
 
-    def progress(self) -> Progress:
+    def progress(self) -> WorkloadProgress:
         """To follow a running workload with."""
-        return Progress(self.events)
+        return WorkloadProgress(self.events)
 
-    def _unsettled(self) -> Callable[[Progress], str]:
+    def _unsettled(self) -> Callable[[WorkloadProgress], str]:
         plan, admin = self.plan, quiet_admin(self._properties)
 
-        def unsettled(seen: Progress) -> str:
+        def unsettled(seen: WorkloadProgress) -> str:
             waiting = _without("start", plan.consumer_commands().keys() - seen.started)
             # Again each time: a broker may not know yet of topics that were created a moment ago.
             return waiting or seen.unowned(plan, partitions_of(admin, plan.topics))
 
         return unsettled
 
-    def _wait(self, lacks: Callable[[Progress], str], deadline: float) -> None:
+    def _wait(self, unmet: Callable[[WorkloadProgress], str], deadline: float) -> None:
         """Wait until nothing is missing."""
         progress = self.progress()
-        while what := lacks(progress.update()):
+        while what := unmet(progress.update()):
             ended = [process for process in self._processes() if process.find().state is ProcessState.STOPPED]
             if ended:
                 raise Failed(f"{ended[0].folder.name} ended by itself; {ended[0].log_tail(10)}")

@@ -62,9 +62,9 @@ class StepSensor(BaseSensorOperator):
     def _execute(self, progress: StepProgress) -> str:
         limit = self.sync_for if self.deferrable else float(self.timeout)
         try:
-            with watching(self.cluster_file, self.log.info) as world:
-                step = build(world.spec, self.kind, self.arguments(), progress)
-                decision = run_step(step, world, limit)
+            with watching(self.cluster_file, self.log.info) as step_context:
+                step = build(step_context.spec, self.kind, self.arguments(), progress)
+                decision = run_step(step, step_context, limit)
         except (Refused, AuthenticationFailed, TimedOut) as error:
             raise AirflowFailException(str(error)) from None
         if isinstance(decision, Wait):

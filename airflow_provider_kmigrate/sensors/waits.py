@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_kmigrate.core.audit.verdict import Outcome, outcome_of
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, outcome_of
 from airflow_provider_kmigrate.core.decision import Wait
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
 from airflow_provider_kmigrate.hooks.spark_jobs import stored
@@ -43,8 +43,10 @@ class ClusterQuietSensor(BaseSensorOperator):
     def poke(self, context: Context) -> PokeReturnValue:
         del context
         try:
-            with watching(self.cluster_file, self.log.info) as world:
-                decision = waits.look(world, folder() / "journal" / world.spec.name, self.quiet_for)
+            with watching(self.cluster_file, self.log.info) as step_context:
+                decision = waits.decide_whether_jobs_may_begin(
+                    step_context, folder() / "journal" / step_context.spec.name, self.quiet_for
+                )
         except (Refused, AuthenticationFailed) as error:
             raise AirflowFailException(str(error)) from None
         if isinstance(decision, Wait):
@@ -96,10 +98,10 @@ class AuditVerdictSensor(BaseSensorOperator):
             context["ti"].xcom_push(JUDGED_AT, time.time())
         return judged
 
-    def _judge(self, outcome: Outcome, headline: str) -> PokeReturnValue:
-        if outcome is Outcome.FAIL or (outcome is Outcome.INCONCLUSIVE and self.inconclusive == "fail"):
+    def _judge(self, outcome: AuditOutcome, headline: str) -> PokeReturnValue:
+        if outcome is AuditOutcome.FAIL or (outcome is AuditOutcome.INCONCLUSIVE and self.inconclusive == "fail"):
             raise AirflowFailException(f"{headline} {self.advice}".strip())
-        if outcome is Outcome.INCONCLUSIVE:
+        if outcome is AuditOutcome.INCONCLUSIVE:
             self.log.info("Waiting for more evidence. %s", headline)
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=headline)

@@ -56,9 +56,9 @@ class WindowSensor(BaseSensorOperator):
     def _moved(self) -> bool:
         """True if the group has left ZooKeeper; false if that is unknown."""
         try:
-            with watching(self.cluster_file, self.log.info) as world:
-                groups = world.observer.look(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=(self.group,)).groups or {}
-                return moved(groups.get(self.group), group_of(world.spec, self.group))
+            with watching(self.cluster_file, self.log.info) as step_context:
+                groups = step_context.observer.observe(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=(self.group,)).groups or {}
+                return moved(groups.get(self.group), group_of(step_context.spec, self.group))
         except KMigrateError as error:
             self.log.info("Could not read whether %s is left to move; trying again. %s", self.group, error)
             return False

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from airflow_provider_kmigrate.core.cluster import GroupSpec, Role
+from airflow_provider_kmigrate.core.cluster import GroupSpec, NodeRole
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec.model import COMMAND_ERROR, DEFAULT_PORTS, RENAMED, ClusterFile, seconds
@@ -203,15 +203,15 @@ _SECRET_OPTION = re.compile(
 )
 _REFERENCE = re.compile(r"\$\{[^}:]+:[^}]*\}")
 _SWITCH = re.compile(r"true|false", re.IGNORECASE)  # tokenauth="true"
-_SECTIONS = {"brokers": Role.BROKER, "controllers": Role.CONTROLLER}
+_SECTIONS = {"brokers": NodeRole.BROKER, "controllers": NodeRole.CONTROLLER}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class NodeEntry:
     """One item of `brokers` or `controllers` with the defaults of `hosts` below its own keys."""
 
     loc: Loc
-    role: Role
+    role: NodeRole
     keys: Mapping[str, Any]
 
     def scalars(self, *names: str) -> tuple[Any, ...] | None:
@@ -221,14 +221,14 @@ class Entry:
         return values if usable else None
 
 
-def entries(data: object) -> list[Entry]:
+def entries(data: object) -> list[NodeEntry]:
     """Every node of the file that is a mapping."""
     if not isinstance(data, dict):
         return []
     hosts = data.get("hosts")
     defaults = hosts if isinstance(hosts, dict) else {}
     return [
-        Entry((section, index), role, {"port": DEFAULT_PORTS[role], **defaults, **_given(item)})
+        NodeEntry((section, index), role, {"port": DEFAULT_PORTS[role], **defaults, **_given(item)})
         for section, role in _SECTIONS.items()
         for index, item in enumerate(_items(data.get(section)))
         if isinstance(item, dict)
@@ -261,9 +261,9 @@ def check(data: object, line: Line) -> Iterator[Problem]:
 
 
 def _repeated(
-    nodes: list[Entry], line: Line, names: tuple[str, ...], expected: str, fix: Callable[[Entry, Entry], str]
+    nodes: list[NodeEntry], line: Line, names: tuple[str, ...], expected: str, fix: Callable[[NodeEntry, NodeEntry], str]
 ) -> Iterator[Problem]:
-    first: dict[tuple[Any, ...], Entry] = {}
+    first: dict[tuple[Any, ...], NodeEntry] = {}
     for node in nodes:
         values = node.scalars(*names)
         if values is None or first.setdefault(values, node) is node:
@@ -280,33 +280,33 @@ def _repeated(
         )
 
 
-def _id_fix(node: Entry, other: Entry) -> str:
+def _id_fix(node: NodeEntry, other: NodeEntry) -> str:
     if node.role is not other.role:
         return "give the controller an id that no broker has, such as 3000: brokers and controllers share one id space"
     return f"write each {node.role}'s own id"
 
 
-def _path_fix(node: Entry, _: Entry) -> str:
+def _path_fix(node: NodeEntry, _: NodeEntry) -> str:
     return f"write {dotted(node.loc)}'s own path; nodes on one machine share nothing"
 
 
-def _needs(nodes: list[Entry], line: Line) -> Iterator[Problem]:
+def _needs(nodes: list[NodeEntry], line: Line) -> Iterator[Problem]:
     """One problem for a key that every node misses, else one for each such node."""
-    lacking: dict[str, list[Entry]] = {}
+    missing: dict[str, list[NodeEntry]] = {}
     for node in nodes:
         for name in _missing_keys(node):
-            lacking.setdefault(name, []).append(node)
-    for name, those in lacking.items():
+            missing.setdefault(name, []).append(node)
+    for name, those in missing.items():
         locs = [("hosts",)] if len(those) == len(nodes) > 1 else [node.loc for node in those]
         for loc in locs:
             yield _missing(loc, name, those[0].keys.get("driver"), line)
 
 
-def _missing_keys(node: Entry) -> list[str]:
+def _missing_keys(node: NodeEntry) -> list[str]:
     driver = node.keys.get("driver")
     needs = [*_NEEDS.get(driver, ())] if isinstance(driver, str) else [*_ANY_DRIVER_NEEDS]
     if driver == "command":
-        needs += ["format"] if node.role is Role.CONTROLLER else []
+        needs += ["format"] if node.role is NodeRole.CONTROLLER else []
         needs += [name for name, other in _TOGETHER if other in node.keys]
     return [name for name in needs if node.keys.get(name) is None]
 

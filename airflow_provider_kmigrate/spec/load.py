@@ -23,15 +23,24 @@ from airflow_provider_kmigrate.core.cluster import (
     GroupSpec,
     HostSpec,
     InstanceSpec,
+    NodeRole,
     NodeSpec,
     Policy,
-    Role,
     SparkJobSpec,
 )
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec.checks import Loc, Problem, check, dotted, problems_of, spec_error
-from airflow_provider_kmigrate.spec.model import Audit, Broker, ClusterFile, Controller, Group, Hosts, Instance, SparkJob
+from airflow_provider_kmigrate.spec.model import (
+    Audit,
+    BrokerSection,
+    ClusterFile,
+    ControllerSection,
+    GroupSection,
+    Hosts,
+    Instance,
+    SparkJob,
+)
 
 _TAG = "tag:yaml.org,2002:"
 _WHOLE_NUMBER = re.compile(r"^-?(?:0|[1-9][0-9]{0,17})$")  # longer digit strings are names, and may not fit the machine
@@ -185,9 +194,9 @@ def advice(spec: ClusterSpec) -> tuple[Reason, ...]:
 
 def without_wipe(spec: ClusterSpec) -> tuple[Reason, ...]:
     """M02: controllers with which a rollback could not finish."""
-    lacking = [node for node in spec.controllers if node.hosts.driver == "command" and not node.hosts.wipe]
+    missing = [node for node in spec.controllers if node.hosts.driver == "command" and not node.hosts.wipe]
     text = "The cluster file has no wipe command for {} (hosts: {{wipe: ...}})."
-    return tuple(Reason("M02", text.format(node.name)) for node in lacking)
+    return tuple(Reason("M02", text.format(node.name)) for node in missing)
 
 
 def _unwise_quorum(spec: ClusterSpec) -> tuple[Reason, ...]:
@@ -252,8 +261,8 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
         cluster_id=file.cluster_id,
         zookeeper_conn_id=file.zookeeper.conn_id,
         kafka_conn_id=file.kafka.conn_id,
-        brokers=tuple(_node(file.hosts, broker, Role.BROKER) for broker in file.brokers),
-        controllers=tuple(_node(file.hosts, controller, Role.CONTROLLER) for controller in file.controllers),
+        brokers=tuple(_node(file.hosts, broker, NodeRole.BROKER) for broker in file.brokers),
+        controllers=tuple(_node(file.hosts, controller, NodeRole.CONTROLLER) for controller in file.controllers),
         policy=Policy(**file.policy.model_dump()),
         controller_listener=file.quorum.listener.upper(),  # as Kafka takes the names of listeners
         controller_security=file.quorum.security_protocol,
@@ -268,7 +277,7 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
     )
 
 
-def _group(group: Group) -> GroupSpec:
+def _group(group: GroupSection) -> GroupSpec:
     given = _written(group)
     switch, webhook = given.pop("switch"), given.pop("webhook", "")
     instances = tuple(_instance(instance, switch, webhook) for instance in given.pop("instances"))
@@ -289,12 +298,12 @@ def _audit(audit: Audit) -> AuditSpec:
     return AuditSpec(**{**given, "canary": canary})
 
 
-def _written(section: SparkJob | Audit | Group | Instance) -> dict[str, Any]:
+def _written(section: SparkJob | Audit | GroupSection | Instance) -> dict[str, Any]:
     """The keys that have a value; the others keep the defaults of the core."""
     return {key: value for key in type(section).model_fields if (value := getattr(section, key)) is not None}
 
 
-def _node(defaults: Hosts, node: Broker | Controller, role: Role) -> NodeSpec:
+def _node(defaults: Hosts, node: BrokerSection | ControllerSection, role: NodeRole) -> NodeSpec:
     hosts = HostSpec(**{**_given(defaults), **_given(node)})
     return NodeSpec(node.id, role, node.host, node.port, hosts, node.rack, node.log_dir)
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from airflow_provider_kmigrate.core.cluster import AuditSpec, CanarySpec, GroupSpec, HoldPolicy, Policy, Role, SparkJobSpec
+from airflow_provider_kmigrate.core.cluster import AuditSpec, CanarySpec, GroupSpec, HoldPolicy, NodeRole, Policy, SparkJobSpec
 
 
 class Section(BaseModel):
@@ -179,7 +179,7 @@ class Instance(Section):
     )
 
 
-class Group(Section):
+class GroupSection(Section):
     """One consumer group that moves off ZooKeeper, instance by instance."""
 
     name: str = Field(
@@ -414,7 +414,7 @@ class Audit(Section):
 BROKER_PORT, CONTROLLER_PORT = 9092, 9093
 
 
-class Connection(Section):
+class ConnectionSection(Section):
     """Which Airflow connection holds the address and the secrets."""
 
     conn_id: str = Field(description="the id of an Airflow connection", examples=["prod_zk"], pattern=r"^[\w.\-]+$")
@@ -499,7 +499,7 @@ class Node(Hosts):
     rack: str | None = Field(default=None, description="the node's broker.rack, as text", examples=["a"])
 
 
-class Broker(Node):
+class BrokerSection(Node):
     """One broker."""
 
     port: Port = Field(
@@ -508,7 +508,7 @@ class Broker(Node):
     log_dir: FilePath | None = Field(default=None, description="an absolute path", examples=["/var/lib/kafka"])
 
 
-class Controller(Node):
+class ControllerSection(Node):
     """One KRaft controller, on a node of its own."""
 
     port: Port = Field(
@@ -520,7 +520,7 @@ class Controller(Node):
     )
 
 
-class Quorum(Section):
+class QuorumSection(Section):
     """The controllers' listener; the default is PLAINTEXT on a listener called CONTROLLER."""
 
     conn_id: str | None = Field(
@@ -613,8 +613,8 @@ class ClusterFile(Section):
         examples=["q1Sh-9_ISia_zwGINzRvyQ"],
         pattern=r"^[A-Za-z0-9_-]{22}$",
     )
-    zookeeper: Connection = Field(description="a mapping with conn_id", examples=[{"conn_id": "prod_zk"}])
-    kafka: Connection = Field(description="a mapping with conn_id", examples=[{"conn_id": "prod_kafka"}])
+    zookeeper: ConnectionSection = Field(description="a mapping with conn_id", examples=[{"conn_id": "prod_zk"}])
+    kafka: ConnectionSection = Field(description="a mapping with conn_id", examples=[{"conn_id": "prod_kafka"}])
     kafka_release: str | None = Field(
         default=None,
         description="the Kafka release that every broker runs; brokers report only its first two numbers",
@@ -624,21 +624,21 @@ class ClusterFile(Section):
     hosts: Annotated[Hosts, or_default({})] = Field(
         default=Hosts(), description="a mapping of defaults for all nodes", examples=[{"driver": "command"}]
     )
-    brokers: tuple[Broker, ...] = Field(
+    brokers: tuple[BrokerSection, ...] = Field(
         description="a list of every broker of the cluster", examples=[[{"id": 0, "host": "kafka0"}]], min_length=1
     )
-    controllers: tuple[Controller, ...] = Field(
+    controllers: tuple[ControllerSection, ...] = Field(
         description="a list of the new KRaft controllers, best three",
         examples=[[{"id": 3000, "host": "ctl0", "log_dir": "/var/lib/kraft"}]],
         min_length=1,
     )
-    quorum: Annotated[Quorum, or_default({})] = Field(
-        default=Quorum(), description="a mapping about the controllers' listener", examples=[{"listener": "CONTROLLER"}]
+    quorum: Annotated[QuorumSection, or_default({})] = Field(
+        default=QuorumSection(), description="a mapping about the controllers' listener", examples=[{"listener": "CONTROLLER"}]
     )
     policy: Annotated[PolicySection, or_default({})] = Field(
         default=PolicySection(), description="a mapping of limits", examples=[{"min_soak": "24h"}]
     )
-    groups: Annotated[tuple[Group, ...], or_default(())] = Field(
+    groups: Annotated[tuple[GroupSection, ...], or_default(())] = Field(
         default=(),
         description="a list of consumer groups that move off ZooKeeper coordination",
         examples=[[{"name": "billing", "switch": "ssh {host} sudo billing-as {kind}", "instances": [{"name": "billing-0"}]}]],
@@ -674,7 +674,7 @@ RENAMED: Mapping[str, str] = {
 }
 """Key that older cluster files have, with its sections -> its name now. The error (F04) names the new key."""
 
-DEFAULT_PORTS = {Role.BROKER: BROKER_PORT, Role.CONTROLLER: CONTROLLER_PORT}
+DEFAULT_PORTS = {NodeRole.BROKER: BROKER_PORT, NodeRole.CONTROLLER: CONTROLLER_PORT}
 
 
 def schema() -> dict[str, Any]:
@@ -700,11 +700,11 @@ def _section(path: str, model: type[BaseModel]) -> Iterator[str]:
     inner = {name: found for name, field in model.model_fields.items() if (found := _below(field)) is not None}
     yield f"## {f'`{path}`' if path else 'At the top'}\n"
     yield f"{(model.__doc__ or '').strip()}\n"
-    if issubclass(model, (Broker, Controller)):
+    if issubclass(model, (BrokerSection, ControllerSection)):
         yield "Every key of `hosts` may also stand here; it overrides `hosts`.\n"
     yield "| key | default | example | what |\n| --- | --- | --- | --- |"
     for name, field in model.model_fields.items():
-        if not (issubclass(model, (Broker, Controller)) and name in Hosts.model_fields):
+        if not (issubclass(model, (BrokerSection, ControllerSection)) and name in Hosts.model_fields):
             yield _row(name, field, f"{path}.{name}".lstrip(".") if name in inner else "")
     yield ""
     for name, below in inner.items():
@@ -723,7 +723,7 @@ def _row(name: str, field: FieldInfo, below: str) -> str:
 
 def _below(field: FieldInfo) -> type[BaseModel] | None:
     found = section(field.annotation)
-    return None if found is Connection else found
+    return None if found is ConnectionSection else found
 
 
 def _default(field: FieldInfo) -> str:

@@ -18,12 +18,12 @@ from airflow_provider_kmigrate.core.migration.waits import HealthyTimer
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
-from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_anew
+from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_again
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import install, note_registered, note_rolled_back, ours, restart, retry, start, stop
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
-_WAY_BACK_WITHIN = 30.0  # seconds for the gates to open; after that a degraded broker stays in its mode
+_ROLLED_BACK_WITHIN = 30.0  # seconds for the gates to open; after that a degraded broker stays in its mode
 
 
 class RollBroker(NodeStep):
@@ -32,7 +32,7 @@ class RollBroker(NodeStep):
     The restart itself is `core.migration.roll.decide_restart`: which gates must be open before the broker stops, and when it is back.
     """
 
-    fields = roll.LOOKS
+    fields = roll.MIN_OBSERVATIONS
     acts_elsewhere = frozenset({Verb.FREE, Verb.ELECT}) | REPAIRS
     back = False  # the rollback does not stop at an edited file
     recover_leader = staticmethod(recovery.recover)
@@ -71,7 +71,7 @@ class RollBroker(NodeStep):
         decision, self._leader = self.recover_leader(view, self.node.id, decision, self._leader)
         # 4. A dual-write that stays stalled: topics are completed, the controller fails over.
         decision = self._dual_write.decide(view, decision)
-        self.fields = roll.LOOKS | self._dual_write.more_fields
+        self.fields = roll.MIN_OBSERVATIONS | self._dual_write.more_fields
         self.nodes = () if self._dual_write.asks_controllers else (self.node,)
         self.must_stay = self._leader.tried or self._dual_write.will_act
         return decision
@@ -80,101 +80,101 @@ class RollBroker(NodeStep):
         """Decide what is left of the restart. `before`: an earlier observation, from which movement of the dual-write is measured."""
         del first, before
         decision = roll.decide_restart(view, self.node.id, self.target)
-        self._canary, decision = self._canary.saw(view, decision)
+        self._canary, decision = self._canary.observe(view, decision)
         if not isinstance(decision, Done) or not roll.is_canary(view, self.node.id, self.target):
             return decision
         gate = roll.may_bake(view)
-        self._healthy = self._healthy.saw(view.taken_at, green=gate.met)
+        self._healthy = self._healthy.observe(view.taken_at, green=gate.met)
         return self._canary.baked(decision, gate, self._healthy.held)
 
     def forget_decision(self) -> None:
         self._dual_write.forget_decision()
 
-    def act(self, world: StepContext, act: Act) -> None:
-        if self._dual_write.act(world, self.name, act):
+    def act(self, context: StepContext, act: Act) -> None:
+        if self._dual_write.act(context, self.name, act):
             return
         self._leader = self._leader.acted(act.verb)  # before it begins: a failed try counts
         match act.verb:
             case Verb.START | Verb.REWRITE | Verb.RESTART:
-                self._own(world, act.verb)
+                self._own(context, act.verb)
             case Verb.ROLL_BACK_CANARY:
-                self._take_back(world)
+                self._take_back(context)
             case Verb.FREE:
-                self._free(world)
+                self._free(context)
             case Verb.ELECT:
-                self._elect(world)
+                self._elect(context)
             case _:
-                super().act(world, act)
+                super().act(context, act)
 
-    def _own(self, world: StepContext, verb: Verb) -> None:
+    def _own(self, context: StepContext, verb: Verb) -> None:
         """Act on this broker itself: its file, then its process."""
         if self.target is BrokerMode.MIGRATION:
-            note_registered(world, self.node.id)
+            note_registered(context, self.node.id)
         if verb is not Verb.START:
-            install(world, self.node, roll.STAGE[self.target], back=self.back)
+            install(context, self.node, roll.STAGE[self.target], back=self.back)
         if verb is Verb.START:
-            self._start(world)
+            self._start(context)
         if verb is Verb.RESTART:
-            self._restart(world)
+            self._restart(context)
 
-    def _restart(self, world: StepContext) -> None:
+    def _restart(self, context: StepContext) -> None:
         self._healthy = self._healthy.forgotten()  # of an earlier restart
-        seconds = stop(world, self.node)
-        world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
-        moved = self._left_in_charge(world, seconds)
-        self._start(world)
+        seconds = stop(context, self.node)
+        context.say(f"{self.node.name} stopped after {seconds:.1f} s.")
+        moved = self._left_in_charge(context, seconds)
+        self._start(context)
         if not moved.met:
             raise Refused(f"{self.name}: {format_reasons(moved.reasons)}", moved.reasons)
 
-    def _start(self, world: StepContext) -> None:
+    def _start(self, context: StepContext) -> None:
         """Start the broker after `while_down`. If `while_down` fails, the broker is started all the same and the error raised."""
         try:
-            self.while_down(world)
+            self.while_down(context)
         except KMigrateError:
-            start(world, self.node)
+            start(context, self.node)
             raise
-        start(world, self.node)
+        start(context, self.node)
 
-    def _elect(self, world: StepContext) -> None:
-        left = roll.left_out(world.observer.look(Fields.ZOOKEEPER | Fields.PARTITIONS), self.node.id)
-        world.tools.admin.elect_preferred(left)
+    def _elect(self, context: StepContext) -> None:
+        left = roll.left_out(context.observer.observe(Fields.ZOOKEEPER | Fields.PARTITIONS), self.node.id)
+        context.tools.admin.elect_preferred(left)
 
-    def _free(self, world: StepContext) -> None:
+    def _free(self, context: StepContext) -> None:
         """Restart the leader with the file it has, if it is still to blame."""
-        view = world.observer.look(Fields.BROKERS | Fields.PARTITIONS)
-        found = recovery.to_free(view, self.node.id, world.tools.wire(self.node).replica_lags())
-        leader = next((broker for broker in world.spec.brokers if broker.id == found), None)
+        view = context.observer.observe(Fields.BROKERS | Fields.PARTITIONS)
+        found = recovery.to_free(view, self.node.id, context.tools.wire(self.node).replica_lags())
+        leader = next((broker for broker in context.spec.brokers if broker.id == found), None)
         if leader is None:
-            world.say(str(found))
+            context.say(str(found))
             return
-        if not (gate := ours(world, self.name, leader)).met:
-            world.say(f"Not restarting {leader.name} now: {format_reasons(gate.reasons)}")
+        if not (gate := ours(context, self.name, leader)).met:
+            context.say(f"Not restarting {leader.name} now: {format_reasons(gate.reasons)}")
             return
-        restart(world, leader)
-        world.say(f"Restarted {leader.name}. Search its log for 'alter-partition' and ERROR.")
+        restart(context, leader)
+        context.say(f"Restarted {leader.name}. Search its log for 'alter-partition' and ERROR.")
 
-    def _take_back(self, world: StepContext) -> NoReturn:
+    def _take_back(self, context: StepContext) -> NoReturn:
         """Run the rollback step for this one broker to its end. This run never continues, whatever the result."""
         worse, mode = self._canary.worse, roll.before(self.target)
         self._healthy = self._healthy.forgotten()  # the time counted so far belongs to the failed mode
         try:
-            run_step(RollBackCanary(self.node, mode, self._policy), world)
-            end = (roll.rolled_back(world.observer.look(Fields.ZOOKEEPER), self.node.id, mode),)
+            run_step(RollBackCanary(self.node, mode, self._policy), context)
+            end = (roll.rolled_back(context.observer.observe(Fields.ZOOKEEPER), self.node.id, mode),)
         except (Refused, TimedOut, Failed) as error:
             end = (roll.not_rolled_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
         raise Refused(f"{self.name}: {format_reasons((*worse, *end[:1]))}", (*worse, *end))
 
-    def while_down(self, world: StepContext) -> None:
+    def while_down(self, context: StepContext) -> None:
         """Work on the node's machine between stop and start."""
 
-    def _left_in_charge(self, world: StepContext, seconds: float) -> gates.Gate:
+    def _left_in_charge(self, context: StepContext, seconds: float) -> gates.Gate:
         """G12, checked only after a slow stop: an observation costs downtime. A failed one must not keep the broker down."""
         if seconds < gates.slow_stop_limit(0):
             return gates.MET
         try:
-            view = world.observer.look(Fields.PARTITIONS)
+            view = context.observer.observe(Fields.PARTITIONS)
         except KMigrateError as error:
-            world.say(f"Could not read whether the slow stop of {self.node.name} left leaders behind (G12): {error}")
+            context.say(f"Could not read whether the slow stop of {self.node.name} left leaders behind (G12): {error}")
             return gates.MET
         return gates.after_stop(view, self.node.id, seconds)
 
@@ -194,33 +194,33 @@ class RollBackBroker(RollBroker):
         del first
         return rollback.decide_roll_back(view, before, self.node.id, self.target)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         if act.verb is Verb.RAISE:
             self._leader = self._leader.acted(act.verb)
-            self._raise(world)
+            self._raise(context)
         else:
-            super().act(world, act)
+            super().act(context, act)
 
-    def _raise(self, world: StepContext) -> None:
-        view, lags = world.observer.look(Fields.PARTITIONS), world.tools.wire(self.node).replica_lags()
-        if why_not := recovery.to_tell(view, self.node.id, lags):
-            world.say(why_not)
+    def _raise(self, context: StepContext) -> None:
+        view, lags = context.observer.observe(Fields.PARTITIONS), context.tools.wire(self.node).replica_lags()
+        if why_not := recovery.reason_not_to_elect(view, self.node.id, lags):
+            context.say(why_not)
             return
-        elect_anew(world)
+        elect_again(context)
 
-    def while_down(self, world: StepContext) -> None:
+    def while_down(self, context: StepContext) -> None:
         """Write meta.properties of version 0 before a ZooKeeper start; a broker exits with version 1 (G10)."""
         if self.target is not BrokerMode.ZOOKEEPER:
             return
         host, what = (
-            world.tools.host(self.node),
+            context.tools.host(self.node),
             f"meta.properties of {self.node.name}, which is down, could not be read or written",
         )
-        files = retry(world, what, lambda: host.files(self.node))
+        files = retry(context, what, lambda: host.files(self.node))
         for folder in config_matrix.needs_version_0(files):
-            world.say(f"{self.node.name}: {folder}/meta.properties changes from version 1 to 0, which ZooKeeper brokers need.")
+            context.say(f"{self.node.name}: {folder}/meta.properties changes from version 1 to 0, which ZooKeeper brokers need.")
             text = config_matrix.version_0((files.meta or {})[folder])
-            retry(world, what, partial(host.put_meta, self.node, folder, text, world.fence.token))
+            retry(context, what, partial(host.put_meta, self.node, folder, text, context.fence.token))
 
 
 class RollBackCanary(RollBackBroker):
@@ -233,15 +233,15 @@ class RollBackCanary(RollBackBroker):
     def decide_restart(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
         decision = rollback.decide_roll_back_canary(view, before, self.node.id, self.target)
         untouched = stage_on_disk(view.brokers[self.node.id].files) is not roll.STAGE[self.target]
-        if isinstance(decision, Wait) and untouched and view.taken_at - first.taken_at > _WAY_BACK_WITHIN:
+        if isinstance(decision, Wait) and untouched and view.taken_at - first.taken_at > _ROLLED_BACK_WITHIN:
             return Refuse(decision.reasons)
         return decision
 
-    def act(self, world: StepContext, act: Act) -> None:
-        note_rolled_back(world, self.node.id, self.target)
-        super().act(world, act)
+    def act(self, context: StepContext, act: Act) -> None:
+        note_rolled_back(context, self.node.id, self.target)
+        super().act(context, act)
 
-    def _left_in_charge(self, world: StepContext, seconds: float) -> gates.Gate:
+    def _left_in_charge(self, context: StepContext, seconds: float) -> gates.Gate:
         """A degraded broker may stop slowly, or be killed in the end; that says nothing about the controller."""
-        del world, seconds
+        del context, seconds
         return gates.MET

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.controllers import postponed_controller
@@ -42,7 +42,7 @@ def build(spec: ClusterSpec, kind: str, arguments: Arguments, progress: StepProg
     return STEPS[kind](spec, arguments).resume(progress)
 
 
-def node_of(spec: ClusterSpec, role: Role, asked: object) -> NodeSpec:
+def node_of(spec: ClusterSpec, role: NodeRole, asked: object) -> NodeSpec:
     """The node with this id, a number or its text. Raises `Refused` (F09) if the cluster file has none."""
     return _chosen(role, asked, {str(node.id): node for node in spec.nodes() if node.role is role}, spec.path)
 
@@ -96,7 +96,7 @@ def _roll(spec: ClusterSpec, arguments: Arguments) -> Step:
     from airflow_provider_kmigrate.steps.brokers import RollBroker
 
     return RollBroker(
-        node_of(spec, Role.BROKER, arguments.get("node")), one_of(BrokerMode, "target", arguments.get("target")), spec.policy
+        node_of(spec, NodeRole.BROKER, arguments.get("node")), one_of(BrokerMode, "target", arguments.get("target")), spec.policy
     )
 
 
@@ -104,20 +104,20 @@ def _roll_back(spec: ClusterSpec, arguments: Arguments) -> Step:
     from airflow_provider_kmigrate.steps.brokers import RollBackBroker
 
     return RollBackBroker(
-        node_of(spec, Role.BROKER, arguments.get("node")), one_of(BrokerMode, "target", arguments.get("target")), spec.policy
+        node_of(spec, NodeRole.BROKER, arguments.get("node")), one_of(BrokerMode, "target", arguments.get("target")), spec.policy
     )
 
 
 def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:
     from airflow_provider_kmigrate.steps.controllers import ProvisionController
 
-    return ProvisionController(node_of(spec, Role.CONTROLLER, arguments.get("node")), spec.cluster_id)
+    return ProvisionController(node_of(spec, NodeRole.CONTROLLER, arguments.get("node")), spec.cluster_id)
 
 
 def _finalize(spec: ClusterSpec, arguments: Arguments) -> Step:
     from airflow_provider_kmigrate.steps.controllers import FinalizeController
 
-    return FinalizeController(node_of(spec, Role.CONTROLLER, arguments.get("node")), arguments.get("approved") or "")
+    return FinalizeController(node_of(spec, NodeRole.CONTROLLER, arguments.get("node")), arguments.get("approved") or "")
 
 
 def _controllers_ready(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -187,7 +187,7 @@ def _finalized(spec: ClusterSpec, arguments: Arguments) -> Step:
 def _restore_flag(spec: ClusterSpec, arguments: Arguments) -> Step:
     from airflow_provider_kmigrate.steps.rollback import RestoreFlag
 
-    return RestoreFlag(node_of(spec, Role.CONTROLLER, arguments.get("node")))
+    return RestoreFlag(node_of(spec, NodeRole.CONTROLLER, arguments.get("node")))
 
 
 def _failover(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -206,7 +206,7 @@ def _equal_after_failover(spec: ClusterSpec, arguments: Arguments) -> Step:
 def _stop_controller(spec: ClusterSpec, arguments: Arguments) -> Step:
     from airflow_provider_kmigrate.steps.rollback import StopController
 
-    return StopController(node_of(spec, Role.CONTROLLER, arguments.get("node")), spec.controllers, terms_of(spec, arguments))
+    return StopController(node_of(spec, NodeRole.CONTROLLER, arguments.get("node")), spec.controllers, terms_of(spec, arguments))
 
 
 def _handover(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -225,7 +225,7 @@ def _zookeeper_leads(spec: ClusterSpec, arguments: Arguments) -> Step:
 def _wipe(spec: ClusterSpec, arguments: Arguments) -> Step:
     from airflow_provider_kmigrate.steps.rollback import WipeController
 
-    return WipeController(node_of(spec, Role.CONTROLLER, arguments.get("node")))
+    return WipeController(node_of(spec, NodeRole.CONTROLLER, arguments.get("node")))
 
 
 def _rolled_back(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -313,7 +313,7 @@ def _postponing(kind: str, arguments: Arguments) -> PlanStep | None:
     return next((row for row in rows if row.target == (target and one_of(BrokerMode, "target", target))), None)
 
 
-def postponed(world: StepContext, kind: str, arguments: Arguments) -> str:
+def postponed(context: StepContext, kind: str, arguments: Arguments) -> str:
     """Why the node of a step runs after its others; empty if it does not. Observes the cluster only if the plan postpones such nodes.
 
     Raises `Refused` (F09) if the cluster file has no such node.
@@ -321,45 +321,49 @@ def postponed(world: StepContext, kind: str, arguments: Arguments) -> str:
     row = _postponing(kind, arguments)
     if row is None or row.each is None:
         return ""
-    node = node_of(world.spec, row.each, arguments.get("node")).id
+    node = node_of(context.spec, row.each, arguments.get("node")).id
     if row.target:
-        return roll.postponed(world.observer.look(roll.LOOKS), node, [each.id for each in world.spec.brokers], row.target)
-    return _ACTIVE_LAST[kind](world.observer.look(_QUORUM), node)
+        return roll.postponed(
+            context.observer.observe(roll.MIN_OBSERVATIONS), node, [each.id for each in context.spec.brokers], row.target
+        )
+    return _ACTIVE_LAST[kind](context.observer.observe(_QUORUM), node)
 
 
-def run_rest(world: StepContext, kind: str, arguments: Arguments) -> Done | Wait:
+def run_rest(context: StepContext, kind: str, arguments: Arguments) -> Done | Wait:
     """Run a step on every node that is left, postponed ones last.
 
     `arguments` as `run_plan`'s, with `target`. Raises as the step does.
     """
-    step = partial(step_on, world, kind, arguments)
+    step = partial(step_on, context, kind, arguments)
     target = arguments.get("target")
-    return roll_all(world, BrokerMode(target), step) if target else roll_active_last(world, _ACTIVE_LAST[kind], step)
+    return roll_all(context, BrokerMode(target), step) if target else roll_active_last(context, _ACTIVE_LAST[kind], step)
 
 
-def step_on(world: StepContext, kind: str, arguments: Arguments, node: NodeSpec | None) -> Step:
+def step_on(context: StepContext, kind: str, arguments: Arguments, node: NodeSpec | None) -> Step:
     """The step, on this node if one is given."""
-    return build(world.spec, kind, arguments if node is None else {**arguments, "node": node.id})
+    return build(context.spec, kind, arguments if node is None else {**arguments, "node": node.id})
 
 
-def roll_all(world: StepContext, target: BrokerMode, step: Callable[[NodeSpec], Step]) -> Done:
+def roll_all(context: StepContext, target: BrokerMode, step: Callable[[NodeSpec], Step]) -> Done:
     """Run `step` for every broker not in `target` yet: one already begun first, the ZooKeeper controller last.
 
     Raises as the steps do.
 
     The cluster is observed before each, since the ZooKeeper controller moves.
     """
-    nodes, done = {node.id: node for node in world.spec.brokers}, []
-    while (number := roll.next_to_roll(world.observer.look(roll.LOOKS), list(nodes), target)) is not None:
-        run_step(step(nodes[number]), world)
+    nodes, done = {node.id: node for node in context.spec.brokers}, []
+    while (number := roll.next_to_roll(context.observer.observe(roll.MIN_OBSERVATIONS), list(nodes), target)) is not None:
+        run_step(step(nodes[number]), context)
         done.append(number)
     text = f"Restarted last: {join_ids(done)}." if done else "No broker was left."
-    world.say(f"Done: {text}")
+    context.say(f"Done: {text}")
     return Done(text)
 
 
-def roll_active_last(world: StepContext, why: Callable[[ClusterView, int], str], step: Callable[[NodeSpec], Step]) -> Done | Wait:
+def roll_active_last(
+    context: StepContext, why: Callable[[ClusterView, int], str], step: Callable[[NodeSpec], Step]
+) -> Done | Wait:
     """Run `step` for every controller, those with a reason `why` last; returns the last result. Raises as the steps do."""
-    view = world.observer.look(_QUORUM)
-    nodes = sorted(world.spec.controllers, key=lambda node: bool(why(view, node.id)))
-    return [run_step(step(node), world) for node in nodes][-1]
+    view = context.observer.observe(_QUORUM)
+    nodes = sorted(context.spec.controllers, key=lambda node: bool(why(view, node.id)))
+    return [run_step(step(node), context) for node in nodes][-1]

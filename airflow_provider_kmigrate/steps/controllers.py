@@ -36,26 +36,26 @@ class ProvisionController(NodeStep):
         del first
         return controllers.decide_provision(view, self.node.id, self._cluster_id)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}:
-            super().act(world, act)
+            super().act(context, act)
         if act.verb is Verb.REFLAG:
-            forget_unflagged(world, self.node.id)
+            forget_unflagged(context, self.node.id)
         if act.verb is not Verb.START:
-            install(world, self.node, FileStage.CONTROLLER_MIGRATION)
+            install(context, self.node, FileStage.CONTROLLER_MIGRATION)
         if act.verb is Verb.PROVISION:
-            self._forget(world)
-            host = world.tools.host(self.node)
-            host.format_storage(self.node, self._cluster_id, world.backup.version(), world.fence.token)
+            self._forget(context)
+            host = context.tools.host(self.node)
+            host.format_storage(self.node, self._cluster_id, context.backup.version(), context.fence.token)
         if act.verb is not Verb.REWRITE:
-            start(world, self.node)
+            start(context, self.node)
 
-    def _forget(self, world: StepContext) -> None:
+    def _forget(self, context: StepContext) -> None:
         """Delete notes of an earlier migration that was cleaned up by hand: they would make the first broker wait for the last."""
-        left = notes_deleted(world) if world.tools.zk.read("/migration") is None else []
+        left = notes_deleted(context) if context.tools.zk.read("/migration") is None else []
         if left:
-            world.tools.zk.commit(left, holding=world.fence)
-            world.say("Removed the notes of an earlier migration's brokers: a new migration begins with these controllers.")
+            context.tools.zk.commit(left, holding=context.fence)
+            context.say("Removed the notes of an earlier migration's brokers: a new migration begins with these controllers.")
 
 
 class FinalizeController(NodeStep):
@@ -95,10 +95,10 @@ class FinalizeController(NodeStep):
         self._moved = moved_since(self._moved, view, first)
         return controllers.decide_finalize(view, self._moved.old, self.node.id, self._approved)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
-            super().act(world, act)
+            super().act(context, act)
         if act.verb is Verb.RESTART and not self._over:
-            refuse_if_rollback_lost(self.name, world.spec, world.backup, world.journal)
-            note_unflagged(world, self.node.id)
-        apply(world, self.node, FileStage.CONTROLLER_FINAL, act.verb)
+            refuse_if_rollback_lost(self.name, context.spec, context.backup, context.journal)
+            note_unflagged(context, self.node.id)
+        apply(context, self.node, FileStage.CONTROLLER_FINAL, act.verb)

@@ -12,7 +12,12 @@ from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.gates import unidentified
-from airflow_provider_kmigrate.core.migration.recovery import DOWN_LOOKS, StalledDualWrite, may_recover, recover_dual_write
+from airflow_provider_kmigrate.core.migration.recovery import (
+    CONTROLLER_DOWN_FIELDS,
+    StalledDualWrite,
+    may_recover,
+    recover_dual_write,
+)
 from airflow_provider_kmigrate.core.model import ClusterView, Fields
 from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed
@@ -21,32 +26,32 @@ from airflow_provider_kmigrate.steps.nodes import apply, install, ours, start
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_if_stopped, refuse_strangers
 
 
-def raise_states(world: StepContext) -> None:
+def raise_states(context: StepContext) -> None:
     """Raise the states' versions. Continues without the right to: an unheard leader can be restarted."""
     try:
-        count, times = raise_versions(world.tools.zk, world.fence)
+        count, times = raise_versions(context.tools.zk, context.fence)
     except (AuthenticationFailed, Changed) as error:
-        world.say(f"Could not raise all partition states above KRaft's partition epochs: {error}")
+        context.say(f"Could not raise all partition states above KRaft's partition epochs: {error}")
         return
-    world.say(f"Wrote {count} partition states again unchanged, {times} times, so that they exceed KRaft's partition epochs.")
+    context.say(f"Wrote {count} partition states again unchanged, {times} times, so that they exceed KRaft's partition epochs.")
 
 
-def elect_anew(world: StepContext) -> None:
+def elect_again(context: StepContext) -> None:
     """Raise the states under a working ZooKeeper controller, then elect a new one, which reads them and informs every broker.
 
     An election costs less than a second, in which no leader can move (measured). It happens even if not all states were raised:
     the controller uses the versions that it has read, and could no longer change a partition whose state was raised.
     """
-    owner = world.tools.zk.read("/controller")
-    raise_states(world)
+    owner = context.tools.zk.read("/controller")
+    raise_states(context)
     if owner is None:
         return
     try:
-        world.tools.zk.commit([Delete("/controller", owner[1])], holding=world.fence)
+        context.tools.zk.commit([Delete("/controller", owner[1])], holding=context.fence)
     except AuthenticationFailed as error:
-        world.say(f"No controller was elected: {error}")
+        context.say(f"No controller was elected: {error}")
     except Changed:
-        world.say("Another controller was elected in the meantime; it has read the states.")
+        context.say("Another controller was elected in the meantime; it has read the states.")
 
 
 REPAIRS = frozenset({Verb.START_CONTROLLER, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER})
@@ -91,87 +96,87 @@ class DualWriteRepair:
         """True if the next observation must read the controllers' processes."""
         return bool(self.more_fields & Fields.PROCESSES)
 
-    def act(self, world: StepContext, name: str, act: Act) -> bool:
+    def act(self, context: StepContext, name: str, act: Act) -> bool:
         """Perform the act and return True if it is one of `REPAIRS`. `name`: the step's."""
         match act.verb:
             case Verb.START_CONTROLLER:
-                start_what_is_down(world, name)
+                start_what_is_down(context, name)
             case Verb.COMPLETE | Verb.CONTROLLER_FAILOVER:
-                cure(world, name, act.verb)
+                recover(context, name, act.verb)
             case _:
                 return False
         return True
 
 
-def cure(world: StepContext, name: str, verb: Verb) -> None:
+def recover(context: StepContext, name: str, verb: Verb) -> None:
     """Complete partly created topics in ZooKeeper, then fail over the controller if `verb` asks for it. `name`: the step's.
 
     Raises `Failed` if a topic stays incomplete: a failover would then stop a moving dual-write without recovering it.
     """
-    _complete(world, name)
+    _complete(context, name)
     if verb is Verb.CONTROLLER_FAILOVER:
-        fail_over(world, name)
+        fail_over(context, name)
 
 
-def _complete(world: StepContext, name: str) -> None:
-    found = half_made(world.tools.zk)
+def _complete(context: StepContext, name: str) -> None:
+    found = half_made(context.tools.zk)
     if found:
-        world.clock.sleep(_BEING_MADE)
-        found = tuple(path for path in half_made(world.tools.zk) if path in found)
+        context.clock.sleep(_BEING_MADE)
+        found = tuple(path for path in half_made(context.tools.zk) if path in found)
     if not found:
-        world.say("ZooKeeper holds every topic with all its partitions.")
+        context.say("ZooKeeper holds every topic with all its partitions.")
         return
-    made = sum(_made(world, path) for path in found)
-    left = tuple(path for path in half_made(world.tools.zk) if path in found)
+    made = sum(_made(context, path) for path in found)
+    left = tuple(path for path in half_made(context.tools.zk) if path in found)
     text = f"Created {made} missing partition-state znodes; each new controller failed on them"
-    world.say(f"{text}. KRaft will overwrite them ({summarize(found)}).")
+    context.say(f"{text}. KRaft will overwrite them ({summarize(found)}).")
     if left:
         text = f"{len(left)} partitions have no state in ZooKeeper, and it could not be created: {summarize(left)}."
         raise Failed(f"{name}: {text} No failover was made: every controller would fail on them.")
 
 
-def _made(world: StepContext, path: str) -> int:
+def _made(context: StepContext, path: str) -> int:
     try:
-        return make_whole(world.tools.zk, (path,), world.fence)
+        return make_whole(context.tools.zk, (path,), context.fence)
     except Changed:  # another client created it, or deleted the topic
         return 0
 
 
-def fail_over(world: StepContext, name: str) -> None:
+def fail_over(context: StepContext, name: str) -> None:
     """Restart the active controller with the migration flag in its file, so that another one is elected.
 
     The gate is checked again first: since the decision every state may have been read. Then nothing is done.
     """
-    view = world.observer.look(Fields.CONTROLLERS | Fields.QUORUM | Fields.CLIENT_METRICS)
-    leader = next((node for node in world.spec.controllers if view.quorum and node.id == view.quorum.leader_id), None)
+    view = context.observer.observe(Fields.CONTROLLERS | Fields.QUORUM | Fields.CLIENT_METRICS)
+    leader = next((node for node in context.spec.controllers if view.quorum and node.id == view.quorum.leader_id), None)
     gate = may_recover(view)
-    gate = ours(world, name, leader) if gate.met and leader is not None else gate
+    gate = ours(context, name, leader) if gate.met and leader is not None else gate
     if not gate.met or leader is None:
-        world.say(
+        context.say(
             f"No failover now: {format_reasons(gate.reasons) or 'the quorum names no leader of the cluster file.'} It is checked again."
         )
         return
-    world.fence.check()
-    refuse_if_stopped(name, world)
-    apply(world, leader, FileStage.CONTROLLER_MIGRATION, Verb.RESTART)
+    context.fence.check()
+    refuse_if_stopped(name, context)
+    apply(context, leader, FileStage.CONTROLLER_MIGRATION, Verb.RESTART)
 
 
-def start_what_is_down(world: StepContext, name: str) -> None:
+def start_what_is_down(context: StepContext, name: str) -> None:
     """Start a controller of this migration that is down, such as one that a failover killed between stop and start.
 
     `name`: the step's.
 
     Starts none whose flag may be over (R12): something may have shown it since the decision.
     """
-    view = world.observer.look(DOWN_LOOKS, world.spec.controllers)
-    refuse_strangers(name, world, view)
+    view = context.observer.observe(CONTROLLER_DOWN_FIELDS, context.spec.controllers)
+    refuse_strangers(name, context, view)
     found = rollback.still_down(view)
-    for node in world.spec.controllers:
+    for node in context.spec.controllers:
         if (
             found is not None
             and node.id == found[0]
             and isinstance(found[1], Act)
             and not unidentified(view.controllers[node.id])
         ):
-            install(world, node, FileStage.CONTROLLER_MIGRATION)
-            start(world, node)
+            install(context, node, FileStage.CONTROLLER_MIGRATION)
+            start(context, node)

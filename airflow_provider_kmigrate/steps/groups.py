@@ -14,12 +14,12 @@ from airflow_provider_kmigrate.clients.znodes import Delete
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
-from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Hold, Mode
+from airflow_provider_kmigrate.core.coordination.registration import GroupHold, GroupPaths, Mode
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.groups import members as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
 from airflow_provider_kmigrate.core.groups import scan
-from airflow_provider_kmigrate.core.groups.members import GroupHistory, GroupObservations, Health, unread
+from airflow_provider_kmigrate.core.groups.members import GroupHealth, GroupHistory, GroupObservations, unread
 from airflow_provider_kmigrate.core.groups.move import Goal, release
 from airflow_provider_kmigrate.core.groups.scan import TwoObservations
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, watched_seconds
@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
-_LOOKS = Fields.ZOOKEEPER | Fields.GROUP_MEMBERS
+_FIELDS = Fields.ZOOKEEPER | Fields.GROUP_MEMBERS
 _SHARE = 0.9  # of the patience: a canary that never gets stable is rolled back before the step gives up
 _BEFORE = {MemberKind.MIGRATING: MemberKind.ZOOKEEPER, MemberKind.KAFKA: MemberKind.MIGRATING}
 
@@ -36,24 +36,24 @@ _BEFORE = {MemberKind.MIGRATING: MemberKind.ZOOKEEPER, MemberKind.KAFKA: MemberK
 class GroupStep(Step):
     """A step of one group. It reads ZooKeeper and the group's coordinator once a second."""
 
-    fields = _LOOKS
+    fields = _FIELDS
     samples = 2
     interval = 1.0
 
     def __init__(self, group: GroupSpec) -> None:
         self.group, self.groups = group, (group.name,)
         self.patience = group.switch_timeout
-        self._past = GroupHistory()
+        self._history = GroupHistory()
 
     def seen(self, view: ClusterView) -> GroupSeen | None:
         """The observation of this group; None if it was not read."""
         return (view.groups or {}).get(self.group.name)
 
-    def looked(self, view: ClusterView) -> GroupObservations:
+    def observe(self, view: ClusterView) -> GroupObservations:
         """Add one observation to the history, and return both."""
         seen = self.seen(view)
-        self._past = self._past.saw(seen, view.taken_at, self.group)
-        return self._past.looks(seen, view.taken_at)
+        self._history = self._history.observe(seen, view.taken_at, self.group)
+        return self._history.observations(seen, view.taken_at)
 
 
 class _Watching(GroupStep):
@@ -62,7 +62,7 @@ class _Watching(GroupStep):
     def __init__(self, group: GroupSpec, wanted: float) -> None:
         super().__init__(group)
         self._wanted = wanted
-        self._green, self._health = HealthyTimer(0.0, self.interval), Health()
+        self._green, self._health = HealthyTimer(0.0, self.interval), GroupHealth()
         self._worse: tuple[Reason, ...] = ()
         self._seconds, self._times, self._was_well = 0.0, 0, False
         self._at: float | None = None  # time of the last complete observation
@@ -80,25 +80,25 @@ class _Watching(GroupStep):
         kept = replace(super().progress, healthy_seconds=self._green.held, worse=self._worse)
         return replace(kept, watched_seconds=seconds, lapses=times)
 
-    def _saw(self, view: ClusterView, well: bool) -> tuple[Reason, ...]:
+    def _count(self, view: ClusterView, well: bool) -> tuple[Reason, ...]:
         """Count one complete observation; returns the reasons if the group never stays healthy."""
         self._seconds += watched_seconds(self._at, view.taken_at, self.interval)
         self._times += self._was_well and not well
         self._at, self._was_well = view.taken_at, well
-        self._green = self._green.saw(view.taken_at, green=well)
+        self._green = self._green.observe(view.taken_at, green=well)
         return group_health.never_well(self.group, self._seconds, self._times, self._wanted)
 
     def _blind(self, view: ClusterView) -> None:
         """Count an incomplete observation: neither healthy nor unhealthy."""
         self._seconds = max(0.0, self._seconds - self._green.held)
         self._at, self._was_well = None, False
-        self._green = self._green.saw(view.taken_at, green=False)
+        self._green = self._green.observe(view.taken_at, green=False)
         self._health = group_health.unknown(self._health, view.taken_at)
 
 
 def _judged_for(group: GroupSpec) -> float:
     """Seconds one process must observe to find a starving partition, at any start, or a group that is never stable."""
-    return 2 * max(group.commit_within, group_health.UNREST)
+    return 2 * max(group.commit_within, group_health.REBALANCE_LIMIT)
 
 
 class SetMode(GroupStep):
@@ -108,23 +108,27 @@ class SetMode(GroupStep):
         super().__init__(group)
         self.name = f"mode {mode} of group {group.name}"
         self._mode = mode
-        self._unrest: float | None = None  # since when the group is under that mode and not stable
+        self._unstable_since: float | None = None  # since when the group is under that mode and not stable
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        looks = self.looked(view)
-        decision = group_move.past_mode(looks.now, self.group, self._mode) or group_move.set_mode(looks, self.group, self._mode)
-        known = not unread(looks.now, self.group.name, offsets=False)
-        if not isinstance(decision, Wait) or not (known and group_move.written(looks.now, self._mode)):
-            self._unrest = None
+        observations = self.observe(view)
+        decision = group_move.mode_not_needed(observations.now, self.group, self._mode) or group_move.set_mode(
+            observations, self.group, self._mode
+        )
+        known = not unread(observations.now, self.group.name, offsets=False)
+        if not isinstance(decision, Wait) or not (known and group_move.written(observations.now, self._mode)):
+            self._unstable_since = None
             return decision
-        self._unrest = looks.at if self._unrest is None else self._unrest
-        worse = group_health.worse(Health(unrest=self._unrest), self.group, looks.at, _SHARE * self.patience)
+        self._unstable_since = observations.at if self._unstable_since is None else self._unstable_since
+        worse = group_health.worse(
+            GroupHealth(unstable_since=self._unstable_since), self.group, observations.at, _SHARE * self.patience
+        )
         return Refuse((*worse, *decision.reasons)) if worse else decision
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         del act
-        group_writes.write_mode(world.tools.zk, self.group.name, self._mode, world.fence)
+        group_writes.write_mode(context.tools.zk, self.group.name, self._mode, context.fence)
 
 
 class SwitchInstance(_Watching):
@@ -143,7 +147,7 @@ class SwitchInstance(_Watching):
         self._asked: MemberKind | None = None  # the kind this run of the step restarted it as
         self._joined: frozenset[str] = frozenset()  # the member ids that Kafka had at the last observation
         self._former: frozenset[str] = frozenset()  # the member ids at the last observation before this run's restart
-        self._before = Health()  # at the last observation
+        self._before = GroupHealth()  # at the last observation
         self._settled = False  # the group was stable with the instance as its target kind, in any run of the step
         self._back_again = False  # V33: the verdict was acted on
 
@@ -151,7 +155,7 @@ class SwitchInstance(_Watching):
         super().resume(progress)
         self._worse = progress.worse or progress.verdict
         self._begun, self._settled = progress.restart_begun, progress.healthy_seconds > 0
-        self._health = Health(earlier=progress.member_restarts)
+        self._health = GroupHealth(earlier=progress.member_restarts)
         return self
 
     @property
@@ -163,49 +167,49 @@ class SwitchInstance(_Watching):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        looks = self.looked(view)
+        observations = self.observe(view)
         if self._worse:
-            return self._back(looks)
-        past = group_move.past(looks.now, self.group, self._instance.name, self._target)
+            return self._back(observations)
+        past = group_move.already_beyond(observations.now, self.group, self._instance.name, self._target)
         if past is not None:
             return past
-        decision = self._to(looks, self._target)
+        decision = self._to(observations, self._target)
         if isinstance(decision, Refuse | Act) or self._wanted == 0:
             return decision
-        missing = unread(looks.now, self.group.name, ends=True)
+        missing = unread(observations.now, self.group.name, ends=True)
         if missing:
             self._blind(view)
             return Wait(missing)
-        return self._watched(view, looks, decision)
+        return self._watched(view, observations, decision)
 
-    def _to(self, looks: GroupObservations, kind: MemberKind, *, hurry: bool = False) -> Decision:
+    def _to(self, observations: GroupObservations, kind: MemberKind, *, hurry: bool = False) -> Decision:
         """Decide the switch to `kind`. A canary that dies while it bakes is judged, not restarted."""
         forward, name = kind is self._target, self._instance.name
-        if looks.now is not None and looks.now.kafka is not None:
-            self._joined = frozenset(member.member_id for member in looks.now.kafka.members)
-            self._before = group_health.before(looks.now)
-        died = forward and self._settled and group_move.absent(looks.now, self.group, name)
+        if observations.now is not None and observations.now.kafka is not None:
+            self._joined = frozenset(member.member_id for member in observations.now.kafka.members)
+            self._before = group_health.before(observations.now)
+        died = forward and self._settled and group_move.absent(observations.now, self.group, name)
         asked = died or self._asked is kind
-        decision = group_move.switch(looks, self.group, name, kind, asked=asked, hurry=hurry, former=self._former)
+        decision = group_move.switch(observations, self.group, name, kind, asked=asked, hurry=hurry, former=self._former)
         if not forward or not isinstance(decision, Act):
             return decision
-        kept = group_move.onward(looks, self.group, name, kind, begun=self._begun)
+        kept = group_move.onward(observations, self.group, name, kind, begun=self._begun)
         self._begun = self._begun or kept is None
         return kept or decision
 
-    def _watched(self, view: ClusterView, looks: GroupObservations, decision: Decision) -> Decision:
+    def _watched(self, view: ClusterView, observations: GroupObservations, decision: Decision) -> Decision:
         """Follow the group from the restart on: it must get stable first, then it bakes."""
         self._settled = self._settled or isinstance(decision, Done)
-        if looks.now is None or not (self._settled or self._asked):
+        if observations.now is None or not (self._settled or self._asked):
             return decision
         at, watched = view.taken_at, (self._instance.name, self._target)
-        self._health = group_health.follow(self._health, looks.now, self.group, at, watched)
-        unrest = group_health.UNREST if self._settled else _SHARE * self.patience
-        endless = self._saw(view, isinstance(decision, Done)) if self._settled else ()
-        self._worse = group_health.worse(self._health, self.group, at, unrest) or endless
+        self._health = group_health.follow(self._health, observations.now, self.group, at, watched)
+        limit = group_health.REBALANCE_LIMIT if self._settled else _SHARE * self.patience
+        endless = self._count(view, isinstance(decision, Done)) if self._settled else ()
+        self._worse = group_health.worse(self._health, self.group, at, limit) or endless
         if self._worse:
             self._restart_watch(self._health.restarts)  # a cleared task begins with a whole bake
-            return self._back(looks)
+            return self._back(observations)
         if not isinstance(decision, Done) or self._green.held >= self._wanted:
             return decision
         text = (
@@ -213,14 +217,14 @@ class SwitchInstance(_Watching):
         )
         return Wait((Reason("T01", text),), healthy=True)
 
-    def _restart_watch(self, renewed: int = 0) -> None:
-        """Restart the watch. `renewed` is forgotten once it was acted on; a run that ends before passes it to the next."""
-        self._green, self._health, self._settled = HealthyTimer(0.0, self.interval), Health(earlier=renewed), False
+    def _restart_watch(self, recoveries: int = 0) -> None:
+        """Restart the watch. `recoveries` is forgotten once it was acted on; a run that ends before passes it to the next."""
+        self._green, self._health, self._settled = HealthyTimer(0.0, self.interval), GroupHealth(earlier=recoveries), False
         self._seconds, self._times, self._at, self._was_well = 0.0, 0, None, False
 
-    def _back(self, looks: GroupObservations) -> Decision:
+    def _back(self, observations: GroupObservations) -> Decision:
         before = _BEFORE[self._target]
-        decision = self._to(looks, before, hurry=True)
+        decision = self._to(observations, before, hurry=True)
         if isinstance(decision, Act):
             text = f"{self._instance.name} is rolled back to {before}: {' '.join(reason.text for reason in self._worse)}"
             return Act(Verb.ROLL_BACK_CANARY if decision.verb is Verb.SWITCH else decision.verb, text)
@@ -230,24 +234,24 @@ class SwitchInstance(_Watching):
                 f"{self._instance.name} of group {self.group.name} was rolled back to {before}; no other instance was switched."
             )
             return Refuse((Reason("V33", text), *self._worse))
-        if isinstance(decision, Refuse) and group_move.absent(looks.now, self.group, self._instance.name):
+        if isinstance(decision, Refuse) and group_move.absent(observations.now, self.group, self._instance.name):
             return Wait(decision.reasons)  # until Kafka has removed the dead member
         return decision
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         kind = _BEFORE[self._target] if act.verb is Verb.ROLL_BACK_CANARY else self._target
         if act.verb is Verb.COPY_OFFSETS:
-            copy_offsets(world, self.group.name)
+            copy_offsets(context, self.group.name)
             return
         if act.verb not in {Verb.SWITCH, Verb.ROLL_BACK_CANARY}:
-            super().act(world, act)
+            super().act(context, act)
         if kind is not self._target:
-            note_held(world, self.group.name, act)
+            note_held(context, self.group.name, act)
         self._asked = kind  # also if it fails half-way: the members show what became of it
         self._former = self._joined
         self._restart_watch()
         self._health = self._before
-        world.tools.instances.switch(self.group, self._instance, kind, world.fence.token)
+        context.tools.instances.switch(self.group, self._instance, kind, context.fence.token)
 
 
 class WatchGroup(_Watching):
@@ -273,14 +277,14 @@ class WatchGroup(_Watching):
             return Wait(missing)
         self._health = group_health.follow(self._health, seen, self.group, at)
         ill = group_health.worse(self._health, self.group, at)
-        self._worse = self._saw(view, not ill and self._health.unrest is None)
+        self._worse = self._count(view, not ill and self._health.unstable_since is None)
         self._worse = ill or self._worse
         if self._worse:
             return Refuse(self._worse)
         if self._green.held >= self._wanted:
             return Done(f"Group {self.group.name} was healthy for {self._green.held:.0f} s.")
         text = f"Group {self.group.name} is watched: healthy for {self._green.held:.0f} of {self._wanted:.0f} s."
-        return Wait((Reason("T01", text),), healthy=self._health.unrest is None)
+        return Wait((Reason("T01", text),), healthy=self._health.unstable_since is None)
 
 
 class RollBackGroup(GroupStep):
@@ -298,18 +302,20 @@ class RollBackGroup(GroupStep):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        looks = self.looked(view)
-        missing = unread(looks.now, self.group.name)
-        if missing or looks.now is None:
+        observations = self.observe(view)
+        missing = unread(observations.now, self.group.name)
+        if missing or observations.now is None:
             return Wait(missing)
-        move = self._asked or group_move.next_rollback(looks, self.group, self._goal)
+        move = self._asked or group_move.next_rollback(observations, self.group, self._goal)
         if move is None:
             return group_move.rested(
-                looks.now, self.group, f"Group {self.group.name} is rolled back: {group_move.standing(looks.now)}."
+                observations.now,
+                self.group,
+                f"Group {self.group.name} is rolled back: {group_move.describe_position(observations.now)}.",
             )
         if move != self._move:
-            self._move, self._since = move, looks.at
-        decision = self._decided(looks, *move)
+            self._move, self._since = move, observations.at
+        decision = self._decided(observations, *move)
         if isinstance(decision, Act):
             instance, to = move
             verb = Verb.COPY_OFFSETS if decision.verb is Verb.COPY_OFFSETS else Verb.ROLL_BACK
@@ -319,24 +325,24 @@ class RollBackGroup(GroupStep):
             return Wait((Reason("T01", decision.text),), healthy=True)
         return decision
 
-    def _decided(self, looks: GroupObservations, instance: str, to: MemberKind | Mode) -> Decision:
+    def _decided(self, observations: GroupObservations, instance: str, to: MemberKind | Mode) -> Decision:
         if isinstance(to, Mode):
-            return group_move.set_mode(looks, self.group, to)
-        hurry = looks.at - self._since >= group_health.UNREST
-        return group_move.switch(looks, self.group, instance, to, asked=self._asked is not None, hurry=hurry)
+            return group_move.set_mode(observations, self.group, to)
+        hurry = observations.at - self._since >= group_health.REBALANCE_LIMIT
+        return group_move.switch(observations, self.group, instance, to, asked=self._asked is not None, hurry=hurry)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         if self._move is None:
             raise Failed(f"{self.name}: asked to {act.verb} before anything was decided")
         instance, to = self._move
-        note_held(world, self.group.name, act)
+        note_held(context, self.group.name, act)
         if act.verb is Verb.COPY_OFFSETS:
-            copy_offsets(world, self.group.name)
+            copy_offsets(context, self.group.name)
         elif isinstance(to, Mode):
-            group_writes.write_mode(world.tools.zk, self.group.name, to, world.fence)
+            group_writes.write_mode(context.tools.zk, self.group.name, to, context.fence)
         else:
-            self._asked, self._since = self._move, world.clock.monotonic()
-            world.tools.instances.switch(self.group, self.group.instance(instance), to, world.fence.token)
+            self._asked, self._since = self._move, context.clock.monotonic()
+            context.tools.instances.switch(self.group, self.group.instance(instance), to, context.fence.token)
 
 
 class CleanUp(GroupStep):
@@ -350,9 +356,9 @@ class CleanUp(GroupStep):
         del first
         return group_move.clean_up(self.seen(view), self.group)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         del act
-        paths, zk = GroupPaths(self.group.name), world.tools.zk
+        paths, zk = GroupPaths(self.group.name), context.tools.zk
         migration = f"{paths.root}/migration"
         # The mode goes last: while it exists, the group does not count as cleaned up.
         folders = [
@@ -365,7 +371,7 @@ class CleanUp(GroupStep):
         for path in (*folders, paths.mode, migration):
             found = zk.read(path)
             if found is not None:  # ZooKeeper deletes no znode that has children
-                zk.commit([Delete(path, found[1])], holding=world.fence)
+                zk.commit([Delete(path, found[1])], holding=context.fence)
 
 
 def _below(zk: ZooKeeper, path: str, depth: int) -> list[str]:
@@ -374,12 +380,12 @@ def _below(zk: ZooKeeper, path: str, depth: int) -> list[str]:
     return [*inner, path]
 
 
-def copy_offsets(world: StepContext, group: str) -> None:
+def copy_offsets(context: StepContext, group: str) -> None:
     """Copy Kafka's committed offsets into ZooKeeper if those there are lower or missing; never the other way, never lower."""
-    seen = (world.observer.look(_LOOKS, groups=(group,)).groups or {}).get(group)
+    seen = (context.observer.observe(_FIELDS, groups=(group,)).groups or {}).get(group)
     if seen is None or seen.committed is None:
         raise Failed(f"group {group}: could not read its offsets; none was copied")
-    group_writes.raise_in_zookeeper(world.tools.zk, group, seen.committed, world.fence)
+    group_writes.raise_in_zookeeper(context.tools.zk, group, seen.committed, context.fence)
 
 
 TopicSettings = Callable[[Iterable[str]], Mapping[str, Mapping[str, str]]]
@@ -422,11 +428,11 @@ class ReleaseGroup(GroupStep):
         del first
         return release(self.seen(view), self.group.name)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         del act
-        group_writes.forget_hold(world.tools.zk, self.group.name, world.fence)
+        group_writes.forget_hold(context.tools.zk, self.group.name, context.fence)
 
 
-def note_held(world: StepContext, group: str, act: Act) -> None:
+def note_held(context: StepContext, group: str, act: Act) -> None:
     """Hold the group before any of it is rolled back: no other run migrates it until the operator releases it."""
-    group_writes.note_hold(world.tools.zk, group, Hold(world.run, act.text), world.fence)
+    group_writes.note_hold(context.tools.zk, group, GroupHold(context.run, act.text), context.fence)

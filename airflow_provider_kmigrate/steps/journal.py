@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.model import ClusterView, Migration, Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
 
-class Journal(Protocol):
+class StepJournal(Protocol):
     """Records what a step observed, decided and did."""
 
     def write(self, kind: str, step: str, text: str, **facts: object) -> None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.hosts.files import backup_name
 from airflow_provider_kmigrate.clients.znodes import NOTES, REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Set
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Verb
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of, whose_else
 from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties, diff, parse
@@ -24,74 +24,74 @@ from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Controller,
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable, Unreachable
 from airflow_provider_kmigrate.spec import without_wipe
 from airflow_provider_kmigrate.steps.backup import BackupStore, edited
-from airflow_provider_kmigrate.steps.journal import Journal, format_reasons
+from airflow_provider_kmigrate.steps.journal import StepJournal, format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_strangers
 
 
-def target_text(world: StepContext, node: NodeSpec, stage: FileStage) -> str:
+def target_text(context: StepContext, node: NodeSpec, stage: FileStage) -> str:
     """The whole file of a stage. Raises `Refused` if the original is missing, altered or cannot be rendered from."""
-    return text_of(world.spec, world.backup, node, stage)
+    return text_of(context.spec, context.backup, node, stage)
 
 
 def text_of(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: FileStage) -> str:
     """The same from a cluster file and a backup alone."""
-    source = node if node.role is Role.BROKER else spec.brokers[0]
+    source = node if node.role is NodeRole.BROKER else spec.brokers[0]
     original = backup.original(source)
     facts = RenderFacts.of(spec, backup.version())
-    if node.role is Role.BROKER:
+    if node.role is NodeRole.BROKER:
         return broker_properties(original, stage, facts)
     return controller_properties(original, node, stage, facts)
 
 
-def install(world: StepContext, node: NodeSpec, stage: FileStage, *, back: bool = False) -> None:
+def install(context: StepContext, node: NodeSpec, stage: FileStage, *, back: bool = False) -> None:
     """Install the file of a stage and report which keys change; values of unknown keys stay hidden.
 
     Raises `Refused` if a broker's file was edited since the backup, because the edit would be lost. On a rollback (`back`) it
     only reports the edit and where the edited file is kept. A controller's file must be absent or its own.
     """
-    text = target_text(world, node, stage)
-    host = world.tools.host(node)
-    old = host.read_properties(node) if node.role is Role.BROKER else _of_controller(world, node)
+    text = target_text(context, node, stage)
+    host = context.tools.host(node)
+    old = host.read_properties(node) if node.role is NodeRole.BROKER else _of_controller(context, node)
     if text == old:
         return
-    if node.role is Role.BROKER:
-        _mind_edits(world, node, old, back=back)
-        world.backup.keep_written(node, text)  # first, so that a killed run leaves a hash too many, never one too few
+    if node.role is NodeRole.BROKER:
+        _mind_edits(context, node, old, back=back)
+        context.backup.keep_written(node, text)  # first, so that a killed run leaves a hash too many, never one too few
     changes = diff(old, text)
-    world.say(
+    context.say(
         f"{node.name}: new server.properties with {len(changes)} changes" + "".join(f"\n    {change}" for change in changes)
     )
-    digest = host.put_properties(node, text, world.fence.token)
-    world.journal.write("file", node.name, f"server.properties for stage {stage}", sha256=digest)
+    digest = host.put_properties(node, text, context.fence.token)
+    context.journal.write("file", node.name, f"server.properties for stage {stage}", sha256=digest)
 
 
-def _mind_edits(world: StepContext, node: NodeSpec, old: str, *, back: bool) -> None:
-    keys = edits(world, node, old)
+def _mind_edits(context: StepContext, node: NodeSpec, old: str, *, back: bool) -> None:
+    keys = edits(context, node, old)
     if not keys:
         return
-    reason = edited(node, keys, world.backup.path(node))
+    reason = edited(node, keys, context.backup.path(node))
     if not back:
         raise Refused.because(reason)
     kept = backup_name(node.hosts.properties, old)
-    world.say(
+    context.say(
         f"ATTENTION: {reason.text} The rollback continues without these edits; the present file is kept as {kept} on {node.host}."
     )
-    world.journal.write("edited", node.name, f"changed since the backup: {', '.join(keys)}", kept=kept)
+    context.journal.write("edited", node.name, f"changed since the backup: {', '.join(keys)}", kept=kept)
 
 
-def edits(world: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
+def edits(context: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
     """The keys edited in a broker's file since the backup; none in a file of kmigrate, whatever the cluster file says now."""
-    original = world.backup.original(node)
-    if text == original or world.backup.wrote(node, text):
+    original = context.backup.original(node)
+    if text == original or context.backup.wrote(node, text):
         return ()
     stage = stage_of(parse(text))
-    expected = target_text(world, node, stage) if stage in (FileStage.MIGRATION, FileStage.KRAFT) else original
+    expected = target_text(context, node, stage) if stage in (FileStage.MIGRATION, FileStage.KRAFT) else original
     return tuple(change.key for change in diff(expected, text))
 
 
-def _of_controller(world: StepContext, node: NodeSpec) -> str:
+def _of_controller(context: StepContext, node: NodeSpec) -> str:
     """The controller's file, empty if there is none. Raises `Refused` if the file belongs to another node or service."""
-    host = world.tools.host(node)
+    host = context.tools.host(node)
     properties = host.files(node).properties
     if (whose := whose_else(node.id, properties)) is not None:
         text = f"{node.name}: {node.hosts.properties} on {node.host} is {whose}."
@@ -108,7 +108,7 @@ def rollback_prerequisites(spec: ClusterSpec, backup: BackupStore, brokers: Iter
     return tuple(_reasons(spec, backup, brokers))
 
 
-def refuse_if_rollback_lost(name: str, spec: ClusterSpec, backup: BackupStore, journal: Journal) -> None:
+def refuse_if_rollback_lost(name: str, spec: ClusterSpec, backup: BackupStore, journal: StepJournal) -> None:
     """Raise `Refused`, with a journal line, if a prerequisite of the rollback is missing.
 
     `name`: the step that must not run then.
@@ -139,51 +139,55 @@ _TRIES = 6
 _PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node down for longer
 
 
-def ours(world: StepContext, name: str, node: NodeSpec) -> Gate:
+def ours(context: StepContext, name: str, node: NodeSpec) -> Gate:
     """The gate that a node's machine holds this cluster's directories, for a node that an act itself chose.
 
     No earlier observation has read them. `name`: the step's. Raises `WrongCluster` if they are another cluster's.
     """
-    view = world.observer.look(Fields.ZOOKEEPER | Fields.FILES, (node,))
-    refuse_strangers(name, world, view)
-    seen: Broker | Controller = view.brokers[node.id] if node.role is Role.BROKER else view.controllers[node.id]
+    view = context.observer.observe(Fields.ZOOKEEPER | Fields.FILES, (node,))
+    refuse_strangers(name, context, view)
+    seen: Broker | Controller = view.brokers[node.id] if node.role is NodeRole.BROKER else view.controllers[node.id]
     unknown = unidentified(seen)
     return not_yet(*unknown) if unknown else MET
 
 
-def stop_node(world: StepContext, node: NodeSpec) -> float:
+def stop_node(context: StepContext, node: NodeSpec) -> float:
     """Stop a node; returns the seconds that it took. `TimedOut` says what to do next; other errors are the host's."""
     try:
-        return world.tools.host(node).stop(node, world.fence.token)
+        return context.tools.host(node).stop(node, context.fence.token)
     except TimedOut as error:
         raise TimedOut(f"{error}. {stop_timed_out(node)}") from error
 
 
-def stop(world: StepContext, node: NodeSpec) -> float:
+def stop(context: StepContext, node: NodeSpec) -> float:
     """Stop a node that is to be started again; returns the seconds that it took.
 
     If the connection breaks, its state is unknown: it is started, which is harmless if it runs, and the error is raised.
     """
     try:
-        return stop_node(world, node)
+        return stop_node(context, node)
     except Unreachable as error:
-        world.say(f"Lost contact while stopping {node.name}: {error} Starting it in case it is down.")
-        start(world, node)
+        context.say(f"Lost contact while stopping {node.name}: {error} Starting it in case it is down.")
+        start(context, node)
         raise
 
 
-def start(world: StepContext, node: NodeSpec) -> None:
+def start(context: StepContext, node: NodeSpec) -> None:
     """Start a node; retries up to `_TRIES` times while its host is unreachable. Raises the last error, any other at once."""
-    retry(world, f"{node.name} is down and could not be started", lambda: world.tools.host(node).start(node, world.fence.token))
+    retry(
+        context,
+        f"{node.name} is down and could not be started",
+        lambda: context.tools.host(node).start(node, context.fence.token),
+    )
 
 
-def restart(world: StepContext, node: NodeSpec) -> None:
+def restart(context: StepContext, node: NodeSpec) -> None:
     """Stop a node, report how long that took, and start it again."""
-    world.say(f"{node.name} stopped after {stop(world, node):.1f} s.")
-    start(world, node)
+    context.say(f"{node.name} stopped after {stop(context, node):.1f} s.")
+    start(context, node)
 
 
-def apply(world: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> None:
+def apply(context: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> None:
     """Apply `verb`: START with the node's file, REWRITE the file of that stage, or RESTART with it.
 
     Raises ValueError for any other verb, with nothing done.
@@ -191,62 +195,62 @@ def apply(world: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> N
     if verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
         raise ValueError(f"{verb} does not change a node's file or process")
     if verb is not Verb.START:
-        install(world, node, stage)
+        install(context, node, stage)
     if verb is Verb.RESTART:
-        restart(world, node)
+        restart(context, node)
     if verb is Verb.START:
-        start(world, node)
+        start(context, node)
 
 
-def retry(world: StepContext, what: str, do: Callable[[], Value]) -> Value:
+def retry(context: StepContext, what: str, do: Callable[[], Value]) -> Value:
     """Retry what stands between a node's stop and its start while its host does not answer. `what` failed, in words for the log."""
     for left in range(_TRIES - 1, 0, -1):
         try:
             return do()
         except Unavailable as error:
-            world.say(f"{what}: {error} Trying again, at most {left} times.")
-            world.clock.sleep(_PAUSE)
+            context.say(f"{what}: {error} Trying again, at most {left} times.")
+            context.clock.sleep(_PAUSE)
     return do()
 
 
-def note_registered(world: StepContext, broker: int) -> None:
+def note_registered(context: StepContext, broker: int) -> None:
     """Note that the controllers will know this broker, before it starts in migration mode."""
-    _add(world, REGISTERED, broker)
+    _add(context, REGISTERED, broker)
 
 
-def note_unflagged(world: StepContext, controller: int) -> None:
+def note_unflagged(context: StepContext, controller: int) -> None:
     """Note that kmigrate removes this controller's flag, before it does."""
-    _add(world, UNFLAGGED, controller)
+    _add(context, UNFLAGGED, controller)
 
 
-def note_rolled_back(world: StepContext, broker: int, mode: BrokerMode) -> None:
+def note_rolled_back(context: StepContext, broker: int, mode: BrokerMode) -> None:
     """Note that this broker alone is rolled back: its registration with the controllers stays."""
-    found = world.tools.zk.read(ROLLED_BACK)
+    found = context.tools.zk.read(ROLLED_BACK)
     known = znodes.rolled_back(found[0]) if found else {}
-    _put(world, ROLLED_BACK, {str(one): str(was) for one, was in {**known, broker: mode}.items()}, found)
+    _put(context, ROLLED_BACK, {str(one): str(was) for one, was in {**known, broker: mode}.items()}, found)
 
 
-def notes_deleted(world: StepContext) -> list[Delete]:
+def notes_deleted(context: StepContext) -> list[Delete]:
     """The operations that delete all notes: their controllers go in the same transaction, and new ones know no broker."""
-    found = {path: world.tools.zk.read(path) for path in NOTES}
+    found = {path: context.tools.zk.read(path) for path in NOTES}
     return [Delete(path, note[1]) for path, note in found.items() if note is not None]
 
 
-def forget_unflagged(world: StepContext, controller: int) -> None:
+def forget_unflagged(context: StepContext, controller: int) -> None:
     """Forget the note when the controller gets its flag back: a later removal is not part of the finalization that was begun."""
-    found = world.tools.zk.read(UNFLAGGED)
+    found = context.tools.zk.read(UNFLAGGED)
     known = znodes.node_ids(UNFLAGGED, found[0]) if found else frozenset()
     if controller in known:
-        _put(world, UNFLAGGED, sorted(known - {controller}), found)
+        _put(context, UNFLAGGED, sorted(known - {controller}), found)
 
 
-def _add(world: StepContext, path: str, node: int) -> None:
-    found = world.tools.zk.read(path)
+def _add(context: StepContext, path: str, node: int) -> None:
+    found = context.tools.zk.read(path)
     known = znodes.node_ids(path, found[0]) if found else frozenset()
     if node not in known:
-        _put(world, path, sorted({*known, node}), found)
+        _put(context, path, sorted({*known, node}), found)
 
 
-def _put(world: StepContext, path: str, content: object, found: tuple[bytes, int] | None) -> None:
+def _put(context: StepContext, path: str, content: object, found: tuple[bytes, int] | None) -> None:
     data = json.dumps(content).encode()
-    world.tools.zk.commit([Create(path, data) if found is None else Set(path, data, found[1])], holding=world.fence)
+    context.tools.zk.commit([Create(path, data) if found is None else Set(path, data, found[1])], holding=context.fence)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, node_id, stage_of
 from airflow_provider_kmigrate.core.files.properties import diff, parse
 from airflow_provider_kmigrate.core.model import Reason
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_intermixed_args(argv)
     try:
         _refuse_as_stranger(chosen.backup)
-        store, node = _store(chosen.backup), NodeSpec(chosen.broker, Role.BROKER, "", 0, HostSpec("local", ""))
+        store, node = _store(chosen.backup), NodeSpec(chosen.broker, NodeRole.BROKER, "", 0, HostSpec("local", ""))
         if chosen.lost:
             text = bring_in(store, node, chosen.file, chosen.metadata_version)
         elif chosen.file is not None:

@@ -27,23 +27,23 @@ class Preflight:
     took: float
 
 
-def look_preflight(world: StepContext) -> Preflight:
+def observe_preflight(context: StepContext) -> Preflight:
     """Observe and judge everything; nothing is changed, logged or written."""
-    began = world.clock.monotonic()
-    view = world.observer.look(preflight.LOOK)
-    facts = replace(_facts(world, view), around=world.observer.surroundings(view))
+    began = context.clock.monotonic()
+    view = context.observer.observe(preflight.PREFLIGHT_FIELDS)
+    facts = replace(_facts(context, view), environment=context.observer.environment(view))
     found = preflight.findings(view, facts)
-    return Preflight(view, facts, found, world.clock.monotonic() - began)
+    return Preflight(view, facts, found, context.clock.monotonic() - began)
 
 
-def run_preflight(world: StepContext, keep: Callable[[Preflight], object] = lambda _: None) -> tuple[PreflightFinding, ...]:
+def run_preflight(context: StepContext, keep: Callable[[Preflight], object] = lambda _: None) -> tuple[PreflightFinding, ...]:
     """Log, journal and return all findings of one observation, after `keep` received them. Raises `Refused` with every blocker."""
-    looked = look_preflight(world)
-    found = looked.found
-    for text in (*looked.facts.around.unread, *map(str, found)):
-        world.say(text)
-    world.journal.write("findings", "preflight", f"{len(found)} findings", findings=[as_json(finding) for finding in found])
-    keep(looked)
+    result = observe_preflight(context)
+    found = result.found
+    for text in (*result.facts.environment.unread, *map(str, found)):
+        context.say(text)
+    context.journal.write("findings", "preflight", f"{len(found)} findings", findings=[as_json(finding) for finding in found])
+    keep(result)
     blocking = preflight.blocking(found)
     if blocking:
         reasons = tuple(finding.reason for finding in blocking)
@@ -51,7 +51,7 @@ def run_preflight(world: StepContext, keep: Callable[[Preflight], object] = lamb
             f"preflight: {len(blocking)} findings block the migration; nothing was changed. {format_reasons(reasons)}", reasons
         )
     unknown = sum(finding.severity is Severity.UNKNOWN for finding in found)
-    world.say(f"Done: nothing blocks the migration; {len(found) - unknown} warnings, {unknown} unknown.")
+    context.say(f"Done: nothing blocks the migration; {len(found) - unknown} warnings, {unknown} unknown.")
     return found
 
 
@@ -68,50 +68,50 @@ def as_json(finding: PreflightFinding) -> dict[str, str]:
     }
 
 
-def _facts(world: StepContext, view: ClusterView) -> PreflightFacts:
-    return PreflightFacts(world.spec, world.tools.chroot, _configs(world, view), view.metadata_version)
+def _facts(context: StepContext, view: ClusterView) -> PreflightFacts:
+    return PreflightFacts(context.spec, context.tools.chroot, _configs(context, view), view.metadata_version)
 
 
-def _configs(world: StepContext, view: ClusterView) -> dict[int, dict[str, str] | None]:
-    return {node.id: _config(world, node.id) if view.answered(node.id) else None for node in world.spec.brokers}
+def _configs(context: StepContext, view: ClusterView) -> dict[int, dict[str, str] | None]:
+    return {node.id: _config(context, node.id) if view.answered(node.id) else None for node in context.spec.brokers}
 
 
-def _config(world: StepContext, broker: int) -> dict[str, str] | None:
+def _config(context: StepContext, broker: int) -> dict[str, str] | None:
     try:
-        return world.tools.admin.broker_config(broker)
+        return context.tools.admin.broker_config(broker)
     except (Unavailable, AuthenticationFailed) as error:
-        world.say(f"Could not read the configuration of broker {broker}: {error}")
+        context.say(f"Could not read the configuration of broker {broker}: {error}")
         return None
 
 
-def run_backup(world: StepContext) -> Done:
+def run_backup(context: StepContext) -> Done:
     """Save every broker's original and ZooKeeper's tree and verify the hashes. Raises `Refused` without an original.
 
     Until the first broker has moved, a changed file simply is the new original; afterwards it is refused.
     """
-    view = world.observer.look(Fields.BROKERS)
+    view = context.observer.observe(Fields.BROKERS)
     begun = preflight.begun(view)
     if not begun:
-        world.backup.keep_version(_version(world, view))
-    for node in world.spec.brokers:
-        text = world.tools.host(node).read_properties(node)
+        context.backup.keep_version(_version(context, view))
+    for node in context.spec.brokers:
+        text = context.tools.host(node).read_properties(node)
         if stage_of(parse(text)) is FileStage.ZOOKEEPER:
-            keep = world.backup.keep_original if begun else world.backup.replace_original
+            keep = context.backup.keep_original if begun else context.backup.replace_original
             digest = keep(node, text)
-            world.journal.write("backup", node.name, "original server.properties", sha256=digest)
+            context.journal.write("backup", node.name, "original server.properties", sha256=digest)
         else:
-            world.backup.original(node)
-            world.say(f"{node.name}: its file is of a later stage; keeping the original in the backup.")
-    count = world.backup.keep_tree(world.tools.zk.tree())
-    names = world.backup.verify()
-    text = f"{count} znodes and {len(world.spec.brokers)} originals saved in {world.backup.folder}, {len(names)} files verified by hash."
-    world.journal.write("done", "backup", text)
-    world.say(f"Done: {text}")
+            context.backup.original(node)
+            context.say(f"{node.name}: its file is of a later stage; keeping the original in the backup.")
+    count = context.backup.keep_tree(context.tools.zk.tree())
+    names = context.backup.verify()
+    text = f"{count} znodes and {len(context.spec.brokers)} originals saved in {context.backup.folder}, {len(names)} files verified by hash."
+    context.journal.write("done", "backup", text)
+    context.say(f"Done: {text}")
     return Done(text)
 
 
-def _version(world: StepContext, view: ClusterView) -> str:
-    version = preflight.protocol_version(_facts(world, view))
+def _version(context: StepContext, view: ClusterView) -> str:
+    version = preflight.protocol_version(_facts(context, view))
     if version is None:
         reason = Reason("B1a", "The brokers' inter.broker.protocol.version is unknown or differs.")
         raise Refused(str(reason), (reason,))

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.spec import load
@@ -21,8 +21,8 @@ from airflow_provider_kmigrate.steps.catalog import node_of
 from airflow_provider_kmigrate.steps.nodes import text_of
 
 _STAGES = {
-    Role.BROKER: {"zookeeper": FileStage.ZOOKEEPER, "migration": FileStage.MIGRATION, "kraft": FileStage.KRAFT},
-    Role.CONTROLLER: {"migration": FileStage.CONTROLLER_MIGRATION, "final": FileStage.CONTROLLER_FINAL},
+    NodeRole.BROKER: {"zookeeper": FileStage.ZOOKEEPER, "migration": FileStage.MIGRATION, "kraft": FileStage.KRAFT},
+    NodeRole.CONTROLLER: {"migration": FileStage.CONTROLLER_MIGRATION, "final": FileStage.CONTROLLER_FINAL},
 }
 
 
@@ -33,11 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("cluster", type=Path, metavar="CLUSTER", help="the cluster file")
     parser.add_argument("backup", type=Path, metavar="BACKUP", help="<folder>/backup/<cluster>_<cluster id>")
-    parser.add_argument("role", choices=[str(role) for role in Role])
+    parser.add_argument("role", choices=[str(role) for role in NodeRole])
     parser.add_argument("id", type=int, metavar="ID", help="the node's id")
     parser.add_argument("stage", choices=sorted({name for stages in _STAGES.values() for name in stages}))
     chosen = parser.parse_args(argv)
-    role = Role(chosen.role)
+    role = NodeRole(chosen.role)
     if chosen.stage not in _STAGES[role]:
         parser.error(f"a {role} has no stage {chosen.stage}: {', '.join(_STAGES[role])}")
     try:

@@ -8,12 +8,12 @@ from airflow_provider_kmigrate.core import gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
-from airflow_provider_kmigrate.core.migration.recovery import DOWN_LOOKS, StalledDualWrite
+from airflow_provider_kmigrate.core.migration.recovery import CONTROLLER_DOWN_FIELDS, StalledDualWrite
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Malformed, Migration, ZkController, ZkView
 from airflow_provider_kmigrate.core.rollback import SAFE, HandoverWrites, RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.steps.dual_write import cure, raise_states, start_what_is_down
+from airflow_provider_kmigrate.steps.dual_write import raise_states, recover, start_what_is_down
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import (
     apply,
@@ -27,13 +27,13 @@ from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
 from airflow_provider_kmigrate.steps.waits import Equivalent
 
 
-def planned(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def planned(context: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Report and return the rollback's steps, and what is kept and lost; checks that it is possible, changes nothing.
 
     Raises `Refused` if no rollback is possible, an original that it needs is missing or altered, or the backup is not writable;
     `Unavailable` if that cannot be determined.
     """
-    view = world.observer.look(Fields.POSITION | Fields.NODES | Fields.STATE_EPOCH | Fields.CLIENT_METRICS | Fields.METADATA)
+    view = context.observer.observe(Fields.POSITION | Fields.NODES | Fields.STATE_EPOCH | Fields.CLIENT_METRICS | Fields.METADATA)
     ended = rollback.over(view)
     if isinstance(ended, Refuse):
         raise Refused(f"rollback: nothing was changed. {format_reasons(ended.reasons)}", ended.reasons)
@@ -44,31 +44,31 @@ def planned(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
         raise Unavailable(f"rollback: {format_reasons((*epochs.reasons, *view.unknowns))}")
     steps = rollback.plan(view)
     if steps:
-        _refuse_missing_prerequisites(world, view)
+        _refuse_missing_prerequisites(context, view)
     kept = rollback.kept(view) if steps else ()
     for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *kept):
-        world.say(text)
-    world.journal.write("plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(kept))
-    world.say("Nothing to roll back: no trace of a migration." if not steps else f"Done: the rollback has {len(steps)} steps.")
+        context.say(text)
+    context.journal.write("plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(kept))
+    context.say("Nothing to roll back: no trace of a migration." if not steps else f"Done: the rollback has {len(steps)} steps.")
     return steps, kept
 
 
-def planned_in_migration(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+def planned_in_migration(context: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """As `planned`, during the migration: None, not a refusal, if the finalization has happened already."""
     try:
-        return planned(world)
+        return planned(context)
     except Refused as refused:
         if all(reason.cause is not Cause.FINALIZED for reason in refused.reasons):
             raise
         return None
 
 
-def _refuse_missing_prerequisites(world: StepContext, view: ClusterView) -> None:
-    seen = {node: view.brokers.get(node.id) for node in world.spec.brokers}
+def _refuse_missing_prerequisites(context: StepContext, view: ClusterView) -> None:
+    seen = {node: view.brokers.get(node.id) for node in context.spec.brokers}
     moved = [node for node, broker in seen.items() if broker is None or stage_on_disk(broker.files) is not FileStage.ZOOKEEPER]
-    if reasons := rollback_prerequisites(world.spec, world.backup, moved):
+    if reasons := rollback_prerequisites(context.spec, context.backup, moved):
         raise Refused(f"rollback: nothing was changed. {format_reasons(reasons)}", reasons)
-    world.backup.prove_writable()
+    context.backup.prove_writable()
 
 
 class RestoreFlag(NodeStep):
@@ -87,20 +87,20 @@ class RestoreFlag(NodeStep):
         del first
         return rollback.decide_restore_flag(view, self.node.id)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
-            super().act(world, act)
-        forget_unflagged(world, self.node.id)
+            super().act(context, act)
+        forget_unflagged(context, self.node.id)
         if act.verb is Verb.START:  # it may have lost the flag before it went down
-            install(world, self.node, FileStage.CONTROLLER_MIGRATION)
-        apply(world, self.node, FileStage.CONTROLLER_MIGRATION, act.verb)
+            install(context, self.node, FileStage.CONTROLLER_MIGRATION)
+        apply(context, self.node, FileStage.CONTROLLER_MIGRATION, act.verb)
 
 
 class ControllerFailover(Step):
     """Fail over the active controller once. Killed and run again it does so again, which is harmless."""
 
     name = "controller failover"
-    fields = DOWN_LOOKS | Fields.CLIENT_METRICS | Fields.PARTITIONS
+    fields = CONTROLLER_DOWN_FIELDS | Fields.CLIENT_METRICS | Fields.PARTITIONS
     patience = 600.0
 
     def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
@@ -112,19 +112,19 @@ class ControllerFailover(Step):
         copied = view.zk is not None and isinstance(view.zk.migration, Migration)
         if self._before is None and view.quorum is not None and copied:
             self._before = view
-        self._standstill, decision = self._standstill.cured(
+        self._standstill, decision = self._standstill.observe(
             view, rollback.decide_controller_failover(view, self._before or first)
         )
         return decision
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         match act.verb:
             case Verb.START:
-                start_what_is_down(world, self.name)
+                start_what_is_down(context, self.name)
             case Verb.COMPLETE | Verb.CONTROLLER_FAILOVER:
-                cure(world, self.name, act.verb)
+                recover(context, self.name, act.verb)
             case _:
-                super().act(world, act)
+                super().act(context, act)
 
 
 class EquivalentAfterFailover(Equivalent):
@@ -162,10 +162,10 @@ class StopController(NodeStep):
         self._moved = moved_since(self._moved, view, first)
         return rollback.decide_stop(view, self._moved.old, self.node.id, self._terms)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         del act
-        world.backup.prove_writable()  # this worker most likely does the handover; afterwards there is no controller
-        world.say(f"{self.node.name} stopped after {stop_node(world, self.node):.1f} s.")
+        context.backup.prove_writable()  # this worker most likely does the handover; afterwards there is no controller
+        context.say(f"{self.node.name} stopped after {stop_node(context, self.node):.1f} s.")
 
 
 class Handover(Step):
@@ -181,25 +181,25 @@ class Handover(Step):
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         return rollback.decide_handover(view, first, self._terms)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         del act
-        world.backup.prove_writable()
-        view = world.observer.look(Fields.ZOOKEEPER | Fields.STATE_EPOCH)
+        context.backup.prove_writable()
+        view = context.observer.observe(Fields.ZOOKEEPER | Fields.STATE_EPOCH)
         if view.zk is None or view.state_epoch is None:
             return
         change = rollback.handover(view.zk, view.state_epoch)
-        found = {path: world.tools.zk.read(path) for path in ("/controller_epoch", *change.delete)}
+        found = {path: context.tools.zk.read(path) for path in ("/controller_epoch", *change.delete)}
         read = {path: znode for path, znode in found.items() if znode is not None}
         if not _same(view, read, change):
-            world.say("The znodes changed while they were read; reading them again.")
+            context.say("The znodes changed while they were read; reading them again.")
             return
         if change.states:
-            raise_states(world)
-        saved = world.backup.keep_znodes({path: data for path, (data, _) in read.items()}, world.fence.token)
-        world.tools.zk.commit([*_operations(change, read), *notes_deleted(world)], holding=world.fence)
+            raise_states(context)
+        saved = context.backup.keep_znodes({path: data for path, (data, _) in read.items()}, context.fence.token)
+        context.tools.zk.commit([*_operations(change, read), *notes_deleted(context)], holding=context.fence)
         epoch = "" if change.epoch is None else f" and /controller_epoch set to {change.epoch}"
-        world.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; their content is saved in {saved}.")
-        world.journal.write("handed over", self.name, " ".join(change.delete), controller_epoch=change.epoch)
+        context.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; their content is saved in {saved}.")
+        context.journal.write("handed over", self.name, " ".join(change.delete), controller_epoch=change.epoch)
 
 
 class ZooKeeperLeads(Step):
@@ -215,10 +215,10 @@ class ZooKeeperLeads(Step):
         del first
         return rollback.decide_zookeeper_leads(view)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         del act
-        world.tools.admin.elect_preferred(gates.leaderless(world.observer.look(Fields.PARTITIONS)))
-        world.clock.sleep(self.interval)
+        context.tools.admin.elect_preferred(gates.leaderless(context.observer.observe(Fields.PARTITIONS)))
+        context.clock.sleep(self.interval)
 
 
 class WipeController(NodeStep):
@@ -235,9 +235,9 @@ class WipeController(NodeStep):
         del first
         return rollback.decide_wipe(view, self.node.id)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         del act
-        world.tools.host(self.node).wipe_storage(self.node, world.spec.cluster_id, world.fence.token)
+        context.tools.host(self.node).wipe_storage(self.node, context.spec.cluster_id, context.fence.token)
 
 
 class RolledBack(Step):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.environment import ClusterEnvironment
 from airflow_provider_kmigrate.core.gates import Gate, GateState, strangers, unidentified
@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused,
 from airflow_provider_kmigrate.observe import Tools
 from airflow_provider_kmigrate.observe.reads import OF_THE_CLUSTER
 from airflow_provider_kmigrate.steps.backup import BackupStore
-from airflow_provider_kmigrate.steps.journal import Journal, evidence, format_reasons
+from airflow_provider_kmigrate.steps.journal import StepJournal, evidence, format_reasons
 
 MAX_VIEW_AGE = 5.0  # seconds; older views allow no act
 SETTLING = 5.0  # seconds after an observation without ZooKeeper
@@ -36,7 +36,7 @@ _ANSWERS = Fields.PROCESSES | Fields.BROKERS | Fields.CONTROLLERS
 _REPEAT = 10.0  # seconds after which an unchanged reason is logged again
 
 
-class Clock(Protocol):
+class StepClock(Protocol):
     """Time as an argument, so that tests need not wait."""
 
     def monotonic(self) -> float:
@@ -64,10 +64,10 @@ class SystemClock:
 class Observing(Protocol):
     """`observe.Observer`, or a test's stand-in."""
 
-    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         """One frozen view of the fields in `what`; `nodes` limits whose hosts are asked, `groups` names the consumer groups."""
 
-    def surroundings(self, view: ClusterView) -> ClusterEnvironment:
+    def environment(self, view: ClusterView) -> ClusterEnvironment:
         """Read what preflight needs beside a view."""
 
 
@@ -97,10 +97,10 @@ class StepContext:
     observer: Observing
     tools: Tools
     fence: Fencing
-    journal: Journal
+    journal: StepJournal
     backup: BackupStore
     say: Callable[[str], None]
-    clock: Clock = field(default_factory=SystemClock)
+    clock: StepClock = field(default_factory=SystemClock)
     stopped: Callable[[], str] = lambda: ""  # the kill switch: why nothing may be done now; empty: it is off
     run: str = ""  # as the fence and the journal name it
 
@@ -132,9 +132,9 @@ class Step(ABC):
         del view
         return Fields(0)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         """Do what `decide` asked for; idempotent, and safe if killed."""
-        raise AssertionError(f"{self.name} was asked to {act.verb} in {world.spec.name}, but it has no such act")
+        raise AssertionError(f"{self.name} was asked to {act.verb} in {context.spec.name}, but it has no such act")
 
     def resume(self, progress: StepProgress) -> Self:
         """Continue from the progress of earlier lives of this step; before the first observation."""
@@ -177,24 +177,24 @@ class NodeStep(Step):
             return Fields(0)
         if seen.starts:
             return _ANSWERS
-        left_out = isinstance(seen, Broker) and seen.mode is not None and (view.partitions is None or view.lacking(seen.id))
+        left_out = isinstance(seen, Broker) and seen.mode is not None and (view.partitions is None or view.missing_isr(seen.id))
         return _ANSWERS | Fields.PARTITIONS if left_out else Fields(0)
 
     def confirms(self, narrow: ClusterView) -> bool:
         """True if this partial observation counts towards the consecutive Done ones, if the next whole one says Done."""
-        return self.node.role is Role.BROKER and takes_part(narrow, self.node.id)
+        return self.node.role is NodeRole.BROKER and takes_part(narrow, self.node.id)
 
     def _seen(self, view: ClusterView) -> Broker | Controller | None:
-        nodes: Mapping[int, Broker | Controller] = view.brokers if self.node.role is Role.BROKER else view.controllers
+        nodes: Mapping[int, Broker | Controller] = view.brokers if self.node.role is NodeRole.BROKER else view.controllers
         return nodes.get(self.node.id)
 
-    def diagnostics(self, world: StepContext) -> str:
+    def diagnostics(self, context: StepContext) -> str:
         """The evidence of why acts failed: the end of the node's log."""
-        return world.tools.host(self.node).log_tail(self.node)
+        return context.tools.host(self.node).log_tail(self.node)
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class StepPause:
     """The step continues: its next tick is due in `seconds`. `reasons`: what it waits for."""
 
     seconds: float
@@ -202,15 +202,15 @@ class Pause:
 
 
 def run_step(
-    step: Step, world: StepContext, sync_for: float = float("inf"), observed: Callable[[], object] = lambda: None
+    step: Step, context: StepContext, sync_for: float = float("inf"), observed: Callable[[], object] = lambda: None
 ) -> Done | Wait:
     """Run until done, blocking; returns `Wait` after `sync_for` seconds of mere waiting (then defer, and run again later).
 
     Arguments and errors are `StepRunner`'s.
     """
-    runner = StepRunner(step, world, sync_for, observed)
-    while isinstance(found := runner.tick(), Pause):
-        world.clock.sleep(found.seconds)
+    runner = StepRunner(step, context, sync_for, observed)
+    while isinstance(found := runner.tick(), StepPause):
+        context.clock.sleep(found.seconds)
     return found
 
 
@@ -225,19 +225,19 @@ class StepRunner:
     def __init__(
         self,
         step: Step,
-        world: StepContext,
+        context: StepContext,
         sync_for: float = float("inf"),
         observed: Callable[[], object] = lambda: None,
         repeat: float = _REPEAT,
     ) -> None:
-        self._step, self._world, self._sync_for, self._observed = step, world, sync_for, observed
-        self._diary = _Diary(step, world, repeat)
+        self._step, self._context, self._sync_for, self._observed = step, context, sync_for, observed
+        self._diary = _Diary(step, context, repeat)
         self._first: ClusterView | None = None
         self._done_in_a_row = 0
         self._acted = False
         self._narrow: _Narrow | None = None
 
-    def tick(self) -> Done | Wait | Pause:
+    def tick(self) -> Done | Wait | StepPause:
         """`Done` and `Wait` end this life.
 
         Raises `Refused` with reasons, `TimedOut` when `step.patience` is over, `Failed` when acting does not help, and what the clients
@@ -248,25 +248,25 @@ class StepRunner:
         view = self._observe()
         decision = self._decide(view)
         self._observed()
-        self._diary.saw(view, decision)
+        self._diary.note_observation(view, decision)
         if isinstance(decision, Refuse):
             raise Refused(f"{self._step.name}: {format_reasons(decision.reasons)}", decision.reasons)
         self._done_in_a_row = self._done_in_a_row + 1 if isinstance(decision, Done) else 0
         if isinstance(decision, Done) and self._done_in_a_row >= self._step.samples:
             return self._diary.done(decision)
         if isinstance(decision, Act):
-            _act(self._step, self._world, view, decision, self._diary)
+            _act(self._step, self._context, view, decision, self._diary)
             self._acted = True
-            return Pause(0.0)
+            return StepPause(0.0)
         if isinstance(decision, Wait) and self._has_waited(view, decision):
             return decision
         return self._until_next(view, decision)
 
     def _observe(self) -> ClusterView:
-        step, observer = self._step, self._world.observer
-        view = observer.look(step.fields, step.nodes, step.groups)
+        step, observer = self._step, self._context.observer
+        view = observer.observe(step.fields, step.nodes, step.groups)
         more = step.expensive_fields(view)
-        return observer.look(step.fields | more, step.nodes, step.groups) if more else view
+        return observer.observe(step.fields | more, step.nodes, step.groups) if more else view
 
     def _decide(self, view: ClusterView) -> Decision:
         self._first = self._first or view
@@ -283,26 +283,26 @@ class StepRunner:
             raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress. {said}")
         return not step.must_stay and self._diary.idle() >= self._sync_for
 
-    def _until_next(self, view: ClusterView, decision: Done | Wait) -> Pause:
+    def _until_next(self, view: ClusterView, decision: Done | Wait) -> StepPause:
         step = self._step
         self._narrow = _Narrow(step, view, view) if self._acted and isinstance(step, NodeStep) else None
         if isinstance(decision, Done):
-            return Pause(max(0.0, self._step.interval / 2 - view.took))
-        return Pause(self._step.interval, decision.reasons)
+            return StepPause(max(0.0, self._step.interval / 2 - view.took))
+        return StepPause(self._step.interval, decision.reasons)
 
-    def _observe_narrowly(self, narrow: _Narrow) -> Pause | None:
+    def _observe_narrowly(self, narrow: _Narrow) -> StepPause | None:
         """Observe only what a node that was just started is missing; None if a whole observation is due.
 
         Whole observations, four a second, load a machine with two cores so much that a broker took a third longer to start
         (measured). On a large cluster the intervals between whole observations are as long as one takes.
         """
-        step, clock = narrow.step, self._world.clock
+        step, clock = narrow.step, self._context.clock
         narrow.until = clock.monotonic() + _NARROW if narrow.until is None else narrow.until
         missing = step.missing_fields(narrow.newest)
         if missing and clock.monotonic() < narrow.until:
-            narrow.newest = view = self._world.observer.look(missing, step.nodes)
+            narrow.newest = view = self._context.observer.observe(missing, step.nodes)
             pause = max(step.interval / 2, view.took if step.missing_fields(view) else 0.0)
-            return Pause(min(pause, max(0.0, narrow.until - clock.monotonic())))
+            return StepPause(min(pause, max(0.0, narrow.until - clock.monotonic())))
         self._narrow, self._acted = None, bool(missing)
         whole = narrow.whole
         self._done_in_a_row += narrow.newest is not whole and whole.zk is not None and step.confirms(narrow.newest)
@@ -319,53 +319,53 @@ class _Narrow:
     until: float | None = None
 
 
-def _act(step: Step, world: StepContext, view: ClusterView, decision: Act, diary: _Diary) -> None:
-    age = world.clock.monotonic() - view.taken_at
+def _act(step: Step, context: StepContext, view: ClusterView, decision: Act, diary: _Diary) -> None:
+    age = context.clock.monotonic() - view.taken_at
     if age > MAX_VIEW_AGE:
-        world.say(f"The last observation is {age:.1f} s old; observing again before acting.")
+        context.say(f"The last observation is {age:.1f} s old; observing again before acting.")
         if diary.waited() >= step.patience:
             text = f"every observation was more than {MAX_VIEW_AGE:.0f} s old before it could be used: this machine is too slow, or pauses"
             raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress; {text}.")
         return
-    refuse_strangers(step.name, world, view)
-    world.fence.check()
-    refuse_if_stopped(step.name, world)
+    refuse_strangers(step.name, context, view)
+    context.fence.check()
+    refuse_if_stopped(step.name, context)
     if diary.times(decision) >= step.max_acts:
         repeated = f"{step.name}: did '{decision.named}' {step.max_acts} times without effect. {decision.text}"
-        diagnostics = step.diagnostics(world) if isinstance(step, NodeStep) else ""
+        diagnostics = step.diagnostics(context) if isinstance(step, NodeStep) else ""
         raise Failed(f"{repeated} {diagnostics}".strip())
-    world.journal.write("act", step.name, f"{decision.named}: {decision.text}", **evidence(view))
-    started = world.clock.monotonic()
+    context.journal.write("act", step.name, f"{decision.named}: {decision.text}", **evidence(view))
+    started = context.clock.monotonic()
     try:
-        step.act(world, decision)
+        step.act(context, decision)
     except KMigrateError as error:
-        world.journal.write("failed", step.name, f"{decision.named}: {error}")
+        context.journal.write("failed", step.name, f"{decision.named}: {error}")
         raise
-    diary.acted(decision, world.clock.monotonic() - started)
+    diary.acted(decision, context.clock.monotonic() - started)
 
 
 def require_gate(gate: Gate) -> None:
     """Raise `Refused` if a gate can never be met by itself, `Unavailable` if another try may succeed."""
     if gate.met:
         return
-    if gate.standing is GateState.NEVER:
+    if gate.state is GateState.NEVER:
         raise Refused.because(*gate.reasons)
     raise Unavailable(format_reasons(gate.reasons))
 
 
-def refuse_strangers(name: str, world: StepContext, view: ClusterView) -> None:
+def refuse_strangers(name: str, context: StepContext, view: ClusterView) -> None:
     """Raise `WrongCluster` if the view names another cluster than the cluster file, or none. `name`: the step's."""
-    reasons = strangers(view, world.spec)
+    reasons = strangers(view, context.spec)
     if reasons:
         raise WrongCluster(f"{name}: {format_reasons(reasons)}", reasons)
 
 
-def refuse_if_stopped(name: str, world: StepContext) -> None:
+def refuse_if_stopped(name: str, context: StepContext) -> None:
     """Raise `Refused` if the kill switch is on. `name`: the step's."""
-    said = world.stopped()
+    said = context.stopped()
     if said:
-        world.journal.write("stopped", name, said)
-    refuse_if_on(world.spec.name, said)
+        context.journal.write("stopped", name, said)
+    refuse_if_on(context.spec.name, said)
 
 
 def refuse_if_on(cluster: str, said: str) -> None:
@@ -378,9 +378,9 @@ def refuse_if_on(cluster: str, said: str) -> None:
 class _Diary:
     """The log and journal of one life: each change of what is observed, and from time to time that nothing changes."""
 
-    def __init__(self, step: Step, world: StepContext, repeat: float) -> None:
-        self._step, self._world, self._repeat = step, world, repeat
-        self._begun = self._idle_since = self._said = world.clock.monotonic()
+    def __init__(self, step: Step, context: StepContext, repeat: float) -> None:
+        self._step, self._context, self._repeat = step, context, repeat
+        self._begun = self._idle_since = self._said = context.clock.monotonic()
         self._well = self._begun - step.waited  # time of the last act or healthy observation
         self._last: object = None
         self._lost = float("-inf")  # time of the last observation without ZooKeeper
@@ -394,7 +394,7 @@ class _Diary:
         earlier ISRs (a broker was stopped in that second, and its partitions were left with one replica; met in the fault
         matrix).
         """
-        now = self._world.clock.monotonic()
+        now = self._context.clock.monotonic()
         if view.zk is None and self._step.fields & Fields.ZOOKEEPER:
             self._lost = now
         if view.zk is None or not isinstance(decision, Act) or decision.verb.brings_up or now - self._lost >= SETTLING:
@@ -402,29 +402,29 @@ class _Diary:
         text = f"ZooKeeper did not answer {now - self._lost:.0f} s ago: waiting {SETTLING:.0f} s for the effects."
         return Wait((Reason("T01", text),))
 
-    def saw(self, view: ClusterView, decision: Decision) -> None:
-        now = self._world.clock.monotonic()
+    def note_observation(self, view: ClusterView, decision: Decision) -> None:
+        now = self._context.clock.monotonic()
         self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
-        seen = alarming(view, self._world.spec.policy.max_hybrid, self._world.clock.now())
+        seen = alarming(view, self._context.spec.policy.max_hybrid, self._context.clock.now())
         self._alarm(tuple(reason for reason in seen if reason.cause not in self._step.expected_alarms))
         unread = _unread(view, decision)
         key = (_key(decision), headlines(unread))
         if isinstance(decision, Done) or (key == self._last and now - self._said < self._repeat):
             return
         self._last, self._said = key, now
-        self._world.say(f"{' | '.join((_words(decision), *map(str, unread)))} ({now - self._begun:.1f} s)")
+        self._context.say(f"{' | '.join((_words(decision), *map(str, unread)))} ({now - self._begun:.1f} s)")
 
     def _alarm(self, seen: tuple[Reason, ...]) -> None:
         if seen and seen != self._alarms:
-            self._world.say(f"ALARM: {format_reasons(seen)}")
-            self._world.journal.write("alarm", self._step.name, format_reasons(seen))
+            self._context.say(f"ALARM: {format_reasons(seen)}")
+            self._context.journal.write("alarm", self._step.name, format_reasons(seen))
         self._alarms = seen
 
     def acted(self, decision: Act, seconds: float) -> None:
-        self._idle_since = self._well = self._world.clock.monotonic()
+        self._idle_since = self._well = self._context.clock.monotonic()
         self._acts.append(decision.named)
-        self._world.journal.write("acted", self._step.name, decision.named, seconds=round(seconds, 3))
-        self._world.say(f"Did '{decision.named}' in {seconds:.1f} s.")
+        self._context.journal.write("acted", self._step.name, decision.named, seconds=round(seconds, 3))
+        self._context.say(f"Did '{decision.named}' in {seconds:.1f} s.")
 
     def times(self, decision: Act) -> int:
         """How often this run did this act."""
@@ -432,16 +432,16 @@ class _Diary:
 
     def waited(self) -> float:
         """Seconds without an act or a healthy observation, over all runs of this wait."""
-        return self._world.clock.monotonic() - self._well
+        return self._context.clock.monotonic() - self._well
 
     def idle(self) -> float:
         """Seconds without an act in this run."""
-        return self._world.clock.monotonic() - self._idle_since
+        return self._context.clock.monotonic() - self._idle_since
 
     def done(self, decision: Done) -> Done:
-        seconds = self._world.clock.monotonic() - self._begun
-        self._world.journal.write("done", self._step.name, decision.text, seconds=round(seconds, 3))
-        self._world.say(f"Done: {decision.text} ({seconds:.1f} s)")
+        seconds = self._context.clock.monotonic() - self._begun
+        self._context.journal.write("done", self._step.name, decision.text, seconds=round(seconds, 3))
+        self._context.say(f"Done: {decision.text} ({seconds:.1f} s)")
         return decision
 
 

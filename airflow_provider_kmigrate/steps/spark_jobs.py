@@ -10,14 +10,24 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from airflow_provider_kmigrate.applications.spark_hold import FOLDER, Files, JobClock, SystemClock, join, read_checkpoint
+from airflow_provider_kmigrate.applications.spark_hold import FOLDER, Files, JobClock, SystemJobClock, join, read_checkpoint
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason, headlines
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark import hold as spark_resume
-from airflow_provider_kmigrate.core.spark.hold import HELD, HOLD, STATE, Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs
+from airflow_provider_kmigrate.core.spark.hold import (
+    HELD,
+    HOLD,
+    STATE,
+    Checkpoint,
+    HeldRecord,
+    JobReport,
+    JobState,
+    Signs,
+    SparkHold,
+)
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut
 
 Logs = Callable[[Iterable[str]], Mapping[TopicPartition, LogMark]]
@@ -37,7 +47,7 @@ class JobControl:
     job: SparkJobSpec
     files: Files
     say: Callable[[str], None]
-    clock: JobClock = field(default_factory=SystemClock)
+    clock: JobClock = field(default_factory=SystemJobClock)
     over: Callable[[str], bool] = lambda _: False
     killed: Callable[[], bool] = lambda: False
 
@@ -60,9 +70,9 @@ class JobControl:
             raise
         return outcome if in_effect else self._took_effect(hold, outcome, logs)
 
-    def _took_effect(self, hold: Hold, outcome: str, logs: Logs | None) -> str:
+    def _took_effect(self, hold: SparkHold, outcome: str, logs: Logs | None) -> str:
         report, checkpoint = self._report(), read_checkpoint(self.files, self.job.checkpoint)
-        if report is None or (report.state is JobState.RUNNING and spark_hold.heard(report, self._now()) is None):
+        if report is None or (report.state is JobState.RUNNING and spark_hold.fresh_report(report, self._now()) is None):
             return outcome  # no job runs that could be held
         record = HeldRecord(hold.id, self._now(), report.state, checkpoint, _topic_ids(checkpoint, logs))
         self.files.write(self._path(HELD), spark_hold.held_text(record))
@@ -100,7 +110,7 @@ class JobControl:
         checkpoint = read_checkpoint(self.files, self.job.checkpoint)
         return Signs(self._now(), self._report(), checkpoint.planned, checkpoint.committed)
 
-    def _wished(self, by: str) -> Hold | None:
+    def _wished(self, by: str) -> SparkHold | None:
         text = self.files.read(self._path(HOLD))
         found = spark_hold.read_hold(text) if text is not None else None
         if found and found.by != by and not self.over(found.by):
@@ -108,9 +118,9 @@ class JobControl:
             raise Refused.because(Reason("J13", seen))
         return found
 
-    def _wish(self, by: str, why: str) -> Hold:
+    def _wish(self, by: str, why: str) -> SparkHold:
         found = self._wished(by)
-        hold = replace(found, by=by, why=why) if found else Hold(uuid.uuid4().hex, by, why, self._now())
+        hold = replace(found, by=by, why=why) if found else SparkHold(uuid.uuid4().hex, by, why, self._now())
         self.files.write(self._path(HOLD), spark_hold.hold_text(hold))
         return hold
 

@@ -101,9 +101,9 @@ class _DualWriting(Step):
         self.must_stay = self._recovery.will_act
         return decision
 
-    def act(self, world: StepContext, act: Act) -> None:
-        if not self._recovery.act(world, self.name, act):
-            super().act(world, act)
+    def act(self, context: StepContext, act: Act) -> None:
+        if not self._recovery.act(context, self.name, act):
+            super().act(context, act)
 
     def forget_decision(self) -> None:
         self._recovery.forget_decision()
@@ -126,11 +126,11 @@ class Copied(_DualWriting):
         self._since = waits.copied_since(self._since, view)
         return self.or_recovery(view, waits.copied(view, self._since))
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         if act.verb is Verb.ELECT:
-            world.tools.admin.elect_preferred(leaderless(world.observer.look(Fields.PARTITIONS)))
+            context.tools.admin.elect_preferred(leaderless(context.observer.observe(Fields.PARTITIONS)))
         else:
-            super().act(world, act)
+            super().act(context, act)
 
 
 class LagSmall(Step):
@@ -175,11 +175,11 @@ class PreferredLeaders(Step):
         self._total = len(roll.not_preferred(first))
         return roll.decide_leaders(view)
 
-    def act(self, world: StepContext, act: Act) -> None:
+    def act(self, context: StepContext, act: Act) -> None:
         del act
-        batch = roll.batch(world.observer.look(Fields.PARTITIONS), self._batch, self._total)
-        world.tools.admin.elect_preferred(batch)
-        world.clock.sleep(self.interval)
+        batch = roll.batch(context.observer.observe(Fields.PARTITIONS), self._batch, self._total)
+        context.tools.admin.elect_preferred(batch)
+        context.clock.sleep(self.interval)
 
 
 class Soak(_DualWriting):
@@ -214,7 +214,7 @@ class Soak(_DualWriting):
             return past
         self._moved = moved_since(self._moved, view, first)
         gate = self._gate(view, self._moved.old)
-        self._green = self._green.saw(view.taken_at, green=gate.met)
+        self._green = self._green.observe(view.taken_at, green=gate.met)
         decision = self._judged(view, gate)
         if isinstance(decision, Refuse):
             self._green = self._green.forgotten()
@@ -233,7 +233,7 @@ class Soak(_DualWriting):
     def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
         gate = waits.soaking(view, before, self._lag_limit)
         if gate.met:
-            self._compared, gate = self._compared.saw(view)
+            self._compared, gate = self._compared.observe(view)
         else:
             self._compared = self._compared.forgotten(view)
         self.always = _SOAKING | Fields.METADATA if self._compared.due else _SOAKING
@@ -257,11 +257,11 @@ class Finalized(Step):
         return waits.finalized(view, self._still)
 
 
-def look(world: StepContext, journals: Path, quiet_for: float) -> Decision:
+def decide_whether_jobs_may_begin(context: StepContext, journals: Path, quiet_for: float) -> Decision:
     """Decide once whether jobs may begin; changes nothing. `journals`: the folder of the cluster's journals; `quiet_for`: seconds."""
     lines = journal_lines.read(_lines(journals)).lines
-    view, holder = world.observer.look(Fields.PARTITIONS), _holder(world)
-    return job_risks.decide(view, lines, holder, round(1000 * world.clock.now()), round(1000 * quiet_for))
+    view, holder = context.observer.observe(Fields.PARTITIONS), _holder(context)
+    return job_risks.decide(view, lines, holder, round(1000 * context.clock.now()), round(1000 * quiet_for))
 
 
 def _lines(folder: Path) -> Iterator[str]:
@@ -269,29 +269,33 @@ def _lines(folder: Path) -> Iterator[str]:
         yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
-def _holder(world: StepContext) -> job_risks.Holder:
+def _holder(context: StepContext) -> job_risks.Holder:
     try:
-        owner = Fence(world.tools.zk, world.spec.cluster_id, "watching").holder()
+        owner = Fence(context.tools.zk, context.spec.cluster_id, "watching").holder()
     except Unavailable:
         return job_risks.Holder(known=False)
     return job_risks.Holder(owner.owner if owner else None)
 
 
-def run_watch(world: StepContext) -> Done:
+def run_watch(context: StepContext) -> Done:
     """Report the state of the cluster; changes nothing.
 
     Raises `Refused` if the operator must act at once: an alarm, a hybrid that lasts too long, a lost rollback prerequisite
     (backup, commands). Raises `Unavailable` if nodes of a migration under way do not answer, or kmigrate's own finalization has
     only begun: retry.
     """
-    view, now = world.observer.look(Fields.POSITION), world.clock.now()
-    lost = rollback_prerequisites(world.spec, world.backup, world.spec.brokers) if waits.needs_way_back(view) else ()
-    reasons = (*waits.at_once(view, world.spec.policy.max_hybrid, now), *lost)
-    stands = waits.stands(view, now)
-    world.say(stands)
+    view, now = context.observer.observe(Fields.POSITION), context.clock.now()
+    lost = (
+        rollback_prerequisites(context.spec, context.backup, context.spec.brokers)
+        if waits.needs_rollback_prerequisites(view)
+        else ()
+    )
+    reasons = (*waits.at_once(view, context.spec.policy.max_hybrid, now), *lost)
+    stands = waits.describe_phase(view, now)
+    context.say(stands)
     if reasons:
-        world.journal.write("alarm", "watch", format_reasons(reasons))
+        context.journal.write("alarm", "watch", format_reasons(reasons))
         raise Refused(f"watch: {stands} {format_reasons(reasons)}", reasons)
-    if silent := waits.if_it_stays(view):
-        raise Unavailable(f"watch: {stands} {format_reasons(silent)}")
+    if unresponsive := waits.if_it_stays(view):
+        raise Unavailable(f"watch: {stands} {format_reasons(unresponsive)}")
     return Done(stands)

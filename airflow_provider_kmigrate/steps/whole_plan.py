@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.plan import APPROVE, ROLLBACK, Plan, PlanStep, after_approval
 from airflow_provider_kmigrate.core.rollback import SAFE, RollbackTerms
@@ -22,37 +22,39 @@ _WITHOUT_LOOP: Mapping[str, Callable[[StepContext], object]] = {
     "backup": run_backup,
     "plan": planned,
     "rollback plan": planned_in_migration,
-    APPROVE: lambda _world: None,  # only a DAG waits for approval
+    APPROVE: lambda _context: None,  # only a DAG waits for approval
 }
 
 
-def run_rollback(world: StepContext, terms: RollbackTerms = SAFE) -> Done:
+def run_rollback(context: StepContext, terms: RollbackTerms = SAFE) -> Done:
     """Run the whole rollback as its DAG does, without approval, and release the fence at its end.
 
     Raises as its steps do. Killed and run again, it observes the cluster and does what is left.
     """
-    steps, _ = planned(world)
-    end = run_plan(world, after_approval(ROLLBACK), asked_by(world.spec, terms))
-    world.fence.release()
+    steps, _ = planned(context)
+    end = run_plan(context, after_approval(ROLLBACK), asked_by(context.spec, terms))
+    context.fence.release()
     return Done(f"{getattr(end, 'text', '')} Steps taken: {len(steps)}.")
 
 
-def run_plan(world: StepContext, plan: Plan, arguments: Arguments = _NONE) -> object:
+def run_plan(context: StepContext, plan: Plan, arguments: Arguments = _NONE) -> object:
     """Run every step of a plan in order, without approval; returns the last result. Raises as the steps do.
 
     `arguments`: of all steps beside node and target, such as the terms of a rollback.
     """
     skipped = arguments.get("skip_failover")
-    return [_run_row(world, step, arguments) for step in plan if not (skipped and step.failover)][-1]
+    return [_run_row(context, step, arguments) for step in plan if not (skipped and step.failover)][-1]
 
 
-def _run_row(world: StepContext, row: PlanStep, arguments: Arguments) -> object:
+def _run_row(context: StepContext, row: PlanStep, arguments: Arguments) -> object:
     if row.kind in _WITHOUT_LOOP:
-        return _WITHOUT_LOOP[row.kind](world)
+        return _WITHOUT_LOOP[row.kind](context)
     asked = {**arguments, "target": row.target} if row.target else arguments
-    rest = run_rest(world, row.kind, asked) if row.last else None
+    rest = run_rest(context, row.kind, asked) if row.last else None
     if rest is not None and not row.target:
         return rest  # it ran every controller
     # brokers already in the mode, too: only their own step finds what a dead run left on their machines
-    nodes = {Role.BROKER: world.spec.brokers, Role.CONTROLLER: world.spec.controllers}[row.each] if row.each else (None,)
-    return [run_step(step_on(world, row.kind, asked, node), world) for node in nodes][-1]
+    nodes = (
+        {NodeRole.BROKER: context.spec.brokers, NodeRole.CONTROLLER: context.spec.controllers}[row.each] if row.each else (None,)
+    )
+    return [run_step(step_on(context, row.kind, asked, node), context) for node in nodes][-1]

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.hooks.step_context import watching
 from airflow_provider_kmigrate.observe.reads import THREADS
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.run import Clock, Pause, Step, StepRunner, SystemClock
+from airflow_provider_kmigrate.steps.run import Step, StepClock, StepPause, StepRunner, SystemClock
 
 Value = TypeVar("Value")
 
@@ -87,7 +87,7 @@ class _Watch:
         self._opened = ExitStack()
         self._step: Step | None = None
         self._runner: StepRunner | None = None
-        self._clock: Clock = SystemClock()
+        self._clock: StepClock = SystemClock()
         self._last: Future[Any] | None = None
         self._saved = from_json(trigger.progress)
 
@@ -100,7 +100,7 @@ class _Watch:
             except TimeoutError:
                 text = f"An observation took more than {self._trigger.longest:.0f} s and was given up."
                 return {"outcome": "unavailable", "text": text, "progress": last}
-            if not isinstance(found, Pause):
+            if not isinstance(found, StepPause):
                 return found
             last = self._progress()
             await self._clock.pause(found.seconds)
@@ -110,7 +110,7 @@ class _Watch:
 
         Raises TimeoutError; the call that still runs then is abandoned.
         """
-        turn = _Turn()
+        turn = _ObservationPermit()
         await turn.begin()
         self._last = future = self._lane.submit(copy_context().run, call)
         try:
@@ -123,7 +123,7 @@ class _Watch:
         if self._last is not None:
             self._last.add_done_callback(lambda _: self._lane.submit(self._opened.close))
 
-    def _observe(self) -> Pause | dict[str, Any]:
+    def _observe(self) -> StepPause | dict[str, Any]:
         """Open what is not open, observe and decide once; returns a pause until the next time, or the event."""
         try:
             decision = self._runner_of_step().tick()
@@ -137,7 +137,7 @@ class _Watch:
             return self._ends("unavailable", str(error))
         if isinstance(decision, Wait):
             return self._ends("waiting", format_reasons(decision.reasons))
-        if isinstance(decision, Pause):
+        if isinstance(decision, StepPause):
             return self._ends("waiting", format_reasons(decision.reasons)) if self._overstated() else decision
         return self._ends("ready", decision.text)
 
@@ -146,11 +146,11 @@ class _Watch:
             trigger = self._trigger
             if isinstance(self._saved, Refuse):
                 raise Refused.because(*self._saved.reasons)
-            world = self._opened.enter_context(watching(trigger.cluster_file, trigger.log.info))
-            self._clock = world.clock
-            self._step = step = build(world.spec, trigger.kind, trigger.arguments, self._saved)
+            context = self._opened.enter_context(watching(trigger.cluster_file, trigger.log.info))
+            self._clock = context.clock
+            self._step = step = build(context.spec, trigger.kind, trigger.arguments, self._saved)
             step.interval = max(step.interval, trigger.interval)
-            self._runner = StepRunner(step, world, max(trigger.watch_for, step.min_watch), repeat=_REPEAT)
+            self._runner = StepRunner(step, context, max(trigger.watch_for, step.min_watch), repeat=_REPEAT)
         return self._runner
 
     def _overstated(self) -> bool:
@@ -165,7 +165,7 @@ class _Watch:
         return {"outcome": outcome, "text": text, "progress": self._progress()}
 
 
-class _Turn:
+class _ObservationPermit:
     """Permission to observe: few observations run at the same time. It ends with the observation, or once that is slow."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_provider_kmigrate.core.event_lines import decode, encode
-from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Stop
+from airflow_provider_kmigrate.core.events import DeliveryRun, Event, OwnershipChange, Stop
 from tests.core.histories import History
 
 _NAMES = {"writer", "group", "member", "topic", "producer", "topics", "writers"}
@@ -86,7 +86,7 @@ class _Made:
         self.log: dict[int, list[tuple[str, int, int, int]]] = {0: [], 1: []}
         self.read = dict.fromkeys(self.owner, 0)  # how many log entries each reader was given
         for group in self.groups:
-            self.story.own(group, group + "a", Change.ACQUIRED, (0, 1), ordered=rng.random() < 0.8)
+            self.story.own(group, group + "a", OwnershipChange.ACQUIRED, (0, 1), ordered=rng.random() < 0.8)
 
     def ago(self, ms: int | None = None) -> None:
         """The next event comes `tick` later instead of a second."""
@@ -129,8 +129,8 @@ class _Made:
     def hand_over(self, group: str, part: int) -> None:
         old = self.owner[group, part]
         new = group + ("b" if old.endswith("a") else "a")
-        self.story.own(group, old, Change.RELEASED, (part,))
-        self.story.own(group, new, Change.ACQUIRED, (part,))
+        self.story.own(group, old, OwnershipChange.RELEASED, (part,))
+        self.story.own(group, new, OwnershipChange.ACQUIRED, (part,))
         self.owner[group, part] = new
 
     def end(self) -> list[Event]:
@@ -177,9 +177,9 @@ def commit_early(made: _Made) -> None:
 
 def own_twice(made: _Made) -> None:
     group, part = _place(made)
-    made.story.own(group, group + "b", Change.ACQUIRED, (part,), ordered=made.rng.random() < 0.8)
+    made.story.own(group, group + "b", OwnershipChange.ACQUIRED, (part,), ordered=made.rng.random() < 0.8)
     if made.rng.random() < 0.7:
-        made.story.own(group, group + "b", made.rng.choice([Change.RELEASED, Change.LOST]), (part,))
+        made.story.own(group, group + "b", made.rng.choice([OwnershipChange.RELEASED, OwnershipChange.LOST]), (part,))
 
 
 def sleep(made: _Made) -> None:
@@ -189,14 +189,14 @@ def sleep(made: _Made) -> None:
     new = group + ("b" if old.endswith("a") else "a")
     until = made.story.now + made.rng.choice([-1_500, 0, 0, 0, 700, 1_500])
     made.ago(made.rng.choice([40, 2_000]))
-    made.story.own(group, new, Change.ACQUIRED, (part,), ordered=made.rng.random() < 0.8)
+    made.story.own(group, new, OwnershipChange.ACQUIRED, (part,), ordered=made.rng.random() < 0.8)
     made.owner[group, part] = new
     if made.rng.random() < 0.5:
         made.append(part, 2)
         made.deliver(group, part, made.log[part][-1], made.rng.choice([old, new, new]))
         made.read[group, part] = len(made.log[part])
     made.ago(3_000)
-    made.story.own(group, old, Change.LOST, (part,), ordered=made.rng.random() < 0.8, until_ms=until)
+    made.story.own(group, old, OwnershipChange.LOST, (part,), ordered=made.rng.random() < 0.8, until_ms=until)
 
 
 def store_twice(made: _Made) -> None:

@@ -6,18 +6,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.audit.report_facts import Held, Ledger, OwnerTrack, ReportFacts, Subject, Window, collect
+from airflow_provider_kmigrate.core.audit.report_facts import (
+    Ledger,
+    OwnerInterval,
+    OwnerTrack,
+    ReportFacts,
+    ReportWindow,
+    Subject,
+    collect,
+)
 from airflow_provider_kmigrate.core.audit.verdict import (
+    AuditFinding,
+    AuditOutcome,
     AuditVerdict,
     CanaryVerdict,
-    Ground,
     Level,
     LevelHealth,
-    Outcome,
     combine,
     of_facts,
 )
-from airflow_provider_kmigrate.core.events import Change
+from airflow_provider_kmigrate.core.events import OwnershipChange
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason
@@ -59,16 +67,16 @@ def broken_history() -> History:
     history.consumer("billing-0", "billing")
     history.consumer("billing-1", "billing")
     history.producer("p")
-    history.own("billing", "billing-0", Change.ACQUIRED, (0, 1, 2))
+    history.own("billing", "billing-0", OwnershipChange.ACQUIRED, (0, 1, 2))
     for first in range(0, 60, 10):
         for partition in range(3):
             history.ack("p", partition, first, first, 10)
             if (partition, first) != (1, 30):
                 history.deliver("billing", "billing-0", partition, first, 10, first)
-    history.own("billing", "billing-1", Change.ACQUIRED, (2,))
+    history.own("billing", "billing-1", OwnershipChange.ACQUIRED, (2,))
     history.deliver("billing", "billing-1", 2, 40, 10, 40)
-    history.own("billing", "billing-0", Change.RELEASED, (0, 2))
-    history.own("billing", "billing-1", Change.ACQUIRED, (0,))
+    history.own("billing", "billing-0", OwnershipChange.RELEASED, (0, 2))
+    history.own("billing", "billing-1", OwnershipChange.ACQUIRED, (0,))
     return history
 
 
@@ -76,18 +84,18 @@ def broken() -> ReportFacts:
     """FAIL with everything that a page can show, and hostile text wherever text comes from outside."""
     events = broken_history().end()
     facts = balance(events)
-    grounds, health = of_facts(facts, Level.PRODUCER)
+    findings, health = of_facts(facts, Level.PRODUCER)
     case = Case(HOSTILE, 3, 5, 9, 5, HOSTILE, members=(HOSTILE, "b"), from_ms=START, to_ms=START + 5, note=HOSTILE)
-    hostile = Ground(Outcome.FAIL, Reason("A05", HOSTILE, remedy=HOSTILE), Level.CONSUMER, 5, (case,))
+    hostile = AuditFinding(AuditOutcome.FAIL, Reason("A05", HOSTILE, remedy=HOSTILE), Level.CONSUMER, 5, (case,))
     accounts = [health, LevelHealth(Level.LOG, 10, hand_overs=60), LevelHealth(Level.CONSUMER, 5)]
-    verdict = combine([*grounds, hostile], accounts, canary())
+    verdict = combine([*findings, hostile], accounts, canary())
     ledgers = [Ledger(Level.PRODUCER, facts)]
     journal = journal_lines.read(journal_text())
     return collect(replace(SUBJECT, run=HOSTILE), verdict, ledgers=ledgers, journal=journal, events=events)
 
 
 def canary() -> CanaryVerdict:
-    return CanaryVerdict(Outcome.FAIL, "delivery latency p95 ms", 1.5, 60, 60, 9, 1.9, 1.5, float("inf"), 1.4, 0.001)
+    return CanaryVerdict(AuditOutcome.FAIL, "delivery latency p95 ms", 1.5, 60, 60, 9, 1.9, 1.5, float("inf"), 1.4, 0.001)
 
 
 def nothing() -> ReportFacts:
@@ -97,19 +105,19 @@ def nothing() -> ReportFacts:
 
 def passing() -> ReportFacts:
     """Nothing to complain of, and no client that wrote anything down."""
-    return collect(SUBJECT, AuditVerdict(Outcome.PASS, {Level.LOG: Outcome.PASS, Level.PROBE: Outcome.PASS}))
+    return collect(SUBJECT, AuditVerdict(AuditOutcome.PASS, {Level.LOG: AuditOutcome.PASS, Level.PROBE: AuditOutcome.PASS}))
 
 
 def largest(partitions: int = 1_000, changes: int = 200) -> ReportFacts:
     """Every partition with owners of its own, changing often; findings with as many examples as an audit keeps."""
-    window = Window(0, 3_600_000)
+    window = ReportWindow(0, 3_600_000)
     length = (window.to_ms - window.from_ms) // changes
     tracks = []
     for partition in range(partitions):
         held = [
-            Held(at * length, (at + 1) * length, (f"consumer-{(at + partition) % 40}-6f1c9e2a",))
+            OwnerInterval(at * length, (at + 1) * length, (f"consumer-{(at + partition) % 40}-6f1c9e2a",))
             if at % 7
-            else Held(at * length + partition, (at + 1) * length, ("a", "b") if at % 2 else ())
+            else OwnerInterval(at * length + partition, (at + 1) * length, ("a", "b") if at % 2 else ())
             for at in range(changes)
         ]
         tracks.append(OwnerTrack("a-group-with-a-long-name", "a-topic-with-a-long-name", partition, tuple(held)))
@@ -117,8 +125,10 @@ def largest(partitions: int = 1_000, changes: int = 200) -> ReportFacts:
         "a-topic-with-a-long-name", 1, 5, 9, 5, "a-group-with-a-long-name", members=("consumer-1-6f1c9e2a",) * 2, from_ms=1
     )
     examples = tuple(replace(case, partition=number) for number in range(20))
-    grounds = [Ground(Outcome.FAIL, Reason(f"A{n:02}", "text " * 30, "why " * 30), Level.LOG, 20, examples) for n in range(12)]
-    verdict = combine(grounds, [LevelHealth(Level.LOG, 1)], canary())
+    findings = [
+        AuditFinding(AuditOutcome.FAIL, Reason(f"A{n:02}", "text " * 30, "why " * 30), Level.LOG, 20, examples) for n in range(12)
+    ]
+    verdict = combine(findings, [LevelHealth(Level.LOG, 1)], canary())
     return ReportFacts(SUBJECT, window, verdict, owners=tuple(tracks))
 
 

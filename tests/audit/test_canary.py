@@ -12,12 +12,21 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.job import run
-from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.policy import AuditPolicy
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core import events
-from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Level, Outcome
-from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, Role, Stamp, Start, TopicPartition
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, CanaryVerdict, Level
+from airflow_provider_kmigrate.core.events import (
+    DeliveryRun,
+    Event,
+    Ownership,
+    OwnershipChange,
+    Stamp,
+    Start,
+    TopicPartition,
+    WriterRole,
+)
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 
 S = 1_000
@@ -37,7 +46,7 @@ REQUEST = {
 def life(instance: int, name: str, begin: int, end: int, *, slower: float = 1.0, hole: bool = False) -> Iterator[Event]:
     """Ten records a second, log-normally late around 20 ms."""
     rng, writer = np.random.default_rng((instance, begin)), f"a{instance}-{name}"
-    yield Start(Stamp(writer, 0, begin), Role.CONSUMER, group="g", topics=("t",))
+    yield Start(Stamp(writer, 0, begin), WriterRole.CONSUMER, group="g", topics=("t",))
     for number, t_ms in enumerate(range(begin + S, end, S), 1):
         late = rng.lognormal(np.log(20_000 * slower), 0.4, 10).astype(int).tolist()
         first = (t_ms // S) * 10
@@ -57,42 +66,42 @@ def group(*, slower: float = 1.0, hole: bool = False) -> list[Event]:
 
 def judged(events: list[Event], engine: Engine) -> CanaryVerdict:
     plan = parse(REQUEST | {"sources": []}).canary
-    found = run([Source(Level.CONSUMER, events=tuple(events))], Policy(), engine, canary=plan).verdict
+    found = run([Source(Level.CONSUMER, events=tuple(events))], AuditPolicy(), engine, canary=plan).verdict
     assert found.canary is not None
-    assert set(found.canary.grounds) <= set(found.grounds)
+    assert set(found.canary.findings) <= set(found.findings)
     return found.canary
 
 
 def causes(verdict: CanaryVerdict) -> list[AuditCause]:
-    return sorted(ground.reason.cause for ground in verdict.grounds if isinstance(ground.reason.cause, AuditCause))
+    return sorted(finding.reason.cause for finding in verdict.findings if isinstance(finding.reason.cause, AuditCause))
 
 
 def test_as_good_as_the_others(engine: Engine) -> None:
     verdict = judged(group(), engine)
-    assert (verdict.outcome, causes(verdict), verdict.measured) == (Outcome.PASS, [AuditCause.CANARY_WITHIN], 60)
+    assert (verdict.outcome, causes(verdict), verdict.measured) == (AuditOutcome.PASS, [AuditCause.CANARY_WITHIN], 60)
     assert (verdict.baseline, verdict.metric) == (4, "delivery latency p95 ms")
     assert verdict.estimate == pytest.approx(1.0, abs=0.1)
 
 
 def test_three_times_as_late(engine: Engine) -> None:
     verdict = judged(group(slower=3.0), engine)
-    assert (verdict.outcome, causes(verdict)) == (Outcome.FAIL, [AuditCause.CANARY_WORSE])
+    assert (verdict.outcome, causes(verdict)) == (AuditOutcome.FAIL, [AuditCause.CANARY_WORSE])
     assert verdict.estimate == pytest.approx(3.0, rel=0.1)
 
 
 def test_a_hole_in_its_events_leaves_it_unjudged(engine: Engine) -> None:
     verdict = judged(group(slower=3.0, hole=True), engine)
-    assert (verdict.outcome, AuditCause.MEMBER_EVENTS_LOST in causes(verdict)) == (Outcome.INCONCLUSIVE, True)
+    assert (verdict.outcome, AuditCause.MEMBER_EVENTS_LOST in causes(verdict)) == (AuditOutcome.INCONCLUSIVE, True)
 
 
 def test_a_canary_that_nobody_knew_before(engine: Engine) -> None:
     verdict = judged([event for event in group() if event.stamp.writer != "a0-old"], engine)
-    assert (verdict.outcome, causes(verdict)) == (Outcome.INCONCLUSIVE, [AuditCause.CANARY_UNSEEN])
+    assert (verdict.outcome, causes(verdict)) == (AuditOutcome.INCONCLUSIVE, [AuditCause.CANARY_UNSEEN])
 
 
 def test_too_early(engine: Engine) -> None:
     verdict = judged([event for event in group() if event.stamp.t_ms < SWITCHED + 40 * S], engine)
-    assert (verdict.outcome, causes(verdict), verdict.measured) == (Outcome.INCONCLUSIVE, [AuditCause.WINDOW_OPEN], 5)
+    assert (verdict.outcome, causes(verdict), verdict.measured) == (AuditOutcome.INCONCLUSIVE, [AuditCause.WINDOW_OPEN], 5)
 
 
 def test_two_owners_decide_whatever_the_latencies_say(engine: Engine) -> None:
@@ -105,5 +114,5 @@ def test_two_owners_decide_whatever_the_latencies_say(engine: Engine) -> None:
         events = group()
         for position, writer in enumerate(owners):
             stamp = Stamp(writer, sum(event.stamp.writer == writer for event in events), at + position * S)
-            events.append(Ownership(stamp, "g", writer, 1, Change.ACQUIRED, (TopicPartition("t", partition),), position))
+            events.append(Ownership(stamp, "g", writer, 1, OwnershipChange.ACQUIRED, (TopicPartition("t", partition),), position))
         assert causes(judged(events, engine)) == found

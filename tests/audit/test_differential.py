@@ -16,7 +16,7 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.job import audit
-from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.policy import AuditPolicy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, SendFailure
@@ -28,15 +28,15 @@ from tests.core.histories import FINDINGS, History
 from tests.core.test_ledger_evidence import BEGAN, steady
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))]
-ALL = Policy(max_cases=sys.maxsize)
+ALL = AuditPolicy(max_cases=sys.maxsize)
 
 
-def told_by_ledger(events: Sequence[Event], policy: Policy = ALL) -> dict[str, Any]:
-    limits = {"window": policy.window, "alive_since": policy.alive_since, "demand": policy.demand}
-    return told(balance(events, skew_ms=policy.skew_ms, max_cases=policy.max_cases, **limits))
+def reported_by_ledger(events: Sequence[Event], policy: AuditPolicy = ALL) -> dict[str, Any]:
+    limits = {"window": policy.window, "alive_since": policy.alive_since, "required_evidence": policy.required_evidence}
+    return messages(balance(events, skew_ms=policy.skew_ms, max_cases=policy.max_cases, **limits))
 
 
-def told(facts: Facts) -> dict[str, Any]:
+def messages(facts: Facts) -> dict[str, Any]:
     """Everything, made readable where it differs. Sentences only as far as both must agree."""
     values = {item.name: getattr(facts, item.name) for item in fields(facts)}
     return values | {"reasons": sorted(map(essence, facts.reasons))}
@@ -62,17 +62,17 @@ def differences(mine: dict[str, Any], ledger: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def of_polls(events: Sequence[Event], engine: Engine, policy: Policy = ALL) -> dict[str, Any]:
+def of_polls(events: Sequence[Event], engine: Engine, policy: AuditPolicy = ALL) -> dict[str, Any]:
     audited = audit(Source(Level.CONSUMER, events=tuple(events)), policy, engine)
     assert 0 < audited.suspects < audited.partitions, "this pack shows nothing of the screen"
-    return told(audited.facts)
+    return messages(audited.facts)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_polls(engine: Engine, seed: int) -> None:
     events = packed(300, seed)
-    facts = told_by_ledger(events)
-    assert all(facts[name].count for name in (*FINDINGS, "passed_over")), "this pack does not ask enough"
+    facts = reported_by_ledger(events)
+    assert all(facts[name].count for name in (*FINDINGS, "skipped")), "this pack does not ask enough"
     assert differences(of_polls(events, engine), facts) == {}
 
 
@@ -80,13 +80,13 @@ def test_polls(engine: Engine, seed: int) -> None:
 def test_any_skew(duck: Engine, skew_ms: int) -> None:
     policy = replace(ALL, skew_ms=skew_ms)
     events = packed(150, 10)
-    assert differences(of_polls(events, duck, policy), told_by_ledger(events, policy)) == {}
+    assert differences(of_polls(events, duck, policy), reported_by_ledger(events, policy)) == {}
 
 
 def test_a_window_for_gaps(engine: Engine) -> None:
     events = packed(100, 20)
     policy = replace(ALL, window=(1_010_000, 1_030_000))
-    assert differences(of_polls(events, engine, policy), told_by_ledger(events, policy)) == {}
+    assert differences(of_polls(events, engine, policy), reported_by_ledger(events, policy)) == {}
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
@@ -95,9 +95,9 @@ def test_clients_that_run_on(engine: Engine, share: float) -> None:
     events = sorted(packed(100, 21), key=lambda event: event.stamp.t_ms)
     seen = events[: int(len(events) * share)]
     for since in (None, seen[-1].stamp.t_ms - 6_000):
-        policy = replace(ALL, alive_since=seen[-1].stamp.t_ms - 3_000, demand=Demand(since))
-        facts = told_by_ledger(seen, policy)
-        assert facts != told_by_ledger(seen), "nobody runs on"
+        policy = replace(ALL, alive_since=seen[-1].stamp.t_ms - 3_000, required_evidence=Demand(since))
+        facts = reported_by_ledger(seen, policy)
+        assert facts != reported_by_ledger(seen), "nobody runs on"
         assert differences(of_polls(seen, engine, policy), facts) == {}
 
 
@@ -113,8 +113,8 @@ def test_files_that_were_read_at_different_times(engine: Engine, seed: int) -> N
     middle = times[len(times) // 2]
     found = set[str]()
     for alive, since in ((0, None), (middle, middle - 2_000), (times[-1], middle)):
-        policy = replace(ALL, alive_since=alive, demand=Demand(since))
-        facts = told_by_ledger(seen, policy)
+        policy = replace(ALL, alive_since=alive, required_evidence=Demand(since))
+        facts = reported_by_ledger(seen, policy)
         found |= {reason.partition(" ")[0] for reason in facts["reasons"]}
         assert differences(of_polls(seen, engine, policy), facts) == {}
     assert found >= {AuditCause.NO_STOP, AuditCause.IN_UNREAD_EVENTS}, "this pack does not ask enough"
@@ -124,8 +124,8 @@ def test_files_that_were_read_at_different_times(engine: Engine, seed: int) -> N
 def test_partitions_that_fell_silent(engine: Engine, stops: int | None) -> None:
     events = [*steady(stops=stops).events, *packed(20, 26)]
     for since in (BEGAN, BEGAN + 100_000, None):
-        policy = replace(ALL, alive_since=BEGAN, demand=Demand(since))
-        facts = told_by_ledger(events, policy)
+        policy = replace(ALL, alive_since=BEGAN, required_evidence=Demand(since))
+        facts = reported_by_ledger(events, policy)
         assert any("steady writes" in reason for reason in facts["reasons"]) == (stops is not None and since == BEGAN)
         assert differences(of_polls(events, engine, policy), facts) == {}
 
@@ -136,12 +136,12 @@ def test_evidence_of_some_age(engine: Engine, share: float) -> None:
     times = sorted(event.stamp.t_ms for event in events)
     since = round(times[0] + share * (times[-1] - times[0]))
     groups = tuple(sorted({event.group for event in events if isinstance(event, DeliveryRun)})[::3])
-    policy = replace(ALL, demand=Demand(since, (*groups, "nobody")))
+    policy = replace(ALL, required_evidence=Demand(since, (*groups, "nobody")))
     failing = History(now=since - 2_000)
     failing.producer("px")
     failing.events.append(SendFailure(failing.stamp("px"), "px", "t", 0, 0, 4, "REQUEST_TIMED_OUT", None, since))
     events = [*events, *failing.end()]
-    for asked in (policy, replace(policy, demand=replace(policy.demand, everywhere=True))):
-        facts = told_by_ledger(events, asked)
+    for asked in (policy, replace(policy, required_evidence=replace(policy.required_evidence, everywhere=True))):
+        facts = reported_by_ledger(events, asked)
         assert {reason.partition(" ")[0] for reason in facts["reasons"]} >= {AuditCause.NO_EVIDENCE, AuditCause.SENDS_FAIL}
         assert differences(of_polls(events, engine, asked), facts) == {}

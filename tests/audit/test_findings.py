@@ -14,39 +14,39 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.job import Result, run
-from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.policy import AuditPolicy
 from airflow_provider_kmigrate.audit.sources.source import Source
-from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.event_lines import encode
-from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, SendFailure
+from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Ownership, OwnershipChange, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, balance
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from tests.core.histories import History, calm, with_a_canary
 from tests.core.test_ledger_evidence import BEGAN, steady
 
 
-def concluded(events: Sequence[Event], engine: Engine, policy: Policy | None = None) -> Result:
-    return run([Source(Level.CONSUMER, events=tuple(events))], policy or Policy(), engine)
+def concluded(events: Sequence[Event], engine: Engine, policy: AuditPolicy | None = None) -> Result:
+    return run([Source(Level.CONSUMER, events=tuple(events))], policy or AuditPolicy(), engine)
 
 
-def grounds(result: Result, *outcomes: Outcome) -> dict[object, Ground]:
-    wanted = outcomes or (Outcome.FAIL, Outcome.INCONCLUSIVE)
-    return {ground.reason.cause: ground for ground in result.verdict.grounds if ground.outcome in wanted}
+def findings(result: Result, *outcomes: AuditOutcome) -> dict[object, AuditFinding]:
+    wanted = outcomes or (AuditOutcome.FAIL, AuditOutcome.INCONCLUSIVE)
+    return {finding.reason.cause: finding for finding in result.verdict.findings if finding.outcome in wanted}
 
 
 def test_nothing_planted_passes(engine: Engine) -> None:
     result = concluded(calm().end(), engine)
-    assert (result.verdict.outcome, grounds(result)) == (Outcome.PASS, {})
+    assert (result.verdict.outcome, findings(result)) == (AuditOutcome.PASS, {})
     assert result.sources[0].facts == balance(calm().end())
 
 
 def test_nothing_at_all_is_inconclusive(engine: Engine) -> None:
     result = concluded([], engine)
-    assert (result.verdict.outcome, set(grounds(result))) == (
-        Outcome.INCONCLUSIVE,
+    assert (result.verdict.outcome, set(findings(result))) == (
+        AuditOutcome.INCONCLUSIVE,
         {AuditCause.NOTHING_ACKED, AuditCause.NO_GROUP, AuditCause.LEVEL_UNMEASURED},
     )
-    assert run([], Policy(), engine).verdict.outcome is Outcome.INCONCLUSIVE
+    assert run([], AuditPolicy(), engine).verdict.outcome is AuditOutcome.INCONCLUSIVE
 
 
 def test_what_producers_gave_up_is_shown(duck: Engine) -> None:
@@ -54,19 +54,19 @@ def test_what_producers_gave_up_is_shown(duck: Engine) -> None:
     stamp = history.stamp("p")
     history.events.append(SendFailure(stamp, "p", "t", 0, 30, 34, "NOT_ENOUGH_REPLICAS", None, stamp.t_ms))
     result = concluded(history.end(), duck)
-    shown = grounds(result, Outcome.PASS)[AuditCause.SENDS_GIVEN_UP]
-    assert (result.verdict.outcome, shown.count) == (Outcome.PASS, 5)
+    shown = findings(result, AuditOutcome.PASS)[AuditCause.SENDS_GIVEN_UP]
+    assert (result.verdict.outcome, shown.count) == (AuditOutcome.PASS, 5)
 
 
 def test_what_is_tolerated_is_known_by_its_name_not_by_its_cases(duck: Engine) -> None:
     history = calm()
     repeat(history)
     lose(history)
-    policy = Policy(max_cases=0, allow=frozenset({"redelivered"}))
+    policy = AuditPolicy(max_cases=0, allow=frozenset({"redelivered"}))
     result = run([Source(Level.CONSUMER, events=tuple(history.end()))], policy, duck)
-    assert result.verdict.outcome is Outcome.FAIL
-    assert AuditCause.LOST in grounds(result, Outcome.FAIL)
-    assert AuditCause.REDELIVERED in grounds(result, Outcome.PASS)
+    assert result.verdict.outcome is AuditOutcome.FAIL
+    assert AuditCause.LOST in findings(result, AuditOutcome.FAIL)
+    assert AuditCause.REDELIVERED in findings(result, AuditOutcome.PASS)
 
 
 def lose(h: History) -> None:
@@ -87,9 +87,9 @@ def reorder(h: History) -> None:
 
 def own_twice(h: History) -> None:
     h.consumer("n", "g")
-    h.own("g", "n", Change.ACQUIRED)
-    h.own("g", "m", Change.RELEASED)
-    h.own("g", "n", Change.RELEASED)
+    h.own("g", "n", OwnershipChange.ACQUIRED)
+    h.own("g", "m", OwnershipChange.RELEASED)
+    h.own("g", "n", OwnershipChange.RELEASED)
 
 
 def overwrite(h: History) -> None:
@@ -110,7 +110,7 @@ def commit_early(h: History) -> None:
 
 
 def deliver_unowned(h: History) -> None:
-    h.own("g", "m", Change.RELEASED)
+    h.own("g", "m", OwnershipChange.RELEASED)
     h.ack("p", 0, 30, 30, 7)
     h.deliver("g", "m", 0, 30, 7, 30)
 
@@ -134,14 +134,14 @@ def test_a_planted_fault_fails_by_its_cause_and_only_that(
     history = calm()
     plant(history)
     result = concluded(history.end(), duck)
-    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.FAIL, causes)
+    assert (result.verdict.outcome, set(findings(result))) == (AuditOutcome.FAIL, causes)
 
 
 def test_a_lost_audit_event_is_never_a_lost_record(engine: Engine) -> None:
     events = [event for event in calm().end() if not (isinstance(event, DeliveryRun) and event.first == 10)]
     result = concluded(events, engine)
-    assert (result.verdict.outcome, set(grounds(result))) == (
-        Outcome.INCONCLUSIVE,
+    assert (result.verdict.outcome, set(findings(result))) == (
+        AuditOutcome.INCONCLUSIVE,
         {AuditCause.NUMBERS_MISSING, AuditCause.COUNT_GAP},
     )
 
@@ -149,14 +149,14 @@ def test_a_lost_audit_event_is_never_a_lost_record(engine: Engine) -> None:
 def test_what_was_not_owned_is_found_behind_an_unbroken_chain(engine: Engine) -> None:
     """The member gave the partition up in the middle, took it again, and delivered once in between."""
     history = calm()
-    for first, change in ((30, Change.RELEASED), (40, None), (50, Change.ACQUIRED), (60, None)):
+    for first, change in ((30, OwnershipChange.RELEASED), (40, None), (50, OwnershipChange.ACQUIRED), (60, None)):
         if change:
             history.own("g", "m", change)
         history.ack("p", 0, first, first, 10)
         history.deliver("g", "m", 0, first, 10, first)
-    ground = grounds(concluded(history.end(), engine))[AuditCause.NOT_OWNED]
-    assert (ground.outcome, ground.count, [(case.first, case.last, case.members) for case in ground.examples]) == (
-        Outcome.FAIL,
+    finding = findings(concluded(history.end(), engine))[AuditCause.NOT_OWNED]
+    assert (finding.outcome, finding.count, [(case.first, case.last, case.members) for case in finding.examples]) == (
+        AuditOutcome.FAIL,
         20,
         [(30, 49, ("m",))],
     )
@@ -167,17 +167,17 @@ def test_what_was_not_owned_before_the_step_is_shown_alone(engine: Engine, begun
     """Twice it delivered what was not its own: once before the second step, once in it."""
     history, begins = calm(), [calm().now]
     for at in (30, 50):
-        history.own("g", "m", Change.RELEASED)
+        history.own("g", "m", OwnershipChange.RELEASED)
         history.ack("p", 0, at, at, 10)
         history.deliver("g", "m", 0, at, 10, at)
         begins.append(history.now + 101)
-        history.own("g", "m", Change.ACQUIRED)
+        history.own("g", "m", OwnershipChange.ACQUIRED)
         history.ack("p", 0, at + 10, at + 10, 10)
         history.deliver("g", "m", 0, at + 10, 10, at + 10)
-    result = concluded(history.end(), engine, Policy(demand=Demand(begins[begun])))
-    assert grounds(result)[AuditCause.NOT_OWNED].examples[0].first == first
-    late = concluded(history.end(), engine, Policy(demand=Demand(begins[2])))
-    assert (late.verdict.outcome, grounds(late, Outcome.PASS)[AuditCause.NOT_OWNED].count) == (Outcome.PASS, 20)
+    result = concluded(history.end(), engine, AuditPolicy(required_evidence=Demand(begins[begun])))
+    assert findings(result)[AuditCause.NOT_OWNED].examples[0].first == first
+    late = concluded(history.end(), engine, AuditPolicy(required_evidence=Demand(begins[2])))
+    assert (late.verdict.outcome, findings(late, AuditOutcome.PASS)[AuditCause.NOT_OWNED].count) == (AuditOutcome.PASS, 20)
 
 
 @pytest.mark.parametrize(("late_ms", "causes"), [(-1, set()), (1, {AuditCause.NOT_OWNED})])
@@ -190,42 +190,42 @@ def test_who_delivers_after_the_end_that_it_tells_of_itself_is_found(
     history.ack("p", 0, 30, 30, 20)
     history.deliver("g", "m", 0, 30, 10, 30)
     until = history.now - late_ms
-    history.own("g", "n", Change.ACQUIRED)
+    history.own("g", "n", OwnershipChange.ACQUIRED)
     history.deliver("g", "n", 0, 40, 10, 40)
-    history.own("g", "m", Change.LOST, until_ms=until)
-    history.own("g", "n", Change.RELEASED)
-    assert set(grounds(concluded(history.end(), engine))) == causes
+    history.own("g", "m", OwnershipChange.LOST, until_ms=until)
+    history.own("g", "n", OwnershipChange.RELEASED)
+    assert set(findings(concluded(history.end(), engine))) == causes
 
 
 def test_what_a_lost_acquisition_hides_is_inconclusive(duck: Engine) -> None:
     events = [event for event in calm().end() if not isinstance(event, Ownership)]
     history = calm()
     deliver_unowned(history)
-    history.own("g", "m", Change.ACQUIRED)
+    history.own("g", "m", OwnershipChange.ACQUIRED)
     events = [event for event in history.end() if not (isinstance(event, Ownership) and event.position == 1)]
-    assert grounds(concluded(events, duck))[AuditCause.NOT_OWNED].outcome is Outcome.INCONCLUSIVE
+    assert findings(concluded(events, duck))[AuditCause.NOT_OWNED].outcome is AuditOutcome.INCONCLUSIVE
 
 
 def test_unowned_time_is_shown_and_fails_beyond_its_limit(duck: Engine) -> None:
     history = calm()
     history.consumer("n", "g")
-    history.own("g", "m", Change.RELEASED)
+    history.own("g", "m", OwnershipChange.RELEASED)
     history.now += 6_000
-    history.own("g", "n", Change.ACQUIRED)
+    history.own("g", "n", OwnershipChange.ACQUIRED)
     events = history.end()
-    shown = grounds(concluded(events, duck), Outcome.PASS)
+    shown = findings(concluded(events, duck), AuditOutcome.PASS)
     assert (
         shown[AuditCause.UNOWNED].count,
         shown[AuditCause.UNOWNED].examples[0].members,
         shown[AuditCause.OWNER_CHANGES].count,
     ) == (7_000, ("m", "n"), 1)
-    assert AuditCause.UNOWNED in grounds(concluded(events, duck, Policy(max_unowned_ms=6_999)))
-    assert AuditCause.UNOWNED not in grounds(concluded(events, duck, Policy(max_unowned_ms=7_000)))
+    assert AuditCause.UNOWNED in findings(concluded(events, duck, AuditPolicy(max_unowned_ms=6_999)))
+    assert AuditCause.UNOWNED not in findings(concluded(events, duck, AuditPolicy(max_unowned_ms=7_000)))
 
 
 def test_a_long_wait_fails_beyond_its_limit(duck: Engine) -> None:
-    assert AuditCause.WAITED in grounds(concluded(calm().end(), duck, Policy(max_gap_ms=100)))
-    assert AuditCause.WAITED not in grounds(concluded(calm().end(), duck, Policy(max_gap_ms=60_000)))
+    assert AuditCause.WAITED in findings(concluded(calm().end(), duck, AuditPolicy(max_gap_ms=100)))
+    assert AuditCause.WAITED not in findings(concluded(calm().end(), duck, AuditPolicy(max_gap_ms=60_000)))
 
 
 @pytest.mark.parametrize(
@@ -233,39 +233,39 @@ def test_a_long_wait_fails_beyond_its_limit(duck: Engine) -> None:
 )
 def test_uneven_shares_are_shown(duck: Engine, shares: tuple[tuple[int, ...], ...], uneven: bool) -> None:
     history = calm()
-    history.own("g", "m", Change.RELEASED)
+    history.own("g", "m", OwnershipChange.RELEASED)
     history.generation = 2
     for member, partitions in zip("xy", shares, strict=True):
         history.consumer(member, "g")
-        history.own("g", member, Change.ACQUIRED, partitions)
+        history.own("g", member, OwnershipChange.ACQUIRED, partitions)
     for member, partitions in zip("xy", shares, strict=True):
-        history.own("g", member, Change.RELEASED, partitions)
-    assert (AuditCause.UNEVEN in grounds(concluded(history.end(), duck), Outcome.PASS)) is uneven
+        history.own("g", member, OwnershipChange.RELEASED, partitions)
+    assert (AuditCause.UNEVEN in findings(concluded(history.end(), duck), AuditOutcome.PASS)) is uneven
 
 
 def test_what_the_policy_tolerates_is_shown_and_does_not_fail(duck: Engine) -> None:
     history = calm()
     repeat(history)
-    result = concluded(history.end(), duck, Policy(allow=frozenset({"redelivered"})))
-    assert result.verdict.outcome is Outcome.PASS
-    assert grounds(result, Outcome.PASS)[AuditCause.REDELIVERED].count == 5
+    result = concluded(history.end(), duck, AuditPolicy(allow=frozenset({"redelivered"})))
+    assert result.verdict.outcome is AuditOutcome.PASS
+    assert findings(result, AuditOutcome.PASS)[AuditCause.REDELIVERED].count == 5
 
 
 def test_levels_that_are_required_and_absent(duck: Engine) -> None:
-    result = concluded(calm().end(), duck, Policy(required=(Level.LOG, Level.CONSUMER)))
-    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.INCONCLUSIVE, {AuditCause.LEVEL_UNMEASURED})
+    result = concluded(calm().end(), duck, AuditPolicy(required=(Level.LOG, Level.CONSUMER)))
+    assert (result.verdict.outcome, set(findings(result))) == (AuditOutcome.INCONCLUSIVE, {AuditCause.LEVEL_UNMEASURED})
     assert result.verdict.proven == (Level.CONSUMER,)
 
 
 def test_a_canary_among_members_that_write_no_events(engine: Engine) -> None:
     events = tuple(with_a_canary().end())
     source = Source(Level.CONSUMER, events=events)
-    result = run([source], Policy(demand=Demand(mixed=("g",))), engine)
-    shown = grounds(result, Outcome.PASS)[AuditCause.OWNER_WITHOUT_EVENTS]
-    assert (result.verdict.outcome, shown.count) == (Outcome.PASS, 1)
+    result = run([source], AuditPolicy(required_evidence=Demand(mixed=("g",))), engine)
+    shown = findings(result, AuditOutcome.PASS)[AuditCause.OWNER_WITHOUT_EVENTS]
+    assert (result.verdict.outcome, shown.count) == (AuditOutcome.PASS, 1)
     assert "t-1 of g" in shown.reason.text
     assert result.sources[0].facts == balance(events, demand=Demand(mixed=("g",)))
-    assert run([source], Policy(), engine).verdict.outcome is Outcome.INCONCLUSIVE
+    assert run([source], AuditPolicy(), engine).verdict.outcome is AuditOutcome.INCONCLUSIVE
 
 
 def running(seconds: int) -> History:
@@ -273,7 +273,7 @@ def running(seconds: int) -> History:
     history = History()
     history.consumer("m", "g")
     history.producer("p")
-    history.own("g", "m", Change.ACQUIRED, (0, 1, 2))
+    history.own("g", "m", OwnershipChange.ACQUIRED, (0, 1, 2))
     for second in range(seconds):
         for partition in range(3):
             history.ack("p", partition, second * 5, second * 5, 5)
@@ -285,15 +285,15 @@ def running(seconds: int) -> History:
 def test_clients_that_run_on_make_no_partition_suspect(engine: Engine) -> None:
     """As many events as they may write in a day: none of their partitions has to be looked at, and of killed ones every one."""
     history = running(200)
-    source, policy = Source(Level.PROBE, events=tuple(history.events)), Policy(alive_since=0)
+    source, policy = Source(Level.PROBE, events=tuple(history.events)), AuditPolicy(alive_since=0)
     result = run([source], policy, engine)
-    assert result.verdict.outcome is Outcome.PASS, result.verdict.headline
+    assert result.verdict.outcome is AuditOutcome.PASS, result.verdict.headline
     (audited,) = result.sources
     assert (audited.suspects, audited.partitions) == (0, 3)
     facts, ledger = audited.facts, balance(history.events, alive_since=0)
     assert (facts.acked, facts.delivered, facts.gaps) == (ledger.acked, ledger.delivered, ledger.gaps)
     killed = run([source], replace(policy, alive_since=history.now + 60_000), engine)
-    assert (killed.sources[0].suspects, set(grounds(killed))) == (3, {AuditCause.NO_STOP})
+    assert (killed.sources[0].suspects, set(findings(killed))) == (3, {AuditCause.NO_STOP})
 
 
 @pytest.mark.parametrize("skipped", [1, 5])
@@ -303,11 +303,11 @@ def test_what_a_group_passed_over_without_a_word_of_any_producer_is_shown(engine
     history.ack("p", 0, 30 + skipped, 30, 10)
     history.deliver("g", "m", 0, 30 + skipped, 10, 30)
     result = concluded(history.end(), engine)
-    shown = grounds(result, Outcome.PASS)[AuditCause.SKIPPED]
-    assert (result.verdict.outcome, shown.count) == (Outcome.PASS, skipped)
+    shown = findings(result, AuditOutcome.PASS)[AuditCause.SKIPPED]
+    assert (result.verdict.outcome, shown.count) == (AuditOutcome.PASS, skipped)
     assert [(case.group, case.first, case.last) for case in shown.examples] == [("g", 30, 29 + skipped)]
     assert result.sources[0].facts == balance(history.events)
-    assert AuditCause.SKIPPED not in grounds(concluded(calm().end(), engine), Outcome.PASS)
+    assert AuditCause.SKIPPED not in findings(concluded(calm().end(), engine), AuditOutcome.PASS)
 
 
 def test_our_own_probe_has_evidence_of_each_partition(duck: Engine) -> None:
@@ -319,8 +319,8 @@ def test_our_own_probe_has_evidence_of_each_partition(duck: Engine) -> None:
     ):
         events = steady(stops=stops, beat_ms=20_000).events
         source = Source(level, events=tuple(events))
-        result = run([source], Policy(alive_since=BEGAN, demand=Demand(BEGAN)), duck)
-        assert set(grounds(result)) == expected
+        result = run([source], AuditPolicy(alive_since=BEGAN, required_evidence=Demand(BEGAN)), duck)
+        assert set(findings(result)) == expected
 
 
 def test_a_torn_line_from_before_the_step(duck: Engine, tmp_path: Path) -> None:
@@ -328,7 +328,9 @@ def test_a_torn_line_from_before_the_step(duck: Engine, tmp_path: Path) -> None:
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
     source = Source(Level.CONSUMER, lines=(str(tmp_path),))
     begun = calm().events[0].stamp.t_ms
-    assert set(grounds(run([source], Policy(alive_since=begun, demand=Demand(begun)), duck))) == {AuditCause.BAD_LINES}
+    assert set(findings(run([source], AuditPolicy(alive_since=begun, required_evidence=Demand(begun)), duck))) == {
+        AuditCause.BAD_LINES
+    }
     os.utime(tmp_path / "ownership.jsonl", (begun / 1000 - 60, begun / 1000 - 60))
-    result = run([source], Policy(alive_since=begun, demand=Demand(begun)), duck)
-    assert (result.verdict.outcome, len(result.sources[0].refused)) == (Outcome.PASS, 1)
+    result = run([source], AuditPolicy(alive_since=begun, required_evidence=Demand(begun)), duck)
+    assert (result.verdict.outcome, len(result.sources[0].refused)) == (AuditOutcome.PASS, 1)

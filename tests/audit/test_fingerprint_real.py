@@ -24,9 +24,9 @@ from airflow_provider_kmigrate.audit.request import LogsRequest
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.clients.admin import ends_at, read_marks
 from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.core.audit.commit_tracks import Reader, Track
-from airflow_provider_kmigrate.core.audit.fingerprint import Print, Sample
-from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine
+from airflow_provider_kmigrate.core.audit.commit_tracks import PartitionReader, Track
+from airflow_provider_kmigrate.core.audit.fingerprint import LogSample, Print
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
@@ -77,8 +77,8 @@ def commit(properties: Mapping[str, str], group: str, offset: int) -> None:
 
 
 def causes(before: LogSnapshot, after: LogSnapshot) -> dict[object, int]:
-    grounds, _ = compare(before, after)
-    return {ground.reason.cause: ground.count for ground in grounds}
+    findings, _ = compare(before, after)
+    return {finding.reason.cause: finding.count for finding in findings}
 
 
 @pytest.fixture(scope="module")
@@ -100,10 +100,10 @@ def test_equal_through_a_restart_and_new_records(
     fill(properties, "t", 300)
     commit(properties, "g", 700)
     after = take(spark, properties, ["t"], before=before)
-    grounds, health = compare(before, after)
+    findings, health = compare(before, after)
     assert causes(before, after) == {AuditCause.UNCHANGED: COUNT}
     assert health.events == COUNT
-    assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.PASS
+    assert combine(findings, [health], required=[Level.LOG]).outcome is AuditOutcome.PASS
     assert after.logs.marks[TopicPartition("t", 0)].leader_epoch is not None
     (track,) = after.commits.tracks.values()
     assert (track.first, track.last) == (700, 700)
@@ -160,11 +160,11 @@ def test_planted_damage(spark: SparkSession, properties: Mapping[str, str], befo
 
 
 def test_a_sample_reads_what_it_says(spark: SparkSession, properties: Mapping[str, str], before: LogSnapshot) -> None:
-    seen = take(spark, properties, ["t"], Sample(share=0.2, pieces=2, tail=200), block=100)
+    seen = take(spark, properties, ["t"], LogSample(share=0.2, pieces=2, tail=200), block=100)
     assert 3 * 200 <= seen.logs.records < 3 * 600
-    grounds, _ = compare(seen, take(spark, properties, ["t"], before=seen))
-    assert [ground.reason.cause for ground in grounds] == [AuditCause.UNCHANGED]
-    assert "every offset" not in grounds[0].reason.text
+    findings, _ = compare(seen, take(spark, properties, ["t"], before=seen))
+    assert [finding.reason.cause for finding in findings] == [AuditCause.UNCHANGED]
+    assert "every offset" not in findings[0].reason.text
 
 
 def test_transactions_leave_gaps_that_are_none(spark: SparkSession, properties: Mapping[str, str]) -> None:
@@ -200,16 +200,16 @@ def test_offsets_that_a_transaction_did_not_commit(
             producer.send_offsets_to_transaction([KafkaPartition("t", 0, offset)], consumer.consumer_group_metadata(), 30)
             end(30)
         seen = take(spark, properties, ["t"], before=before)
-        track = seen.commits.tracks[Reader("eos", "t", 0)]
+        track = seen.commits.tracks[PartitionReader("eos", "t", 0)]
         assert (track.first, track.last, track.count, track.back_count) == (200, 300, 2, 0)
         assert seen.commits.refused == 0
         producer.begin_transaction()
         producer.send_offsets_to_transaction([KafkaPartition("t", 0, 350)], consumer.consumer_group_metadata(), 30)
         still = take(spark, properties, ["t"], before=seen)
-        assert Reader("eos", "t", 0) not in still.commits.tracks, "it is open yet"
+        assert PartitionReader("eos", "t", 0) not in still.commits.tracks, "it is open yet"
         producer.commit_transaction(30)
         after = take(spark, properties, ["t"], before=still)
-        assert after.commits.tracks[Reader("eos", "t", 0)].last == 350, "the look goes on where the open one began"
+        assert after.commits.tracks[PartitionReader("eos", "t", 0)].last == 350, "the look goes on where the open one began"
     finally:
         consumer.close()
 
@@ -229,7 +229,7 @@ def test_a_group_that_has_read_a_transactional_log_waits_for_nothing(spark: Spar
 
     transaction(producer.commit_transaction)
     first = take(spark, properties, ["rests"])
-    track = {Reader("rests", *place): Track.of(5, first.commits.taken_ms)}
+    track = {PartitionReader("rests", *place): Track.of(5, first.commits.taken_ms)}
     before = replace(
         first, commits=replace(first.commits, tracks=track, members={"rests": 1}, taken_ms=first.commits.taken_ms - 70_000)
     )
@@ -250,7 +250,7 @@ def test_a_look_that_is_left_for_the_next_audit(spark: SparkSession, properties:
     fill(properties, "grows", 600)
     after = take(spark, properties, ["grows"], before=first)
     assert after.logs.records == 900, "only what is compared"
-    second = fingerprint.renewed(spark, properties, first, after)
+    second = fingerprint.refreshed(spark, properties, first, after)
     assert second.logs.records == 1_500
     fill(properties, "grows", 300)
     third = take(spark, properties, ["grows"], before=second)
@@ -276,9 +276,9 @@ def test_each_audit_compares_with_what_the_last_one_left(
     look.compared(spark, wanted).leave(spark, wanted, Path(places[1]))
     found = look.compared(spark, wanted)
     assert (found.before.logs.records, found.health.events) == (600, 600)
-    assert [ground.reason.cause for ground in found.grounds if ground.outcome is not Outcome.PASS] == []
-    silent = replace(found.after.logs, marks={where: LogMark(unread="no leader") for where in found.after.logs.marks})
-    replace(found, after=replace(found.after, logs=silent)).leave(spark, wanted, Path(places[2]))
+    assert [finding.reason.cause for finding in found.findings if finding.outcome is not AuditOutcome.PASS] == []
+    unresponsive = replace(found.after.logs, marks={where: LogMark(unread="no leader") for where in found.after.logs.marks})
+    replace(found, after=replace(found.after, logs=unresponsive)).leave(spark, wanted, Path(places[2]))
     assert not Path(places[2]).exists(), "the look before is the better one"
 
 
@@ -292,7 +292,7 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
         fill(properties, topic, 900)
     (tmp_path / "kafka.json").write_text(json.dumps(dict(properties)))
     places = [tmp_path / name / "fingerprint.json" for name in ("first", "gate1")]
-    newest = {"exclude_topics": ("scratch",), "sample": Sample(0.0, tail=100), "block": 100}
+    newest = {"exclude_topics": ("scratch",), "sample": LogSample(0.0, tail=100), "block": 100}
     wanted = LogsRequest(str(tmp_path / "kafka.json"), None, str(places[0]), (str(places[1]),), **newest)  # type: ignore[arg-type]
     first = look.taken(spark, wanted).logs
     names = {where.topic for where in first.marks}
@@ -305,14 +305,14 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     fill(properties, "made-since", 300)
     (tmp_path / "gate1").mkdir()
     found = look.compared(spark, wanted)
-    assert [ground.reason.cause for ground in found.grounds if ground.outcome is not Outcome.PASS] == []
+    assert [finding.reason.cause for finding in found.findings if finding.outcome is not AuditOutcome.PASS] == []
     found.leave(spark, wanted, places[1])
     admin.delete_topics(["made-since"])["made-since"].result(30)
     wait_until(lambda: not read_marks(properties, ["made-since"]), "it is gone", timeout=30)
-    (gone,) = [ground for ground in look.compared(spark, wanted).grounds if ground.outcome is Outcome.FAIL]
+    (gone,) = [finding for finding in look.compared(spark, wanted).findings if finding.outcome is AuditOutcome.FAIL]
     assert (gone.reason.cause, {case.topic for case in gone.examples}) == (AuditCause.PARTITIONS_GONE, {"made-since"})
     left_out = replace(wanted, exclude_topics=("scratch", "made-since"))
-    assert AuditCause.NOT_REQUESTED in [ground.reason.cause for ground in look.compared(spark, left_out).grounds]
+    assert AuditCause.NOT_REQUESTED in [finding.reason.cause for finding in look.compared(spark, left_out).findings]
 
 
 def test_groups_of_real_members_in_the_offsets_topic(
@@ -349,8 +349,8 @@ def test_an_empty_and_an_unknown_topic(spark: SparkSession, properties: Mapping[
     with pytest.raises(Refused, match=r"X08.*unknown"):
         take(spark, properties, ["empty", "unknown"])
     seen = take(spark, properties, ["empty"])
-    grounds, health = compare(seen, take(spark, properties, ["empty"], before=seen))
-    assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.INCONCLUSIVE
+    findings, health = compare(seen, take(spark, properties, ["empty"], before=seen))
+    assert combine(findings, [health], required=[Level.LOG]).outcome is AuditOutcome.INCONCLUSIVE
 
 
 def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
@@ -371,13 +371,13 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
     admin = AdminClient(dict(properties))
     for deleted in admin.delete_topics(["deleted", "anew"], operation_timeout=30).values():
         deleted.result(30)
-    create_anew(properties, "anew")
+    create_again(properties, "anew")
     fill(properties, "anew", 900)
     fill(properties, "grown", 900)
     after = take(spark, properties, topics, before=seen)
     assert 0 < kept["short"] < 300
-    grounds, health = compare(seen, after)
-    found = {ground.reason.cause: {(case.topic, case.partition) for case in ground.examples} for ground in grounds}
+    findings, health = compare(seen, after)
+    found = {finding.reason.cause: {(case.topic, case.partition) for case in finding.examples} for finding in findings}
     assert found.pop(AuditCause.UNCHANGED) == set()
     assert found == {
         AuditCause.LOG_CHANGED: {("grown", 1)},
@@ -385,9 +385,9 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
         AuditCause.PARTITIONS_GONE: {("deleted", n) for n in range(PARTITIONS)},
         AuditCause.TOPIC_RECREATED: {("anew", n) for n in range(PARTITIONS)},
     }
-    truncated = next(ground for ground in grounds if ground.reason.cause == AuditCause.LOG_TRUNCATED)
+    truncated = next(finding for finding in findings if finding.reason.cause == AuditCause.LOG_TRUNCATED)
     assert (truncated.count, truncated.examples[0].first, truncated.examples[0].last) == (300 - kept["short"], kept["short"], 299)
-    assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.FAIL
+    assert combine(findings, [health], required=[Level.LOG]).outcome is AuditOutcome.FAIL
 
 
 def wait_for_topics(properties: Mapping[str, str], topics: list[str]) -> None:
@@ -399,7 +399,7 @@ def wait_for_topics(properties: Mapping[str, str], topics: list[str]) -> None:
     wait_until(known, "the broker knows its topics again", timeout=30)
 
 
-def create_anew(properties: Mapping[str, str], name: str) -> None:
+def create_again(properties: Mapping[str, str], name: str) -> None:
     """As soon as the one that was deleted is gone."""
     deadline = time.monotonic() + 30
     while True:

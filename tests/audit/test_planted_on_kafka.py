@@ -24,9 +24,9 @@ from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.audit import job
 from airflow_provider_kmigrate.audit.engines.engine import Engine
-from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.policy import AuditPolicy
 from airflow_provider_kmigrate.audit.sources.source import Source
-from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from tests.consumer.mock_kafka import MockKafka
 from tests.kit.load import TopicPlan, create_topics
@@ -161,7 +161,7 @@ def two_owners(scene: Scene) -> None:
             slow.poll(5.0)
 
 
-def skip_what_nobody_told_of(scene: Scene) -> None:
+def skip_unreported(scene: Scene) -> None:
     scene.send(0, 39)
     scene.send_unseen("unseen", *range(4))
     scene.send(40, COUNT - 5)
@@ -175,7 +175,7 @@ class Planted(NamedTuple):
     """What happens, what must be said, and where; `cause` None: nothing."""
 
     plant: Callable[[Scene], None]
-    outcome: Outcome
+    outcome: AuditOutcome
     cause: AuditCause | None = None
     count: int | None = None  # None: a time
     offsets: tuple[int, int] = (-1, -1)
@@ -183,13 +183,13 @@ class Planted(NamedTuple):
 
 
 PLANTED = (
-    Planted(nothing, Outcome.PASS),
-    Planted(skip, Outcome.FAIL, AuditCause.LOST, 7, (40, 46)),
-    Planted(repeat, Outcome.FAIL, AuditCause.REDELIVERED, 5, (35, 39)),
-    Planted(removed, Outcome.FAIL, AuditCause.LOST, 20, (40, 59), only_real=True),
-    Planted(stored_twice, Outcome.FAIL, AuditCause.STORED_TWICE, 3, (100, 102)),
-    Planted(two_owners, Outcome.FAIL, AuditCause.DOUBLE_OWNED),
-    Planted(skip_what_nobody_told_of, Outcome.PASS, AuditCause.SKIPPED, 4, (40, 43)),
+    Planted(nothing, AuditOutcome.PASS),
+    Planted(skip, AuditOutcome.FAIL, AuditCause.LOST, 7, (40, 46)),
+    Planted(repeat, AuditOutcome.FAIL, AuditCause.REDELIVERED, 5, (35, 39)),
+    Planted(removed, AuditOutcome.FAIL, AuditCause.LOST, 20, (40, 59), only_real=True),
+    Planted(stored_twice, AuditOutcome.FAIL, AuditCause.STORED_TWICE, 3, (100, 102)),
+    Planted(two_owners, AuditOutcome.FAIL, AuditCause.DOUBLE_OWNED),
+    Planted(skip_unreported, AuditOutcome.PASS, AuditCause.SKIPPED, 4, (40, 43)),
 )
 ALSO = {AuditCause.LOST: {AuditCause.COMMIT_GAP}}  # what is lost behind a commit was committed before it was delivered, too
 
@@ -210,16 +210,16 @@ def test_what_really_happens_is_named(played: dict[str, Path], engine: Engine, p
     folder = played.get(planted.plant.__name__)
     if folder is None:
         pytest.skip("mock brokers delete no records")
-    verdict = job.run([Source(Level.PRODUCER, lines=(str(folder),))], Policy(), engine).verdict
-    found: dict[object, Ground] = {ground.reason.cause: ground for ground in verdict.grounds}
-    bad = {cause for cause, ground in found.items() if ground.outcome is not Outcome.PASS}
+    verdict = job.run([Source(Level.PRODUCER, lines=(str(folder),))], AuditPolicy(), engine).verdict
+    found: dict[object, AuditFinding] = {finding.reason.cause: finding for finding in verdict.findings}
+    bad = {cause for cause, finding in found.items() if finding.outcome is not AuditOutcome.PASS}
     assert verdict.outcome is planted.outcome, verdict.headline
-    assert bad - ALSO.get(planted.cause, set()) == ({planted.cause} if planted.outcome is Outcome.FAIL else set()), (
+    assert bad - ALSO.get(planted.cause, set()) == ({planted.cause} if planted.outcome is AuditOutcome.FAIL else set()), (
         verdict.headline
     )
     if planted.cause:
-        ground = found[planted.cause]
-        assert planted.count is None or ground.count == planted.count
-        assert {(case.first, case.last) for case in ground.examples} == {planted.offsets}
+        finding = found[planted.cause]
+        assert planted.count is None or finding.count == planted.count
+        assert {(case.first, case.last) for case in finding.examples} == {planted.offsets}
     else:
         assert AuditCause.SKIPPED not in found

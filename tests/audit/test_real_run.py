@@ -20,12 +20,12 @@ pytest.importorskip("py4j", reason="only Spark's own environment has it")
 from airflow_provider_kmigrate.audit import connector, job, request
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.logs import look
-from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.policy import AuditPolicy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level, Outcome
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level
 from airflow_provider_kmigrate.core.event_lines import decode, encode
-from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, Stop
+from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Ownership, OwnershipChange, Stop
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from tests.kit import spark_job
@@ -92,7 +92,7 @@ class Run:
         wanted = request.load(self.request)
         assert wanted.logs is not None
         found = look.compared(spark.session, wanted.logs)
-        also = [job.Finding(found.grounds, found.health)]
+        also = [job.Finding(found.findings, found.health)]
         return job.run(wanted.sources, wanted.policy, spark, also=also, pictured=True)
 
 
@@ -108,7 +108,7 @@ def real(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Iterator[Run]:
 
 def test_a_real_run_passes_and_names_its_levels(real: Run, spark: Any, tmp_path: Path) -> None:
     result = real.audited(spark)
-    assert result.verdict.outcome is Outcome.PASS, result.verdict.headline
+    assert result.verdict.outcome is AuditOutcome.PASS, result.verdict.headline
     assert result.verdict.proven == (Level.LOG, Level.CONSUMER, Level.PRODUCER)
     facts = result.sources[0].facts
     assert facts.acked == facts.delivered[GROUP] > 500
@@ -122,7 +122,7 @@ def test_a_real_run_passes_and_names_its_levels(real: Run, spark: Any, tmp_path:
 
 
 def test_a_streaming_job_has_every_record_of_it_once(real: Run, duck: Engine) -> None:
-    acked = job.run([Source(Level.PRODUCER, lines=(str(real.events),))], Policy(), duck).sources[0].facts.acked
+    acked = job.run([Source(Level.PRODUCER, lines=(str(real.events),))], AuditPolicy(), duck).sources[0].facts.acked
     assert json.loads((real.folder / "stream" / "sink.json").read_text()) == {"records": acked, "distinct": acked}
 
 
@@ -189,9 +189,9 @@ def reorder(files: Files) -> None:
     _, events = files.member()
     one, other = runs(events)[2:4]
     places = ("first", "last", "count", "producer", "producer_seq")
-    told = {name: getattr(other, name) for name in places}, {name: getattr(one, name) for name in places}
-    swapped(events, one, replace(one, **told[0]))
-    swapped(events, other, replace(other, seq=one.seq + other.count, **told[1]))
+    reported = {name: getattr(other, name) for name in places}, {name: getattr(one, name) for name in places}
+    swapped(events, one, replace(one, **reported[0]))
+    swapped(events, other, replace(other, seq=one.seq + other.count, **reported[1]))
 
 
 def own_twice(files: Files) -> None:
@@ -203,8 +203,8 @@ def own_twice(files: Files) -> None:
     number, writer = stop.stamp.event_seq, stop.stamp.writer
     swapped(others, stop, replace(stop, stamp=stop.stamp._replace(event_seq=number + 2)))
     held = [event for event in files.lines[OWNERSHIP] if isinstance(event, Ownership) and event.member == run.member]
-    taken = max(event.position or 0 for event in held if event.change is Change.ACQUIRED)
-    for step, change in enumerate((Change.ACQUIRED, Change.RELEASED)):
+    taken = max(event.position or 0 for event in held if event.change is OwnershipChange.ACQUIRED)
+    for step, change in enumerate((OwnershipChange.ACQUIRED, OwnershipChange.RELEASED)):
         stamp = stop.stamp._replace(event_seq=number + step, t_ms=run.t_last_ms + 500 * step)
         where = tuple(place for place in held[0].partitions if place.partition == run.partition)
         files.lines[OWNERSHIP].append(Ownership(stamp, GROUP, writer, 1, change, where, position=taken + 1 + step))
@@ -224,24 +224,24 @@ def cut(files: Files) -> None:
 
 
 def verdict(folder: Path, engine: Engine) -> AuditVerdict:
-    return job.run([Source(Level.PRODUCER, lines=(str(folder),))], Policy(), engine).verdict
+    return job.run([Source(Level.PRODUCER, lines=(str(folder),))], AuditPolicy(), engine).verdict
 
 
 class Planted(NamedTuple):
     """A fault, the verdict that it must make, and the cause that must be in it."""
 
     plant: Callable[[Files], None]
-    outcome: Outcome
+    outcome: AuditOutcome
     cause: AuditCause
 
 
 PLANTED = (
-    Planted(lose, Outcome.FAIL, AuditCause.LOST),
-    Planted(repeat, Outcome.FAIL, AuditCause.REDELIVERED),
-    Planted(reorder, Outcome.FAIL, AuditCause.REORDERED),
-    Planted(own_twice, Outcome.FAIL, AuditCause.DOUBLE_OWNED),
-    Planted(forget, Outcome.INCONCLUSIVE, AuditCause.NUMBERS_MISSING),
-    Planted(cut, Outcome.INCONCLUSIVE, AuditCause.NO_STOP),
+    Planted(lose, AuditOutcome.FAIL, AuditCause.LOST),
+    Planted(repeat, AuditOutcome.FAIL, AuditCause.REDELIVERED),
+    Planted(reorder, AuditOutcome.FAIL, AuditCause.REORDERED),
+    Planted(own_twice, AuditOutcome.FAIL, AuditCause.DOUBLE_OWNED),
+    Planted(forget, AuditOutcome.INCONCLUSIVE, AuditCause.NUMBERS_MISSING),
+    Planted(cut, AuditOutcome.INCONCLUSIVE, AuditCause.NO_STOP),
 )
 
 
@@ -253,9 +253,9 @@ def test_what_is_planted_flips_the_verdict(real: Run, engine: Engine, tmp_path: 
     planted.plant(files)
     files.save()
     found = verdict(folder, engine)
-    grounds = {ground.reason.cause: ground for ground in found.grounds if ground.outcome is not Outcome.PASS}
-    assert (found.outcome, planted.cause in grounds) == (planted.outcome, True), found.headline
-    if planted.outcome is Outcome.FAIL:
-        assert grounds[planted.cause].examples
+    findings = {finding.reason.cause: finding for finding in found.findings if finding.outcome is not AuditOutcome.PASS}
+    assert (found.outcome, planted.cause in findings) == (planted.outcome, True), found.headline
+    if planted.outcome is AuditOutcome.FAIL:
+        assert findings[planted.cause].examples
     else:
-        assert AuditCause.LOST not in grounds, "a lost audit event is no lost record"
+        assert AuditCause.LOST not in findings, "a lost audit event is no lost record"

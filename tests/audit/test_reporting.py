@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.audit.job import main
 from airflow_provider_kmigrate.audit.logs import look
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.audit.sources.source import Source
-from airflow_provider_kmigrate.core.audit.fingerprint import Sample
+from airflow_provider_kmigrate.core.audit.fingerprint import LogSample
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
@@ -52,7 +52,7 @@ def test_a_journal_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_logs_in_a_request() -> None:
     request = parse({"sources": [], "logs": {**LOGS, "sample": {"share": 0.5}}, "report": None})
     assert request.logs is not None
-    assert (request.logs.topics, request.logs.sample, request.report) == (("t",), Sample(share=0.5), None)
+    assert (request.logs.topics, request.logs.sample, request.report) == (("t",), LogSample(share=0.5), None)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from airflow_provider_kmigrate.audit.schema import rows_of, table_of
 from airflow_provider_kmigrate.audit.screen import Screened, accounts, screen
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
 from airflow_provider_kmigrate.core.audit.verdict import Level
-from airflow_provider_kmigrate.core.events import Change, Event, TopicPartition
+from airflow_provider_kmigrate.core.events import Event, OwnershipChange, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, Part
-from airflow_provider_kmigrate.core.ledger.health import Times
+from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
 from airflow_provider_kmigrate.core.ledger.partition import Checked, Limits, Setting, check
 from tests.audit.random_histories import packed
 from tests.core.histories import History, calm
@@ -47,7 +47,7 @@ def test_what_is_clean_the_ledger_would_count_just_so(
     duck: Engine, seed: int, skew_ms: int, window: tuple[int, int] | None
 ) -> None:
     events = packed(150, seed)
-    found, setting = screened(events, duck, Limits(skew_ms, 20, window, Times()))
+    found, setting = screened(events, duck, Limits(skew_ms, 20, window, EvidenceTimes()))
     parts = {part.where: part for part in Book.of(events).parts()}
     assert {checked.where for checked in found.clean} | found.suspects == parts.keys()
     assert len(found.clean) > 20, "this pack shows nothing"
@@ -60,7 +60,7 @@ def lost_without_a_trace(h: History) -> None:
     h.ack("p", 0, 30, 30, 5)
 
 
-def goes_back(h: History) -> None:
+def rolls_back(h: History) -> None:
     h.deliver("g", "m", 0, 25, 5)
 
 
@@ -82,7 +82,7 @@ def commits_early(h: History) -> None:
 
 
 def is_not_owned(h: History) -> None:
-    h.own("g", "m", Change.RELEASED)
+    h.own("g", "m", OwnershipChange.RELEASED)
     h.ack("p", 0, 30, 30, 10)
     h.deliver("g", "m", 0, 30, 10)
 
@@ -102,7 +102,7 @@ def begins_late(h: History) -> None:
 
 
 PLANTED = (
-    *(lost_without_a_trace, goes_back, skips, miscounts, commits_early),
+    *(lost_without_a_trace, rolls_back, skips, miscounts, commits_early),
     *(is_not_owned, claims_twice, has_another_group, begins_late),
 )
 
@@ -111,10 +111,10 @@ PLANTED = (
 def test_one_fault_makes_its_partition_suspect_and_no_other(duck: Engine, plant: Callable[[History], None]) -> None:
     history = calm()
     for other in (1, 2):
-        history.own("g", "m", Change.ACQUIRED, (other,))
+        history.own("g", "m", OwnershipChange.ACQUIRED, (other,))
         history.ack("p", other, 0, 0, 10)
         history.deliver("g", "m", other, 0, 10, 0)
-    running = Limits(100, 20, None, Times(alive_since=0))
+    running = Limits(100, 20, None, EvidenceTimes(alive_since=0))
     assert not screened(history.events, duck, running)[0].suspects
     if plant in {has_another_group, begins_late}:
         history.consumer("n", "h")
@@ -128,13 +128,13 @@ def test_one_fault_makes_its_partition_suspect_and_no_other(duck: Engine, plant:
 def test_a_hole_in_an_account_makes_all_its_partitions_suspect(duck: Engine, gone: int) -> None:
     """Also one whose number something else was given: then there are as many as there should be."""
     history = calm()
-    history.own("g", "m", Change.ACQUIRED, (1,))
+    history.own("g", "m", OwnershipChange.ACQUIRED, (1,))
     history.ack("p", 1, 0, 0, 10)
     history.deliver("g", "m", 1, 0, 10, 0)
     events = history.end()
     mine = [event for event in events if event.stamp.writer == "m"]
     kept = [event for event in events if event is not mine[gone]]
-    limits = Limits(100, 20, None, Times())
+    limits = Limits(100, 20, None, EvidenceTimes())
     assert screened(kept, duck, limits)[0].suspects == {HERE, TopicPartition("t", 1)}
     assert screened([*kept, mine[2]], duck, limits)[0].suspects == {HERE, TopicPartition("t", 1)}
 

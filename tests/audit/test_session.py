@@ -54,13 +54,13 @@ def test_executors_have_the_package(spark: Any) -> None:
 
         for batch in batches:
             rows = [row for line in batch["line"].to_pylist() for row in schema.rows_of_line(line)]
-            yield from schema.table_of(rows).select(["pile"]).to_batches()
+            yield from schema.table_of(rows).select(["row_kind"]).to_batches()
 
     lines = session.createDataFrame(
         [('{"v":1,"kind":"stop","writer":"w","event_seq":3,"t_ms":9,"clean":true}',), ("no",)], "line string"
     )
-    answer = lines.mapInArrow(decode, "pile string").toArrow()
-    assert sorted(answer["pile"].to_pylist()) == ["control", "refused"]
+    answer = lines.mapInArrow(decode, "row_kind string").toArrow()
+    assert sorted(answer["row_kind"].to_pylist()) == ["control", "refused"]
     assert os.environ["PYSPARK_PYTHON"]
 
 

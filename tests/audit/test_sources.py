@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.job import main, run
-from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.policy import AuditPolicy
 from airflow_provider_kmigrate.audit.request import Request, parse
-from airflow_provider_kmigrate.audit.schema import Pile, rows_of, table_of
+from airflow_provider_kmigrate.audit.schema import RowKind, rows_of, table_of
 from airflow_provider_kmigrate.audit.sources.source import Source
-from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, outcome_of
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, outcome_of
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Ownership
 from airflow_provider_kmigrate.core.ledger import balance
@@ -44,8 +44,8 @@ def written(folder: Path, *more: str) -> Source:
 
 
 def test_lines_of_a_folder(engine: Engine, tmp_path: Path) -> None:
-    result = run([written(tmp_path)], Policy(), engine)
-    assert result.verdict.outcome is Outcome.PASS
+    result = run([written(tmp_path)], AuditPolicy(), engine)
+    assert result.verdict.outcome is AuditOutcome.PASS
     assert result.sources[0].facts == balance(calm().end())
 
 
@@ -53,16 +53,16 @@ def test_lines_of_a_folder(engine: Engine, tmp_path: Path) -> None:
     "line", ["", "{", "[1]", '{"name":"startup_complete"}', '{"v":1,"kind":"telepathy"}', '{"v":1,"kind":"delivery"}']
 )
 def test_what_is_no_event_is_counted_kept_and_shown(duck: Engine, tmp_path: Path, line: str) -> None:
-    result = run([written(tmp_path, line, line, "the last line has no end")], Policy(), duck)
-    assert result.verdict.outcome is Outcome.INCONCLUSIVE
+    result = run([written(tmp_path, line, line, "the last line has no end")], AuditPolicy(), duck)
+    assert result.verdict.outcome is AuditOutcome.INCONCLUSIVE
     assert [refused for _, refused in result.sources[0].refused] == [line, line]
-    assert {AuditCause.BAD_LINES, AuditCause.MALFORMED} <= {ground.reason.cause for ground in result.verdict.grounds}
+    assert {AuditCause.BAD_LINES, AuditCause.MALFORMED} <= {finding.reason.cause for finding in result.verdict.findings}
 
 
 def test_an_unknown_version_is_refused_by_name(engine: Engine, tmp_path: Path) -> None:
     source = written(tmp_path, '{"v":7,"kind":"delivery"}', "")
     with pytest.raises(Refused) as caught:
-        run([source], Policy(), engine)
+        run([source], AuditPolicy(), engine)
     assert caught.value.reasons[0].cause == AuditCause.SCHEMA_UNKNOWN
     assert "more.jsonl" in str(caught.value)
     assert "version 7" in str(caught.value)
@@ -72,7 +72,7 @@ def test_a_torn_last_line_is_left_for_later(duck: Engine, tmp_path: Path) -> Non
     source = written(tmp_path)
     with (tmp_path / "m.jsonl").open("a") as file:
         file.write('{"v":1,"kind":"heart')
-    assert run([source], Policy(), duck).verdict.outcome is Outcome.PASS
+    assert run([source], AuditPolicy(), duck).verdict.outcome is AuditOutcome.PASS
 
 
 @pytest.mark.parametrize("name", ["host2/m.jsonl", "m.jsonl.1", "old/m.jsonl.gz"])
@@ -80,9 +80,9 @@ def test_events_that_are_not_read_are_named(duck: Engine, tmp_path: Path, name: 
     source = written(tmp_path)
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("what it says is unknown")
-    result = run([source], Policy(), duck)
+    result = run([source], AuditPolicy(), duck)
     (reason,) = result.sources[0].facts.reasons
-    assert (result.verdict.outcome, reason.cause) == (Outcome.INCONCLUSIVE, AuditCause.BAD_LINES)
+    assert (result.verdict.outcome, reason.cause) == (AuditOutcome.INCONCLUSIVE, AuditCause.BAD_LINES)
     assert str(tmp_path / name) in reason.text
 
 
@@ -91,7 +91,7 @@ def test_a_folder_that_is_named_is_read(duck: Engine, tmp_path: Path) -> None:
     below.mkdir()
     written(below)
     source = Source(Level.CONSUMER, lines=(str(tmp_path), str(below)))
-    assert run([source], Policy(), duck).verdict.outcome is Outcome.PASS
+    assert run([source], AuditPolicy(), duck).verdict.outcome is AuditOutcome.PASS
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -105,24 +105,24 @@ def test_a_folder_for_each_machine(duck: Engine, tmp_path: Path, overlap: bool) 
         else:
             sink.append(event.stamp.writer, [encode(event)])
     source = Source(Level.CONSUMER, lines=tuple(str(tmp_path / name) for name in sinks))
-    facts = run([source], Policy(), duck).sources[0].facts
+    facts = run([source], AuditPolicy(), duck).sources[0].facts
     assert facts.double_owned.count == (1_000 if overlap else 0)
 
 
 def test_a_file_read_twice_counts_once(engine: Engine, tmp_path: Path) -> None:
     source = written(tmp_path)
     twice = Source(Level.CONSUMER, lines=(*source.lines, str(tmp_path / "m.jsonl")))
-    assert run([twice], Policy(), engine).sources[0].facts == balance(calm().end())
+    assert run([twice], AuditPolicy(), engine).sources[0].facts == balance(calm().end())
 
 
 def test_a_ledger_in_parquet_with_a_folder_a_pile(engine: Engine, tmp_path: Path) -> None:
     """As the streaming job writes it, with what is not there yet still in lines."""
     events = calm().end()
     table = table_of(row for event in events[:-3] for row in rows_of(event))
-    pq.write_to_dataset(table, tmp_path / "ledger", partition_cols=["pile"])
+    pq.write_to_dataset(table, tmp_path / "ledger", partition_cols=["row_kind"])
     source = Source(Level.CONSUMER, ledgers=(str(tmp_path / "ledger"),), events=tuple(events[-3:]))
-    result = run([source], Policy(), engine)
-    assert (result.verdict.outcome, result.sources[0].facts) == (Outcome.PASS, balance(events))
+    result = run([source], AuditPolicy(), engine)
+    assert (result.verdict.outcome, result.sources[0].facts) == (AuditOutcome.PASS, balance(events))
 
 
 def test_rows_say_what_an_event_is_about() -> None:
@@ -131,10 +131,10 @@ def test_rows_say_what_an_event_is_about() -> None:
     history.commit("g", "m", 0, 10, ok=False)
     history.deliver("g", "m", 3, 5, 2, 7)
     commit, refused, delivery = (row for event in history.events for row in rows_of(event))
-    assert (commit["pile"], commit["lo"], commit["hi"]) == (Pile.COMMIT, 10, 9)
-    assert (refused["pile"], "topic" in refused) == (Pile.SIGN, False)
-    assert (delivery["pile"], delivery["part"], delivery["lo"], delivery["hi"], delivery["producer_seq"]) == (
-        Pile.DELIVERY,
+    assert (commit["row_kind"], commit["lo"], commit["hi"]) == (RowKind.COMMIT, 10, 9)
+    assert (refused["row_kind"], "topic" in refused) == (RowKind.SIGN, False)
+    assert (delivery["row_kind"], delivery["part"], delivery["lo"], delivery["hi"], delivery["producer_seq"]) == (
+        RowKind.DELIVERY,
         3,
         5,
         6,
@@ -144,9 +144,9 @@ def test_rows_say_what_an_event_is_about() -> None:
 
 def test_what_cannot_be_read_fails_in_words(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(Failed, match="nowhere"):
-        run([Source(Level.CONSUMER, lines=(str(tmp_path / "nowhere.jsonl"),))], Policy(), engine)
+        run([Source(Level.CONSUMER, lines=(str(tmp_path / "nowhere.jsonl"),))], AuditPolicy(), engine)
     with pytest.raises(Failed):
-        run([Source(Level.CONSUMER, ledgers=(str(tmp_path / "nowhere"),))], Policy(), engine)
+        run([Source(Level.CONSUMER, ledgers=(str(tmp_path / "nowhere"),))], AuditPolicy(), engine)
 
 
 @contextmanager
@@ -166,7 +166,7 @@ def test_the_program_leaves_its_verdict(tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text(json.dumps(request_for(source)))
     assert main([str(tmp_path / "request.json"), str(tmp_path / "out" / "deep")], on_duckdb) == 0
     out = tmp_path / "out" / "deep"
-    assert outcome_of(json.loads((out / "verdict.json").read_text())) is Outcome.INCONCLUSIVE
+    assert outcome_of(json.loads((out / "verdict.json").read_text())) is AuditOutcome.INCONCLUSIVE
     assert json.loads((out / "facts.json").read_text())["sources"][0]["acked"] == 30
     assert json.loads((out / "refused.jsonl").read_text())["line"] == "no event"
     assert {path.name for path in out.iterdir()} == {"verdict.json", "facts.json", "refused.jsonl"}
@@ -193,7 +193,7 @@ def test_the_program_without_a_verdict_leaves_none(tmp_path: Path, capsys: pytes
         {"sources": [], "policy": {"patience": 1}},
         {"sources": [], "policy": {"window": [1]}},
         {"sources": [], "policy": {"max_cases": 0}},
-        {"sources": [], "policy": {"demand": {"since": "soon"}}},
+        {"sources": [], "policy": {"required_evidence": {"since": "soon"}}},
         {"sources": [], "spark": {"jars": "a.jar"}},
     ],
 )

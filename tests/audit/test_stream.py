@@ -25,14 +25,14 @@ from pyspark.sql import SparkSession
 from airflow_provider_kmigrate.applications.event_log import TopicSink
 from airflow_provider_kmigrate.audit import connector, job
 from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine
-from airflow_provider_kmigrate.audit.schema import Pile
+from airflow_provider_kmigrate.audit.schema import RowKind
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.audit.sources.storage import Storage
-from airflow_provider_kmigrate.audit.sources.stream import EventStream, StreamPlan, standing
+from airflow_provider_kmigrate.audit.sources.stream import EventStream, StreamPlan, checkpoint_progress
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.event_lines import decode, encode
-from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role, Stamp, Start, TopicPartition
+from airflow_provider_kmigrate.core.events import Event, Ownership, OwnershipChange, Stamp, Start, TopicPartition, WriterRole
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
@@ -81,13 +81,13 @@ def history(run: str, records: int = 20, partition: int = 0, lost: int = -1) -> 
     made = History()
     made.producer(f"p-{run}")
     made.consumer(f"m-{run}", "g")
-    made.own("g", f"m-{run}", Change.ACQUIRED, (partition,))
+    made.own("g", f"m-{run}", OwnershipChange.ACQUIRED, (partition,))
     for number in range(records):
         made.ack(f"p-{run}", partition, number * 5, number * 5, 5)
         if number != lost:
             made.deliver("g", f"m-{run}", partition, number * 5, 5, number * 5, producer=f"p-{run}")
     made.commit("g", f"m-{run}", partition, records * 5)
-    made.own("g", f"m-{run}", Change.RELEASED, (partition,))
+    made.own("g", f"m-{run}", OwnershipChange.RELEASED, (partition,))
     made.end()
     return made.events
 
@@ -108,21 +108,21 @@ def written(spark: SparkSession, plan: StreamPlan) -> Counter[tuple[object, obje
 def test_everything_arrives_once_and_foreign_lines_stand_aside(
     spark: SparkSession, properties: Mapping[str, str], plan: StreamPlan
 ) -> None:
-    told = history("one")
+    reported = history("one")
     foreign = [b"no JSON", b'{"other":1}', b"\xff\xfe", b'{"v":99,"kind":"start"}', b""]
-    send(properties, plan.topic, [*lines(told), *foreign])
+    send(properties, plan.topic, [*lines(reported), *foreign])
     stream = EventStream(spark, properties, plan)
     stream.catch_up()
     stream.catch_up()
     found = rows(spark, plan)
-    assert written(spark, plan) == Counter((event.stamp.writer, event.stamp.event_seq) for event in told)
-    aside = [row for row in found if row["pile"] in {Pile.REFUSED, Pile.VERSION}]
+    assert written(spark, plan) == Counter((event.stamp.writer, event.stamp.event_seq) for event in reported)
+    aside = [row for row in found if row["row_kind"] in {RowKind.REFUSED, RowKind.VERSION}]
     assert len(aside) == len(foreign)
     assert {str(row["why"]).split(" b")[0].split("'")[0] for row in aside}
-    assert all(f"{plan.topic}-0 offset {len(told) + at}" in "".join(str(row["why"]) for row in aside) for at in range(5))
-    assert [row["pile"] for row in aside].count(Pile.VERSION.value) == 1
+    assert all(f"{plan.topic}-0 offset {len(reported) + at}" in "".join(str(row["why"]) for row in aside) for at in range(5))
+    assert [row["row_kind"] for row in aside].count(RowKind.VERSION.value) == 1
     assert balance(decode(str(row["line"])) for row in found if row["nth"] == 0 and row["writer"]).verdict is LedgerVerdict.PASS
-    at = stream.standing()
+    at = stream.progress()
     assert at.begun == at.done, "no batch is half done"
 
 
@@ -130,9 +130,9 @@ def test_ownership_is_ordered_by_its_place_in_the_topic(
     spark: SparkSession, properties: Mapping[str, str], plan: StreamPlan
 ) -> None:
     sink = TopicSink(properties, plan.topic)
-    for number, change in enumerate((Change.ACQUIRED, Change.RELEASED)):
+    for number, change in enumerate((OwnershipChange.ACQUIRED, OwnershipChange.RELEASED)):
         sink.own(Ownership(Stamp("m", number, 5), "g", "m", 1, change, (TopicPartition("t", 0), TopicPartition("t", 1))))
-    sink.append("m", [encode(Start(Stamp("m", 2, 6), Role.CONTROL))])
+    sink.append("m", [encode(Start(Stamp("m", 2, 6), WriterRole.CONTROL))])
     sink.close("m", 3, clean=True)
     EventStream(spark, properties, plan).catch_up()
     changes = [decode(str(row["line"])) for row in rows(spark, plan) if '"ownership"' in str(row["line"])]
@@ -145,20 +145,20 @@ def test_ownership_is_ordered_by_its_place_in_the_topic(
 def test_it_goes_on_where_it_ended_and_after_a_broker_that_died(
     spark: SparkSession, cluster: LocalCluster, properties: Mapping[str, str], plan: StreamPlan
 ) -> None:
-    told = history("before", 10)
-    send(properties, plan.topic, lines(told), 1)
+    reported = history("before", 10)
+    send(properties, plan.topic, lines(reported), 1)
     EventStream(spark, properties, plan).catch_up()
     more = history("since", 10)
     send(properties, plan.topic, lines(more), 2)
     EventStream(spark, properties, plan).catch_up()
-    assert written(spark, plan).total() == len(told) + len(more)
+    assert written(spark, plan).total() == len(reported) + len(more)
     broker = NodeProcess(Path(cluster.plan.brokers[0].hosts.state))
     assert broker.wait_gone(broker.signal(signal.SIGKILL), 60.0), "a dying broker still counts as running"
     cluster.up()
     last = history("after", 10)
     send(properties, plan.topic, lines(last), 0)
     EventStream(spark, properties, plan).catch_up()
-    expected = Counter((event.stamp.writer, event.stamp.event_seq) for event in [*told, *more, *last])
+    expected = Counter((event.stamp.writer, event.stamp.event_seq) for event in [*reported, *more, *last])
     assert written(spark, plan) == expected, "exactly once"
 
 
@@ -172,14 +172,14 @@ def test_a_query_that_is_cut_down_in_a_batch_repeats_nothing(
 ) -> None:
     total = 0
     for run in range(4):
-        told = history(f"r{run}", 200)
-        total += len(told)
-        send(properties, plan.topic, lines(told), run % 3)
+        reported = history(f"r{run}", 200)
+        total += len(reported)
+        send(properties, plan.topic, lines(reported), run % 3)
         stream = EventStream(spark, properties, plan, spark_options={"maxOffsetsPerTrigger": "150"})
-        begun = stream.standing().begun or 0
+        begun = stream.progress().begun or 0
         catching_up = threading.Thread(target=_until_it_ends, args=(stream,))
         catching_up.start()
-        wait_until(lambda stream=stream, begun=begun: (stream.standing().begun or 0) > begun, "a batch is under way", timeout=120)  # type: ignore[misc]
+        wait_until(lambda stream=stream, begun=begun: (stream.progress().begun or 0) > begun, "a batch is under way", timeout=120)  # type: ignore[misc]
         for query in spark.streams.active:
             query.stop()  # wherever it is
         catching_up.join(60)
@@ -255,7 +255,7 @@ def test_events_that_nobody_took_in_before_they_were_removed(
     send(properties, plan.topic, lines(history("x", 2)))
     stream = EventStream(spark, properties, plan)
     stream.catch_up()
-    assert [ground.reason.cause for ground in limits(plan.topic, stream.marks())] == [AuditCause.EVENTS_EXPIRE], (
+    assert [finding.reason.cause for finding in limits(plan.topic, stream.marks())] == [AuditCause.EVENTS_EXPIRE], (
         "Kafka's own seven days"
     )
     send(properties, plan.topic, lines(history("y", 2)))
@@ -296,8 +296,8 @@ def test_each_audit_takes_in_what_came_since_the_last_one(
     }  # fmt: skip
     (tmp_path / "request.json").write_text(json.dumps(request))
     words, outcomes = [str(tmp_path / "request.json"), str(tmp_path / "result")], []
-    for told in ([], history("first")):
-        send(properties, plan.topic, lines(told))
+    for reported in ([], history("first")):
+        send(properties, plan.topic, lines(reported))
         assert job.main(words, lambda _: nullcontext(SparkEngine(spark))) == 0  # its own engine would end the tests' session
         outcomes.append(capsys.readouterr().out.partition(":")[0])
     send(properties, plan.topic, lines(history("second", partition=1, lost=10)))
@@ -306,7 +306,7 @@ def test_each_audit_takes_in_what_came_since_the_last_one(
     assert done.returncode == 0, done.stderr[-2000:]
     assert [*outcomes, done.stdout.partition(":")[0]] == ["INCONCLUSIVE", "PASS", "FAIL"]
     found = json.loads((tmp_path / "result" / "verdict.json").read_text())
-    causes = {ground["reason"]["cause"] for ground in found["grounds"] if ground["outcome"] == "FAIL"}
+    causes = {finding["reason"]["cause"] for finding in found["findings"] if finding["outcome"] == "FAIL"}
     assert causes == {AuditCause.LOST, AuditCause.COMMIT_GAP}, found
 
 
@@ -320,7 +320,7 @@ def test_small_files(spark: SparkSession, tmp_path: Path) -> None:
         storage.write(path, "twice")
     with pytest.raises(Failed):
         storage.exists("nosuchscheme://host/x")
-    assert standing(storage, str(tmp_path)).begun is None
+    assert checkpoint_progress(storage, str(tmp_path)).begun is None
 
 
 def test_identities_are_translated() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from kafka.protocol.admin import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 
 from airflow_provider_kmigrate.clients.tools import Tools
-from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata, NotLeader
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, NotLeader, PartitionLeader
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import (
     ClusterView,
@@ -31,12 +31,12 @@ EVERYTHING = ~Fields(0)
 QUICK = ObserverTimeouts(nodes=1.0, partitions=1.0, hosts=1.0, topics=1.0)
 
 
-def node(number: int, role: Role) -> NodeSpec:
+def node(number: int, role: NodeRole) -> NodeSpec:
     return NodeSpec(number, role, "h", 9000 + number, HostSpec("local", "p"))
 
 
-BROKERS = tuple(node(number, Role.BROKER) for number in (1, 2, 3))
-CONTROLLERS = tuple(node(number, Role.CONTROLLER) for number in (3001, 3002))
+BROKERS = tuple(node(number, NodeRole.BROKER) for number in (1, 2, 3))
+CONTROLLERS = tuple(node(number, NodeRole.CONTROLLER) for number in (3001, 3002))
 SPEC = ClusterSpec("test", CLUSTER, "zk", "kafka", BROKERS, CONTROLLERS)
 
 
@@ -71,7 +71,7 @@ class FakeWire:
     def describe_quorum(self) -> Quorum:
         return self._say("describe_quorum", self.quorum)
 
-    def partitions(self) -> tuple[Led, ...]:
+    def partitions(self) -> tuple[PartitionLeader, ...]:
         return self._say("partitions", self.leds)
 
     def client_metrics(self) -> tuple[str, ...] | None:
@@ -162,8 +162,8 @@ class Cluster:
         tools: Any = Tools(self.zk, self.admin, lambda each: self.wires[each.id], lambda _: self.host)  # type: ignore[arg-type]
         self.observer = Observer(SPEC, tools, QUICK)
 
-    def look(self, what: Fields) -> ClusterView:
-        return self.observer.look(what)
+    def observe(self, what: Fields) -> ClusterView:
+        return self.observer.observe(what)
 
     def hang(self) -> None:
         """An answer that does not come."""

@@ -11,9 +11,9 @@ from airflow_provider_kmigrate.exceptions import Unreachable
 class GroupTree:
     """Path -> data. Every znode has version 3, zxid 7 and was changed at 99 s. `reads`: what was asked for, in order."""
 
-    def __init__(self, nodes: Mapping[str, bytes], *, silent: bool = False) -> None:
+    def __init__(self, nodes: Mapping[str, bytes], *, unresponsive: bool = False) -> None:
         self._nodes = nodes
-        self._silent = silent
+        self._silent = unresponsive
         self.reads: list[str] = []
 
     def children(self, path: str) -> list[str]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.clients import connections
 from airflow_provider_kmigrate.clients.connections import secrets_of
 from airflow_provider_kmigrate.clients.settings import HostSettings, WireSecurity, ZooKeeperSettings
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused
 
 CANARY = "canary-5e1f0c"
@@ -270,8 +270,8 @@ SPEC = ClusterSpec(
     cluster_id="q1Sh-9_ISia_zwGINzRvyQ",
     zookeeper_conn_id="zk",
     kafka_conn_id="kf",
-    brokers=(NodeSpec(0, Role.BROKER, "k", 9092, HostSpec("command", "/p", conn_id="hosts")),),
-    controllers=(NodeSpec(3000, Role.CONTROLLER, "c", 9093, HostSpec("command", "/p")),),
+    brokers=(NodeSpec(0, NodeRole.BROKER, "k", 9092, HostSpec("command", "/p", conn_id="hosts")),),
+    controllers=(NodeSpec(3000, NodeRole.CONTROLLER, "c", 9093, HostSpec("command", "/p")),),
     path="prod.yaml",
 )
 KNOWN: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_kmigrate.clients.group_reads import Told, told
+from airflow_provider_kmigrate.clients.group_reads import GroupAnswer, describe_groups
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.wire_groups import commit
 from airflow_provider_kmigrate.core.cluster import NodeSpec
@@ -32,22 +32,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield there
 
 
-class Looks(Beside):
+class Observations(Beside):
     """One after the other, each with what was told, or None where nobody answered."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__()
         self.properties = {"bootstrap.servers": bootstrap}
-        self.found: list[dict[str, Told] | None] = []
+        self.found: list[dict[str, GroupAnswer] | None] = []
 
     def work(self) -> None:
         while not self.ending.is_set():
             try:
-                self.found.append({one.group: one for one in told(self.properties, 2.0, GROUPS)})
+                self.found.append({one.group: one for one in describe_groups(self.properties, 2.0, GROUPS)})
             except Unavailable:
                 self.found.append(None)
 
-    def told(self) -> set[str]:
+    def answers(self) -> set[str]:
         """Whose members, and what they committed, the newest look has. A look from before the commit has an empty answer, which is none."""
         newest = (self.found or [None])[-1] or {}
         return {name for name, one in newest.items() if one.described is not None and one.committed == COMMITTED}
@@ -75,21 +75,21 @@ def commit_all(properties: dict[str, str]) -> None:
 
 def test_groups_are_told_or_unknown_and_never_dead(cluster: LocalCluster) -> None:
     one, other = cluster.plan.brokers
-    with Looks(cluster.bootstrap) as looks:
+    with Observations(cluster.bootstrap) as looks:
         commit_all(looks.properties)
-        wait_until(lambda: looks.told() == set(GROUPS), "all are told")
+        wait_until(lambda: looks.answers() == set(GROUPS), "all are told")
         before = len(looks.found)
         kill(other)
-        wait_until(lambda: looks.told() != set(GROUPS), "some are unknown")
-        wait_until(lambda: looks.told() == set(GROUPS), "the broker that is left coordinates all")
+        wait_until(lambda: looks.answers() != set(GROUPS), "some are unknown")
+        wait_until(lambda: looks.answers() == set(GROUPS), "the broker that is left coordinates all")
         kill(one)
-        wait_until(lambda: not looks.told(), "nobody answers")
+        wait_until(lambda: not looks.answers(), "nobody answers")
         cluster.up()
-        wait_until(lambda: looks.told() == set(GROUPS), "all are told again")
+        wait_until(lambda: looks.answers() == set(GROUPS), "all are told again")
     wrong = [one for look in looks.found[before:] for one in (look or {}).values() if not is_right(one)]
     assert wrong == []
 
 
-def is_right(one: Told) -> bool:
+def is_right(one: GroupAnswer) -> bool:
     state = one.described.state if one.described else "Empty"
     return state == "Empty" and one.committed in (None, COMMITTED)

@@ -8,9 +8,9 @@ from airflow_provider_kmigrate.clients.group_reads import groups_in, seen
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import (
     Flaw,
-    Hold,
+    GroupHold,
+    MemberProgress,
     Mode,
-    Progress,
     Registration,
     Unreadable,
     write_hold,
@@ -21,9 +21,9 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Failed, Unreachable
 from tests.clients.group_tree import GroupTree
 
-NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
+NO_MEMBERS = {"bootstrap.servers": "127.0.0.1:1"}
 STATIC, WILDCARD = Registration("static", {"t": 1}), Registration("white_list", {"w.*": 2})
-PROGRESS = Progress(7, Mode.KAFKA, settled=True)
+PROGRESS = MemberProgress(7, Mode.KAFKA, settled=True)
 TREE = {
     "/brokers/topics/t": b'{"version":1,"partitions":{"0":[1],"1":[1]}}',
     "/brokers/topics/wide": b'{"version":1,"partitions":{"0":[1]}}',
@@ -36,7 +36,7 @@ TREE = {
     "/consumers/g/owners/t/1": b"g_old-0",
     "/consumers/g/owners/t/0-1": b"pykafka",
     "/consumers/g/offsets/t/0": b"12",
-    "/consumers/g/migration/hold": write_hold(Hold("dag/run", "it was worse")),
+    "/consumers/g/migration/hold": write_hold(GroupHold("dag/run", "it was worse")),
     "/consumers/g/migration/reset/t/0": b"3",
     "/consumers/g/offsets/t/1": b"not a number",
     "/consumers/stopped/offsets/t/0": b"3",
@@ -52,7 +52,7 @@ G = ZkGroup(
     {ONE: "g_old-0"},
     {ZERO: StoredOffset(12, 99.0), ONE: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "not a number"), 99.0)},
     frozenset({ZERO, ONE, TopicPartition("wide", 0)}),
-    Hold("dag/run", "it was worse"),
+    GroupHold("dag/run", "it was worse"),
     {ZERO: 3},
     joined=True,
 )
@@ -77,14 +77,14 @@ def test_a_topic_that_cannot_be_read_is_no_topic_without_partitions() -> None:
 
 
 def test_a_side_that_does_not_answer_is_none() -> None:
-    assert seen(GroupTree(TREE), NOBODY, ["g", "gone"], timeout=1.0) == {
+    assert seen(GroupTree(TREE), NO_MEMBERS, ["g", "gone"], timeout=1.0) == {
         "g": GroupSeen("g", G),
         "gone": GroupSeen("gone", ZkGroup()),
     }
-    assert seen(GroupTree(TREE, silent=True), NOBODY, ["g"], timeout=1.0) == {"g": GroupSeen("g")}
+    assert seen(GroupTree(TREE, unresponsive=True), NO_MEMBERS, ["g"], timeout=1.0) == {"g": GroupSeen("g")}
     with pytest.raises(Unreachable):
-        seen(GroupTree(TREE, silent=True), NOBODY, timeout=1.0)
+        seen(GroupTree(TREE, unresponsive=True), NO_MEMBERS, timeout=1.0)
 
 
 def test_no_groups() -> None:
-    assert seen(GroupTree({}), NOBODY, timeout=1.0) == {}
+    assert seen(GroupTree({}), NO_MEMBERS, timeout=1.0) == {}

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.command import Answer, CommandHost, LocalRunner, is_absent, is_quiet
 from airflow_provider_kmigrate.clients.hosts.files import sha256
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unreachable
 
@@ -34,7 +34,7 @@ def node(tmp_path: Path) -> NodeSpec:
         status=(*sh('test -e "$(dirname $1)/running" || { echo inactive; exit 3; }'), "{properties}"),
         stop_timeout=30.0,
     )
-    return NodeSpec(3000, Role.CONTROLLER, "h1", 9093, hosts, log_dir=f"{tmp_path}/data")
+    return NodeSpec(3000, NodeRole.CONTROLLER, "h1", 9093, hosts, log_dir=f"{tmp_path}/data")
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def test_an_unreadable_original_is_never_replaced(host: CommandHost, node: NodeS
 
 
 def test_a_broker_with_many_disks_is_looked_at_with_few_commands_several_at_a_time(node: NodeSpec) -> None:
-    broker = replace(having(node, read=("ssh", "{path}"), write=("true",)), role=Role.BROKER)
+    broker = replace(having(node, read=("ssh", "{path}"), write=("true",)), role=NodeRole.BROKER)
     asked: list[str] = []
     four = threading.Barrier(4)
 

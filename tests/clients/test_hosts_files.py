@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed
 
 
@@ -18,7 +18,7 @@ def mode(path: Path) -> int:
 
 
 def node(properties: Path, log_dir: str | None = None) -> NodeSpec:
-    return NodeSpec(3000, Role.CONTROLLER, "h", 9093, HostSpec("local", str(properties)), log_dir=log_dir)
+    return NodeSpec(3000, NodeRole.CONTROLLER, "h", 9093, HostSpec("local", str(properties)), log_dir=log_dir)
 
 
 def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_log_directories_are_found_as_kafka_finds_them(keys: dict[str, str] | No
 
 
 def test_an_untouched_controller_has_no_properties_and_an_unformatted_directory(tmp_path: Path) -> None:
-    seen = files.look(node(tmp_path / "server.properties", log_dir=f"{tmp_path}/data"))
+    seen = files.read_files(node(tmp_path / "server.properties", log_dir=f"{tmp_path}/data"))
     assert seen.properties is None
     assert seen.meta == {f"{tmp_path}/data": {}}
     assert seen.has_metadata_log is False
@@ -115,7 +115,7 @@ def test_meta_properties_and_the_metadata_log_are_seen(tmp_path: Path) -> None:
     (tmp_path / "data" / "meta.properties").write_text("#comment\nversion=1\ncluster.id=-x\nnode.id=3000\n")
     path = tmp_path / "server.properties"
     path.write_text(f"node.id=3000\nlog.dirs={tmp_path}/data")
-    seen = files.look(node(path))
+    seen = files.read_files(node(path))
     assert seen.meta == {f"{tmp_path}/data": {"version": "1", "cluster.id": "-x", "node.id": "3000"}}
     assert seen.has_metadata_log is True
 
@@ -123,7 +123,7 @@ def test_meta_properties_and_the_metadata_log_are_seen(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_not_absent(tmp_path: Path) -> None:
     (tmp_path / "server.properties").mkdir()
     with pytest.raises(Failed):
-        files.look(node(tmp_path / "server.properties"))
+        files.read_files(node(tmp_path / "server.properties"))
 
 
 def test_the_tail_of_a_long_log_is_its_end(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.files import sha256
 from airflow_provider_kmigrate.clients.hosts.local import Launch, LocalHost, NodeProcess
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import needs_version_0, version_0
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, SpecError, TimedOut, Unreachable
@@ -38,7 +38,7 @@ def node(tmp_path: Path) -> Iterator[NodeSpec]:
     form = (*python, _FORMAT, "--cluster-id={cluster_id}", "{properties}", "{release}")
     NodeProcess(state).define(Launch((*python, _RUN, "{properties}"), form))
     Path(hosts.properties).write_text(f"node.id=3000\nlog.dirs={state}/data\n")
-    yield NodeSpec(3000, Role.CONTROLLER, "127.0.0.1", 9093, hosts, log_dir=f"{state}/data")
+    yield NodeSpec(3000, NodeRole.CONTROLLER, "127.0.0.1", 9093, hosts, log_dir=f"{state}/data")
     process = NodeProcess(state)
     assert process.wait_gone(process.signal(signal.SIGKILL), 10.0), "the test's own process survives it"
 
@@ -76,9 +76,9 @@ def test_a_stop_that_takes_too_long_is_never_a_kill(node: NodeSpec) -> None:
 
 def test_a_controller_is_waited_for_a_minute_at_most(node: NodeSpec) -> None:
     patient = replace(node, hosts=replace(node.hosts, stop_timeout=330.0))
-    assert replace(patient, role=Role.BROKER).stop_timeout == 330.0
-    assert replace(patient, role=Role.CONTROLLER).stop_timeout == 60.0
-    assert replace(node, role=Role.CONTROLLER, hosts=replace(node.hosts, stop_timeout=5.0)).stop_timeout == 5.0
+    assert replace(patient, role=NodeRole.BROKER).stop_timeout == 330.0
+    assert replace(patient, role=NodeRole.CONTROLLER).stop_timeout == 60.0
+    assert replace(node, role=NodeRole.CONTROLLER, hosts=replace(node.hosts, stop_timeout=5.0)).stop_timeout == 5.0
 
 
 def test_a_missing_folder_is_not_a_stopped_node(node: NodeSpec) -> None:
@@ -191,12 +191,12 @@ def test_a_wiped_directory_is_kept_under_another_name_and_can_be_formatted_again
 def test_a_running_controller_and_a_broker_are_never_wiped(node: NodeSpec) -> None:
     HOST.format_storage(node, ID, "3.9-IV0", 1)
     HOST.start(node, 1)
-    for forbidden in (node, replace(node, role=Role.BROKER)):
+    for forbidden in (node, replace(node, role=NodeRole.BROKER)):
         with pytest.raises(Refused, match="G26"):
             HOST.wipe_storage(forbidden, ID, 1)
     HOST.stop(node, 1)
     with pytest.raises(Refused, match="G26"):
-        HOST.wipe_storage(replace(node, role=Role.BROKER), ID, 1)
+        HOST.wipe_storage(replace(node, role=NodeRole.BROKER), ID, 1)
     assert HOST.files(node).meta != {node.log_dir: {}}
 
 

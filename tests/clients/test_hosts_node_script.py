@@ -12,7 +12,7 @@ import pytest
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.clients.hosts.files import backup_name
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.spec import load
@@ -49,7 +49,7 @@ def _here(command: tuple[str, ...]) -> tuple[str, ...]:
 @pytest.fixture
 def node(tmp_path: Path) -> NodeSpec:
     (tmp_path / "etc").mkdir()
-    return NodeSpec(3000, Role.CONTROLLER, "h", 9093, readme(tmp_path), log_dir=f"{tmp_path}/var/kraft")
+    return NodeSpec(3000, NodeRole.CONTROLLER, "h", 9093, readme(tmp_path), log_dir=f"{tmp_path}/var/kraft")
 
 
 @pytest.fixture

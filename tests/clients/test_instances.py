@@ -26,12 +26,12 @@ GROUP = GroupSpec("billing", (), switch_timeout=5.0, conn_id="apps")
 @pytest.fixture
 def service() -> Iterator[Any]:
     """A web service that keeps what it was told; its `status` and `delay` may be set, and that its answer `trickles` without an end."""
-    told: list[tuple[dict[str, Any], dict[str, str]]] = []
+    reported: list[tuple[dict[str, Any], dict[str, str]]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            told.append((json.loads(body), dict(self.headers)))
+            reported.append((json.loads(body), dict(self.headers)))
             threading.Event().wait(server.delay)  # type: ignore[attr-defined]
             self.send_response(server.status)  # type: ignore[attr-defined]
             self.end_headers()
@@ -45,7 +45,7 @@ def service() -> Iterator[Any]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.status, server.delay, server.trickles, server.told = 202, 0.0, False, told  # type: ignore[attr-defined]
+    server.status, server.delay, server.trickles, server.told = 202, 0.0, False, reported  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server
@@ -95,7 +95,7 @@ class TestWebhook:
     def test_it_is_told_everything(self, service: Any) -> None:
         settings = hook(service, login="ann", password=CANARY, extra={"X-Key": CANARY})
         instances(settings).switch(GROUP, WEBHOOK, "migrating", 7)
-        ((body, headers),) = service.told
+        ((body, headers),) = service.posted
         assert body == {
             "cluster": "prod", "group": "billing", "instance": "app0", "host": "app0.example.org", "kind": "migrating", "token": 7,
         }  # fmt: skip
@@ -122,7 +122,7 @@ class TestWebhook:
             instances(settings).switch(GROUP, WEBHOOK, "kafka", 3)
         assert CANARY not in str(raised.value)
         assert raised.value.__cause__ is None
-        assert not service.told
+        assert not service.posted
 
     @pytest.mark.parametrize(
         ("fields", "url"),

@@ -7,9 +7,9 @@ import pytest
 from airflow_provider_kmigrate.clients.admin import known_id
 
 
-@pytest.mark.parametrize("told", ["", "None", "AAAAAAAAAAAAAAAAAAAAAA"])
-def test_a_topic_that_has_no_id_yet_is_not_another_topic(told: str) -> None:
-    assert known_id(told) is None
+@pytest.mark.parametrize("message", ["", "None", "AAAAAAAAAAAAAAAAAAAAAA"])
+def test_a_topic_that_has_no_id_yet_is_not_another_topic(message: str) -> None:
+    assert known_id(message) is None
 
 
 def test_an_id_is_one() -> None:

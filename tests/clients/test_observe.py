@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients.tools import Tools
-from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata
+from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, PartitionLeader
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
     Fields,
@@ -47,13 +47,13 @@ class TestAge:
         cluster.observer.close()
         tools: Any = Tools(cluster.zk, cluster.admin, lambda each: cluster.wires[each.id], lambda _: cluster.host)  # type: ignore[arg-type]
         cluster.observer = Observer(SPEC, tools, replace(QUICK, topics=3.0, fresh=0.2))
-        leds = [Led(4, Partition("a", 0, 1, (1, 2), (1, 2)))]
+        leds = [PartitionLeader(4, Partition("a", 0, 1, (1, 2), (1, 2)))]
         for wire in cluster.wires.values():
             wire.leds = lambda: tuple(leds)
 
         def topics() -> dict[str, TopicMetadata]:
             time.sleep(0.6)
-            leds[:] = [Led(4, Partition("a", 0, 1, (1, 2), (1,)))]
+            leds[:] = [PartitionLeader(4, Partition("a", 0, 1, (1, 2), (1,)))]
             cluster.wires[2].versions = Unreachable("died meanwhile")
             return {}
 
@@ -61,7 +61,7 @@ class TestAge:
         return cluster
 
     def test_what_moves_is_read_again_behind_a_slow_answer(self, slow: Cluster) -> None:
-        view = slow.look(Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.TOPICS)
+        view = slow.observe(Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.TOPICS)
         assert view.partitions == (Partition("a", 0, 1, (1, 2), (1,)),)
         assert view.modes()[2] is None
         assert codes(view) == ["R01"]
@@ -72,7 +72,7 @@ class TestAge:
         slow.admin.topics_answer = {}
         slow.zk.answer = slow.zk.topics_answer = lambda: slow.released.wait(20) or {}
         began = time.monotonic()
-        view = slow.look(Fields.BROKERS | Fields.ZOOKEEPER | Fields.TOPICS)
+        view = slow.observe(Fields.BROKERS | Fields.ZOOKEEPER | Fields.TOPICS)
         assert time.monotonic() - began < 2.5, "topics have three seconds, and all that moves would be read again"
         assert (view.zk, view.topics) == (None, None)
         assert codes(view)[0] == "U01"
@@ -83,24 +83,24 @@ class TestAge:
         slow.admin.topics_answer = {}
         process, released = slow.host.process, slow.released
         slow.host.process = lambda: released.wait(0.6) or process
-        slow.look(Fields.BROKERS | Fields.PROCESSES | Fields.TOPICS)
+        slow.observe(Fields.BROKERS | Fields.PROCESSES | Fields.TOPICS)
         assert slow.wires[1].asked.count("api_versions") == 1
 
     def test_and_only_then(self, slow: Cluster) -> None:
-        slow.look(Fields.BROKERS | Fields.PARTITIONS)
+        slow.observe(Fields.BROKERS | Fields.PARTITIONS)
         assert slow.wires[1].asked.count("api_versions") == 1
 
     def test_what_was_not_read_slowly_stays_unknown(self, slow: Cluster) -> None:
         fails = slow.admin.topics_answer
         slow.admin.topics_answer = lambda: fails() or Unreachable("in the end")
-        view = slow.look(Fields.BROKERS | Fields.TOPICS)
+        view = slow.observe(Fields.BROKERS | Fields.TOPICS)
         assert view.topics is None
         assert sorted(codes(view)) == ["R01", "U05"]
 
 
 class TestNodes:
     def test_a_healthy_look(self, cluster: Cluster) -> None:
-        view = cluster.look(Fields.BROKERS | Fields.ZOOKEEPER)
+        view = cluster.observe(Fields.BROKERS | Fields.ZOOKEEPER)
         assert view.unknowns == ()
         assert view.kafka_cluster_id == CLUSTER
         assert view.modes() == dict.fromkeys((1, 2, 3), BrokerMode.ZOOKEEPER)
@@ -117,14 +117,14 @@ class TestNodes:
 
         versions, cluster.wires[2].versions = cluster.wires[2].versions, slowly
         cluster.wires[3].versions = Unreachable("gone")
-        took = {number: broker.answered_in for number, broker in cluster.look(Fields.BROKERS).brokers.items()}
+        took = {number: broker.answered_in for number, broker in cluster.observe(Fields.BROKERS).brokers.items()}
         assert took[3] is None
         assert took[1] is not None
         assert took[2] is not None
         assert took[2] >= 0.3
 
     def test_nothing_is_asked_that_is_not_wanted(self, cluster: Cluster) -> None:
-        view = cluster.look(Fields.CONTROLLERS)
+        view = cluster.observe(Fields.CONTROLLERS)
         assert [wire.asked for wire in cluster.wires.values()] == [[], [], [], ["api_versions"], ["api_versions"]]
         assert (view.zk, view.partitions, view.quorum, view.topics, view.client_metrics) == (None, None, None, None, None)
         assert cluster.host.asked == []
@@ -134,7 +134,7 @@ class TestNodes:
     def test_a_broker_that_is_gone_is_unknown(self, cluster: Cluster) -> None:
         cluster.wires[2].versions = Unreachable("refused")
         cluster.wires[1].peers = cluster.wires[3].peers = NodeMetadata(CLUSTER, 1, frozenset({1, 3}))
-        view = cluster.look(Fields.BROKERS)
+        view = cluster.observe(Fields.BROKERS)
         assert codes(view) == ["R01"]
         assert view.brokers[2].mode is None
         assert view.brokers[2].listed_by == frozenset()
@@ -143,7 +143,7 @@ class TestNodes:
     def test_a_broker_that_hangs_costs_its_patience_and_spoils_nothing(self, cluster: Cluster) -> None:
         cluster.wires[2].versions = cluster.hang
         began = time.monotonic()
-        view = cluster.look(Fields.BROKERS | Fields.ZOOKEEPER)
+        view = cluster.observe(Fields.BROKERS | Fields.ZOOKEEPER)
         assert time.monotonic() - began < 10 * QUICK.nodes
         assert codes(view) == ["R01"]
         assert view.modes() == {1: BrokerMode.ZOOKEEPER, 2: None, 3: BrokerMode.ZOOKEEPER}
@@ -151,7 +151,7 @@ class TestNodes:
     def test_a_broker_that_the_spec_does_not_name_is_seen(self, cluster: Cluster) -> None:
         cluster.zk.answer = ZkView(cluster_id=CLUSTER, broker_ids=(1, 2, 3, 8))
         cluster.wires[1].peers = NodeMetadata(CLUSTER, 1, frozenset({1, 9}))
-        view = cluster.look(Fields.BROKERS | Fields.ZOOKEEPER)
+        view = cluster.observe(Fields.BROKERS | Fields.ZOOKEEPER)
         assert sorted(view.brokers) == [1, 2, 3, 8, 9]
         assert (view.brokers[8].in_zookeeper, view.brokers[8].mode) == (True, None)
         assert view.brokers[9].listed_by == frozenset({1})
@@ -159,14 +159,14 @@ class TestNodes:
     def test_controllers_show_their_flag(self, cluster: Cluster) -> None:
         cluster.wires[3001].versions = ApiVersions({55: (0, 2)}, migration_ready=True, metadata_version=21)
         cluster.wires[3002].versions = TimedOut("late")
-        view = cluster.look(Fields.CONTROLLERS)
+        view = cluster.observe(Fields.CONTROLLERS)
         assert (view.controllers[3001].answers, view.controllers[3001].migration_flag) == (True, True)
         assert (view.controllers[3002].answers, view.controllers[3002].migration_flag) == (False, None)
         assert view.metadata_version == "3.9-IV0"
         assert codes(view) == ["G23"]
 
     def test_hosts_are_asked_for_the_given_nodes_only(self, cluster: Cluster) -> None:
-        view = cluster.observer.look(Fields.PROCESSES | Fields.FILES, BROKERS[:1])
+        view = cluster.observer.observe(Fields.PROCESSES | Fields.FILES, BROKERS[:1])
         assert sorted(cluster.host.asked) == [("files", "broker 1"), ("status", "broker 1")]
         assert view.brokers[1].process.pid == 7
         assert view.brokers[1].files.properties == {"a": "b"}
@@ -174,13 +174,13 @@ class TestNodes:
 
     def test_a_process_is_known_even_if_its_files_are_not(self, cluster: Cluster) -> None:
         cluster.host.on_disk = Failed("no file")
-        view = cluster.observer.look(Fields.PROCESSES | Fields.FILES, BROKERS[:1])
+        view = cluster.observer.observe(Fields.PROCESSES | Fields.FILES, BROKERS[:1])
         assert codes(view) == ["U04"]
         assert view.brokers[1].process.state is ProcessState.RUNNING
 
     def test_a_host_that_does_not_tell_is_a_host_that_does_not_answer(self, cluster: Cluster) -> None:
         cluster.host.process = Process(ProcessState.UNKNOWN)
-        view = cluster.observer.look(Fields.PROCESSES, BROKERS[:1])
+        view = cluster.observer.observe(Fields.PROCESSES, BROKERS[:1])
         assert codes(view) == ["U04"]
         assert view.brokers[1].process.state is ProcessState.UNKNOWN
 
@@ -188,13 +188,13 @@ class TestNodes:
 class TestZooKeeper:
     @pytest.mark.parametrize("what", [Fields.ZOOKEEPER, Fields.GROUPS, Fields.ZOOKEEPER | Fields.GROUPS])
     def test_groups_only_where_wanted(self, cluster: Cluster, what: Fields) -> None:
-        assert cluster.look(what).zk is not None
+        assert cluster.observe(what).zk is not None
         assert cluster.zk.asked_groups is (Fields.GROUPS in what)
 
     @pytest.mark.parametrize("silence", [Unreachable("lost"), None])
     def test_its_silence_leaves_registrations_unknown(self, cluster: Cluster, silence: Exception | None) -> None:
         cluster.zk.answer = silence or cluster.hang
-        view = cluster.look(Fields.ZOOKEEPER | Fields.BROKERS)
+        view = cluster.observe(Fields.ZOOKEEPER | Fields.BROKERS)
         assert codes(view) == ["U01"]
         assert view.zk is None
         assert view.brokers[1].in_zookeeper is None
@@ -204,38 +204,38 @@ class TestZooKeeper:
 class TestQuorum:
     def test_the_leader_answers_for_all(self, cluster: Cluster) -> None:
         cluster.wires[3002].quorum = led = Quorum(3002, 5, 9, {3001: 9, 3002: 9}, {})
-        view = cluster.look(Fields.QUORUM)
+        view = cluster.observe(Fields.QUORUM)
         assert view.quorum == led
         assert view.unknowns == ()
 
     def test_of_two_that_believe_to_lead_the_newer_is_right(self, cluster: Cluster) -> None:
         cluster.wires[3001].quorum = Quorum(3001, 4, 9, {}, {})
         cluster.wires[3002].quorum = newer = Quorum(3002, 5, 9, {}, {})
-        assert cluster.look(Fields.QUORUM).quorum == newer
+        assert cluster.observe(Fields.QUORUM).quorum == newer
 
     def test_without_a_leader_that_is_one_unknown(self, cluster: Cluster) -> None:
         cluster.wires[3001].quorum = cluster.hang
-        view = cluster.look(Fields.QUORUM)
+        view = cluster.observe(Fields.QUORUM)
         assert view.quorum is None
         assert codes(view) == ["G20"]
 
 
-def led(epoch: int, leader: int, *isr: int, topic: str = "t") -> Led:
-    return Led(epoch, Partition(topic, 0, leader, (1, 2, 3), isr))
+def led(epoch: int, leader: int, *isr: int, topic: str = "t") -> PartitionLeader:
+    return PartitionLeader(epoch, Partition(topic, 0, leader, (1, 2, 3), isr))
 
 
 class TestPartitions:
     def test_two_witnesses_are_asked(self, cluster: Cluster) -> None:
         for number in (1, 2, 3):
             cluster.wires[number].leds = (led(1, 1, 1, 2, 3),)
-        assert cluster.look(Fields.PARTITIONS).partitions == (Partition("t", 0, 1, (1, 2, 3), (1, 2, 3)),)
+        assert cluster.observe(Fields.PARTITIONS).partitions == (Partition("t", 0, 1, (1, 2, 3), (1, 2, 3)),)
         assert [len(cluster.wires[number].asked) for number in (1, 2, 3)] == [1, 1, 0]
 
     def test_a_witness_that_is_gone_is_replaced_and_asked_last_from_then_on(self, cluster: Cluster) -> None:
         cluster.wires[1].leds = Unreachable("down")
         cluster.wires[2].leds = cluster.wires[3].leds = (led(1, 2, 2, 3),)
         for _ in range(2):
-            view = cluster.look(Fields.PARTITIONS)
+            view = cluster.observe(Fields.PARTITIONS)
             assert view.partitions is not None
             assert view.unknowns == ()
         assert [len(cluster.wires[number].asked) for number in (1, 2, 3)] == [1, 2, 2]
@@ -243,21 +243,21 @@ class TestPartitions:
     def test_one_witness_is_enough(self, cluster: Cluster) -> None:
         cluster.wires[1].leds = cluster.wires[3].leds = Unreachable("down")
         cluster.wires[2].leds = (led(1, 2, 2),)
-        view = cluster.look(Fields.PARTITIONS)
+        view = cluster.observe(Fields.PARTITIONS)
         assert view.partitions is not None
         assert view.unknowns == ()
 
     def test_nobody_tells(self, cluster: Cluster) -> None:
         for number in (1, 2, 3):
             cluster.wires[number].leds = Unreachable("down")
-        view = cluster.look(Fields.PARTITIONS | Fields.MIN_INSYNC)
+        view = cluster.observe(Fields.PARTITIONS | Fields.MIN_INSYNC)
         assert (view.partitions, view.min_insync) == (None, None)
         assert codes(view) == ["U05"]
 
     def test_min_insync_of_every_topic(self, cluster: Cluster) -> None:
         for number in (1, 2, 3):
             cluster.wires[number].leds = (led(1, 1, 1, topic="a"), led(1, 1, 1, topic="b"))
-        assert cluster.look(Fields.MIN_INSYNC).min_insync == {"a": 2, "b": 2}
+        assert cluster.observe(Fields.MIN_INSYNC).min_insync == {"a": 2, "b": 2}
 
 
 class TestNewest:
@@ -271,7 +271,7 @@ class TestNewest:
         assert [partition.topic for partition in newest([(led(1, 1, 1, topic="b"),), (led(1, 1, 1, topic="a"),)])] == ["a", "b"]
 
     @given(st.lists(st.builds(led, st.integers(0, 3), st.integers(-1, 3), st.integers(1, 3)), min_size=1, max_size=6))
-    def test_the_order_of_witnesses_is_no_matter_for_what_is_in_sync(self, leds: list[Led]) -> None:
+    def test_the_order_of_witnesses_is_no_matter_for_what_is_in_sync(self, leds: list[PartitionLeader]) -> None:
         top = max(one.leader_epoch for one in leds)
         for order in (leds, leds[::-1]):
             (partition,) = newest([(one,) for one in order])
@@ -287,12 +287,12 @@ class TestOffsetsTopic:
         for number, count in ((1, 10), (2, 10), (3, 7)):
             cluster.wires[number].offsets_leaders = LEADERS
             cluster.wires[number].offsets_count = count
-        counts = cluster.look(Fields.OFFSETS_TOPIC).offsets_counts
+        counts = cluster.observe(Fields.OFFSETS_TOPIC).offsets_counts
         assert counts is not None
         assert (10 in counts[1], 10 in counts[2], 10 in counts[3], 7 in counts[3]) == (True, True, False, True)
 
     def test_an_absent_topic_is_not_created_by_asking(self, cluster: Cluster) -> None:
-        view = cluster.look(Fields.OFFSETS_TOPIC)
+        view = cluster.observe(Fields.OFFSETS_TOPIC)
         assert [wire.asked for wire in cluster.wires.values()][:3] == [["leaders"]] * 3
         assert view.offsets_counts == dict.fromkeys((1, 2, 3), frozenset())
         assert view.unknowns == ()
@@ -303,7 +303,7 @@ class TestOffsetsTopic:
             cluster.wires[number].offsets_count = 10
         moving = iter([LEADERS, LEADERS, {**LEADERS, 0: 3}])
         cluster.wires[2].offsets_leaders = lambda: next(moving)
-        view = cluster.look(Fields.OFFSETS_TOPIC)
+        view = cluster.observe(Fields.OFFSETS_TOPIC)
         assert codes(view) == ["U05"]
         assert view.offsets_counts is not None
         assert sorted(view.offsets_counts) == [1, 3]
@@ -312,14 +312,14 @@ class TestOffsetsTopic:
 class TestRest:
     def test_client_metrics_from_the_first_that_lists_them(self, cluster: Cluster) -> None:
         cluster.wires[2].metrics = ("m",)
-        assert cluster.look(Fields.CLIENT_METRICS).client_metrics == ("m",)
+        assert cluster.observe(Fields.CLIENT_METRICS).client_metrics == ("m",)
 
     def test_zookeeper_brokers_have_no_client_metrics(self, cluster: Cluster) -> None:
-        assert cluster.look(Fields.CLIENT_METRICS).client_metrics == ()
+        assert cluster.observe(Fields.CLIENT_METRICS).client_metrics == ()
 
     def test_a_silent_broker_might_know_some(self, cluster: Cluster) -> None:
         cluster.wires[3].metrics = Unreachable("down")
-        view = cluster.look(Fields.CLIENT_METRICS)
+        view = cluster.observe(Fields.CLIENT_METRICS)
         assert view.client_metrics is None
         assert codes(view) == ["U05"]
 
@@ -331,15 +331,15 @@ class TestRest:
         rows = {n: PartitionMetadata((1,), 1, controller_epoch=epoch) for n, epoch in enumerate(epochs)}
         cluster.zk.topics_answer = {"t": TopicMetadata("t", "id", rows)}
         cluster.zk.epoch_answer = AssertionError("asked for itself")
-        assert cluster.look(Fields.TOPICS | Fields.STATE_EPOCH).state_epoch == expected
+        assert cluster.observe(Fields.TOPICS | Fields.STATE_EPOCH).state_epoch == expected
 
     def test_topics_of_both_sides(self, cluster: Cluster) -> None:
         cluster.zk.topics_answer = {"t": TopicMetadata("t", "id", {})}
-        assert cluster.look(Fields.TOPICS).topics == ({"t": TopicMetadata("t", "id", {})}, {})
+        assert cluster.observe(Fields.TOPICS).topics == ({"t": TopicMetadata("t", "id", {})}, {})
 
     def test_one_side_alone_cannot_be_compared(self, cluster: Cluster) -> None:
         cluster.admin.topics_answer = TimedOut("late")
-        view = cluster.look(Fields.TOPICS)
+        view = cluster.observe(Fields.TOPICS)
         assert view.topics is None
         assert codes(view) == ["U05"]
 
@@ -357,17 +357,17 @@ class TestWhatEndsALook:
     def test_another_cluster(self, cluster: Cluster, spoil: Callable[[Cluster], None]) -> None:
         spoil(cluster)
         with pytest.raises(WrongCluster):
-            cluster.look(Fields.BROKERS | Fields.ZOOKEEPER)
+            cluster.observe(Fields.BROKERS | Fields.ZOOKEEPER)
 
     def test_a_refused_identity(self, cluster: Cluster) -> None:
         cluster.wires[2].peers = AuthenticationFailed("no")
         with pytest.raises(AuthenticationFailed):
-            cluster.look(Fields.BROKERS)
+            cluster.observe(Fields.BROKERS)
 
     def test_a_witness_that_refuses_our_identity(self, cluster: Cluster) -> None:
         cluster.wires[1].leds = AuthenticationFailed("no")
         with pytest.raises(AuthenticationFailed):
-            cluster.look(Fields.PARTITIONS)
+            cluster.observe(Fields.PARTITIONS)
 
     def test_everything_at_once_when_nothing_answers(self, cluster: Cluster) -> None:
         silence = Unreachable("nobody")
@@ -375,7 +375,7 @@ class TestWhatEndsALook:
             wire.versions = wire.peers = wire.quorum = wire.leds = wire.metrics = wire.offsets_leaders = silence
         cluster.zk.answer = cluster.zk.topics_answer = cluster.zk.epoch_answer = cluster.admin.topics_answer = silence
         cluster.host.process = cluster.host.on_disk = silence
-        view = cluster.look(EVERYTHING)
+        view = cluster.observe(EVERYTHING)
         assert set(codes(view)) == {"U01", "R01", "G23", "U04", "U05", "G20"}
-        assert codes(cluster.look(Fields.STATE_EPOCH)) == ["U05"]
+        assert codes(cluster.observe(Fields.STATE_EPOCH)) == ["U05"]
         assert view.kafka_cluster_id is None

@@ -31,18 +31,18 @@ def cluster() -> Iterator[Cluster]:
 
 class TestReassignments:
     def test_none(self, cluster: Cluster) -> None:
-        assert cluster.look(Fields.REASSIGNMENTS).moving == ()
+        assert cluster.observe(Fields.REASSIGNMENTS).moving == ()
 
     def test_in_zookeeper_mode_the_controller_alone_knows(self, cluster: Cluster) -> None:
         for wire in cluster.wires.values():
             wire.peers = NodeMetadata(CLUSTER, 2, frozenset({1, 2, 3}))
             wire.moving = Unavailable("not me")
         cluster.wires[2].moving = ListPartitionReassignmentsResponse(0, 0, None, [MOVING])
-        assert cluster.look(Fields.REASSIGNMENTS).moving == ("orders-3",)
+        assert cluster.observe(Fields.REASSIGNMENTS).moving == ("orders-3",)
         assert cluster.wires[3].asked == []
 
     def test_nobody_knows_while_the_controller_moves(self, cluster: Cluster) -> None:
         for wire in cluster.wires.values():
             wire.moving = Unavailable("not me")
-        view = cluster.look(Fields.REASSIGNMENTS)
+        view = cluster.observe(Fields.REASSIGNMENTS)
         assert (view.moving, codes(view)) == (None, ["U05"])

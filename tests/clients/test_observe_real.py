@@ -87,7 +87,7 @@ def states_of(pid: int) -> set[str]:
 class TestHealthy:
     def test_a_whole_look(self, observer: Observer, spec: ClusterSpec, topic: str) -> None:
         view = wait_for(
-            lambda: observer.look(ALL), lambda seen: whole(seen) and partitions_of(topic, seen) == 6, "a whole cluster"
+            lambda: observer.observe(ALL), lambda seen: whole(seen) and partitions_of(topic, seen) == 6, "a whole cluster"
         )
         assert view.unknowns == ()
         assert view.kafka_cluster_id == spec.cluster_id
@@ -97,26 +97,26 @@ class TestHealthy:
         assert view.zk.controller.ephemeral
         assert {broker.controller_id for broker in view.brokers.values()} == {view.zk.controller.broker_id}
         assert view.zk.migration is None
-        wait_for(lambda: observer.look(ALL), lambda seen: (seen.min_insync or {}).get(topic) == 2, "the topic's limit")
+        wait_for(lambda: observer.observe(ALL), lambda seen: (seen.min_insync or {}).get(topic) == 2, "the topic's limit")
 
     def test_looks_are_quick_over_kept_connections(self, observer: Observer, topic: str) -> None:
-        observer.look(ALL)
-        assert min(observer.look(ALL).took for _ in range(10)) < 0.2
+        observer.observe(ALL)
+        assert min(observer.observe(ALL).took for _ in range(10)) < 0.2
 
     def test_processes_and_files(self, observer: Observer) -> None:
-        view = observer.look(Fields.PROCESSES | Fields.FILES)
+        view = observer.observe(Fields.PROCESSES | Fields.FILES)
         assert all(broker.process.state is ProcessState.RUNNING for broker in view.brokers.values())
         assert (view.brokers[2].files.properties or {})["broker.id"] == "2"
         assert all(controller.process.state is ProcessState.STOPPED for controller in view.controllers.values())
         assert view.unknowns == ()
 
     def test_controllers_that_do_not_exist_yet(self, observer: Observer, spec: ClusterSpec) -> None:
-        view = observer.look(Fields.CONTROLLERS | Fields.QUORUM)
+        view = observer.observe(Fields.CONTROLLERS | Fields.QUORUM)
         assert {reason.code for reason in view.unknowns} == {"G23", "G20"}
         assert not any(controller.answers for controller in view.controllers.values())
 
     def test_both_sides_hold_the_same_topics(self, observer: Observer, topic: str) -> None:
-        view = observer.look(Fields.TOPICS)
+        view = observer.observe(Fields.TOPICS)
         assert view.topics is not None
         assert topic in view.topics[0]
         assert equivalence.compare(*view.topics) == ()
@@ -132,20 +132,20 @@ class TestHealthy:
             return len(counts) == 3 and all(counts.values())
 
         what = Fields.OFFSETS_TOPIC | Fields.PARTITIONS
-        view = wait_for(lambda: observer.look(what), counted, "a fingerprint of every broker")
+        view = wait_for(lambda: observer.observe(what), counted, "a fingerprint of every broker")
         count = sum(partition.topic == OFFSETS_TOPIC for partition in view.partitions or ())
         assert count > 1
         assert all(count in possible for possible in (view.offsets_counts or {}).values())
 
     def test_no_client_metrics_in_zookeeper_mode(self, observer: Observer) -> None:
-        assert observer.look(Fields.CLIENT_METRICS).client_metrics == ()
+        assert observer.observe(Fields.CLIENT_METRICS).client_metrics == ()
 
 
 def test_how_far_each_replica_is_behind(observer: Observer, spec: ClusterSpec, topic: str) -> None:
-    wait_for(lambda: observer.look(ALL), whole, "a whole cluster")
+    wait_for(lambda: observer.observe(ALL), whole, "a whole cluster")
     with Wire(spec.brokers[0].host, spec.brokers[0].port) as wire:
         lags = wire.replica_lags()
-    view = observer.look(ALL)
+    view = observer.observe(ALL)
     mine = {(p.topic, p.index) for p in view.partitions or () if spec.brokers[0].id in p.replicas}
     assert set(lags) == mine
     assert lags[topic, 0] == 0
@@ -153,36 +153,38 @@ def test_how_far_each_replica_is_behind(observer: Observer, spec: ClusterSpec, t
 
 class TestTrouble:
     def test_a_suspended_broker_is_unknown_and_holds_nobody_up(self, observer: Observer, spec: ClusterSpec, topic: str) -> None:
-        wait_for(lambda: observer.look(ALL), whole, "a whole cluster")
+        wait_for(lambda: observer.observe(ALL), whole, "a whole cluster")
         suspended = spec.brokers[0]
         pid = pid_of(suspended)
         try:
             suspend(pid)
             for _ in range(3):
-                view = observer.look(ALL)
+                view = observer.observe(ALL)
                 assert view.took < WIRE_TIMEOUT + 5.0
                 assert view.brokers[0].mode is None
                 assert view.partitions is not None, "the others told"
                 assert [reason.code for reason in view.unknowns] == ["R01"]
         finally:
             os.kill(pid, signal.SIGCONT)
-        wait_for(lambda: observer.look(ALL), whole, "the broker is back", timeout=120)
+        wait_for(lambda: observer.observe(ALL), whole, "the broker is back", timeout=120)
 
     def test_a_killed_broker_is_unknown_and_seen_again_after_its_start(
         self, observer: Observer, spec: ClusterSpec, topic: str
     ) -> None:
-        wait_for(lambda: observer.look(ALL), whole, "a whole cluster")
+        wait_for(lambda: observer.observe(ALL), whole, "a whole cluster")
         killed = spec.brokers[1]
         os.kill(pid_of(killed), signal.SIGKILL)
         try:
-            view = wait_for(lambda: observer.look(ALL), lambda seen: seen.brokers[1].mode is None, "its silence")
+            view = wait_for(lambda: observer.observe(ALL), lambda seen: seen.brokers[1].mode is None, "its silence")
             assert view.took < WIRE_TIMEOUT + 5.0
             assert [reason.code for reason in view.unknowns] == ["R01"]
         finally:
             # A ZooKeeper-mode broker ends at once if the registration of its former life is still there.
-            wait_for(lambda: observer.look(Fields.ZOOKEEPER), lambda seen: not seen.brokers[1].in_zookeeper, "the session's end")
+            wait_for(
+                lambda: observer.observe(Fields.ZOOKEEPER), lambda seen: not seen.brokers[1].in_zookeeper, "the session's end"
+            )
             host_for(killed).start(killed, token=0)
-        wait_for(lambda: observer.look(ALL), whole, "the broker is back", timeout=120)
+        wait_for(lambda: observer.observe(ALL), whole, "the broker is back", timeout=120)
 
     def test_another_cluster_id_ends_the_look(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
         other = replace(spec, cluster_id="another")
@@ -192,10 +194,10 @@ class TestTrouble:
         ):
             for what in (Fields.ZOOKEEPER, Fields.BROKERS):
                 with pytest.raises(WrongCluster):
-                    observer.look(what)
+                    observer.observe(what)
 
     def test_a_wrong_chroot_ends_the_look_and_is_not_made(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
         with opened(settings_of(cluster, "/wrong")) as tools, Observer(spec, tools) as observer, pytest.raises(WrongCluster):
-            observer.look(Fields.ZOOKEEPER)
+            observer.observe(Fields.ZOOKEEPER)
         with ZooKeeper(ZooKeeperSettings(cluster.plan.zookeeper)) as root:
             assert "wrong" not in root.children("/")

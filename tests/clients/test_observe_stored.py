@@ -10,17 +10,17 @@ import pytest
 from kafka.protocol.admin import DescribeAclsRequest, DescribeClientQuotasRequest, DescribeConfigsRequest
 
 from airflow_provider_kmigrate.clients.wire import ApiVersions
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Stored, StoredKind
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, TimedOut, Unavailable, Unreachable
 from airflow_provider_kmigrate.observe.stored import StoredReads
 
 KRAFT, MIGRATION = BrokerMode.KRAFT, BrokerMode.MIGRATION
 VERSIONS = {KRAFT: ApiVersions({55: (0, 2)}, migration_ready=True), MIGRATION: ApiVersions({}, migration_ready=True)}
-TOLD = (StoredKind.QUOTAS, StoredKind.CREDENTIALS, StoredKind.ACLS, StoredKind.TOKENS)
+REPORTED = (StoredKind.QUOTAS, StoredKind.CREDENTIALS, StoredKind.ACLS, StoredKind.TOKENS)
 
 
-def node(number: int, role: Role) -> NodeSpec:
+def node(number: int, role: NodeRole) -> NodeSpec:
     return NodeSpec(number, role, "h", number, HostSpec("local", "p"))
 
 
@@ -92,8 +92,8 @@ class Cluster:
     def __init__(self, *modes: BrokerMode | KMigrateError, zk: NoZnodes | None = None) -> None:
         self.wires = {number: Node(number, mode) for number, mode in enumerate(modes)} | {3000: Node(3000, None)}
         self.zk = zk or NoZnodes()
-        brokers = [node(number, Role.BROKER) for number in range(len(modes))]
-        self.reads = StoredReads(brokers, [node(3000, Role.CONTROLLER)], self)  # type: ignore[arg-type]
+        brokers = [node(number, NodeRole.BROKER) for number in range(len(modes))]
+        self.reads = StoredReads(brokers, [node(3000, NodeRole.CONTROLLER)], self)  # type: ignore[arg-type]
 
     def wire(self, spec: NodeSpec) -> Node:
         return self.wires[spec.id]
@@ -107,7 +107,7 @@ def test_a_broker_in_kraft_mode_tells_everything() -> None:
     found = cluster.reads.everything()
     assert found.unread == ()
     assert set(found.stored) == set(StoredKind)
-    assert {kind: set(found.stored[kind].kraft) for kind in TOLD} == {
+    assert {kind: set(found.stored[kind].kraft) for kind in REPORTED} == {
         StoredKind.QUOTAS: {"user 1"},
         StoredKind.CREDENTIALS: {"user 1"},
         StoredKind.ACLS: {"topic 1"},
@@ -119,7 +119,7 @@ def test_a_broker_in_kraft_mode_tells_everything() -> None:
 def test_before_that_controllers_tell_acls_and_nobody_the_rest() -> None:
     stored = Cluster(MIGRATION, MIGRATION).reads.everything().stored
     assert set(stored[StoredKind.ACLS].kraft) == {"topic 3000"}
-    assert {kind for kind in TOLD if Stored.EVERY in stored[kind].untold} == set(TOLD) - {StoredKind.ACLS}
+    assert {kind for kind in REPORTED if Stored.EVERY in stored[kind].untold} == set(REPORTED) - {StoredKind.ACLS}
 
 
 def test_each_broker_tells_its_own_settings() -> None:

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.clients.messages import DescribeDelegationTokenRe
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Unavailable
 from airflow_provider_kmigrate.observe import stored
-from airflow_provider_kmigrate.observe.stored import NotTold
+from airflow_provider_kmigrate.observe.stored import NotReported
 from tests.clients.fake_node import KRAFT, FakeNode, api_versions
 
 ACLS, CONFIGS, TOKENS, QUOTAS, SCRAM, TRANSACTIONS = 29, 32, 41, 48, 50, 66
@@ -116,7 +116,7 @@ def test_acls() -> None:
 
 
 def test_without_an_authorizer_acls_are_not_told() -> None:
-    with pytest.raises(NotTold):
+    with pytest.raises(NotReported):
         ask({ACLS: acls(54)}, stored.acls)
 
 
@@ -147,12 +147,12 @@ def test_a_token_without_its_hmac() -> None:
 @pytest.mark.parametrize("source", [None, 5])
 def test_a_plain_connection_to_brokers_without_tokens(source: int | None) -> None:
     listed = [] if source is None else [("delegation.token.secret.key", None, source)]
-    with pytest.raises(NotTold):
+    with pytest.raises(NotReported):
         ask({TOKENS: tokens(64), CONFIGS: lambda _: configs(*listed)}, stored.tokens, 0)
 
 
 def test_brokers_whose_tokens_are_off() -> None:
-    with pytest.raises(NotTold):
+    with pytest.raises(NotReported):
         ask({TOKENS: tokens(61)}, stored.tokens, 0)
 
 

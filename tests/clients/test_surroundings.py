@@ -22,8 +22,8 @@ from kafka.protocol.admin import (
 from airflow_provider_kmigrate.clients import zookeeper
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import Wire, log_dirs, reassignments, release, taken
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.environment import Acl, LogDir, Taken, ZooKeeperServer
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.environment import LogDir, Taken, ZkAcl, ZooKeeperServer
 from airflow_provider_kmigrate.core.model import Malformed
 from airflow_provider_kmigrate.exceptions import Failed, Unavailable
 from airflow_provider_kmigrate.observe.stored import one_machine
@@ -174,7 +174,7 @@ class TestRules:
 
     def test_a_rule(self) -> None:
         data = b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Deny","operation":"All","host":"*"}]}'
-        assert zookeeper._rules(self.WHERE, "t", data) == [Acl("Topic", "t", "LITERAL", "User:a", "All", "Deny")]
+        assert zookeeper._rules(self.WHERE, "t", data) == [ZkAcl("Topic", "t", "LITERAL", "User:a", "All", "Deny")]
 
     @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"acls":3}', b'{"acls":[{}]}', b'{"acls":[3]}', b"\xff"])
     def test_whatever_else_is_there(self, data: bytes) -> None:
@@ -184,7 +184,7 @@ class TestRules:
 
 
 class TestOneMachine:
-    HERE = NodeSpec(0, Role.BROKER, "h", 9092, HostSpec("local", "/p"))
+    HERE = NodeSpec(0, NodeRole.BROKER, "h", 9092, HostSpec("local", "/p"))
 
     @pytest.mark.parametrize(
         ("address", "driver", "one"),

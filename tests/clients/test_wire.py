@@ -19,7 +19,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
 
 from airflow_provider_kmigrate.clients import admin as ours
-from airflow_provider_kmigrate.clients.wire import Led, NodeMetadata, NotLeader, Wire
+from airflow_provider_kmigrate.clients.wire import NodeMetadata, NotLeader, PartitionLeader, Wire
 from airflow_provider_kmigrate.core.model import BrokerMode, Partition, Quorum
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
@@ -142,7 +142,7 @@ class TestMetadata:
 
     def test_partitions_carry_their_leader_epoch(self) -> None:
         with FakeNode({METADATA: metadata(topics=[self.topic("t")])}) as node, wire(node) as client:
-            assert client.partitions() == (Led(7, Partition("t", 0, 2, (2, 1), (2,))),)
+            assert client.partitions() == (PartitionLeader(7, Partition("t", 0, 2, (2, 1), (2,))),)
 
     def test_a_topic_that_cannot_be_read_spoils_the_answer(self) -> None:
         with (

@@ -23,7 +23,7 @@ from fake_groups import (
 from fake_node import CLOSE, HANG
 
 from airflow_provider_kmigrate.clients import group_reads
-from airflow_provider_kmigrate.clients.group_reads import Told
+from airflow_provider_kmigrate.clients.group_reads import GroupAnswer
 from airflow_provider_kmigrate.clients.wire_groups import commit, describe
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
@@ -36,7 +36,7 @@ EMPTY = KafkaGroup("Empty", (), "range")
 TIMEOUT = 2.0
 
 
-told = partial(group_reads.told, again=0.0)
+messages = partial(group_reads.describe_groups, again=0.0)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_the_next_broker_is_asked_where_one_does_not_tell(start: Start) -> None:
     broker = start({"g": (group("g", state="Empty"), {})})
     properties = {"bootstrap.servers": f"127.0.0.1:1,{broker.properties['bootstrap.servers']}"}
     assert describe(properties, "g", TIMEOUT) == EMPTY
-    assert [one.group for one in told(properties, TIMEOUT, ["g"])] == ["g"]
+    assert [one.group for one in messages(properties, TIMEOUT, ["g"])] == ["g"]
 
 
 @pytest.mark.parametrize(
@@ -101,26 +101,26 @@ def test_every_group_with_its_offsets(start: Start, versions: Any) -> None:
     }
     broker = start(known, versions=versions)
     one = KafkaGroup("Stable", (KafkaMember("m-1", "app", t(1), "/h"),), "range")
-    assert list(told(broker.properties, TIMEOUT, ["b", "a"])) == [
-        Told("a", one, {}),
-        Told("b", EMPTY, {TopicPartition("t", 0): 7}),
+    assert list(messages(broker.properties, TIMEOUT, ["b", "a"])) == [
+        GroupAnswer("a", one, {}),
+        GroupAnswer("b", EMPTY, {TopicPartition("t", 0): 7}),
     ]
-    assert list(told(broker.properties, TIMEOUT, {"b", "x"})) == [
-        Told("b", EMPTY, {TopicPartition("t", 0): 7}),
-        Told("x", DEAD, {}),
+    assert list(messages(broker.properties, TIMEOUT, {"b", "x"})) == [
+        GroupAnswer("b", EMPTY, {TopicPartition("t", 0): 7}),
+        GroupAnswer("x", DEAD, {}),
     ]
 
 
 def test_a_group_of_kip_848(start: Start) -> None:
     """DescribeGroups calls it Dead."""
     broker = start({"n": (group_of_new_protocol("n"), {5: 1})})
-    assert list(told(broker.properties, TIMEOUT, ["n", "x"])) == [
-        Told(
+    assert list(messages(broker.properties, TIMEOUT, ["n", "x"])) == [
+        GroupAnswer(
             "n",
             KafkaGroup("Reconciling", (KafkaMember("m-1", "app", t(5), "/h"),), "uniform"),
             {TopicPartition("t", 5): 1},
         ),
-        Told("x", DEAD, {}),
+        GroupAnswer("x", DEAD, {}),
     ]
 
 
@@ -128,7 +128,7 @@ def test_each_group_is_asked_of_its_own_coordinator(start: Start) -> None:
     one, other = start({"a": (group("a"), {0: 1})}), start({"b": (group("b"), {0: 2})})
     one.peers = one, other
     one.elsewhere["b"] = other
-    assert [(each.group, each.committed) for each in told(one.properties, TIMEOUT, ["a", "b"])] == [
+    assert [(each.group, each.committed) for each in messages(one.properties, TIMEOUT, ["a", "b"])] == [
         ("a", {TopicPartition("t", 0): 1}),
         ("b", {TopicPartition("t", 0): 2}),
     ]
@@ -145,13 +145,13 @@ def test_what_does_not_tell_is_unknown_and_the_others_are_told(start: Start) -> 
     gone = start()
     broker.elsewhere["gone"] = gone
     gone.node.handlers[DESCRIBE_GROUPS] = gone.node.handlers[OFFSET_FETCH] = CLOSE
-    found = {one.group: one for one in told(broker.properties, TIMEOUT, [*known, "no", "gone"])}
+    found = {one.group: one for one in messages(broker.properties, TIMEOUT, [*known, "no", "gone"])}
     assert found == {
-        "a": Told("a", None, {TopicPartition("t", 0): 1}),
-        "b": Told("b", EMPTY, None),
-        "gone": Told("gone", None, None),
-        "no": Told("no", None, None),
-        "ok": Told("ok", EMPTY, {}),
+        "a": GroupAnswer("a", None, {TopicPartition("t", 0): 1}),
+        "b": GroupAnswer("b", EMPTY, None),
+        "gone": GroupAnswer("gone", None, None),
+        "no": GroupAnswer("no", None, None),
+        "ok": GroupAnswer("ok", EMPTY, {}),
     }
 
 
@@ -165,7 +165,7 @@ def test_what_passes_by_itself_is_asked_once_more(start: Start) -> None:
         return answer
 
     broker.node.handlers[OFFSET_FETCH] = loading
-    assert [one.committed for one in told(broker.properties, TIMEOUT, ["a"])] == [{TopicPartition("t", 0): 1}]
+    assert [one.committed for one in messages(broker.properties, TIMEOUT, ["a"])] == [{TopicPartition("t", 0): 1}]
     assert broker.asked(FIND_COORDINATOR) == 2
 
 
@@ -175,14 +175,14 @@ def test_a_coordinator_that_hangs_is_waited_for_once(start: Start) -> None:
     broker, hanging = start(), start()
     broker.elsewhere = dict.fromkeys(names, hanging)
     hanging.node.handlers[DESCRIBE_GROUPS] = hanging.node.handlers[OFFSET_FETCH] = HANG
-    assert {one[1:] for one in told(broker.properties, 0.2, names)} == {(None, None)}
+    assert {one[1:] for one in messages(broker.properties, 0.2, names)} == {(None, None)}
     assert hanging.asked(DESCRIBE_GROUPS) + hanging.asked(OFFSET_FETCH) == 1
 
 
 def test_where_nobody_ever_committed_no_coordinator_is_asked_for(start: Start) -> None:
     """That would make the brokers create the topic."""
     broker = start(offsets_topic=False)
-    assert list(told(broker.properties, TIMEOUT, ["g"])) == []
+    assert list(messages(broker.properties, TIMEOUT, ["g"])) == []
     assert not broker.asked(FIND_COORDINATOR)
 
 
@@ -190,7 +190,7 @@ def test_a_broker_that_knows_nothing_yet_is_no_answer(start: Start) -> None:
     broker = start()
     broker.peers = ()
     with pytest.raises(Unavailable):
-        list(told(broker.properties, TIMEOUT, ["g"]))
+        list(messages(broker.properties, TIMEOUT, ["g"]))
     assert broker.asked(METADATA) == 1
 
 

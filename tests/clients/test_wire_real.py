@@ -83,11 +83,11 @@ class TestControllers:
             what = Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER | Fields.BROKERS
 
             def settled() -> bool:
-                seen = observer.look(what)
+                seen = observer.observe(what)
                 return seen.quorum is not None and seen.metadata_version is not None
 
             wait_until(settled, "a quorum that has loaded its metadata", despite=(Unavailable,))
-            view = observer.look(what)
+            view = observer.observe(what)
             assert all(controller.migration_flag for controller in view.controllers.values())
             assert view.metadata_version == VERSION
             assert view.zk is not None

@@ -166,8 +166,8 @@ class TestNoServer:
                 client.view()
 
     def test_a_server_that_says_nothing_costs_the_timeout_only(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            settings = ZooKeeperSettings(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout=0.3)
+        with socket.create_server(("127.0.0.1", 0)) as unresponsive:
+            settings = ZooKeeperSettings(f"127.0.0.1:{unresponsive.getsockname()[1]}", connect_timeout=0.3)
             client = ZooKeeper(settings)
             began = time.monotonic()
             with pytest.raises(TimedOut):
@@ -185,8 +185,8 @@ class TestNoServer:
             return connect(handler, retry)
 
         monkeypatch.setattr(ConnectionHandler, "_connect_loop", late)
-        with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(2) as pool:
-            settings = ZooKeeperSettings(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout=1.0)
+        with socket.create_server(("127.0.0.1", 0)) as unresponsive, ThreadPoolExecutor(2) as pool:
+            settings = ZooKeeperSettings(f"127.0.0.1:{unresponsive.getsockname()[1]}", connect_timeout=1.0)
             with ZooKeeper(settings) as zookeeper:
                 first = pool.submit(zookeeper.children, "/brokers/ids")
                 assert asked.wait(20)

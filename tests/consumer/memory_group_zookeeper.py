@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
-from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession, StateChanged, Watched, Znode
+from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession, GroupZnode, StateChanged, Watched
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.exceptions import Unreachable
 
@@ -20,7 +20,7 @@ class MemoryZooKeeper:
 
     def __init__(self, topics: Mapping[str, int]) -> None:
         self.lock = threading.RLock()
-        self.nodes: dict[str, Znode] = {}
+        self.nodes: dict[str, GroupZnode] = {}
         self.watches: dict[str, set[Watched]] = defaultdict(set)
         self.numbers = itertools.count(1)
         for name, count in topics.items():
@@ -31,7 +31,7 @@ class MemoryZooKeeper:
         with self.lock:
             old, now = self.nodes.get(path), next(self.numbers)
             created, version = (old.created, old.version + 1) if old else (now, 0)
-            self.nodes[path] = Znode(data, version, session, created, now)
+            self.nodes[path] = GroupZnode(data, version, session, created, now)
             parent = path.rpartition("/")[0]
             if parent and parent not in self.nodes:
                 self.put(parent, b"")
@@ -112,14 +112,14 @@ class MemorySession(GroupSession):
         if self.cut:
             raise Unreachable("cut off")
 
-    def get(self, path: str, *, watch: bool = False) -> Znode | None:
+    def get(self, path: str, *, watch: bool = False) -> GroupZnode | None:
         with self.server.lock:
             self.sync()
             if watch:
                 self.server.watches[path].add(self._watched)
             return self.server.nodes.get(path)
 
-    def get_all(self, paths: Mapping[str, str], *, watch: bool = False) -> dict[str, Znode]:
+    def get_all(self, paths: Mapping[str, str], *, watch: bool = False) -> dict[str, GroupZnode]:
         found = {name: self.get(path, watch=watch) for name, path in paths.items()}
         return {name: node for name, node in found.items() if node is not None}
 

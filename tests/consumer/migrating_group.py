@@ -87,7 +87,7 @@ class Member(Beside):
         self.topics = topics
         self.owned: set[TopicPartition] = set()
         self.late: list[TopicPartition] = []  # records that came of what was not owned
-        self.heard: list[int] = []  # errors, by their codes
+        self.answered_at: list[int] = []  # errors, by their codes
 
     def work(self) -> None:
         self.consumer.subscribe(self.topics, on_assign=self.gain, on_revoke=self.lose, on_lost=self.lose)
@@ -101,7 +101,7 @@ class Member(Beside):
         where = TopicPartition(message.topic() or "", message.partition() or 0)
         error = message.error()
         if error is not None:
-            self.heard.append(error.code())
+            self.answered_at.append(error.code())
         elif where not in self.owned:
             self.late.append(where)
 
@@ -125,7 +125,7 @@ class Plain(Member):
         Beside.__init__(self)
         given = {name: value for name, value in properties.items() if not name.startswith(("zookeeper.", "coordination."))}
         self.consumer = AuditedConsumer.of({**given, "partition.assignment.strategy": "range"}, FileSink(folder))
-        self.topics, self.owned, self.late, self.heard = topics, set(), [], []
+        self.topics, self.owned, self.late, self.answered_at = topics, set(), [], []
         self.refused: set[int] = set()
 
     def see(self, message: Message) -> None:

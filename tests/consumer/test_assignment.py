@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from airflow_provider_kmigrate.applications.assignment import Assignment, AssignmentTimeouts
 from airflow_provider_kmigrate.core.events import TopicPartition
 
-NOW = AssignmentTimeouts(committed=0.3, silence=0.0, look=0.0, answer=0.1)
+NOW = AssignmentTimeouts(committed=0.3, unresponsive_after=0.0, check_every=0.0, answer=0.1)
 AT = dict[int, int]
 
 

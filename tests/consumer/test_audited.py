@@ -16,12 +16,12 @@ from airflow_provider_kmigrate.applications.audited import AuditedConsumer, Memb
 from airflow_provider_kmigrate.applications.event_log import FileSink, TopicSink, read_events
 from airflow_provider_kmigrate.core.events import (
     UNKNOWN_OFFSET,
-    Change,
     Commit,
     DeliveryRun,
     Event,
     Heartbeat,
     Ownership,
+    OwnershipChange,
     Position,
     Remark,
     Start,
@@ -113,7 +113,7 @@ def test_everything_that_came_is_written_before_it_is_committed(full: MockKafka,
     assert commit.generation is not None
     assert {run.generation for run in of(DeliveryRun, found)} == {commit.generation}
     acquired, released = of(Ownership, found)
-    assert (acquired.change, released.change) == (Change.ACQUIRED, Change.RELEASED)
+    assert (acquired.change, released.change) == (OwnershipChange.ACQUIRED, OwnershipChange.RELEASED)
     assert acquired.position < released.position
     assert len(acquired.partitions) == len(released.partitions) == PARTITIONS
     assert acquired.stamp.event_seq < min(run.stamp.event_seq for run in of(DeliveryRun, found))
@@ -246,15 +246,15 @@ def test_callbacks_get_the_wrapper_and_their_offsets_count(full: MockKafka, tmp_
 
 def test_a_member_that_is_closed_while_it_is_given_partitions_ends_at_once(full: MockKafka, tmp_path: Path) -> None:
     """Its group answers nothing any more: a question cost 20 s, or an error out of `close`."""
-    told: list[str] = []
+    messages: list[str] = []
     # A plain consumer that is closed there does not leave its group either: the next one waits until this session is over.
     consumer = AuditedConsumer.of(quick(full), FileSink(tmp_path))
-    consumer.subscribe(["t"], on_assign=lambda _, given: told.append(f"given {len(given)}"))
+    consumer.subscribe(["t"], on_assign=lambda _, given: messages.append(f"given {len(given)}"))
     time.sleep(2.0)  # it joins by a thread of librdkafka's, and nobody polls: `close` calls the callback
     began = time.monotonic()
     consumer.close()
     assert time.monotonic() - began < 10.0
-    assert told == [f"given {PARTITIONS}"]
+    assert messages == [f"given {PARTITIONS}"]
     found = events(tmp_path)
     assert of(Ownership, found) == [], "it read nothing, and nobody says that it gave them back"
     assert [(event.clean, event.reason) for event in of(Stop, found)] == [(True, "")]
@@ -437,6 +437,6 @@ def test_a_member_tells_where_it_begins(full: MockKafka, tmp_path: Path) -> None
                 consumer.commit(asynchronous=False)
     starts = {}
     for folder in ("first", "second"):
-        taken = [change for change in of(Ownership, events(tmp_path / folder)) if change.change is Change.ACQUIRED]
+        taken = [change for change in of(Ownership, events(tmp_path / folder)) if change.change is OwnershipChange.ACQUIRED]
         starts[folder] = {offset for change in taken for offset in change.starts}
     assert starts == {"first": {UNKNOWN_OFFSET}, "second": {EACH}}

@@ -15,9 +15,9 @@ from confluent_kafka import KafkaError, KafkaException
 from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
 from airflow_provider_kmigrate.applications.migrating import runner as migrating_shell
-from airflow_provider_kmigrate.core.events import Change, Ownership
+from airflow_provider_kmigrate.core.events import Ownership, OwnershipChange
+from airflow_provider_kmigrate.core.member.messages import Alarm
 from airflow_provider_kmigrate.core.member.state import Settings
-from airflow_provider_kmigrate.core.member.words import Alarm
 from tests.consumer.in_kafka_mode import COORDINATOR, MODE, after, goes_on, offsets
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
 from tests.consumer.migrating_group import Load, Member, delivered, facts
@@ -109,7 +109,7 @@ def test_an_error_that_lasts_is_the_applications_to_hear_where_kafka_coordinates
 ) -> None:
     watched.fail(api, *[code] * 50)
     with joins() as member:
-        wait_until(lambda: code in member.heard, "the application is told")
+        wait_until(lambda: code in member.answered_at, "the application is told")
         watched.forgive(api)
         goes_on(watched, tmp_path)
         assert len(watched.sent(api)) > 1, "it was refused, and tried again"
@@ -124,18 +124,18 @@ def test_an_error_that_lasts_stops_nobody_whom_zookeeper_coordinates(
         goes_on(watched, tmp_path)
         wait_until(lambda: len(watched.sent(Api.JOIN_GROUP)) > 1, "it was refused")
         goes_on(watched, tmp_path)
-        assert member.heard == []
+        assert member.answered_at == []
 
 
 def test_a_group_without_a_coordinator_raises_the_alarm(
     watched: WatchedKafka, joins: Callable[..., Member], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     """Nobody tells the application that it joins in vain for ever (KIP-895's blackout); its partitions without an owner do."""
-    monkeypatch.setattr(migrating_shell, "Settings", partial(Settings, unowned=1.0, look_every=0.2))
+    monkeypatch.setattr(migrating_shell, "Settings", partial(Settings, unowned=1.0, observe_every=0.2))
     watched.fail(Api.JOIN_GROUP, *[KafkaError.NOT_COORDINATOR] * 500)
     with caplog.at_level(logging.WARNING), joins() as member:
         wait_until(lambda: Alarm.UNOWNED.value in caplog.text, "the alarm")
-        assert member.heard == []
+        assert member.answered_at == []
         watched.forgive(Api.JOIN_GROUP)
         goes_on(watched, tmp_path)
 
@@ -187,9 +187,9 @@ def test_a_broker_that_is_away_for_seconds_is_no_rebalance(
     assert not facts(tmp_path).violations
 
 
-@pytest.mark.parametrize(("cut", "change"), [(True, Change.LOST), (False, Change.RELEASED)])
+@pytest.mark.parametrize(("cut", "change"), [(True, OwnershipChange.LOST), (False, OwnershipChange.RELEASED)])
 def test_what_kafka_takes_while_the_session_is_not_proven_may_be_anothers_already(  # fixtures
-    watched: WatchedKafka, alone: Member, tmp_path: Path, cut: bool, change: Change
+    watched: WatchedKafka, alone: Member, tmp_path: Path, cut: bool, change: OwnershipChange
 ) -> None:
     session = alone.consumer._shell._zk
     if cut:
@@ -202,5 +202,5 @@ def test_what_kafka_takes_while_the_session_is_not_proven_may_be_anothers_alread
     goes_on(watched, tmp_path)
     owned = [event for event in read_events(tmp_path).events if isinstance(event, Ownership)]
     changes = [(event.change, where.partition) for event in owned for where in event.partitions]  # on a crowded machine in parts
-    assert sorted(changes[:4]) == [(Change.ACQUIRED, n) for n in range(4)]
+    assert sorted(changes[:4]) == [(OwnershipChange.ACQUIRED, n) for n in range(4)]
     assert sorted(changes[4:8]) == [(change, n) for n in range(4)]

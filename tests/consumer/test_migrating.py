@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
 from airflow_provider_kmigrate.applications.migrating.delivery import Active, permit
-from airflow_provider_kmigrate.applications.migrating.kafka import Committed
+from airflow_provider_kmigrate.applications.migrating.kafka import CommittedOffset
 from airflow_provider_kmigrate.applications.migrating.runner import PartitionExecutors
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupZnodes, partitions_in, wanted_topics
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
@@ -228,23 +228,25 @@ def test_kip_125s_figures_are_in_the_statistics_that_the_application_asks_for(
 ) -> None:
     """In the thread that polls, as every callback; not those of the member, which that thread knows nothing of."""
     kafka.fill("t", {0: 1})
-    told = list[tuple[dict[str, Any], int]]()
+    reported = list[tuple[dict[str, Any], int]]()
     given = {
         **properties,
         "session.timeout.ms": 2000,
         "statistics.interval.ms": 50,
-        "stats_cb": lambda text: told.append((json.loads(text), threading.get_ident())),
+        "stats_cb": lambda text: reported.append((json.loads(text), threading.get_ident())),
     }
     with MigratingConsumer(given, connect=zookeeper.connect) as consumer:
         consumer.subscribe(["t"])
-        wait_until(lambda: consumer.poll(0.1) or any(each["KafkaOwnedPartitionsCount"] == 4 for each, _ in told), "it has all")
-        wait_until(lambda: consumer.poll(0.1) or told[-1][0]["KafkaOwnedPartitionsCount"] == 4, "and keeps it")
+        wait_until(
+            lambda: consumer.poll(0.1) or any(each["KafkaOwnedPartitionsCount"] == 4 for each, _ in reported), "it has all"
+        )
+        wait_until(lambda: consumer.poll(0.1) or reported[-1][0]["KafkaOwnedPartitionsCount"] == 4, "and keeps it")
         zookeeper.put("/consumers/g/migration/mode", b"kafka")
-        wait_until(lambda: consumer.poll(0.1) or told[-1][0]["ActiveKafkaCoordinationCount"] == 1, "Kafka coordinates")
-    assert {thread for _, thread in told} == {threading.get_ident()}
-    assert {each["client_id"] for each, _ in told} == {f"{consumer.consumer_id}-data"}
-    assert told[0][0]["ActiveKafkaCoordinationCount"] == 0
-    assert "brokers" in told[0][0]
+        wait_until(lambda: consumer.poll(0.1) or reported[-1][0]["ActiveKafkaCoordinationCount"] == 1, "Kafka coordinates")
+    assert {thread for _, thread in reported} == {threading.get_ident()}
+    assert {each["client_id"] for each, _ in reported} == {f"{consumer.consumer_id}-data"}
+    assert reported[0][0]["ActiveKafkaCoordinationCount"] == 0
+    assert "brokers" in reported[0][0]
 
 
 def test_what_is_not_held_is_not_committed(kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]) -> None:
@@ -312,14 +314,14 @@ def test_a_late_commit_in_kafka_is_committed_over_where_nothing_else_would_be(
         client = consumer._shell._kafka if consumer._shell else None
         assert client is not None
 
-        def committed() -> Committed | None:
+        def committed() -> CommittedOffset | None:
             assert consumer.poll(0.1) is None
             return client.committed(where).result(10)
 
-        assert committed() == Committed(2, foreign=True)
+        assert committed() == CommittedOffset(2, foreign=True)
         assert client.commit(where, late).result(10)
-        assert committed() == Committed(late, foreign=False)
-        wait_until(lambda: committed() == Committed(2, foreign=False), "Kafka has the start again", timeout=30)
+        assert committed() == CommittedOffset(late, foreign=False)
+        wait_until(lambda: committed() == CommittedOffset(2, foreign=False), "Kafka has the start again", timeout=30)
 
 
 class NeverForgets(MemorySession):
@@ -438,6 +440,6 @@ def test_a_member_that_died_is_no_plain_consumer_for_as_long_as_kafka_keeps_it(z
         KafkaMember(f"{name}-id", name, frozenset({TopicPartition("t", n)})) for n, name in enumerate(("g_b", "plain"))
     )
     zookeeper.put("/consumers/g/migration/ids/g_b", b"")
-    assert znodes.look([dead, plain]).foreign == plain.partitions
+    assert znodes.observe([dead, plain]).foreign == plain.partitions
     zookeeper.remove("/consumers/g/migration/ids/g_b")
-    assert znodes.look([dead, plain]).foreign == plain.partitions
+    assert znodes.observe([dead, plain]).foreign == plain.partitions

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.migrating.delivery import Active, DeliveryBuffer
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member.state import Held, Member, PartitionStage
+from airflow_provider_kmigrate.core.member.state import HeldPartition, Member, PartitionStage
 from tests.consumer.mock_kafka import MockKafka
 from tests.core.member_talk import ALONE, Talk
 from tests.seeds import seeds
@@ -76,7 +76,10 @@ class Application:
         self.member = self.allow()
 
     def allow(self, lease: float = 3_600.0) -> Member:
-        held = {where: Held(generation, "thread", PartitionStage.DELIVERING, 0.0, 0.0) for where, generation in self.open.items()}
+        held = {
+            where: HeldPartition(generation, "thread", PartitionStage.DELIVERING, 0.0, 0.0)
+            for where, generation in self.open.items()
+        }
         self.member = replace(self.talk, held=held, lease=time.monotonic() + lease, live=True)
         return self.member
 
@@ -87,7 +90,7 @@ class Application:
         self.hands.fetch([KafkaPartition(*where, self.expected.get(where, 0))])
 
     def give(self, where: TopicPartition) -> None:
-        assert self.hands.standing(where).offset == self.expected.get(where, 0)
+        assert self.hands.position_of(where).offset == self.expected.get(where, 0)
         self.hands.forget(where)
         del self.open[where]
         self.allow()
@@ -159,10 +162,10 @@ def pause_one(it: Application) -> None:
     it.hands.pause([KafkaPartition(*where)], paused=False)
 
 
-def look(it: Application) -> None:
+def observe(it: Application) -> None:
     """Positions are those of the application at any time."""
     for where in it.open:
-        assert it.hands.standing(where).offset == it.expected.get(where, 0)
+        assert it.hands.position_of(where).offset == it.expected.get(where, 0)
 
 
 @pytest.mark.seeded
@@ -170,11 +173,11 @@ def look(it: Application) -> None:
 def test_each_record_comes_once_and_in_order_whatever_happens(seed: int) -> None:
     it = Application(seed)
     doings: dict[Any, int] = {
-        poll: 60, consume: 10, look: 6, take_one: 4, give_one: 2, lease_runs_out: 1, one_is_checked: 2, pause_one: 2,
+        poll: 60, consume: 10, observe: 6, take_one: 4, give_one: 2, lease_runs_out: 1, one_is_checked: 2, pause_one: 2,
     }  # fmt: skip
     for doing in it.random.choices(list(doings), list(doings.values()), k=END):
         doing(it)
-    look(it)
+    observe(it)
     assert sum(it.expected.values()) > END / 4, "hardly anything was handed over"
 
 

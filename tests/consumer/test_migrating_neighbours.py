@@ -12,13 +12,13 @@ from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member.words import KafkaAssigned, KafkaLost
+from airflow_provider_kmigrate.core.member.messages import KafkaAssigned, KafkaLost
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unreachable
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def told(state: str, *partitions: int) -> KafkaGroup:
+def messages(state: str, *partitions: int) -> KafkaGroup:
     """A group that rebalances tells of members without partitions."""
     return KafkaGroup(
         state, (KafkaMember("m-1", "plain", frozenset(TopicPartition("t", number) for number in partitions), "/h"),)
@@ -28,11 +28,11 @@ def told(state: str, *partitions: int) -> KafkaGroup:
 def test_the_last_answer_stays_until_a_settled_group_gives_another() -> None:
     answers: list[KafkaGroup | TimedOut] = [
         TimedOut("no answer"),
-        told("Stable", 1),
-        told("PreparingRebalance"),
+        messages("Stable", 1),
+        messages("PreparingRebalance"),
         TimedOut("no answer"),
-        told("Stable", 1),
-        told("Stable"),
+        messages("Stable", 1),
+        messages("Stable"),
     ]
     news: list[tuple[KafkaMember, ...]] = []
 
@@ -44,7 +44,7 @@ def test_the_last_answer_stays_until_a_settled_group_gives_another() -> None:
 
     neighbours = GroupPoller(ask, lambda: True, lambda: news.append(neighbours.members))
     assert neighbours.age == float("inf")
-    assert [neighbours.look() for _ in range(6)] == [False, True, False, False, True, True]
+    assert [neighbours.poll() for _ in range(6)] == [False, True, False, False, True, True]
     assert neighbours.age < float("inf")
     holds = KafkaMember("m-1", "plain", frozenset({TopicPartition("t", 1)}), "/h")
     assert news == [(holds,), (holds._replace(partitions=frozenset()),)]
@@ -62,15 +62,15 @@ def asked(answers: list[KafkaGroup | KMigrateError], session: float) -> list[tup
 
     neighbours = GroupPoller(ask, lambda: True, lambda: None, away.append, session)
     for _ in answers:
-        neighbours.look()
+        neighbours.poll()
     return away
 
 
 def test_a_coordinator_out_of_reach_is_told_after_a_session_and_who_is_there_when_it_is_back() -> None:
     """A broker that answers with an error is in reach, and tells of nobody."""
-    cut = [Unreachable("cut"), TimedOut("cut"), Failed("no"), TimedOut("cut"), told("Empty"), told("PreparingRebalance")]
-    answers = [told("Stable", 1), *cut, told("Stable", 2)]
-    there, later = told("Stable", 1).members, told("Stable", 2).members
+    cut = [Unreachable("cut"), TimedOut("cut"), Failed("no"), TimedOut("cut"), messages("Empty"), messages("PreparingRebalance")]
+    answers = [messages("Stable", 1), *cut, messages("Stable", 2)]
+    there, later = messages("Stable", 1).members, messages("Stable", 2).members
     assert asked(answers, 0.0) == [there, None, None, None, later]
     assert asked(answers, 60.0) == [there, later]
 

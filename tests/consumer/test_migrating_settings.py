@@ -121,13 +121,13 @@ OLD = {
 def test_an_old_consumers_settings_can_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
     """In every stage: librdkafka is given only what it knows, and what has no effect is told once."""
     MigratingConsumer(OLD).close()
-    (told,) = [record.getMessage() for record in caplog.records if "without any effect" in record.getMessage()]
+    (message,) = [record.getMessage() for record in caplog.records if "without any effect" in record.getMessage()]
     settings = (
         "num.consumer.fetchers queued.max.message.chunks refresh.leader.backoff.ms rebalance.max.retries rebalance.backoff.ms"
     )
     offsets = "offsets.commit.max.retries offsets.channel.backoff.ms offsets.channel.socket.timeout.ms dual.commit.enabled"
     zookeeper = "zookeeper.connection.timeout.ms zookeeper.sync.time.ms"
-    assert {one.rpartition(": ")[0].rpartition(" ")[2] for one in told.split("; ")} == {
+    assert {one.rpartition(": ")[0].rpartition(" ")[2] for one in message.split("; ")} == {
         *settings.split(),
         *offsets.split(),
         *zookeeper.split(),

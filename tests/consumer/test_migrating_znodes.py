@@ -30,6 +30,6 @@ def test_an_owner_znode_that_is_no_partitions_stops_no_look(zookeeper: MemoryZoo
     """The look is in the lane in which members register: no one could join, and no one would follow a toggle."""
     zookeeper.put(f"/consumers/g/owners/t/{name}", b"")
     zookeeper.put("/consumers/g/owners/t/1", b"g_b-0")
-    assert znodes.look().owned == {TopicPartition("t", 1)}
+    assert znodes.observe().owned == {TopicPartition("t", 1)}
     assert znodes.is_owner_path(f"/consumers/g/owners/t/{name}") is None
     assert znodes.is_owner_path("/consumers/g/owners/t/1") == TopicPartition("t", 1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
@@ -85,9 +85,9 @@ def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) ->
         probe.stop(0.0)
     assert {process.state for process in probe.status().values()} == {ProcessState.STOPPED}
     facts = probe.facts()
-    grounds, health = probe.evidence()
-    verdict = combine(grounds, [health], required=[Level.PROBE])
-    assert verdict.outcome is Outcome.PASS, verdict.headline
+    findings, health = probe.evidence()
+    verdict = combine(findings, [health], required=[Level.PROBE])
+    assert verdict.outcome is AuditOutcome.PASS, verdict.headline
     assert facts.delivered == {"kmigrate-probe": facts.acked}
     with pytest.raises(Refused):
         probe.start()

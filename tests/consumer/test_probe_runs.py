@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.applications.event_log import EventLog, FileSink
-from airflow_provider_kmigrate.core.events import Role, Start
+from airflow_provider_kmigrate.core.events import Start, WriterRole
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns, flows, silent
+from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns, flows, has_ended
 from airflow_provider_kmigrate.probe.workload import WorkloadPlan
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
@@ -25,7 +25,7 @@ def left_behind(place: Path, run: str, machine: str) -> Path:
     (folder / "plan.json").write_text(json.dumps(WorkloadPlan(("t",), run="r").as_dict()))
     (folder / "machine").write_text(machine)
     log = EventLog(FileSink(folder / "events"), "producer0-r")
-    log.write(Start(log.stamp(), Role.PRODUCER, log.clock.reading(), os.getpid()))
+    log.write(Start(log.stamp(), WriterRole.PRODUCER, log.clock.reading(), os.getpid()))
     log.close(clean=True)
     return folder
 
@@ -52,7 +52,7 @@ def test_one_that_is_silent_there_has_ended(tmp_path: Path) -> None:
     long_ago = time.time() - 61
     for path in (folder / "events").iterdir():
         os.utime(path, (long_ago, long_ago))
-    assert silent(folder)
+    assert has_ended(folder)
     assert ProbeRuns(tmp_path, NOWHERE).end() == ()
 
 

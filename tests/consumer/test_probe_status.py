@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.model import Process, ProcessState
 from airflow_provider_kmigrate.probe.__main__ import main
-from airflow_provider_kmigrate.probe.workload import GroupPlan, WorkloadPlan, all_run, told
+from airflow_provider_kmigrate.probe.workload import GroupPlan, WorkloadPlan, all_run, format_processes
 
 RUNS, ENDED, UNKNOWN = Process(ProcessState.RUNNING, 7), Process(ProcessState.STOPPED), Process(ProcessState.UNKNOWN)
 
@@ -20,7 +20,7 @@ RUNS, ENDED, UNKNOWN = Process(ProcessState.RUNNING, 7), Process(ProcessState.ST
 )
 def test_a_workload_runs_where_all_of_it_does_and_there_is_any(found: dict[str, Process], expected: bool) -> None:
     assert all_run(found) is expected
-    assert told(found).count("\n") == len(found)
+    assert format_processes(found).count("\n") == len(found)
 
 
 def test_a_probe_of_which_nothing_was_started_does_not_run(tmp_path: Path) -> None:

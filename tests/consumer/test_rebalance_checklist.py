@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from airflow_provider_kmigrate.applications.audited import AuditedConsumer
 from airflow_provider_kmigrate.applications.event_log import FileSink, read_events
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
-from airflow_provider_kmigrate.core.events import Change, Ownership, TopicPartition
+from airflow_provider_kmigrate.core.events import Ownership, OwnershipChange, TopicPartition
 from tests.consumer.in_kafka_mode import COORDINATOR, GROUP, MODE, after, goes_on, offsets
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
 from tests.consumer.migrating_group import Load, Member, delivered, facts
@@ -119,8 +119,8 @@ def test_r6_r7_r9_one_leader_shares_out_everything_once_and_who_leaves_says_so(
     with Load(watched.bootstrap, tmp_path, "t", 4) as load, joins() as one, joins() as two:
         wait_until(lambda: len(one.owned) == len(two.owned) == 2, "each owns half")
         assert len(one.owned | two.owned) == 4
-        told = watched.sent(Api.SYNC_GROUP)
-        last = [sync for sync in told if sync.generation == told[-1].generation]
+        reported = watched.sent(Api.SYNC_GROUP)
+        last = [sync for sync in reported if sync.generation == reported[-1].generation]
         assert sorted(len(sync.given) for sync in last) == [0, 2], "only the leader tells, and of everybody"
         assert {sync.member for sync in last} == set().union(*(sync.given for sync in last))
         since = len(watched.requests)
@@ -214,23 +214,23 @@ class Application:
 
     def __init__(self, properties: dict[str, Any], folder: Path) -> None:
         self.consumer = AuditedConsumer.of(properties, FileSink(folder))
-        self.told: list[str] = []
+        self.messages: list[str] = []
         self.errors: list[int] = []
         self.records = 0
 
     def __enter__(self) -> Self:
-        told = {f"on_{what}": partial(self._tell, what) for what in ("assign", "lost")}
-        self.consumer.subscribe(["t"], on_revoke=self._revoked, **told)
+        reported = {f"on_{what}": partial(self._tell, what) for what in ("assign", "lost")}
+        self.consumer.subscribe(["t"], on_revoke=self._revoked, **reported)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.consumer.close()
 
     def _tell(self, what: str, *_: object) -> None:
-        self.told.append(what)
+        self.messages.append(what)
 
     def _revoked(self, consumer: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
-        self.told.append("revoke")
+        self.messages.append("revoke")
         behind = [one for one in consumer.position(partitions) if one.offset >= 0]
         if behind:
             consumer.commit(offsets=behind, asynchronous=False)
@@ -260,13 +260,15 @@ def test_r3_an_audited_consumer_commits_what_is_revoked_and_never_what_is_lost( 
         wait_until(lambda: application.poll() == 20, "everything")
         since = len(watched.requests)
         watched.fail(Api.HEARTBEAT, code)
-        wait_until(lambda: application.poll() and application.told[-2:] == [called, "assign"], "it is told, and has all again")
+        wait_until(
+            lambda: application.poll() and application.messages[-2:] == [called, "assign"], "it is told, and has all again"
+        )
         order = after(watched, *GROUP, since=since)
     kinds = [one.api for one in order]
     until_joined = order[: kinds.index(Api.SYNC_GROUP)]
     assert [one.offsets for one in until_joined if one.api is Api.OFFSET_COMMIT] == [dict.fromkeys(range(4), 5)] * commits
     changes = [event.change for event in read_events(tmp_path).events if isinstance(event, Ownership)]
-    assert (Change.LOST in changes) is (called == "lost")
+    assert (OwnershipChange.LOST in changes) is (called == "lost")
 
 
 def test_an_audited_consumer_that_is_fenced_hears_it_and_closes(

@@ -9,27 +9,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.applications.event_log import EventLog, FileSink, Reader, read_events
+from airflow_provider_kmigrate.applications.event_log import EventLog, EventReader, FileSink, read_events
 from airflow_provider_kmigrate.applications.runs import AckRuns, Content, DeliveryRuns, pack, unpack
 from airflow_provider_kmigrate.core.events import (
     UNKNOWN_OFFSET,
     Ack,
-    Change,
     DeliveryRun,
     Latencies,
     Ownership,
+    OwnershipChange,
     Remark,
-    Role,
     SendFailure,
     Slow,
     Stamp,
     Start,
     TopicPartition,
+    WriterRole,
 )
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.probe import process as cli
 from airflow_provider_kmigrate.probe.kafka_calls import matches
-from airflow_provider_kmigrate.probe.workload import GroupPlan, Progress, Workload, WorkloadPlan, plan_of
+from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan, WorkloadProgress, plan_of
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -126,15 +126,15 @@ def test_runs_hold_exactly_what_was_delivered(rows: list[tuple[TopicPartition, i
     found += runs.drain(stamp, 1)
     for where in (A, B):
         mine = sorted((run for run in found if run.partition == where.partition), key=lambda run: run.seq)
-        told = [(run.first + i, run.producer, (run.producer_seq or 0) + i) for run in mine for i in range(run.count)]
-        assert told == [row[1:4] for row in rows if row[0] == where]
+        reported = [(run.first + i, run.producer, (run.producer_seq or 0) + i) for run in mine for i in range(run.count)]
+        assert reported == [row[1:4] for row in rows if row[0] == where]
         assert [run.seq for run in mine] == [sum(run.count for run in mine[:i]) for i in range(len(mine))]
         assert all(run.flaw() is None for run in mine)
 
 
 def begun(folder: Path, writer: str) -> EventLog:
     log = EventLog(FileSink(folder), writer)
-    log.write(Start(log.stamp(), Role.CONSUMER, group="g"))
+    log.write(Start(log.stamp(), WriterRole.CONSUMER, group="g"))
     log.flush()
     return log
 
@@ -158,7 +158,7 @@ def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:
     log = begun(tmp_path, "m")
     with (tmp_path / "m.jsonl").open("a") as file:
         file.write('{"v":1,"kind"')
-    reader = Reader(tmp_path)
+    reader = EventReader(tmp_path)
     first = reader.read()
     assert (len(first.events), first.refused) == (1, [])
     with (tmp_path / "m.jsonl").open("a") as file:
@@ -172,11 +172,11 @@ def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:
 
 def test_ownership_has_one_order_and_survives_a_torn_line(tmp_path: Path) -> None:
     one, two = begun(tmp_path, "m"), begun(tmp_path, "n")
-    one.own("g", 1, Change.ACQUIRED, [A])
+    one.own("g", 1, OwnershipChange.ACQUIRED, [A])
     with (tmp_path / "ownership.jsonl").open("a") as file:
         file.write('{"v":1,"kind":"owner')  # a member was killed here
-    two.own("g", 2, Change.ACQUIRED, [A])
-    one.own("g", 1, Change.LOST, [A])
+    two.own("g", 2, OwnershipChange.ACQUIRED, [A])
+    one.own("g", 1, OwnershipChange.LOST, [A])
     reading = read_events(tmp_path)
     changes = [event for event in reading.events if isinstance(event, Ownership)]
     assert [(change.member, change.change) for change in changes] == [("m", "acquired"), ("n", "acquired"), ("m", "lost")]
@@ -192,7 +192,7 @@ def test_a_folder_that_was_removed_stays_removed(tmp_path: Path) -> None:
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
-    log.own("g", 1, Change.RELEASED, [A])
+    log.own("g", 1, OwnershipChange.RELEASED, [A])
     assert not folder.exists()
 
 
@@ -233,10 +233,10 @@ def test_a_used_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_progress_follows_what_is_written(tmp_path: Path) -> None:
-    log, progress, group = begun(tmp_path, "m"), Progress(tmp_path), GroupPlan("g", 2)
+    log, progress, group = begun(tmp_path, "m"), WorkloadProgress(tmp_path), GroupPlan("g", 2)
     assert progress.update().started == {"m"}
     assert progress.unsettled(group, [A, B]).startswith("2 of 2 partitions of group g have no owner (")
-    log.own("g", 1, Change.ACQUIRED, [A, B])
+    log.own("g", 1, OwnershipChange.ACQUIRED, [A, B])
     assert progress.update().unsettled(group, [A, B]) == "1 of 2 members of group g own partitions"
     assert not progress.unsettled(GroupPlan("g", 1), [A, B])
     plan = WorkloadPlan(("t", "^b"), groups=(GroupPlan("g", 1, topics=("t",)), GroupPlan("g", 1)))
@@ -244,8 +244,8 @@ def test_progress_follows_what_is_written(tmp_path: Path) -> None:
     assert progress.unowned(plan, []) == "no broker shows topic t of group g"
     assert progress.unowned(plan, [A, B]) == "no broker shows topic ^b of group g"
     assert progress.unowned(plan, [A, B, other]) == "1 of 3 partitions of group g have no owner (b1-0)"
-    log.own("g", 2, Change.RELEASED, [B])
-    begun(tmp_path, "n").own("g", 2, Change.ACQUIRED, [B])
+    log.own("g", 2, OwnershipChange.RELEASED, [B])
+    begun(tmp_path, "n").own("g", 2, OwnershipChange.ACQUIRED, [B])
     assert not progress.update().unsettled(group, [A, B])
 
 

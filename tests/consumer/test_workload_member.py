@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.applications.runs import pack
 from airflow_provider_kmigrate.core.events import Commit, DeliveryRun, Event, Ownership, Remark, TopicPartition
-from airflow_provider_kmigrate.probe.process import Life, Receiver, ReceiverSettings
+from airflow_provider_kmigrate.probe.process import Lifetime, Receiver, ReceiverSettings
 from airflow_provider_kmigrate.probe.workload import Protocol
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -47,8 +47,8 @@ Answer = list[KafkaPartition] | KafkaError
 class Client:
     """A consumer that plays a script: what `poll` gives, what `committed` answers; and remembers what it was told."""
 
-    def __init__(self, life: Life, polls: list[Message | None], answers: list[Answer]) -> None:
-        self._life, self._polls, self._answers = life, polls, answers
+    def __init__(self, lifetime: Lifetime, polls: list[Message | None], answers: list[Answer]) -> None:
+        self._life, self._polls, self._answers = lifetime, polls, answers
         self.assigned: list[list[tuple[str, int, int]]] = []
         self.committed_offsets: list[list[int]] = []
         self.refuse_commits = False
@@ -104,11 +104,11 @@ class Client:
 def play(folder: Path, polls: list[Message | None], answers: list[Answer], **options: Any) -> tuple[Client, list[Event]]:
     """Run a member through a script; what it did and what it wrote."""
     folder.mkdir(exist_ok=True)
-    life = Life(folder)
-    client = Client(life, polls, answers)
+    lifetime = Lifetime(folder)
+    client = Client(lifetime, polls, answers)
     client.refuse_commits = options.pop("refuse_commits", False)
     settings = ReceiverSettings(folder, "m", "g", {}, ("t",), **options)
-    Receiver(settings, life, client).run()
+    Receiver(settings, lifetime, client).run()
     return client, read_events(folder).events
 
 

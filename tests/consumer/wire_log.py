@@ -118,18 +118,18 @@ def _leave(body: _Body, version: int, request: Request) -> Request:
 
 
 def _sync(body: _Body, version: int, request: Request) -> Request:
-    told = _heartbeat(body, version, request)
+    reported = _heartbeat(body, version, request)
     if version >= 3:
         body.text()
     given = []
     for _ in range(body.number("i")):
         given.append(body.text())
         body.blob()
-    return Request(told.at, told.api, told.client, told.generation, told.member, given=tuple(given))
+    return Request(reported.at, reported.api, reported.client, reported.generation, reported.member, given=tuple(given))
 
 
 def _commit(body: _Body, version: int, request: Request) -> Request:
-    told = _heartbeat(body, version, request)
+    reported = _heartbeat(body, version, request)
     if version >= 7:
         body.text()
     if version <= 4:
@@ -145,7 +145,7 @@ def _commit(body: _Body, version: int, request: Request) -> Request:
             body.text()
             body.tags()
         body.tags()
-    return Request(told.at, told.api, told.client, told.generation, told.member, offsets)
+    return Request(reported.at, reported.api, reported.client, reported.generation, reported.member, offsets)
 
 
 _READ: dict[Api, Callable[[_Body, int, Request], Request]] = {

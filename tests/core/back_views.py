@@ -36,7 +36,7 @@ def equal(view):
     return replace(view, topics=({}, {}), stored={kind: Stored({}) for kind in StoredKind})
 
 
-def lacking(view):
+def missing(view):
     """ZooKeeper lacks a topic."""
     return replace(equal(view), topics=({}, {"t": TopicMetadata("t", "id", {})}))
 
@@ -50,7 +50,7 @@ def with_files(view, keys):
     return replace(view, controllers={**view.controllers, 3001: replace(view.controllers[3001], files=NodeFiles(keys))})
 
 
-def silent(view, *nodes):
+def unresponsive(view, *nodes):
     gone = {node: Controller(node) for node in nodes}
     return replace(view, controllers={**view.controllers, **gone})
 

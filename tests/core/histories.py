@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 
 from airflow_provider_kmigrate.core.events import (
     Ack,
-    Change,
     Commit,
     DeliveryRun,
     Event,
     LogExtent,
     Ownership,
+    OwnershipChange,
     Position,
-    Role,
     Stamp,
     Start,
     Stop,
     TopicPartition,
+    WriterRole,
     bucket,
 )
 from airflow_provider_kmigrate.core.ledger import Facts
@@ -59,10 +59,10 @@ class History:
         return Stamp(writer, self.numbers[writer] - 1, self.now)
 
     def producer(self, name: str) -> None:
-        self.events.append(Start(self.stamp(name), Role.PRODUCER))
+        self.events.append(Start(self.stamp(name), WriterRole.PRODUCER))
 
     def consumer(self, name: str, group: str, topics: tuple[str, ...] = (TOPIC,), reset: str = "earliest") -> None:
-        self.events.append(Start(self.stamp(name), Role.CONSUMER, group=group, topics=topics, reset=reset))
+        self.events.append(Start(self.stamp(name), WriterRole.CONSUMER, group=group, topics=topics, reset=reset))
 
     def ack(self, producer: str, partition: int, first: int, seq: int, count: int) -> None:
         stamp = self.stamp(producer)
@@ -94,7 +94,7 @@ class History:
         self,
         group: str,
         member: str,
-        change: Change,
+        change: OwnershipChange,
         partitions: Sequence[int] = (0,),
         ordered: bool = True,
         until_ms: int | None = None,
@@ -103,12 +103,12 @@ class History:
         self.position += 1
         where = tuple(TopicPartition(TOPIC, partition) for partition in partitions)
         place = self.position if ordered else None
-        told = (change, where, place, until_ms, starts)
-        self.events.append(Ownership(self.stamp(member), group, member, self.generation, *told))
+        reported = (change, where, place, until_ms, starts)
+        self.events.append(Ownership(self.stamp(member), group, member, self.generation, *reported))
 
     def extent(self, partition: int, start: int, end: int, compacted: bool = False) -> None:
         if "control" not in self.numbers:
-            self.events.append(Start(self.stamp("control"), Role.CONTROL))
+            self.events.append(Start(self.stamp("control"), WriterRole.CONTROL))
         self.events.append(LogExtent(self.stamp("control"), TOPIC, partition, start, end, compacted))
 
     def end(self, *killed: str) -> list[Event]:
@@ -123,7 +123,7 @@ def calm(count: int = 30, step: int = 10) -> History:
     history = History()
     history.consumer("m", "g")
     history.producer("p")
-    history.own("g", "m", Change.ACQUIRED)
+    history.own("g", "m", OwnershipChange.ACQUIRED)
     for first in range(0, count, step):
         history.ack("p", 0, first, first, step)
         history.deliver("g", "m", 0, first, step, first)
@@ -137,14 +137,14 @@ def moved_on(*, overlap: bool) -> History:
     history.consumer("a", "g")
     history.consumer("b", "g")
     for _ in range(3):
-        history.own("g", "b", Change.ACQUIRED, (7,))
-        history.own("g", "b", Change.RELEASED, (7,))
-    history.own("g", "a", Change.ACQUIRED)
+        history.own("g", "b", OwnershipChange.ACQUIRED, (7,))
+        history.own("g", "b", OwnershipChange.RELEASED, (7,))
+    history.own("g", "a", OwnershipChange.ACQUIRED)
     if overlap:
-        history.own("g", "b", Change.ACQUIRED)
-    history.own("g", "a", Change.RELEASED)
+        history.own("g", "b", OwnershipChange.ACQUIRED)
+    history.own("g", "a", OwnershipChange.RELEASED)
     if not overlap:
-        history.own("g", "b", Change.ACQUIRED)
+        history.own("g", "b", OwnershipChange.ACQUIRED)
     return history
 
 
@@ -155,7 +155,7 @@ def with_a_canary(start: int = 500) -> History:
     for partition in (0, 1):
         history.ack("p", partition, 0, 0, 500)
     history.consumer("canary", "g")
-    history.own("g", "canary", Change.ACQUIRED, (0,), starts=(start,))
+    history.own("g", "canary", OwnershipChange.ACQUIRED, (0,), starts=(start,))
     for partition in (0, 1):
         history.ack("p", partition, 500, 500, 10)
     history.deliver("g", "canary", 0, 500, 10, 500)

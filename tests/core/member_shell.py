@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_kmigrate.core.coordination.assignors import Strategy
 from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.membership import step
 from airflow_provider_kmigrate.core.member.state import Member, PartitionStage, Settings, current
 from tests.core.member_talk import may_deliver
@@ -28,14 +28,14 @@ class Shell:
         self.session = world.zk.session(world.now)
         self.paused = self.cut = False
         self.known_cut = False
-        self.todo: dict[TopicPartition | None, deque[w.Action]] = defaultdict(deque)
-        self.heard: dict[TopicPartition | None, deque[w.Event]] = defaultdict(deque)
+        self.todo: dict[TopicPartition | None, deque[messages.Action]] = defaultdict(deque)
+        self.heard: dict[TopicPartition | None, deque[messages.Event]] = defaultdict(deque)
         self.watched: dict[TopicPartition, int] = {}
         self.active: dict[TopicPartition, list[int]] = {}  # generation, position
         self.versions: dict[TopicPartition, int] = {}
         world.members[name] = self
-        self.tell(w.Polled())
-        self.tell(w.Alive(self.session, world.now, TIMEOUT))
+        self.tell(messages.Polled())
+        self.tell(messages.Alive(self.session, world.now, TIMEOUT))
 
     @property
     def name(self) -> str:
@@ -43,12 +43,12 @@ class Shell:
 
     # --------------------------------------------------------------------------------------------------- its surroundings
 
-    def tell(self, event: w.Event, where: TopicPartition | None = None) -> None:
+    def tell(self, event: messages.Event, where: TopicPartition | None = None) -> None:
         self.heard[where].append(event)
 
-    def look_later(self) -> None:
-        if w.Look() not in self.todo[None]:
-            self.todo[None].append(w.Look())
+    def observe_later(self) -> None:
+        if messages.ObserveGroup() not in self.todo[None]:
+            self.todo[None].append(messages.ObserveGroup())
 
     def owner_changed(self, where: TopicPartition) -> None:
         generation = self.watched.pop(where, None)
@@ -57,7 +57,7 @@ class Shell:
 
     def tell_owner(self, where: TopicPartition, generation: int) -> None:
         node = self.world.zk.owners.get(where)
-        self.tell(w.OwnerIs(where, generation, node.session if node else None), where)
+        self.tell(messages.OwnerIs(where, generation, node.session if node else None), where)
 
     def ping(self) -> None:
         """Heartbeats, which find out about a session that is gone."""
@@ -66,9 +66,9 @@ class Shell:
         if self.session not in self.world.zk.heard:
             self.session = self.world.zk.session(self.world.now)
             self.watched.clear()
-            self.tell(w.Expired())
+            self.tell(messages.Expired())
         self.world.zk.heard[self.session] = self.world.now
-        self.tell(w.Alive(self.session, self.world.now, TIMEOUT))
+        self.tell(messages.Alive(self.session, self.world.now, TIMEOUT))
         if self.known_cut:
             self.known_cut = False
             for where, (generation, _) in list(self.active.items()):  # watches come back with the connection
@@ -78,7 +78,7 @@ class Shell:
     def cut_off(self, *, noticed: bool) -> None:
         self.cut = self.known_cut = True
         if noticed:
-            self.tell(w.Suspended())
+            self.tell(messages.Suspended())
 
     def delivers(self) -> frozenset[TopicPartition]:
         """What it hands over, and what handlers still work on after a stop, as long as the session is proven."""
@@ -94,7 +94,7 @@ class Shell:
 
     def commit(self) -> None:
         for where, (generation, position) in self.active.items():
-            self.tell(w.CommitAsked(where, generation, position), where)
+            self.tell(messages.CommitAsked(where, generation, position), where)
 
     # -------------------------------------------------------------------------------------------------------------- steps
 
@@ -118,11 +118,19 @@ class Shell:
         self.do(self.todo[where].popleft())
         return True
 
-    def possible(self, action: w.Action) -> bool:
-        if isinstance(action, w.Register) and action.session == self.session:
+    def possible(self, action: messages.Action) -> bool:
+        if isinstance(action, messages.Register) and action.session == self.session:
             taken = self.world.zk.ids.get(self.name)
             return not self.cut and self.alive() and (taken is None or taken.session == self.session)
-        local = w.Start | w.Stop | w.Pause | w.Resume | w.Drop | w.Raise | w.Register
+        local = (
+            messages.StartDelivery
+            | messages.StopDelivery
+            | messages.PauseDelivery
+            | messages.Resume
+            | messages.Drop
+            | messages.Raise
+            | messages.Register
+        )
         return isinstance(action, local) or (not self.cut and self.alive())
 
     def alive(self) -> bool:
@@ -131,94 +139,94 @@ class Shell:
     def once(self) -> bool:
         return any([self.hear(), self.act()])
 
-    def do(self, action: w.Action) -> None:
+    def do(self, action: messages.Action) -> None:
         kind = type(action).__name__.lower()
         handler: Callable[[Any], None] = getattr(self, f"do_{kind}")
         handler(action)
 
     # ------------------------------------------------------------------------------------------------------------ actions
 
-    def do_register(self, action: w.Register) -> None:
+    def do_register(self, action: messages.Register) -> None:
         if action.session != self.session:
             return
         zk = self.world.zk
         zk.ids[self.name] = Node(self.session, self.member.settings.registration)
         zk.migrating[self.name] = Node(self.session, None)
         self.world.changed(ids=True)
-        self.tell(w.Registered(self.session))
+        self.tell(messages.Registered(self.session))
 
-    def do_deregister(self, _action: w.Deregister) -> None:
+    def do_deregister(self, _action: messages.Deregister) -> None:
         self.world.zk.ids.pop(self.name, None)
         self.world.zk.migrating.pop(self.name, None)
         self.world.changed(ids=True)
 
-    def do_look(self, _action: w.Look) -> None:
-        self.tell(w.Seen(self.world.view(self.session)))
+    def do_observegroup(self, _action: messages.ObserveGroup) -> None:
+        self.tell(messages.GroupObserved(self.world.view(self.session)))
 
-    def do_publish(self, _action: w.Publish) -> None:
+    def do_publish(self, _action: messages.Publish) -> None:
         pass
 
-    def do_raise(self, action: w.Raise) -> None:
+    def do_raise(self, action: messages.Raise) -> None:
         self.world.alarms.append(action)
 
-    def do_claim(self, action: w.Claim) -> None:
+    def do_claim(self, action: messages.Claim) -> None:
         if action.where in self.world.zk.owners:
-            self.do_relabel(w.Relabel(action.where, action.generation, action.thread))
+            self.do_relabel(messages.Relabel(action.where, action.generation, action.thread))
         else:
             self.world.own(action.where, Node(self.session, action.thread))
         self.watched[action.where] = action.generation
         self.tell_owner(action.where, action.generation)
 
-    def do_relabel(self, action: w.Relabel) -> None:
+    def do_relabel(self, action: messages.Relabel) -> None:
         node = self.world.zk.owners.get(action.where)
         if node is not None and node.session == self.session:
             node.data = action.thread
 
-    def do_checkowner(self, action: w.CheckOwner) -> None:
+    def do_checkowner(self, action: messages.CheckOwner) -> None:
         self.watched[action.where] = action.generation
         self.tell_owner(action.where, action.generation)
 
-    def do_release(self, action: w.Release) -> None:
+    def do_releaseowner(self, action: messages.ReleaseOwner) -> None:
         node = self.world.zk.owners.get(action.where)
         if node is not None and node.session == self.session:
             self.watched.pop(action.where, None)
             self.world.own(action.where, None)
         self.tell_owner(action.where, action.generation)
 
-    def do_readoffsets(self, action: w.ReadOffsets) -> None:
+    def do_readoffsets(self, action: messages.ReadOffsets) -> None:
         offset, version = self.world.zk.offsets.get(action.where, (None, -1))
         self.versions[action.where] = version
         kafka = self.world.kafka_offsets.get(action.where)
-        self.tell(w.OffsetsRead(action.where, action.generation, offset, kafka), action.where)
+        self.tell(messages.OffsetsRead(action.where, action.generation, offset, kafka), action.where)
 
-    def do_readkafka(self, action: w.ReadKafka) -> None:
-        self.tell(w.KafkaRead(action.where, action.generation, self.world.kafka_offsets.get(action.where)), action.where)
+    def do_readkafka(self, action: messages.ReadKafka) -> None:
+        self.tell(messages.KafkaRead(action.where, action.generation, self.world.kafka_offsets.get(action.where)), action.where)
 
-    def do_start(self, action: w.Start) -> None:
+    def do_startdelivery(self, action: messages.StartDelivery) -> None:
         self.active[action.where] = [action.generation, action.offset or 0]
 
-    def do_pause(self, action: w.Pause) -> None:
+    def do_pausedelivery(self, action: messages.PauseDelivery) -> None:
         pass
 
-    def do_resume(self, action: w.Resume) -> None:
+    def do_resume(self, action: messages.Resume) -> None:
         pass
 
-    def do_drop(self, action: w.Drop) -> None:
+    def do_drop(self, action: messages.Drop) -> None:
         self.active.pop(action.where, None)
 
-    def do_stop(self, action: w.Stop) -> None:
+    def do_stopdelivery(self, action: messages.StopDelivery) -> None:
         _, position = self.active.pop(action.where, (0, None))
-        self.tell(w.Stopped(action.where, action.generation, position), action.where)
+        self.tell(messages.Stopped(action.where, action.generation, position), action.where)
 
-    def do_commit(self, action: w.Commit) -> None:
+    def do_commitoffset(self, action: messages.CommitOffset) -> None:
         failed = set()
         if not current(self.member, action.where, action.generation):
             return
         for store in action.stores:
-            if store is w.Store.KAFKA and not self.world.kafka_takes:
+            if store is messages.Store.KAFKA and not self.world.kafka_takes:
                 self.world.given_up.append((self.world.now, action.where, action.offset))
                 failed.add(store)
-            elif store is w.Store.KAFKA:
+            elif store is messages.Store.KAFKA:
                 self.world.committed(store, action.where, self.name, action.generation, action.offset)
                 self.world.kafka_offsets[action.where] = action.offset
             elif self.world.zk.offsets.get(action.where, (0, -1))[1] == self.versions.get(action.where):
@@ -227,4 +235,4 @@ class Shell:
                 self.world.zk.offsets[action.where] = (action.offset, self.versions[action.where])
             else:
                 failed.add(store)
-        self.tell(w.CommitDone(action.where, action.generation, action.offset, frozenset(failed)), action.where)
+        self.tell(messages.CommitDone(action.where, action.generation, action.offset, frozenset(failed)), action.where)

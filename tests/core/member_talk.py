@@ -7,10 +7,10 @@ from typing import Any
 
 from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.membership import step
+from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView
 from airflow_provider_kmigrate.core.member.state import Member, PartitionStage, Settings, permit
-from airflow_provider_kmigrate.core.member.words import Alarm, GroupView
 
 ME, OTHER = "g_me-1", "g_other-1"
 SESSION = 7
@@ -19,7 +19,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TIMEOUT = 6.0
 
 
-def look(
+def observe(
     *, mode: bytes | None = None, others: dict[str, Any] | None = None, plain: tuple[str, ...] = (), **more: Any
 ) -> GroupView:
     """What `ids` and `migration/ids` hold: ourselves, members like us, and those of `plain` that cannot migrate."""
@@ -41,30 +41,30 @@ class Talk:
     def __init__(self, **settings: Any) -> None:
         self.member = Member(Settings(ME, WANT, **settings))
         self.now = 0.0
-        self.said: tuple[w.Action, ...] = ()
+        self.said: tuple[messages.Action, ...] = ()
 
-    def tell(self, *events: w.Event) -> tuple[w.Action, ...]:
-        said: list[w.Action] = []
+    def tell(self, *events: messages.Event) -> tuple[messages.Action, ...]:
+        said: list[messages.Action] = []
         for event in events:
             self.member, actions = step(self.member, event, self.now)
             said += actions
-        self.said = tuple(action for action in said if not isinstance(action, w.Publish))
+        self.said = tuple(action for action in said if not isinstance(action, messages.Publish))
         return self.said
 
-    def after(self, seconds: float) -> tuple[w.Action, ...]:
+    def after(self, seconds: float) -> tuple[messages.Action, ...]:
         self.now += seconds
-        return self.tell(w.Tick())
+        return self.tell(messages.Tick())
 
-    def alive(self, session: int = SESSION) -> tuple[w.Action, ...]:
-        return self.tell(w.Alive(session, self.now, TIMEOUT))
+    def alive(self, session: int = SESSION) -> tuple[messages.Action, ...]:
+        return self.tell(messages.Alive(session, self.now, TIMEOUT))
 
-    def registered(self, view: GroupView) -> tuple[w.Action, ...]:
+    def registered(self, view: GroupView) -> tuple[messages.Action, ...]:
         self.alive()
-        return self.tell(w.Registered(SESSION), w.Seen(view))
+        return self.tell(messages.Registered(SESSION), messages.GroupObserved(view))
 
     def delivering(self, view: GroupView, kafka: frozenset[TopicPartition] = frozenset()) -> Talk:
         """Through to delivering all that is its by this view."""
-        self.tell(w.Polled(), w.KafkaAssigned(kafka))
+        self.tell(messages.Polled(), messages.KafkaAssigned(kafka))
         self.registered(view)
         for where in sorted(self.member.target):
             self.gain(where)
@@ -72,7 +72,7 @@ class Talk:
 
     def gain(self, where: TopicPartition) -> None:
         generation = self.generation(where)
-        self.tell(w.OwnerIs(where, generation, SESSION), w.OffsetsRead(where, generation, 5, 5))
+        self.tell(messages.OwnerIs(where, generation, SESSION), messages.OffsetsRead(where, generation, 5, 5))
 
     def generation(self, where: TopicPartition = T0) -> int:
         return self.member.held[where].generation
@@ -85,11 +85,11 @@ class Talk:
         return may_deliver(self.member, self.now)
 
 
-def alarms(said: tuple[w.Action, ...]) -> list[Alarm]:
-    return [action.alarm for action in said if isinstance(action, w.Raise)]
+def alarms(said: tuple[messages.Action, ...]) -> list[Alarm]:
+    return [action.alarm for action in said if isinstance(action, messages.Raise)]
 
 
-ALONE = look()
-SHARED = look(plain=(OTHER,))  # range: t-0 is ours, t-1 the old consumer's
-KAFKA = look(mode=b"kafka", others={OTHER: WANT})
+ALONE = observe()
+SHARED = observe(plain=(OTHER,))  # range: t-0 is ours, t-1 the old consumer's
+KAFKA = observe(mode=b"kafka", others={OTHER: WANT})
 BOTH = frozenset({T0, T1})

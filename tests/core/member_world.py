@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Group, Strategy, assign, topics_of
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, AssignmentInput, Strategy, assign, topics_of
 from airflow_provider_kmigrate.core.coordination.registration import Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.state import blocks_revocation
 from tests.core.member_shell import Shell
 from tests.core.member_zookeeper import TIMEOUT, Node, ZooKeeper
@@ -30,20 +30,20 @@ class World:
         self.kafka_takes = True  # commits; of one that it does not take nobody knows whether it takes it later
         self.given_up: list[tuple[float, TopicPartition, int]] = []  # when, and what; it may take effect for `LATE` seconds
         self.writers: dict[
-            tuple[w.Store, TopicPartition], tuple[str, int, int]
+            tuple[messages.Store, TopicPartition], tuple[str, int, int]
         ] = {}  # the last one's name, generation and offset
         self.delivered: dict[TopicPartition, int] = defaultdict(int)  # how far anybody ever came
         self.members: dict[str, Shell] = {}
         self.old: dict[str, OldConsumer] = {}
         self.coordinator = Coordinator(self)
-        self.alarms: list[w.Raise] = []
+        self.alarms: list[messages.Raise] = []
 
     # ------------------------------------------------------------------------------------------------------- watches
 
     def changed(self, *, ids: bool = False) -> None:
         """Something under a watch of every member changed; old consumers watch only `ids`."""
         for shell in self.members.values():
-            shell.look_later()
+            shell.observe_later()
         if ids:
             for old in self.old.values():
                 old.triggered = True
@@ -79,7 +79,7 @@ class World:
         for session in [s for s, heard in self.zk.heard.items() if self.now - heard > TIMEOUT]:
             self.end(session)
         for shell in self.members.values():
-            shell.tell(w.Tick())
+            shell.tell(messages.Tick())
 
     def set_mode(self, data: bytes | None) -> None:
         self.zk.mode, self.zk.epoch = data, self.zk.epoch + 1
@@ -103,7 +103,7 @@ class World:
         self.delivered[where] = max(self.delivered[where], position + 1)
         return position + 1
 
-    def committed(self, store: w.Store, where: TopicPartition, name: str, generation: int, offset: int) -> None:
+    def committed(self, store: messages.Store, where: TopicPartition, name: str, generation: int, offset: int) -> None:
         """A member commits: what it committed itself, as long as it owned the partition, it never takes back."""
         last_name, last_generation, last = self.writers.get((store, where), (name, generation, offset))
         own = (last_name, last_generation) == (name, generation)
@@ -116,10 +116,10 @@ class World:
             _, where, offset = self.given_up.pop(choice % len(self.given_up))
             self.kafka_offsets[where] = offset
 
-    def view(self, session: int) -> w.GroupView:
+    def view(self, session: int) -> messages.GroupView:
         registrations = {name: node.data for name, node in self.zk.ids.items()}
         migrating = frozenset(self.zk.migrating)
-        return w.GroupView(
+        return messages.GroupView(
             session, self.zk.epoch, self.zk.mode, registrations, migrating, self.zk.topics, frozenset(self.zk.owners)
         )
 
@@ -186,7 +186,7 @@ class OldConsumer:
     def compute(self) -> None:
         self.tries, self.next_try = self.tries - 1, self.world.now + BACKOFF
         registrations = {name: node.data for name, node in self.world.zk.ids.items()}
-        found = assign(self.strategy, Group(registrations, self.world.zk.topics))
+        found = assign(self.strategy, AssignmentInput(registrations, self.world.zk.topics))
         if isinstance(found, Assigned):
             self.plan = sorted((w, t) for w, t in found.owners.items() if t.rpartition("-")[0] == self.name)
             self.starts = {where: self.world.zk.offsets.get(where, (0, 0))[0] for where, _ in self.plan}
@@ -228,19 +228,19 @@ class Coordinator:
         if self.revoking is None:
             self.revoking = {name: places for name, places in self.assignment.items() if name in self.world.members}
             for name, places in self.revoking.items():
-                self.world.members[name].tell(w.KafkaRevoked(places))
+                self.world.members[name].tell(messages.KafkaRevoked(places))
 
     def lose(self, name: str) -> None:
         """Its Kafka session ends; the others are given its partitions without it."""
         if self.revoking is None and name in self.assignment:
             del self.assignment[name]
-            self.world.members[name].tell(w.KafkaLost())
+            self.world.members[name].tell(messages.KafkaLost())
 
     def change_over(self, name: str) -> None:
         """One of the two consumers that a member has while its list of assignors changes is put out; the other one has all by now."""
         if self.revoking is None and name in self.assignment:
-            self.world.members[name].tell(w.KafkaLost())
-            self.world.members[name].tell(w.KafkaAssigned(self.assignment[name]))
+            self.world.members[name].tell(messages.KafkaLost())
+            self.world.members[name].tell(messages.KafkaAssigned(self.assignment[name]))
 
     def once(self) -> bool:
         if self.revoking is None:
@@ -259,7 +259,7 @@ class Coordinator:
         shell = self.world.members.get(name)
         if shell is None:
             return False
-        unheard = any(isinstance(event, w.KafkaRevoked) for event in shell.heard[None])
+        unheard = any(isinstance(event, messages.KafkaRevoked) for event in shell.heard[None])
         return unheard or (shell.member.mode == "kafka" and blocks_revocation(shell.member, places))
 
     def give(self) -> None:
@@ -271,7 +271,7 @@ class Coordinator:
                 given[wanting[i % len(wanting)]].add(where)
         self.assignment = {name: frozenset(places) for name, places in given.items()}
         for name, places in self.assignment.items():
-            self.world.members[name].tell(w.KafkaAssigned(places))
+            self.world.members[name].tell(messages.KafkaAssigned(places))
 
     def topics(self, name: str) -> set[str]:
         found = topics_of(self.world.members[name].member.settings.registration, self.world.zk.topics)

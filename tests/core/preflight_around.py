@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import HostSpec
-from airflow_provider_kmigrate.core.environment import Acl, LogDir
+from airflow_provider_kmigrate.core.environment import LogDir, ZkAcl
 from airflow_provider_kmigrate.core.model import NodeFiles, PartitionMetadata, TopicMetadata
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, findings
 from tests.core.test_preflight import (
@@ -21,19 +21,19 @@ from tests.core.test_preflight import (
 )
 
 ACL_CLASS = "kafka.security.authorizer.AclAuthorizer"
-RULE = Acl("Topic", "orders", "LITERAL", "User:alice", "Read", "Allow")
+RULE = ZkAcl("Topic", "orders", "LITERAL", "User:alice", "Read", "Allow")
 RATE = ("leader.replication.throttled.rate",)
 Row = tuple[str, Change, list[str]]
 
 
-def around(**changes: Any) -> Change:
-    return lambda view, facts: (view, replace(facts, around=replace(facts.around, **changes)))
+def environment(**changes: Any) -> Change:
+    return lambda view, facts: (view, replace(facts, environment=replace(facts.environment, **changes)))
 
 
 def tree(**changes: Any) -> Change:
     def change(view: ClusterView, facts: PreflightFacts) -> Case:
-        assert facts.around.tree is not None
-        return around(tree=replace(facts.around.tree, **changes))(view, facts)
+        assert facts.environment.tree is not None
+        return environment(tree=replace(facts.environment.tree, **changes))(view, facts)
 
     return change
 
@@ -86,10 +86,10 @@ def large_topic(view: ClusterView, facts: PreflightFacts) -> Case:
 
 
 def release(text: str, stated: str = "") -> Change:
-    return both(around(releases=dict.fromkeys(range(3), text)), spec(kafka_release=stated))
+    return both(environment(releases=dict.fromkeys(range(3), text)), spec(kafka_release=stated))
 
 
-def rules(*found: Acl) -> Change:
+def rules(*found: ZkAcl) -> Change:
     return both(everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS"), tree(acls=found))
 
 
@@ -126,7 +126,7 @@ def commanded(**changes: Any) -> Change:
 
 
 def dirs(*found: LogDir) -> Change:
-    return around(log_dirs={0: (LogDir("/data"),), 1: found, 2: (LogDir("/data"),)})
+    return environment(log_dirs={0: (LogDir("/data"),), 1: found, 2: (LogDir("/data"),)})
 
 
 def both_dirs(version: str) -> Change:

@@ -17,7 +17,7 @@ UNKNOWN = Process(ProcessState.UNKNOWN)
 
 
 def shape(gate: Gate) -> tuple[GateState, ...]:
-    return (gate.standing, *(reason.code for reason in gate.reasons))
+    return (gate.state, *(reason.code for reason in gate.reasons))
 
 
 def zk_ids(view: ClusterView, *ids: int) -> ClusterView:
@@ -44,7 +44,7 @@ def test_every_broker_names_the_controller(view: ClusterView, met: bool) -> None
 
 
 @pytest.mark.parametrize(
-    ("process", "answers", "standing"),
+    ("process", "answers", "state"),
     [
         (DOWN, False, GateState.MET),
         (DOWN, True, GateState.NEVER),  # something answers in its place
@@ -54,13 +54,13 @@ def test_every_broker_names_the_controller(view: ClusterView, met: bool) -> None
         (UNKNOWN, True, GateState.NEVER),
     ],
 )
-def test_a_controller_is_down_if_its_process_is_and_nothing_answers(process: Process, answers: bool, standing: GateState) -> None:
+def test_a_controller_is_down_if_its_process_is_and_nothing_answers(process: Process, answers: bool, state: GateState) -> None:
     found = Controller(3001, process, answers)
-    assert rollback.controller_down(found).standing is standing
+    assert rollback.controller_down(found).state is state
     view = replace(STOPPED, controllers={**STOPPED.controllers, 3001: found})
-    expected = (standing,) if standing is GateState.MET else (standing, "G26")
+    expected = (state,) if state is GateState.MET else (state, "G26")
     assert shape(rollback.controllers_down(view)) == expected, "all of them are asked"
-    assert rollback.controllers_silent(view).met is not answers
+    assert rollback.controllers_unresponsive(view).met is not answers
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_no_partition_state_is_out_of_the_controllers_reach(state: int | None, e
 
 
 def test_the_others_must_answer() -> None:
-    silent = with_controller(ALL_MIG, 3001, answers=False)
-    assert rollback.others_answer(silent, 3001).met
-    assert shape(rollback.others_answer(silent, 3000)) == (GateState.NOT_YET, "G23")
+    unresponsive = with_controller(ALL_MIG, 3001, answers=False)
+    assert rollback.others_answer(unresponsive, 3001).met
+    assert shape(rollback.others_answer(unresponsive, 3000)) == (GateState.NOT_YET, "G23")
 
 
 def test_what_is_left_of_a_migration() -> None:

@@ -15,7 +15,7 @@ from tests.core.back_views import (
     emptied,
     equal,
     handed_over,
-    lacking,
+    missing,
 )
 from tests.core.views import ZK
 
@@ -31,7 +31,7 @@ def test_the_plan_of_every_phase_ends_with_what_is_left():
     [
         (handed_over([ZK] * 3, UP3), ["Kept: everything"]),
         (equal(DUAL), ["Kept: all records", "the same 0 topics", "Lost: what only KRaft has"]),
-        (replace(lacking(DUAL), client_metrics=("app",)), ["Kept", "Differs now: 1 topics are in KRaft", "subscriptions app"]),
+        (replace(missing(DUAL), client_metrics=("app",)), ["Kept", "Differs now: 1 topics are in KRaft", "subscriptions app"]),
         (replace(DUAL, client_metrics=None), ["Kept", "Not known to be kept: Could not read the topics", "could not be read"]),
     ],
 )

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.migration.roll import (
     JUDGED_FOR,
     MIN_SAMPLES,
     SETTLING,
-    Sample,
+    BakeSample,
     decide_restart,
     departures,
     judge_bake,
@@ -32,23 +32,23 @@ HERE, ELSE = 0, (1, 2)
 IDS = (HERE, *ELSE)
 
 
-def look(at: float, mine: float | None = 0.005, others: float | None = 0.005, out: Sequence[str] = ()) -> Sample:
+def observe(at: float, mine: float | None = 0.005, others: float | None = 0.005, out: Sequence[str] = ()) -> BakeSample:
     """One look; None: no answer."""
     seconds = {HERE: mine, **dict.fromkeys(ELSE, others)}
-    silent = frozenset(one for one, took in seconds.items() if took is None)
-    told = {one: took for one, took in seconds.items() if took is not None}
-    return Sample(at, told, silent, {one: frozenset(out if one == HERE else ()) for one in IDS})
+    unresponsive = frozenset(one for one, took in seconds.items() if took is None)
+    reported = {one: took for one, took in seconds.items() if took is not None}
+    return BakeSample(at, reported, unresponsive, {one: frozenset(out if one == HERE else ()) for one in IDS})
 
 
-def looks(*mine: float | None, others: float | None = 0.005, every: float = 0.5) -> list[Sample]:
-    return [look(100.0 + every * number, each, others) for number, each in enumerate(mine)]
+def observations(*mine: float | None, others: float | None = 0.005, every: float = 0.5) -> list[BakeSample]:
+    return [observe(100.0 + every * number, each, others) for number, each in enumerate(mine)]
 
 
-def found(since: Sequence[Sample], before: Sequence[Sample] = (), watched: float = SETTLING) -> list[str]:
+def found(since: Sequence[BakeSample], before: Sequence[BakeSample] = (), watched: float = SETTLING) -> list[str]:
     return [reason.code for reason in judge_bake(before, since, HERE, BAKE, watched).reasons]
 
 
-WELL = looks(*[0.005] * 40)
+WELL = observations(*[0.005] * 40)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ WELL = looks(*[0.005] * 40)
     ],
 )
 def test_answer_times(mine, others, before, codes):
-    since = [look(100.0 + n, mine, others) for n in range(40)]
+    since = [observe(100.0 + n, mine, others) for n in range(40)]
     if others is None:
-        since = [replace(one, silent=frozenset()) for one in since]
-    assert found(since, looks(*[before] * MIN_SAMPLES) if before else ()) == codes
+        since = [replace(one, unresponsive=frozenset()) for one in since]
+    assert found(since, observations(*[before] * MIN_SAMPLES) if before else ()) == codes
 
 
 @pytest.mark.parametrize(
@@ -77,29 +77,33 @@ def test_answer_times(mine, others, before, codes):
     [(0, 0, []), (8, 0, []), (9, 0, ["V23"]), (9, 5, []), (11, 5, ["V23"]), (30, 30, []), (30, 0, ["V23"])],
 )
 def test_silence_in_thirty_looks(missed, others, codes):
-    rows = [look(100.0 + n * 0.5, None if n < missed else 0.005, None if n < others else 0.005) for n in range(30)]
+    rows = [observe(100.0 + n * 0.5, None if n < missed else 0.005, None if n < others else 0.005) for n in range(30)]
     assert found(rows) == codes
 
 
 @pytest.mark.parametrize(("left", "codes"), [(0, []), (2, []), (3, ["V23"]), (7, ["V23"])])
 def test_isrs_that_it_leaves_again_and_again(left, codes):
-    rows = [look(100.0 + n, out=("a-0", "b-1") if n % 10 == 5 and n < 10 * left else ()) for n in range(100)]
+    rows = [observe(100.0 + n, out=("a-0", "b-1") if n % 10 == 5 and n < 10 * left else ()) for n in range(100)]
     assert departures(rows, HERE) == left
     assert found(rows) == codes
 
 
 def test_isrs_that_others_leave_as_often_are_not_its_fault():
-    rows = [replace(look(100.0 + n), outside=dict.fromkeys(IDS, frozenset({"a-0"} if n % 10 == 5 else ()))) for n in range(100)]
+    rows = [
+        replace(observe(100.0 + n), outside=dict.fromkeys(IDS, frozenset({"a-0"} if n % 10 == 5 else ()))) for n in range(100)
+    ]
     assert found(rows) == []
 
 
 def test_a_look_that_did_not_read_the_partitions_is_no_departure():
-    rows = [replace(look(100.0 + n, out=("a-0",)), outside=None) if n % 2 else look(100.0 + n, out=("a-0",)) for n in range(50)]
+    rows = [
+        replace(observe(100.0 + n, out=("a-0",)), outside=None) if n % 2 else observe(100.0 + n, out=("a-0",)) for n in range(50)
+    ]
     assert departures(rows, HERE) == 0
 
 
 def test_the_first_seconds_do_not_count():
-    cold = [look(100.0 + n * 0.5, 3.0 if n * 0.5 < SETTLING else 0.005) for n in range(60)]
+    cold = [observe(100.0 + n * 0.5, 3.0 if n * 0.5 < SETTLING else 0.005) for n in range(60)]
     verdicts = [judge_bake((), cold[: n + 1], HERE, BAKE) for n in range(len(cold))]
     assert not any(verdict.reasons for verdict in verdicts)
     assert (verdicts[20].sure, verdicts[-1].sure) == (False, True)
@@ -107,19 +111,19 @@ def test_the_first_seconds_do_not_count():
 
 
 def test_what_was_bad_long_ago_is_over():
-    assert found(looks(*[1.0] * 60, *[0.005] * 60)) == []
-    assert found(looks(*[0.005] * 60, *[1.0] * 60)) == ["V23"]
+    assert found(observations(*[1.0] * 60, *[0.005] * 60)) == []
+    assert found(observations(*[0.005] * 60, *[1.0] * 60)) == ["V23"]
 
 
 def test_slow_looks_are_judged_by_their_number():
     """Where a look takes seconds, the window holds too few of them."""
-    rows = looks(*[1.0] * MIN_SAMPLES, every=JUDGED_FOR)
+    rows = observations(*[1.0] * MIN_SAMPLES, every=JUDGED_FOR)
     assert found(rows) == ["V23"]
     assert not judge_bake((), rows[:-1], HERE, BAKE, SETTLING).sure
 
 
 def test_a_short_bake_settles_in_half_of_it():
-    rows = looks(*[1.0] * 20, every=0.2)
+    rows = observations(*[1.0] * 20, every=0.2)
     assert judge_bake((), rows, HERE, 2.0).reasons
     assert judge_bake((), rows, HERE, BAKE) == roll.BrokerVerdict()
 
@@ -127,7 +131,7 @@ def test_a_short_bake_settles_in_half_of_it():
 def test_what_a_look_says():
     view = with_broker(cluster([MIG, ZK, None], (True, True, True), -1), 0, answered_in=0.02)
     got = sample(view)
-    assert (got.at, got.seconds, got.silent) == (view.taken_at, {0: 0.02}, frozenset({2}))
+    assert (got.at, got.seconds, got.unresponsive) == (view.taken_at, {0: 0.02}, frozenset({2}))
     assert got.outside is not None
     assert {one: len(names) for one, names in got.outside.items()} == {0: 0, 1: 0, 2: 6}
     assert sample(replace(view, partitions=None)).outside is None
@@ -204,7 +208,7 @@ def test_who_starts_a_broker_that_is_down_with_the_file_of_the_mode_before(noted
 
 answers = st.one_of(st.none(), st.floats(0.001, 5.0))
 histories = st.lists(st.tuples(answers, answers, st.booleans()), max_size=60).map(
-    lambda rows: [look(100.0 + n, mine, others, ("a-0",) if out else ()) for n, (mine, others, out) in enumerate(rows)]
+    lambda rows: [observe(100.0 + n, mine, others, ("a-0",) if out else ()) for n, (mine, others, out) in enumerate(rows)]
 )
 
 
@@ -217,7 +221,7 @@ def test_too_few_looks_are_no_verdict_and_reasons_are_sure(before, since):
 
 @given(histories, st.integers(0, 60))
 def test_one_bad_look_never_turns_a_healthy_broker_bad(before, bad):
-    rows = [look(one.at, None if n == bad else 0.005, 0.005, ("a-0",) if n == bad else ()) for n, one in enumerate(WELL)]
+    rows = [observe(one.at, None if n == bad else 0.005, 0.005, ("a-0",) if n == bad else ()) for n, one in enumerate(WELL)]
     assert found(rows, before) == []
 
 
@@ -225,10 +229,14 @@ def test_one_bad_look_never_turns_a_healthy_broker_bad(before, bad):
 def test_who_is_like_all_others_is_not_worse(before, since):
     """Whatever befalls everybody alike: the machine that looks, the network, the load."""
     alike = [
-        replace(one, seconds=dict.fromkeys(IDS, one.seconds.get(1, 1.0)), silent=frozenset(IDS if 1 in one.silent else ()))
+        replace(
+            one, seconds=dict.fromkeys(IDS, one.seconds.get(1, 1.0)), unresponsive=frozenset(IDS if 1 in one.unresponsive else ())
+        )
         for one in since
     ]
-    alike = [replace(one, seconds={} if one.silent else one.seconds, outside=dict.fromkeys(IDS, frozenset())) for one in alike]
+    alike = [
+        replace(one, seconds={} if one.unresponsive else one.seconds, outside=dict.fromkeys(IDS, frozenset())) for one in alike
+    ]
     assert found(alike, before) == []
 
 

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.preflight.versions import DEFECTS, Fitness, Release, defects, fitness, parse, worst
+from airflow_provider_kmigrate.core.preflight.versions import DEFECTS, Fitness, KafkaVersion, defects, fitness, parse, worst
 
 RULE = [
     (Fitness.BLOCK, "2.8.2 3.3.2 3.4.1 3.5.2 3.6.0 3.6.1 3.7.0 4.0.0 4.1.0"),
     (Fitness.WARN, "3.6.2 3.7.1 3.8.0"),
     (Fitness.FIT, "3.7.2 3.8.1 3.9.0 3.9.1 3.9.2 3.9.3"),
 ]
-releases = st.builds(Release, st.just(3), st.integers(4, 9), st.integers(0, 5))
+releases = st.builds(KafkaVersion, st.just(3), st.integers(4, 9), st.integers(0, 5))
 
 
-def release(text: str) -> Release:
+def release(text: str) -> KafkaVersion:
     found = parse(text)
     assert found is not None
     return found
@@ -64,12 +64,12 @@ def test_the_matrix(text: str, issue: int, *, there: bool) -> None:
 
 
 def test_the_last_release_of_the_bridge_has_none() -> None:
-    assert defects(Release(3, 9, 2)) == ()
+    assert defects(KafkaVersion(3, 9, 2)) == ()
     assert all(defect.issues and defect.effect and defect.fixed for defect in DEFECTS)
 
 
 @given(releases)
-def test_a_later_patch_never_has_more_defects_and_is_never_less_fit(found: Release) -> None:
+def test_a_later_patch_never_has_more_defects_and_is_never_less_fit(found: KafkaVersion) -> None:
     later = found._replace(patch=(found.patch or 0) + 1)
     assert set(defects(later)) <= set(defects(found))
     ranks = list(Fitness)

@@ -13,23 +13,33 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.audit.canary import (
     CanaryPlan,
+    CanaryTimes,
     MemberSeries,
+    MemberWindow,
     ProcessSpan,
-    Times,
-    Window,
     judge,
     series,
     times,
     unseen,
 )
-from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Level, Outcome, as_dict, combine, may_change
+from airflow_provider_kmigrate.core.audit.verdict import (
+    AuditFinding,
+    AuditOutcome,
+    CanaryVerdict,
+    Level,
+    as_dict,
+    combine,
+    may_change,
+)
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from tests.core.test_verdict import HEALTHY
 
 PLAN = CanaryPlan("g", "a0", ("a1", "a2", "a3"), window=40)
 JUDGED = CanaryPlan("g", "m0", ("m1", "m2", "m3"))
-TWO_OWNERS = Ground(Outcome.FAIL, Reason.of(AuditCause.DOUBLE_OWNED, "Two members owned orders-3 for 4 s."), Level.CONSUMER)
+TWO_OWNERS = AuditFinding(
+    AuditOutcome.FAIL, Reason.of(AuditCause.DOUBLE_OWNED, "Two members owned orders-3 for 4 s."), Level.CONSUMER
+)
 S = 1_000
 Change = Callable[[MemberSeries], MemberSeries]
 
@@ -65,9 +75,9 @@ def simulate(
     return [member() for _ in range(members)]
 
 
-def window(values: Iterable[float]) -> Window:
+def window(values: Iterable[float]) -> MemberWindow:
     numbers = tuple(map(float, values))
-    return Window(numbers, (100,) * len(numbers))
+    return MemberWindow(numbers, (100,) * len(numbers))
 
 
 def members(rows: Sequence[Sequence[float]], planted: float = 1.0, before: int = 60) -> list[MemberSeries]:
@@ -92,23 +102,23 @@ def change(series: list[MemberSeries], names: str, how: Change) -> list[MemberSe
 
 
 def until(series: list[MemberSeries], intervals: int) -> list[MemberSeries]:
-    return [replace(each, after=Window(each.after.values[:intervals], each.after.records[:intervals])) for each in series]
+    return [replace(each, after=MemberWindow(each.after.values[:intervals], each.after.records[:intervals])) for each in series]
 
 
 def unaccounted(member: MemberSeries) -> MemberSeries:
-    return replace(member, after=Window(member.after.values, (None,) * 10 + member.after.records[10:]))
+    return replace(member, after=MemberWindow(member.after.values, (None,) * 10 + member.after.records[10:]))
 
 
 def idle(member: MemberSeries) -> MemberSeries:
-    return replace(member, after=Window((None,) * len(member.after.values), (0,) * len(member.after.values)))
+    return replace(member, after=MemberWindow((None,) * len(member.after.values), (0,) * len(member.after.values)))
 
 
 def sparse(member: MemberSeries) -> MemberSeries:
     values = tuple(value if at < 5 else None for at, value in enumerate(member.after.values))
-    return replace(member, after=Window(values, member.after.records))
+    return replace(member, after=MemberWindow(values, member.after.records))
 
 
-def ask(series: list[MemberSeries], invariants: Iterable[Ground] = ()) -> CanaryVerdict:
+def ask(series: list[MemberSeries], invariants: Iterable[AuditFinding] = ()) -> CanaryVerdict:
     return judge(series, invariants, JUDGED)
 
 
@@ -118,19 +128,19 @@ def extends(verdict: CanaryVerdict) -> bool:
 
 
 def causes(verdict: CanaryVerdict) -> list[AuditCause]:
-    return sorted(ground.reason.cause for ground in verdict.grounds if isinstance(ground.reason.cause, AuditCause))
+    return sorted(finding.reason.cause for finding in verdict.findings if isinstance(finding.reason.cause, AuditCause))
 
 
 @pytest.mark.parametrize(
     ("ratio", "outcome", "cause"),
     [
-        (1.0, Outcome.PASS, AuditCause.CANARY_WITHIN),
-        (1.2, Outcome.INCONCLUSIVE, AuditCause.CANARY_UNCLEAR),
-        (1.8, Outcome.FAIL, AuditCause.CANARY_WORSE),
+        (1.0, AuditOutcome.PASS, AuditCause.CANARY_WITHIN),
+        (1.2, AuditOutcome.INCONCLUSIVE, AuditCause.CANARY_UNCLEAR),
+        (1.8, AuditOutcome.FAIL, AuditCause.CANARY_WORSE),
     ],
 )
-def test_three_ways(ratio: float, outcome: Outcome, cause: AuditCause) -> None:
-    verdict = ask(group(ratio=ratio, seed=5, noise=0.9 if outcome is Outcome.INCONCLUSIVE else 0.1))
+def test_three_ways(ratio: float, outcome: AuditOutcome, cause: AuditCause) -> None:
+    verdict = ask(group(ratio=ratio, seed=5, noise=0.9 if outcome is AuditOutcome.INCONCLUSIVE else 0.1))
     assert (verdict.outcome, causes(verdict)) == (outcome, [cause])
     assert verdict.estimate == pytest.approx(ratio, rel=0.25)
     assert verdict.low is not None
@@ -138,10 +148,10 @@ def test_three_ways(ratio: float, outcome: Outcome, cause: AuditCause) -> None:
     assert verdict.low < verdict.estimate < verdict.high
     assert (verdict.margin, verdict.baseline, verdict.measured) == (1.5, 9, 60)
     assert verdict.smallest is not None
-    assert (verdict.smallest > 1.5) is (outcome is Outcome.INCONCLUSIVE)
+    assert (verdict.smallest > 1.5) is (outcome is AuditOutcome.INCONCLUSIVE)
     assert verdict.p_value is not None
-    assert (verdict.p_value < 0.05) is (outcome is Outcome.FAIL)
-    assert f"{verdict.smallest:.3g}" in verdict.grounds[0].reason.text or outcome is Outcome.FAIL
+    assert (verdict.p_value < 0.05) is (outcome is AuditOutcome.FAIL)
+    assert f"{verdict.smallest:.3g}" in verdict.findings[0].reason.text or outcome is AuditOutcome.FAIL
 
 
 def test_a_window_that_could_not_have_seen_the_margin_does_not_pass() -> None:
@@ -149,27 +159,27 @@ def test_a_window_that_could_not_have_seen_the_margin_does_not_pass() -> None:
     verdict = ask(group(3, 0.5, seed=5, noise=1.2))
     assert verdict.smallest is not None
     assert verdict.smallest > 1.5
-    assert (verdict.outcome, causes(verdict)) == (Outcome.INCONCLUSIVE, [AuditCause.CANARY_UNCLEAR])
+    assert (verdict.outcome, causes(verdict)) == (AuditOutcome.INCONCLUSIVE, [AuditCause.CANARY_UNCLEAR])
 
 
 @pytest.mark.parametrize("after", [0, 5, 60])
 def test_a_broken_invariant_fails_at_any_time(after: int) -> None:
     verdict = ask(until(group(), after), [TWO_OWNERS])
-    assert verdict.outcome is Outcome.FAIL
-    assert TWO_OWNERS in verdict.grounds
-    assert ask([], [TWO_OWNERS]).outcome is Outcome.FAIL
+    assert verdict.outcome is AuditOutcome.FAIL
+    assert TWO_OWNERS in verdict.findings
+    assert ask([], [TWO_OWNERS]).outcome is AuditOutcome.FAIL
 
 
 def test_a_note_among_the_invariants_decides_nothing() -> None:
-    note = replace(TWO_OWNERS, outcome=Outcome.PASS)
-    assert ask(group(seed=5), [note]).outcome is Outcome.PASS
+    note = replace(TWO_OWNERS, outcome=AuditOutcome.PASS)
+    assert ask(group(seed=5), [note]).outcome is AuditOutcome.PASS
 
 
 @pytest.mark.parametrize("after", [0, 14, 59])
 def test_before_the_window_is_over_nothing_is_compared(after: int) -> None:
     """Looking again and again until it fails, or passes, would make both errors more frequent."""
     verdict = ask(until(group(ratio=3.0), after))
-    assert (verdict.outcome, verdict.measured, causes(verdict)) == (Outcome.INCONCLUSIVE, after, [AuditCause.WINDOW_OPEN])
+    assert (verdict.outcome, verdict.measured, causes(verdict)) == (AuditOutcome.INCONCLUSIVE, after, [AuditCause.WINDOW_OPEN])
     assert (verdict.estimate, extends(verdict)) == (None, True)
 
 
@@ -177,7 +187,7 @@ def test_only_a_window_that_is_not_over_extends() -> None:
     doubtful = group(3, 1.2, seed=5, noise=0.9)
     assert extends(ask(until(doubtful, 45)))
     last = ask(doubtful)
-    assert (last.outcome, extends(last)) == (Outcome.INCONCLUSIVE, False)
+    assert (last.outcome, extends(last)) == (AuditOutcome.INCONCLUSIVE, False)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +203,7 @@ def test_only_a_window_that_is_not_over_extends() -> None:
 )
 def test_what_is_not_known_blocks_the_verdict(names: str, how: Change, expected: list[str]) -> None:
     verdict = ask(change(group(seed=5), names, how))
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is AuditOutcome.INCONCLUSIVE
     assert [cause for cause in causes(verdict) if cause != AuditCause.FEW_MEMBERS] == expected
     assert verdict.estimate is None
 
@@ -201,10 +211,10 @@ def test_what_is_not_known_blocks_the_verdict(names: str, how: Change, expected:
 def silenced(*, after: Iterable[int], before: Iterable[int] = ()) -> Change:
     """Nothing was delivered in these intervals."""
 
-    def mute(window: Window, silent: set[int]) -> Window:
+    def mute(window: MemberWindow, unresponsive: set[int]) -> MemberWindow:
         pairs = zip(window.values, window.records, strict=True)
-        rows = [(None, 0) if at in silent else pair for at, pair in enumerate(pairs)]
-        return Window(tuple(value for value, _ in rows), tuple(records for _, records in rows))
+        rows = [(None, 0) if at in unresponsive else pair for at, pair in enumerate(pairs)]
+        return MemberWindow(tuple(value for value, _ in rows), tuple(records for _, records in rows))
 
     return lambda each: replace(each, before=mute(each.before, set(before)), after=mute(each.after, set(after)))
 
@@ -220,10 +230,10 @@ ALL_MEMBERS = "m0 m1 m2 m3 m4 m5 m6 m7 m8 m9"
 def test_a_canary_that_is_delivered_nothing_any_more_does_not_pass(how: Change) -> None:
     """Its good intervals alone are within the margin."""
     verdict = ask(change(group(seed=5, noise=0.05), "m0", how))
-    assert (verdict.outcome, causes(verdict)) == (Outcome.INCONCLUSIVE, [AuditCause.CANARY_IDLE, AuditCause.CANARY_WITHIN])
-    assert "m0" in verdict.grounds[0].reason.text
+    assert (verdict.outcome, causes(verdict)) == (AuditOutcome.INCONCLUSIVE, [AuditCause.CANARY_IDLE, AuditCause.CANARY_WITHIN])
+    assert "m0" in verdict.findings[0].reason.text
     slow = ask(change(group(seed=5, ratio=1.8), "m0", how))
-    assert slow.outcome is Outcome.FAIL, "what was seen to be worse stays so"
+    assert slow.outcome is AuditOutcome.FAIL, "what was seen to be worse stays so"
 
 
 @pytest.mark.parametrize(
@@ -239,13 +249,13 @@ def test_a_canary_that_is_delivered_nothing_any_more_does_not_pass(how: Change) 
 def test_a_canary_with_little_traffic_may_pass(names: str, how: Change) -> None:
     verdict = ask(change(group(seed=5), names, how))
     assert AuditCause.CANARY_IDLE not in causes(verdict)
-    assert verdict.outcome is Outcome.PASS
+    assert verdict.outcome is AuditOutcome.PASS
 
 
 @pytest.mark.parametrize("how", [unaccounted, sparse, idle])
 def test_one_old_member_in_nine_can_be_left_out(how: Change) -> None:
     verdict = ask(change(group(seed=5), "m4", how))
-    assert (verdict.outcome, causes(verdict)) == (Outcome.PASS, [AuditCause.CANARY_WITHIN, AuditCause.LEFT_OUT])
+    assert (verdict.outcome, causes(verdict)) == (AuditOutcome.PASS, [AuditCause.CANARY_WITHIN, AuditCause.LEFT_OUT])
     assert verdict.baseline == 8
 
 
@@ -257,7 +267,7 @@ def test_too_few_members(baseline: int) -> None:
 @pytest.mark.parametrize("before", [0, 5, 9])
 def test_a_time_before_that_is_too_short(before: int) -> None:
     verdict = ask(group(before=before))
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is AuditOutcome.INCONCLUSIVE
     assert set(causes(verdict)) <= {AuditCause.FEW_MEMBERS, AuditCause.MEMBER_EVENTS_LOST, AuditCause.FEW_VALUES}
 
 
@@ -265,7 +275,7 @@ def test_a_load_that_all_members_share_is_no_difference_and_hides_none() -> None
     """It is ten times the noise, and in a tenth of the intervals something is unknown."""
     rng = Random(2)  # noqa: S311
     load = [exp(3 * (at // 9 % 2)) for at in range(120)]
-    for ratio, outcome in ((1.0, Outcome.PASS), (1.8, Outcome.FAIL)):
+    for ratio, outcome in ((1.0, AuditOutcome.PASS), (1.8, AuditOutcome.FAIL)):
         waved = members([[value * by for value, by in zip(row, load, strict=True)] for row in simulate(4, 10)], ratio)
         holed = [silenced(after=rng.sample(range(60), 6), before=rng.sample(range(60), 6))(each) for each in waved]
         assert ask(holed).outcome is outcome
@@ -275,14 +285,16 @@ def test_latencies_below_the_resolution_are_no_difference() -> None:
     """There is nothing to see, and no logarithm of zero."""
     flat = [MemberSeries(f"m{at}", window([0] * 60), window([0] * 60)) for at in range(5)]
     verdict = ask(flat)
-    assert (verdict.outcome, verdict.estimate) == (Outcome.PASS, pytest.approx(1.0))
-    assert ask(change(flat, "m0", lambda each: replace(each, after=window([9.0] * 60)))).outcome is Outcome.PASS
-    assert ask(change(flat, "m0", lambda each: replace(each, after=window([500] * 60)))).outcome is Outcome.FAIL
+    assert (verdict.outcome, verdict.estimate) == (AuditOutcome.PASS, pytest.approx(1.0))
+    assert ask(change(flat, "m0", lambda each: replace(each, after=window([9.0] * 60)))).outcome is AuditOutcome.PASS
+    assert ask(change(flat, "m0", lambda each: replace(each, after=window([500] * 60)))).outcome is AuditOutcome.FAIL
 
 
 def test_the_value_of_an_interval_without_a_whole_account_does_not_count() -> None:
     def partly(member: MemberSeries) -> MemberSeries:
-        return replace(member, after=Window((1e12, 1e12, *member.after.values[2:]), (None, None, *member.after.records[2:])))
+        return replace(
+            member, after=MemberWindow((1e12, 1e12, *member.after.values[2:]), (None, None, *member.after.records[2:]))
+        )
 
     assert ask(change(group(seed=5), "m0", partly)).estimate == pytest.approx(ask(group(seed=5)).estimate, rel=0.03)
 
@@ -290,7 +302,8 @@ def test_the_value_of_an_interval_without_a_whole_account_does_not_count() -> No
 def test_values_that_are_no_numbers_count_as_unknown_values() -> None:
     odd = [float("inf"), float("nan")]
     assert (
-        ask(change(group(seed=5), "m0", lambda m: replace(m, after=window([*odd, *m.after.values[2:]])))).outcome is Outcome.PASS
+        ask(change(group(seed=5), "m0", lambda m: replace(m, after=window([*odd, *m.after.values[2:]])))).outcome
+        is AuditOutcome.PASS
     )
 
 
@@ -305,7 +318,7 @@ CANARY = (ProcessSpan("a0-old", 0, 201_000), ProcessSpan("a0-new", 204_000, 500_
 
 
 def test_before_the_canary_left_and_after_it_had_settled() -> None:
-    assert times((*OTHERS, *CANARY), PLAN) == Times(5 * S, 201 * S, 214 * S, before=38, after=40)
+    assert times((*OTHERS, *CANARY), PLAN) == CanaryTimes(5 * S, 201 * S, 214 * S, before=38, after=40)
 
 
 def test_a_try_before_this_one_is_no_part_of_the_time_before() -> None:
@@ -332,11 +345,11 @@ def test_twice_the_window_is_looked_back_at_most() -> None:
 @pytest.mark.parametrize("lives", [OTHERS, (*OTHERS, CANARY[1])])
 def test_a_canary_that_was_not_seen_before_cannot_be_compared(lives: tuple[ProcessSpan, ...]) -> None:
     assert times(lives, PLAN) is None
-    broken = Ground(Outcome.FAIL, Reason.of(AuditCause.DOUBLE_OWNED, "Two owners."))
-    assert unseen(PLAN, []).outcome is Outcome.INCONCLUSIVE
+    broken = AuditFinding(AuditOutcome.FAIL, Reason.of(AuditCause.DOUBLE_OWNED, "Two owners."))
+    assert unseen(PLAN, []).outcome is AuditOutcome.INCONCLUSIVE
     verdict = unseen(PLAN, [broken])
-    assert (verdict.outcome, [ground.reason.cause for ground in verdict.grounds]) == (
-        Outcome.FAIL,
+    assert (verdict.outcome, [finding.reason.cause for finding in verdict.findings]) == (
+        AuditOutcome.FAIL,
         [AuditCause.DOUBLE_OWNED, AuditCause.CANARY_UNSEEN],
     )
 
@@ -344,13 +357,13 @@ def test_a_canary_that_was_not_seen_before_cannot_be_compared(lives: tuple[Proce
 def test_who_is_a_little_behind_is_waited_for_and_who_is_silent_is_not() -> None:
     """Or its intervals would look as if it had been delivered nothing, or nobody's would ever be compared."""
     behind = [*OTHERS[1:], replace(OTHERS[0], last_ms=480 * S), *CANARY]
-    silent = [*OTHERS[1:], replace(OTHERS[0], last_ms=300 * S), *CANARY]
+    unresponsive = [*OTHERS[1:], replace(OTHERS[0], last_ms=300 * S), *CANARY]
     longer = replace(PLAN, window=100)
-    assert [found.after for lives in (behind, silent) if (found := times(lives, longer))] == [53, 57]
+    assert [found.after for lives in (behind, unresponsive) if (found := times(lives, longer))] == [53, 57]
 
 
 def test_what_no_life_covers_is_not_known_and_what_was_not_delivered_is_nothing() -> None:
-    found = Times(5 * S, 201 * S, 214 * S, before=2, after=3)
+    found = CanaryTimes(5 * S, 201 * S, 214 * S, before=2, after=3)
     measured = {("a0", 191 * S): (10, 7.0), ("a0", 219 * S): (12, 8.0), ("a1", 214 * S): (9, None), ("a2", 214 * S): (5, 1.0)}
     lives = [*CANARY, OTHERS[0], ProcessSpan("a2-1", 0, 216 * S), ProcessSpan("a3-1", 0, 900 * S, whole=False)]
     members = {member.member: member for member in series(lives, measured, found, PLAN)}
@@ -364,7 +377,7 @@ def test_what_no_life_covers_is_not_known_and_what_was_not_delivered_is_nothing(
 
 @given(st.integers(-500 * S, 900 * S), st.integers(0, 20), st.integers(0, 20), st.integers(1, 50 * S))
 def test_a_time_is_in_the_interval_that_it_is_put_into(t_ms: int, before: int, after: int, interval_ms: int) -> None:
-    found = Times(interval_ms, 201 * S, 214 * S, before, after)
+    found = CanaryTimes(interval_ms, 201 * S, 214 * S, before, after)
     around = [begin for begins in found.spans() for begin in begins if begin <= t_ms < begin + interval_ms]
     assert around == ([] if (begin := found.begin_of(t_ms)) is None else [begin])
 

@@ -17,13 +17,13 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     CommitSnapshot,
     CommitTimeouts,
     OffsetStep,
-    Reader,
+    PartitionReader,
     Track,
     Tracks,
     Waiting,
     end_of_records,
     judge_commits,
-    standing_still,
+    stalled_groups,
 )
 from airflow_provider_kmigrate.core.audit.offsets_records import (
     ConsumerMember,
@@ -33,14 +33,14 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     OffsetRemoved,
     RawRecord,
 )
-from airflow_provider_kmigrate.core.audit.verdict import Ground, Outcome
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 P0 = TopicPartition("t", 0)
 
-G = Reader("g", "t", 0)
+G = PartitionReader("g", "t", 0)
 
 
 def raw(offset: int, t_ms: int = 0) -> RawRecord:
@@ -60,8 +60,8 @@ def commits(taken_ms: int, *offsets: int | None, begin: int = 0, members: int = 
     return CommitSnapshot(taken_ms, tracks(*offsets, begin=begin, t_ms=t_ms).found, {"g": members})
 
 
-def causes_of(before: CommitSnapshot, after: CommitSnapshot, end: int = 0) -> dict[object, Ground]:
-    return {ground.reason.cause: ground for ground in judge_commits(before, after, {P0: end}, CommitTimeouts(1_000, 100))}
+def causes_of(before: CommitSnapshot, after: CommitSnapshot, end: int = 0) -> dict[object, AuditFinding]:
+    return {finding.reason.cause: finding for finding in judge_commits(before, after, {P0: end}, CommitTimeouts(1_000, 100))}
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=12), st.data())
@@ -92,30 +92,30 @@ def test_commits_that_advance_are_fine() -> None:
 
 def test_a_commit_that_goes_back() -> None:
     found = causes_of(commits(500, 3, 5), commits(900, 1, 9, 0, begin=2))
-    ground = found[AuditCause.COMMIT_WENT_BACK]
-    assert (ground.outcome, ground.count) == (Outcome.FAIL, 2)
-    assert [(case.first, case.last, case.group) for case in ground.examples] == [(0, 8, "g"), (1, 4, "g")]
-    assert "record 2 of" in ground.examples[1].note
+    finding = found[AuditCause.COMMIT_WENT_BACK]
+    assert (finding.outcome, finding.count) == (AuditOutcome.FAIL, 2)
+    assert [(case.first, case.last, case.group) for case in finding.examples] == [(0, 8, "g"), (1, 4, "g")]
+    assert "record 2 of" in finding.examples[1].note
 
 
 @pytest.mark.parametrize(
     ("then", "since", "cause", "outcome"),
     [
-        ((435, 445), (440, 450), AuditCause.COMMIT_LATE, Outcome.PASS),
-        ((435,), (445, 440, 450), AuditCause.COMMIT_LATE, Outcome.PASS),
-        ((435, 445), (440,), AuditCause.COMMIT_LATE, Outcome.INCONCLUSIVE),
-        ((435, 445), (440, 444), AuditCause.COMMIT_LATE, Outcome.INCONCLUSIVE),
-        ((435, 445), (434, 450), AuditCause.COMMIT_WENT_BACK, Outcome.FAIL),
-        ((400, 435, 440, 442, 445), (420, 450), AuditCause.COMMIT_WENT_BACK, Outcome.FAIL),
-        ((435,), (440, 438, 445, 442, 450, 448, 460), AuditCause.COMMIT_WENT_BACK, Outcome.FAIL),
+        ((435, 445), (440, 450), AuditCause.COMMIT_LATE, AuditOutcome.PASS),
+        ((435,), (445, 440, 450), AuditCause.COMMIT_LATE, AuditOutcome.PASS),
+        ((435, 445), (440,), AuditCause.COMMIT_LATE, AuditOutcome.INCONCLUSIVE),
+        ((435, 445), (440, 444), AuditCause.COMMIT_LATE, AuditOutcome.INCONCLUSIVE),
+        ((435, 445), (434, 450), AuditCause.COMMIT_WENT_BACK, AuditOutcome.FAIL),
+        ((400, 435, 440, 442, 445), (420, 450), AuditCause.COMMIT_WENT_BACK, AuditOutcome.FAIL),
+        ((435,), (440, 438, 445, 442, 450, 448, 460), AuditCause.COMMIT_WENT_BACK, AuditOutcome.FAIL),
     ],
 )
 def test_an_older_commit_that_takes_effect_late(
-    then: tuple[int, ...], since: tuple[int, ...], cause: AuditCause, outcome: Outcome
+    then: tuple[int, ...], since: tuple[int, ...], cause: AuditCause, outcome: AuditOutcome
 ) -> None:
     """As a client's that is sent again where the coordinator moves: shown, once the group has gone on. Often, it is of two owners."""
     found = causes_of(commits(500, *then), commits(900, *since, begin=len(then)))
-    assert {name: ground.outcome for name, ground in found.items()} == {cause: outcome}
+    assert {name: finding.outcome for name, finding in found.items()} == {cause: outcome}
 
 
 def alive(
@@ -189,10 +189,10 @@ def test_nobody_tries_a_commit_for_longer_than_a_minute() -> None:
 
 def test_a_group_that_goes_back_on_purpose_is_shown_and_only_that() -> None:
     before, after = commits(500, 3, 5), commits(900, 1, 9, 0, begin=2)
-    found = {ground.reason.cause: ground for ground in judge_commits(before, after, {P0: 0}, resetting_groups=["g"])}
-    assert (found[AuditCause.COMMIT_WENT_BACK].outcome, found[AuditCause.COMMIT_WENT_BACK].count) == (Outcome.PASS, 2)
+    found = {finding.reason.cause: finding for finding in judge_commits(before, after, {P0: 0}, resetting_groups=["g"])}
+    assert (found[AuditCause.COMMIT_WENT_BACK].outcome, found[AuditCause.COMMIT_WENT_BACK].count) == (AuditOutcome.PASS, 2)
     (other,) = judge_commits(before, after, {P0: 0}, resetting_groups=["h"])
-    assert other.outcome is Outcome.FAIL
+    assert other.outcome is AuditOutcome.FAIL
     (still,) = judge_commits(commits(500, 5), commits(70_000), {P0: 9}, resetting_groups=["g"])
     assert still.reason.cause == AuditCause.GROUP_STALLED, "nothing else is forgiven"
 
@@ -214,7 +214,7 @@ def test_a_log_ends_behind_its_last_record(offsets: list[int], begin: int, end: 
 def test_a_group_that_has_read_all_does_not_stand_still_before_a_marker() -> None:
     """It commits behind each record, so it never comes to the end of a transactional log."""
     before, after = commits(500, 10), commits(70_500)
-    assert [case.first for case in standing_still(before, after, {P0: 11})] == [10]
+    assert [case.first for case in stalled_groups(before, after, {P0: 11})] == [10]
     assert causes_of(before, after, end_of_records([], 10, 11)) == {}
     assert causes_of(before, after, end_of_records([10], 10, 12)).keys() == {AuditCause.GROUP_STALLED}
 
@@ -222,7 +222,7 @@ def test_a_group_that_has_read_all_does_not_stand_still_before_a_marker() -> Non
 def test_only_steps_count_not_what_was_removed_between() -> None:
     found = causes_of(commits(500, 5), commits(900, None, begin=1))
     assert (found[AuditCause.COMMIT_REMOVED].outcome, found[AuditCause.COMMIT_REMOVED].examples[0].first) == (
-        Outcome.INCONCLUSIVE,
+        AuditOutcome.INCONCLUSIVE,
         5,
     )
     assert causes_of(commits(500, 5, None), commits(900, 3, begin=2)) == {}, "it was removed before the step"
@@ -231,30 +231,30 @@ def test_only_steps_count_not_what_was_removed_between() -> None:
 
 @pytest.mark.parametrize("since", [(None, 3), (9, None, 3), (9, None, None, 3)])
 def test_a_removal_hides_no_step_back(since: tuple[int | None, ...]) -> None:
-    ground = causes_of(commits(500, 5), commits(900, *since, begin=1))[AuditCause.COMMIT_WENT_BACK]
-    assert (ground.outcome, ground.count, ground.examples[0].first) == (Outcome.FAIL, 1, 3)
+    finding = causes_of(commits(500, 5), commits(900, *since, begin=1))[AuditCause.COMMIT_WENT_BACK]
+    assert (finding.outcome, finding.count, finding.examples[0].first) == (AuditOutcome.FAIL, 1, 3)
 
 
 @pytest.mark.parametrize("since", [(None, 90), (9, None, 90)])
 def test_a_removal_and_a_place_further_on(since: tuple[int | None, ...]) -> None:
     """As after a reset to the end of the log: what lies between is read by nobody."""
-    ground = causes_of(commits(500, 5), commits(900, *since, begin=1))[AuditCause.COMMIT_REMOVED]
-    assert ground.outcome is Outcome.INCONCLUSIVE
-    assert "set again further on" in ground.reason.text
-    assert ground.examples[0].last == 89
+    finding = causes_of(commits(500, 5), commits(900, *since, begin=1))[AuditCause.COMMIT_REMOVED]
+    assert finding.outcome is AuditOutcome.INCONCLUSIVE
+    assert "set again further on" in finding.reason.text
+    assert finding.examples[0].last == 89
 
 
 def test_offsets_of_groups_that_nobody_uses_expire() -> None:
     idle = commits(5_000, 5, members=0)
-    ground = causes_of(idle, commits(9_000, None, begin=1, members=0))[AuditCause.COMMIT_REMOVED]
-    assert ground.outcome is Outcome.PASS
+    finding = causes_of(idle, commits(9_000, None, begin=1, members=0))[AuditCause.COMMIT_REMOVED]
+    assert finding.outcome is AuditOutcome.PASS
     for before, after in (
         (commits(5_000, 5, members=2), commits(9_000, None, begin=1, members=0)),
         (idle, commits(9_000, None, begin=1, members=1)),
         (idle, commits(9_000, 6, None, begin=1, members=0)),
         (commits(5_000, 5, members=0, t_ms=4_500), commits(9_000, None, begin=1, members=0)),
     ):
-        assert causes_of(before, after)[AuditCause.COMMIT_REMOVED].outcome is Outcome.INCONCLUSIVE
+        assert causes_of(before, after)[AuditCause.COMMIT_REMOVED].outcome is AuditOutcome.INCONCLUSIVE
 
 
 def test_its_own_topic_is_compared_too() -> None:
@@ -268,7 +268,7 @@ def test_its_own_topic_is_compared_too() -> None:
         ({}, AuditCause.PARTITIONS_GONE),
         ({where: replace(mark, topic_id="other")}, AuditCause.TOPIC_RECREATED),
     ):
-        assert causes_of(before, replace(commits(900, 6, begin=1), marks=now))[cause].outcome is Outcome.FAIL
+        assert causes_of(before, replace(commits(900, 6, begin=1), marks=now))[cause].outcome is AuditOutcome.FAIL
     grown = {where: replace(mark, end=500_009, leader_epoch=4)}
     assert causes_of(before, replace(commits(900, 6, begin=1), marks=grown)) == {}
 
@@ -276,8 +276,8 @@ def test_its_own_topic_is_compared_too() -> None:
 def test_a_group_that_stands_still_although_records_wait() -> None:
     before = commits(500, 5, t_ms=400)
     for after in (commits(900), commits(900, 5, begin=1)):
-        ground = causes_of(before, after, end=20)[AuditCause.GROUP_STALLED]
-        assert (ground.outcome, ground.examples[0].count) == (Outcome.INCONCLUSIVE, 15)
+        finding = causes_of(before, after, end=20)[AuditCause.GROUP_STALLED]
+        assert (finding.outcome, finding.examples[0].count) == (AuditOutcome.INCONCLUSIVE, 15)
     assert causes_of(before, commits(900, 6, begin=1), end=20) == {}
     assert causes_of(before, commits(550), end=20) == {}, "too early to say"
     assert causes_of(before, commits(900, members=0), end=20).keys() == {AuditCause.GROUP_STALLED}, "thrown out, all of them"
@@ -306,9 +306,9 @@ def moved(taken_ms: int, *steps: tuple[float, int], members: int = 1, left: floa
 
 def stops(before: CommitSnapshot, after: CommitSnapshot, *, long: int = 3_000, at_look: int = 1_000) -> bool:
     """Whether a stalled group is reported; records up to `long` have lain there for longer than a minute, `at_look` was the end at the look before."""
-    grounds = judge_commits(before, after, {P0: 3_100}, waiting=Waiting({P0: at_look}, {P0: long}))
-    assert all(ground.outcome is Outcome.INCONCLUSIVE for ground in grounds)
-    return AuditCause.GROUP_STALLED in {ground.reason.cause for ground in grounds}
+    findings = judge_commits(before, after, {P0: 3_100}, waiting=Waiting({P0: at_look}, {P0: long}))
+    assert all(finding.outcome is AuditOutcome.INCONCLUSIVE for finding in findings)
+    return AuditCause.GROUP_STALLED in {finding.reason.cause for finding in findings}
 
 
 _STEADY = tuple((minute / 10, 1_000 + minute) for minute in range(1, 20))  # each 6 s up to minute 1.9
@@ -366,12 +366,12 @@ def test_groups_that_do_well_and_commit_no_more(before: CommitSnapshot, after: C
 def test_whenever_a_group_stops_for_good_some_gate_says_so(minute: int) -> None:
     """Gates each 20 minutes, each compared with the look that the last one left where it passed."""
     whole = tuple((tenth / 10, 1_000 + tenth) for tenth in range(minute * 10))
-    look, found = moved(LOOK, (0, 1_000)), []
+    snapshot, found = moved(LOOK, (0, 1_000)), []
     for gate in (20, 40, 60):
-        begin = (look.taken_ms - LOOK) / MINUTE
+        begin = (snapshot.taken_ms - LOOK) / MINUTE
         now = moved(LOOK + gate * MINUTE, *(step for step in whole if begin < step[0] <= gate))
-        found.append(stops(look, now))
-        look = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(look.joined(now)))))
+        found.append(stops(snapshot, now))
+        snapshot = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(snapshot.joined(now)))))
         if found[-1]:
             break
     assert found[-1], "it is never seen"
@@ -415,8 +415,8 @@ def test_workers_bring_tracks_home_as_json() -> None:
 
 
 def test_unreadable_records_leave_a_doubt() -> None:
-    (ground,) = judge_commits(commits(500), replace(commits(900), refused=3), {})
-    assert (ground.reason.cause, ground.outcome, ground.count) == (AuditCause.COMMITS_UNKNOWN, Outcome.INCONCLUSIVE, 3)
+    (finding,) = judge_commits(commits(500), replace(commits(900), refused=3), {})
+    assert (finding.reason.cause, finding.outcome, finding.count) == (AuditCause.COMMITS_UNKNOWN, AuditOutcome.INCONCLUSIVE, 3)
 
 
 def test_a_step_tells_where_to_look() -> None:

@@ -9,7 +9,14 @@ import pytest
 from airflow_provider_kmigrate.core import rollback as back_cures
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
 from airflow_provider_kmigrate.core.migration import recovery
-from airflow_provider_kmigrate.core.migration.recovery import CAUGHT_UP, DEAF_FOR, STUCK_FOR, Recoveries, to_free, to_tell
+from airflow_provider_kmigrate.core.migration.recovery import (
+    CAUGHT_UP,
+    OUT_OF_ISR_FOR,
+    STUCK_FOR,
+    Recoveries,
+    reason_not_to_elect,
+    to_free,
+)
 from airflow_provider_kmigrate.core.migration.roll import LEFT_OUT_FOR
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Partition, Reason
 from tests.core.back_views import DUAL, handed_over
@@ -25,10 +32,10 @@ def rows(view: ClusterView, **changes: object) -> ClusterView:
     return replace(view, partitions=seen)
 
 
-STUCK, HEADLESS = rows(DUAL, isr=(1, 2), leader=1), rows(DUAL, leader=-1)
-DEAF = rows(handed_over([ZK] * 3), isr=(1, 2), leader=-1)  # no leader: nobody is stuck
+STUCK, LEADERLESS = rows(DUAL, isr=(1, 2), leader=1), rows(DUAL, leader=-1)
+OUT_OF_ISR = rows(handed_over([ZK] * 3), isr=(1, 2), leader=-1)  # no leader: nobody is stuck
 WELL = rows(DUAL)
-CASES = {Verb.FREE: (STUCK, STUCK_FOR), Verb.ELECT: (HEADLESS, LEFT_OUT_FOR), Verb.RAISE: (DEAF, DEAF_FOR)}
+CASES = {Verb.FREE: (STUCK, STUCK_FOR), Verb.ELECT: (LEADERLESS, LEFT_OUT_FOR), Verb.RAISE: (OUT_OF_ISR, OUT_OF_ISR_FOR)}
 
 
 def history(
@@ -59,7 +66,7 @@ def test_each_comes_after_its_patience_and_twice_as_late_the_second_time(verb: V
 def test_a_look_between_in_which_it_is_not_so_begins_anew(verb: Verb, between: tuple[ClusterView | None, Decision]) -> None:
     view, patience = CASES[verb]
     if verb is Verb.RAISE and between[0] is WELL:
-        between = (replace(DEAF, zk=WELL.zk), OUT)  # KRaft owns the cluster
+        between = (replace(OUT_OF_ISR, zk=WELL.zk), OUT)  # KRaft owns the cluster
     other = (patience / 2, between[0] or view, between[1])
     done, _ = history([(0.0, view, OUT), other, (patience, view, OUT), (patience * 1.4, view, OUT)])
     assert done == [None] * 4
@@ -67,16 +74,16 @@ def test_a_look_between_in_which_it_is_not_so_begins_anew(verb: Verb, between: t
 
 def test_the_way_forward_has_no_controller_elected_that_tells_states() -> None:
     troubles = Recoveries()
-    for at in (0.0, DEAF_FOR, 3 * DEAF_FOR):
-        judged = recovery.recover(replace(DEAF, taken_at=at), 0, OUT, troubles)
+    for at in (0.0, OUT_OF_ISR_FOR, 3 * OUT_OF_ISR_FOR):
+        judged = recovery.recover(replace(OUT_OF_ISR, taken_at=at), 0, OUT, troubles)
         assert judged.decision == OUT
         troubles = judged.troubles
 
 
 def test_what_speaks_against_the_leaders_restart_is_said_behind_the_wait() -> None:
-    silent = replace(STUCK, brokers={**STUCK.brokers, 2: replace(STUCK.brokers[2], mode=None)})
-    troubles = recovery.recover(replace(silent, taken_at=0.0), 0, OUT, Recoveries()).troubles
-    judged = recovery.recover(replace(silent, taken_at=STUCK_FOR), 0, OUT, troubles)
+    unresponsive = replace(STUCK, brokers={**STUCK.brokers, 2: replace(STUCK.brokers[2], mode=None)})
+    troubles = recovery.recover(replace(unresponsive, taken_at=0.0), 0, OUT, Recoveries()).troubles
+    judged = recovery.recover(replace(unresponsive, taken_at=STUCK_FOR), 0, OUT, troubles)
     assert isinstance(judged.decision, Wait)
     assert [reason.code for reason in judged.decision.reasons] == ["R05", "R01"]
 
@@ -85,7 +92,7 @@ LAGS = {("t", 0): 0, ("t", 2): 0}
 
 
 @pytest.mark.parametrize(
-    ("view", "lags", "leader", "told"),
+    ("view", "lags", "leader", "message"),
     [
         (STUCK, LAGS, 1, ""),
         (STUCK, {**LAGS, ("t", 0): CAUGHT_UP + 1}, "catches up", "catches up"),
@@ -95,11 +102,11 @@ LAGS = {("t", 0): 0, ("t", 2): 0}
     ],
 )
 def test_it_is_asked_once_more_just_before(
-    view: ClusterView, lags: dict[tuple[str, int], int], leader: int | str, told: str
+    view: ClusterView, lags: dict[tuple[str, int], int], leader: int | str, message: str
 ) -> None:
-    found, why_not = to_free(view, 0, lags), to_tell(view, 0, lags)
+    found, why_not = to_free(view, 0, lags), reason_not_to_elect(view, 0, lags)
     assert found == leader if isinstance(leader, int) else leader in str(found)
-    assert told in why_not if told else not why_not
+    assert message in why_not if message else not why_not
 
 
 def test_a_partition_of_others_says_nothing_of_this_broker() -> None:

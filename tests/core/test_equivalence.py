@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.equivalence import (
     Difference,
-    Kind,
+    DifferenceKind,
     PartitionMetadata,
     TopicMetadata,
     compare,
@@ -24,7 +24,7 @@ ORDERS = TopicMetadata("orders", "q1Sh-9_ISia_zwGINzRvyQ", {0: FIRST, 1: SECOND}
 ZOOKEEPER = {"orders": ORDERS}
 
 
-def kinds(changed: TopicMetadata) -> list[tuple[Kind, str]]:
+def kinds(changed: TopicMetadata) -> list[tuple[DifferenceKind, str]]:
     return [(found.kind, found.entity) for found in compare(ZOOKEEPER, {changed.name: changed})]
 
 
@@ -37,45 +37,45 @@ def test_equal_sides_have_no_difference() -> None:
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        (replace(ORDERS, topic_id="other"), [(Kind.TOPIC_ID, "orders")]),
-        (replace(ORDERS, topic_id=None), [(Kind.TOPIC_ID, "orders")]),
-        (replace(ORDERS, partitions={0: FIRST}), [(Kind.PARTITIONS, "orders")]),
-        (replace(ORDERS, partitions={0: replace(FIRST, replicas=(1, 0, 2)), 1: SECOND}), [(Kind.REPLICAS, "orders-0")]),
-        (replace(ORDERS, partitions={0: FIRST, 1: replace(SECOND, leader=-1)}), [(Kind.LEADER, "orders-1")]),
-        (replace(ORDERS, configs={"retention.ms": "2000"}), [(Kind.TOPIC_CONFIG, "orders retention.ms")]),
-        (replace(ORDERS, configs={}), [(Kind.TOPIC_CONFIG, "orders retention.ms")]),
-        (replace(ORDERS, name="new"), [(Kind.EXTRA_TOPIC, "new"), (Kind.MISSING_TOPIC, "orders")]),
+        (replace(ORDERS, topic_id="other"), [(DifferenceKind.TOPIC_ID, "orders")]),
+        (replace(ORDERS, topic_id=None), [(DifferenceKind.TOPIC_ID, "orders")]),
+        (replace(ORDERS, partitions={0: FIRST}), [(DifferenceKind.PARTITIONS, "orders")]),
+        (replace(ORDERS, partitions={0: replace(FIRST, replicas=(1, 0, 2)), 1: SECOND}), [(DifferenceKind.REPLICAS, "orders-0")]),
+        (replace(ORDERS, partitions={0: FIRST, 1: replace(SECOND, leader=-1)}), [(DifferenceKind.LEADER, "orders-1")]),
+        (replace(ORDERS, configs={"retention.ms": "2000"}), [(DifferenceKind.TOPIC_CONFIG, "orders retention.ms")]),
+        (replace(ORDERS, configs={}), [(DifferenceKind.TOPIC_CONFIG, "orders retention.ms")]),
+        (replace(ORDERS, name="new"), [(DifferenceKind.EXTRA_TOPIC, "new"), (DifferenceKind.MISSING_TOPIC, "orders")]),
     ],
     ids=["id", "unknown id", "partitions", "replicas", "leader", "setting", "setting lost", "name"],
 )
-def test_one_change_is_one_difference(changed: TopicMetadata, expected: list[tuple[Kind, str]]) -> None:
+def test_one_change_is_one_difference(changed: TopicMetadata, expected: list[tuple[DifferenceKind, str]]) -> None:
     assert kinds(changed) == expected
 
 
 def test_topics_without_an_id_on_both_sides_are_not_equal() -> None:
     nameless = {"orders": replace(ORDERS, topic_id=None)}
-    assert [found.kind for found in compare(nameless, nameless)] == [Kind.TOPIC_ID]
+    assert [found.kind for found in compare(nameless, nameless)] == [DifferenceKind.TOPIC_ID]
 
 
 def test_a_pending_deletion_explains_a_missing_topic_and_nothing_else() -> None:
     (missing,) = compare(ZOOKEEPER, {}, pending_deletions=["orders"])
     (extra,) = compare({}, ZOOKEEPER, pending_deletions=["orders"])
 
-    assert (missing.kind, missing.counts) == (Kind.MISSING_TOPIC, False)
-    assert (extra.kind, extra.counts) == (Kind.EXTRA_TOPIC, True)
+    assert (missing.kind, missing.counts) == (DifferenceKind.MISSING_TOPIC, False)
+    assert (extra.kind, extra.counts) == (DifferenceKind.EXTRA_TOPIC, True)
     assert reasons([missing]) == ()
 
 
 def test_an_entity_without_settings_is_none_at_all() -> None:
-    assert compare_settings(Kind.TOPIC_CONFIG, {"user a": {}}, {}) == ()
-    assert compare_settings(Kind.TOPIC_CONFIG, {"user a": {"rate": "1"}}, {}) == (
-        Difference(Kind.TOPIC_CONFIG, "user a rate", "1", "absent"),
+    assert compare_settings(DifferenceKind.TOPIC_CONFIG, {"user a": {}}, {}) == ()
+    assert compare_settings(DifferenceKind.TOPIC_CONFIG, {"user a": {"rate": "1"}}, {}) == (
+        Difference(DifferenceKind.TOPIC_CONFIG, "user a rate", "1", "absent"),
     )
 
 
 def test_only_what_two_comparisons_show_lasts() -> None:
-    moving = Difference(Kind.LEADER, "orders-0", "0", "1")
-    stays = Difference(Kind.TOPIC_CONFIG, "orders retention.ms", "1", "2")
+    moving = Difference(DifferenceKind.LEADER, "orders-0", "0", "1")
+    stays = Difference(DifferenceKind.TOPIC_CONFIG, "orders retention.ms", "1", "2")
 
     assert lasting_differences([moving, stays], [replace(moving, zookeeper="2"), stays]) == (stays,)
     assert lasting_differences([], [stays]) == ()

@@ -57,7 +57,7 @@ def test_a_kind_that_was_not_read_is_unknown(kind: StoredKind) -> None:
     view = replace(EQUAL, stored={each: NOTHING[each] for each in StoredKind if each is not kind})
     (reason,) = equivalence.unread_kinds(view)
     assert (reason.code, str(kind) in reason.text) == ("G00", True)
-    assert equivalence.lost(view, view).standing is GateState.NOT_YET
+    assert equivalence.lost(view, view).state is GateState.NOT_YET
     assert equivalence.lost(EQUAL, view).met, "it may have been a hiccup"
 
 
@@ -108,7 +108,7 @@ def test_what_lasts_is_lost_and_what_was_on_its_way_is_not() -> None:
     assert equivalence.lost(EQUAL, moving).met
     assert equivalence.lost(moving, stays).met
     gate = equivalence.lost(stays, stays)
-    assert (gate.standing, codes(gate.reasons)) == (GateState.NEVER, ["E08"])
+    assert (gate.state, codes(gate.reasons)) == (GateState.NEVER, ["E08"])
 
 
 ENTITIES = st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.sampled_from("kl"), st.sampled_from("12")))
@@ -129,9 +129,9 @@ def test_nothing_is_found_exactly_where_both_sides_are_equal(one: Entities, othe
 
 @settings(max_examples=100, deadline=None)
 @given(ENTITIES, ENTITIES, st.sets(st.sampled_from("abc")))
-def test_only_what_is_told_is_found(one: Entities, other: Entities, silent: set[str]) -> None:
-    told = {entity: values for entity, values in other.items() if entity not in silent}
-    found = equivalence.compare_kinds(StoredKind.QUOTAS, Stored(one, told, dict.fromkeys(silent, "silent")))
-    assert not {each.entity[0] for each in found} & silent
-    spoken = {entity: values for entity, values in one.items() if entity not in silent}
-    assert (found == ()) == (filled(spoken) == filled(told))
+def test_only_what_is_told_is_found(one: Entities, other: Entities, unresponsive: set[str]) -> None:
+    reported = {entity: values for entity, values in other.items() if entity not in unresponsive}
+    found = equivalence.compare_kinds(StoredKind.QUOTAS, Stored(one, reported, dict.fromkeys(unresponsive, "silent")))
+    assert not {each.entity[0] for each in found} & unresponsive
+    spoken = {entity: values for entity, values in one.items() if entity not in unresponsive}
+    assert (found == ()) == (filled(spoken) == filled(reported))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_kmigrate.core.audit.events_kept import limits, misfit, newest_written, refuse_removed
-from airflow_provider_kmigrate.core.audit.verdict import Outcome
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
@@ -56,14 +56,14 @@ def test_events_that_were_removed_before_they_were_taken_in() -> None:
     ("mark", "outcome"),
     [
         (LogMark(retention_ms=-1, retention_bytes=-1), None),
-        (LogMark(retention_ms=604_800_000, retention_bytes=-1), Outcome.PASS),
-        (LogMark(retention_ms=-1, retention_bytes=1_000), Outcome.PASS),
-        (LogMark(retention_ms=-1, retention_bytes=-1, compacted=True), Outcome.INCONCLUSIVE),
+        (LogMark(retention_ms=604_800_000, retention_bytes=-1), AuditOutcome.PASS),
+        (LogMark(retention_ms=-1, retention_bytes=1_000), AuditOutcome.PASS),
+        (LogMark(retention_ms=-1, retention_bytes=-1, compacted=True), AuditOutcome.INCONCLUSIVE),
         (LogMark(unread="no leader"), None),
     ],
 )
-def test_what_the_topic_does_not_keep_is_said(mark: LogMark, outcome: Outcome | None) -> None:
+def test_what_the_topic_does_not_keep_is_said(mark: LogMark, outcome: AuditOutcome | None) -> None:
     found = limits("e", {P0: mark, P1: LogMark(retention_ms=-1, retention_bytes=-1)})
-    assert [(ground.reason.cause, ground.outcome) for ground in found] == (
+    assert [(finding.reason.cause, finding.outcome) for finding in found] == (
         [(AuditCause.EVENTS_EXPIRE, outcome)] if outcome else []
     )

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.audit import fingerprint
 from airflow_provider_kmigrate.core.audit.fingerprint import (
     Fingerprint,
+    LogSample,
     Print,
-    Sample,
     compare,
     covered,
     remaining,
     renewal,
     stretches,
 )
-from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome, combine
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level, combine
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
@@ -68,20 +68,22 @@ def full(end: int, start: int = 0, **more: object) -> Log:
     return replace(Log(start, end, {offset: f"v{offset}" for offset in range(start, end)}), **more)  # type: ignore[arg-type]
 
 
-def look(logs: Mapping[TopicPartition, Log], before: Fingerprint | None = None, sample: Sample | None = None) -> Fingerprint:
+def observe(
+    logs: Mapping[TopicPartition, Log], before: Fingerprint | None = None, sample: LogSample | None = None
+) -> Fingerprint:
     marks = {where: log.mark for where, log in logs.items()}
     if before is None:
-        spans = {where: stretches(mark, sample or Sample(), BLOCK) for where, mark in marks.items()}
+        spans = {where: stretches(mark, sample or LogSample(), BLOCK) for where, mark in marks.items()}
     else:
         spans = remaining(before, marks)
     prints = {where: logs[where].prints(found) for where, found in spans.items()}
     return Fingerprint(1_000 if before else 0, "c", marks, prints, BLOCK)
 
 
-def judged(one: Log, other: Log | None, sample: Sample | None = None) -> tuple[dict[object, Ground], int]:
-    before = look({P0: one}, sample=sample)
-    grounds, health = compare(before, look({P0: other} if other else {}, before))
-    return {ground.reason.cause: ground for ground in grounds}, health.events
+def judged(one: Log, other: Log | None, sample: LogSample | None = None) -> tuple[dict[object, AuditFinding], int]:
+    before = observe({P0: one}, sample=sample)
+    findings, health = compare(before, observe({P0: other} if other else {}, before))
+    return {finding.reason.cause: finding for finding in findings}, health.events
 
 
 def causes(one: Log, other: Log | None) -> set[object]:
@@ -101,9 +103,9 @@ def test_the_same_and_what_came_since() -> None:
 
 def test_a_record_that_is_gone() -> None:
     found, equal = judged(full(35), without(full(35), 12, 13))
-    ground = found[AuditCause.LOG_SHRUNK]
-    assert (ground.outcome, ground.count, ground.level) == (Outcome.FAIL, 2, Level.LOG)
-    (case,) = ground.examples
+    finding = found[AuditCause.LOG_SHRUNK]
+    assert (finding.outcome, finding.count, finding.level) == (AuditOutcome.FAIL, 2, Level.LOG)
+    (case,) = finding.examples
     assert (case.topic, case.partition, case.first, case.last, case.count) == ("t", 0, 10, 19, 2)
     assert equal == 25
 
@@ -111,7 +113,7 @@ def test_a_record_that_is_gone() -> None:
 def test_a_record_with_other_contents() -> None:
     changed = full(35)
     found, _ = judged(changed, replace(changed, records={**changed.records, 3: "other"}))
-    assert found[AuditCause.LOG_CHANGED].outcome is Outcome.FAIL
+    assert found[AuditCause.LOG_CHANGED].outcome is AuditOutcome.FAIL
     assert (found[AuditCause.LOG_CHANGED].examples[0].first, found[AuditCause.LOG_CHANGED].examples[0].last) == (0, 9)
 
 
@@ -145,29 +147,29 @@ def test_an_epoch_that_went_back() -> None:
 def test_partitions_that_are_gone_new_or_unreadable() -> None:
     assert causes(full(35), None) == {AuditCause.PARTITIONS_GONE}
     assert causes(full(35), replace(full(35), topic_id="other")) == {AuditCause.TOPIC_RECREATED}
-    before = look({P0: full(35)})
+    before = observe({P0: full(35)})
     after = replace(before, marks={P0: LogMark(unread="no leader")})
     for one, other in ((before, after), (after, before)):
-        ground, _ = compare(one, other)[0][0], None
-        assert (ground.reason.cause, ground.outcome) == (AuditCause.LOG_UNREAD, Outcome.INCONCLUSIVE)
-    assert compare(before, replace(look({P0: full(35, topic_id=None)}, before)))[1].events == 35, "an unknown id is none"
+        finding, _ = compare(one, other)[0][0], None
+        assert (finding.reason.cause, finding.outcome) == (AuditCause.LOG_UNREAD, AuditOutcome.INCONCLUSIVE)
+    assert compare(before, replace(observe({P0: full(35, topic_id=None)}, before)))[1].events == 35, "an unknown id is none"
 
 
 def test_retention_is_named_and_left_out() -> None:
     found, equal = judged(full(35), full(35, start=12))
-    assert (found[AuditCause.RETENTION].outcome, found[AuditCause.RETENTION].count) == (Outcome.PASS, 12)
+    assert (found[AuditCause.RETENTION].outcome, found[AuditCause.RETENTION].count) == (AuditOutcome.PASS, 12)
     assert found.keys() == {AuditCause.RETENTION, AuditCause.UNCHANGED}
     assert equal == 15, "the block that it reached is left out too"
 
 
 def test_a_log_that_retention_emptied_shows_nothing() -> None:
-    before = look({P0: full(35)})
-    grounds, health = compare(before, look({P0: full(60, start=50)}, before))
-    assert {ground.reason.cause for ground in grounds} == {AuditCause.RETENTION, AuditCause.NOTHING_TO_COMPARE}
+    before = observe({P0: full(35)})
+    findings, health = compare(before, observe({P0: full(60, start=50)}, before))
+    assert {finding.reason.cause for finding in findings} == {AuditCause.RETENTION, AuditCause.NOTHING_TO_COMPARE}
     assert health.events == 0
-    verdict = combine(grounds, [health], required=[Level.LOG])
+    verdict = combine(findings, [health], required=[Level.LOG])
     assert verdict.headline.startswith("INCONCLUSIVE: [L14] Retention removed everything"), verdict.headline
-    assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.INCONCLUSIVE
+    assert combine(findings, [health], required=[Level.LOG]).outcome is AuditOutcome.INCONCLUSIVE
 
 
 DAY = 86_400_000
@@ -190,16 +192,16 @@ DAY = 86_400_000
 def test_what_retention_cannot_have_removed(
     was: tuple[int, int], now: tuple[int, int], elapsed_ms: int, start: int, cause: AuditCause
 ) -> None:
-    before = look({P0: full(35)})
-    after = look({P0: full(60, start=start)}, before)
+    before = observe({P0: full(35)})
+    after = observe({P0: full(60, start=start)}, before)
     one, other = (
         replace(mark.marks[P0], retention_ms=limits[0], retention_bytes=limits[1])
         for mark, limits in ((before, was), (after, now))
     )
     before, after = replace(before, marks={P0: one}), replace(after, marks={P0: other}, taken_ms=elapsed_ms)
-    grounds = {ground.reason.cause: ground for ground in compare(before, after)[0]}
-    assert grounds.keys() & {AuditCause.RETENTION, AuditCause.START_UNEXPLAINED} == {cause}
-    assert grounds[cause].outcome is (Outcome.PASS if cause == AuditCause.RETENTION else Outcome.INCONCLUSIVE)
+    findings = {finding.reason.cause: finding for finding in compare(before, after)[0]}
+    assert findings.keys() & {AuditCause.RETENTION, AuditCause.START_UNEXPLAINED} == {cause}
+    assert findings[cause].outcome is (AuditOutcome.PASS if cause == AuditCause.RETENTION else AuditOutcome.INCONCLUSIVE)
 
 
 @pytest.mark.parametrize(
@@ -215,13 +217,13 @@ def test_what_retention_cannot_have_removed(
     ],
 )
 def test_a_log_that_expired_whole_is_as_old_as_its_newest_record(newest_ms: int | None, now_ms: int, cause: AuditCause) -> None:
-    before = look({P0: full(35)})
-    after = look({P0: full(60, start=35)}, before)
+    before = observe({P0: full(35)})
+    after = observe({P0: full(60, start=35)}, before)
     limits = {"retention_ms": 3_600_000, "retention_bytes": -1}
     before = replace(before, marks={P0: replace(before.marks[P0], newest_ms=newest_ms, **limits)}, taken_ms=0)
     after = replace(after, marks={P0: replace(after.marks[P0], **limits)}, taken_ms=now_ms)
     before = fingerprint.from_dict(json.loads(json.dumps(fingerprint.as_dict(before))))
-    assert {ground.reason.cause for ground in compare(before, after)[0]} & {
+    assert {finding.reason.cause for finding in compare(before, after)[0]} & {
         AuditCause.RETENTION,
         AuditCause.START_UNEXPLAINED,
     } == {cause}
@@ -230,9 +232,9 @@ def test_a_log_that_expired_whole_is_as_old_as_its_newest_record(newest_ms: int 
 spans = st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted)
 
 
-def taken_anew(logs: Mapping[TopicPartition, Log], before: Fingerprint, sample: Sample) -> Fingerprint:
+def taken_again(logs: Mapping[TopicPartition, Log], before: Fingerprint, sample: LogSample) -> Fingerprint:
     """As an audit that passed leaves its look."""
-    after = look(logs, before)
+    after = observe(logs, before)
     spans, kept = renewal(before, after, sample)
     prints = {where: {**kept.get(where, {}), **logs[where].prints(spans.get(where, []))} for where in logs}
     return replace(after, prints=prints)
@@ -242,12 +244,12 @@ def taken_anew(logs: Mapping[TopicPartition, Log], before: Fingerprint, sample: 
     spans,
     st.integers(0, 60),
     st.integers(0, 60),
-    st.sampled_from([Sample(), Sample(0.3, 2, 25)]),
+    st.sampled_from([LogSample(), LogSample(0.3, 2, 25)]),
 )
-def test_a_renewed_look_is_a_whole_one(ends: list[int], more: int, retained: int, sample: Sample) -> None:
-    before = look({P0: full(ends[1], start=ends[0])}, sample=sample)
+def test_a_renewed_look_is_a_whole_one(ends: list[int], more: int, retained: int, sample: LogSample) -> None:
+    before = observe({P0: full(ends[1], start=ends[0])}, sample=sample)
     now = {P0: full(ends[1] + more, start=min(ends[0] + retained, ends[1])), TopicPartition("new", 0): full(more)}
-    found, whole = taken_anew(now, before, sample), look(now, sample=sample)
+    found, whole = taken_again(now, before, sample), observe(now, sample=sample)
     assert {where: dict(blocks) for where, blocks in found.prints.items()} == {
         where: whole.prints.get(where, {}) for where in found.prints
     }
@@ -255,29 +257,29 @@ def test_a_renewed_look_is_a_whole_one(ends: list[int], more: int, retained: int
 
 def test_what_came_after_the_first_look_is_compared_once_a_gate_has_passed() -> None:
     """The second step cuts off everything that was written between the two gates."""
-    first = look({P0: full(35)})
+    first = observe({P0: full(35)})
     cut = {P0: full(35, epoch=1)}
-    assert {ground.reason.cause for ground in compare(first, look(cut, first))[0]} == {AuditCause.UNCHANGED}, (
+    assert {finding.reason.cause for finding in compare(first, observe(cut, first))[0]} == {AuditCause.UNCHANGED}, (
         "to the first look all is well"
     )
-    second = taken_anew({P0: full(90)}, first, Sample())
-    grounds = {ground.reason.cause: ground for ground in compare(second, look(cut, second))[0]}
-    assert (grounds[AuditCause.LOG_TRUNCATED].outcome, grounds[AuditCause.LOG_TRUNCATED].count) == (Outcome.FAIL, 55)
+    second = taken_again({P0: full(90)}, first, LogSample())
+    findings = {finding.reason.cause: finding for finding in compare(second, observe(cut, second))[0]}
+    assert (findings[AuditCause.LOG_TRUNCATED].outcome, findings[AuditCause.LOG_TRUNCATED].count) == (AuditOutcome.FAIL, 55)
 
 
 def test_a_renewed_look_hashes_only_what_is_new() -> None:
-    first = look({P0: full(35)})
-    assert renewal(first, look({P0: full(90)}, first), Sample())[0] == {P0: [(30, 90)]}
+    first = observe({P0: full(35)})
+    assert renewal(first, observe({P0: full(90)}, first), LogSample())[0] == {P0: [(30, 90)]}
 
 
 def test_compaction_removes_and_never_changes() -> None:
     """Half of the blocks are whole: those, the end and the epoch are compared, and a gate passes."""
     log = full(35, compacted=True)
     found, equal = judged(log, without(log, 3, 11))
-    assert (found[AuditCause.COMPACTED].outcome, found[AuditCause.COMPACTED].count, equal) == (Outcome.PASS, 2, 15)
+    assert (found[AuditCause.COMPACTED].outcome, found[AuditCause.COMPACTED].count, equal) == (AuditOutcome.PASS, 2, 15)
     assert "42.9 % of the offsets compared" in found[AuditCause.UNCHANGED].reason.text
-    grounds, health = compare(before := look({P0: log}), look({P0: without(log, 3, 11)}, before))
-    assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.PASS
+    findings, health = compare(before := observe({P0: log}), observe({P0: without(log, 3, 11)}, before))
+    assert combine(findings, [health], required=[Level.LOG]).outcome is AuditOutcome.PASS
     assert causes(log, replace(log, records={**log.records, 3: "other"})) == {AuditCause.LOG_CHANGED}
     assert causes(log, replace(without(log, 3, 22), end=22)) >= {AuditCause.LOG_TRUNCATED}
     assert causes(replace(log, epoch=7), replace(without(log, 3), epoch=6)) >= {AuditCause.EPOCH_WENT_BACK}
@@ -288,41 +290,44 @@ def test_a_clean_up_that_was_changed_explains_nothing(*, compacted: bool) -> Non
     """As where a topic's setting is lost on the way: then records go that nobody wanted to go."""
     log = full(35, compacted=compacted)
     found, _ = judged(log, replace(without(log, 3, 11), compacted=not compacted))
-    assert (found[AuditCause.POLICY_CHANGED].outcome, found[AuditCause.POLICY_CHANGED].count) == (Outcome.INCONCLUSIVE, 2)
+    assert (found[AuditCause.POLICY_CHANGED].outcome, found[AuditCause.POLICY_CHANGED].count) == (AuditOutcome.INCONCLUSIVE, 2)
     assert causes(log, replace(log, compacted=not compacted)) == set()
 
 
 def test_a_topic_that_is_not_asked_for_any_more_is_left_out_and_named() -> None:
     """Deleted on purpose, and taken out of the file: then it is no loss. One that is still named is."""
     other = TopicPartition("gone", 0)
-    before = look({P0: full(35), other: full(20)})
-    after = look({P0: full(35)}, before)
+    before = observe({P0: full(35), other: full(20)})
+    after = observe({P0: full(35)}, before)
     by_topics = {
-        topics: {ground.reason.cause: ground for ground in compare(before, after, topics)[0]}
+        topics: {finding.reason.cause: finding for finding in compare(before, after, topics)[0]}
         for topics in (None, ("t",), ("t", "gone"))
     }
     assert by_topics[None].keys() == by_topics["t", "gone"].keys() == {AuditCause.PARTITIONS_GONE, AuditCause.UNCHANGED}
     found = by_topics["t",]
     assert found.keys() == {AuditCause.UNCHANGED, AuditCause.NOT_REQUESTED}
-    assert (found[AuditCause.NOT_REQUESTED].outcome, found[AuditCause.NOT_REQUESTED].examples[0].topic) == (Outcome.PASS, "gone")
+    assert (found[AuditCause.NOT_REQUESTED].outcome, found[AuditCause.NOT_REQUESTED].examples[0].topic) == (
+        AuditOutcome.PASS,
+        "gone",
+    )
     assert "every offset compared" in found[AuditCause.UNCHANGED].reason.text
     assert compare(before, after, ("t",))[1].events == 35
 
 
 def test_nothing_is_no_proof() -> None:
-    grounds, health = compare(look({P0: Log()}), look({P0: Log()}))
-    assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.INCONCLUSIVE
+    findings, health = compare(observe({P0: Log()}), observe({P0: Log()}))
+    assert combine(findings, [health], required=[Level.LOG]).outcome is AuditOutcome.INCONCLUSIVE
 
 
 def test_what_cannot_be_compared() -> None:
-    before = look({P0: full(35)})
+    before = observe({P0: full(35)})
     for other in (replace(before, block=20), replace(before, cluster_id="other")):
         with pytest.raises(Refused):
             compare(before, other)
 
 
 def test_through_json() -> None:
-    before = look({P0: full(35), TopicPartition("u", 3): Log()})
+    before = observe({P0: full(35), TopicPartition("u", 3): Log()})
     assert fingerprint.from_dict(json.loads(json.dumps(fingerprint.as_dict(before)))) == replace(
         before, prints={**before.prints, TopicPartition("u", 3): {}}
     )
@@ -336,7 +341,7 @@ def test_through_json() -> None:
 @given(spans, st.floats(0, 1), st.integers(1, 6), st.integers(0, 120))
 def test_a_sample_is_aligned_ascending_and_within_the_log(ends: list[int], share: float, pieces: int, tail: int) -> None:
     mark = LogMark(*ends)
-    found = stretches(mark, Sample(share, pieces, tail), BLOCK)
+    found = stretches(mark, LogSample(share, pieces, tail), BLOCK)
     for begin, end in found:
         assert mark.start <= begin < end <= mark.end
         assert begin == mark.start or begin % BLOCK == 0
@@ -350,7 +355,7 @@ def test_a_sample_is_aligned_ascending_and_within_the_log(ends: list[int], share
 def test_a_sample_of_no_sense_is_refused() -> None:
     for share, pieces, tail in ((1.1, 1, 0), (-0.1, 1, 0), (0.5, 0, 0), (0.5, 1, -1)):
         with pytest.raises(Refused):
-            Sample(share, pieces, tail)
+            LogSample(share, pieces, tail)
 
 
 @settings(max_examples=300)
@@ -361,18 +366,18 @@ def test_a_sample_of_no_sense_is_refused() -> None:
     st.lists(st.integers(0, 320), max_size=3),
     st.lists(st.integers(0, 320), max_size=3),
     st.booleans(),
-    st.sampled_from([Sample(), Sample(0.3, 2, 25)]),
+    st.sampled_from([LogSample(), LogSample(0.3, 2, 25)]),
 )
 def test_any_damage_is_found_and_none_is_invented(  # noqa: PLR0917
-    ends: list[int], retained: int, more: int, gone: list[int], changed: list[int], compacted: bool, sample: Sample
+    ends: list[int], retained: int, more: int, gone: list[int], changed: list[int], compacted: bool, sample: LogSample
 ) -> None:
     one = replace(full(ends[1], start=ends[0]), compacted=compacted)
     start = min(ends[0] + retained, ends[1])
     grown = full(ends[1] + more, start=start, compacted=compacted)
     other = without(replace(grown, records={**grown.records, **{at: "other" for at in changed if at in grown.records}}), *gone)
-    before = look({P0: one}, sample=sample)
-    grounds, health = compare(before, look({P0: other}, before))
-    found = {ground.reason.cause for ground in grounds}
+    before = observe({P0: one}, sample=sample)
+    findings, health = compare(before, observe({P0: other}, before))
+    found = {finding.reason.cause for finding in findings}
 
     kept = [(begin, end) for begin, end in covered(one.mark, before.prints[P0], BLOCK) if begin >= start]
     compared = [offset for begin, end in kept for offset in range(begin, end)]

@@ -32,7 +32,7 @@ def view(at: float, mine: float = 0.005, others: float = 0.005, *, mode=MIG) -> 
 def after(first: CanaryBake, views: Sequence[ClusterView], decision: Decision) -> tuple[CanaryBake, Decision]:
     got: Decision = decision
     for each in views:
-        first, got = first.saw(each, decision)
+        first, got = first.observe(each, decision)
     return first, got
 
 
@@ -60,19 +60,19 @@ def test_it_restarts_once_it_was_observed_often_enough_as_it_is(looks: int, rest
 
 def test_any_other_act_is_not_waited_with() -> None:
     start = Act(Verb.START, "start it")
-    assert FIRST.saw(view(0.0, mode=ZK), start) == (FIRST, start)
+    assert FIRST.observe(view(0.0, mode=ZK), start) == (FIRST, start)
 
 
 def test_another_restart_forgets_what_the_last_one_showed() -> None:
     again = replace(FIRST, worse=WORSE, held=30.0, since=after(FIRST, since(3), DONE)[0].since)
-    kept, _ = again.saw(view(0.0, mode=ZK), RESTART)
+    kept, _ = again.observe(view(0.0, mode=ZK), RESTART)
     assert (kept.worse, kept.held, kept.since, len(kept.before)) == ((), 0.0, (), 1)
 
 
 def test_what_is_kept_is_bounded() -> None:
     many = tuple(after(FIRST, before(1), RESTART)[0].before * _KEPT)
-    assert len(replace(FIRST, before=many).saw(view(9.0, mode=ZK), RESTART)[0].before) == _KEPT
-    judged = replace(FIRST, since=many).saw(view(99.0), DONE)[0]
+    assert len(replace(FIRST, before=many).observe(view(9.0, mode=ZK), RESTART)[0].before) == _KEPT
+    judged = replace(FIRST, since=many).observe(view(99.0), DONE)[0]
     assert len(judged.since) == _KEPT
     assert judged.since[-1].at == 99.0, "the oldest are dropped"
 
@@ -86,16 +86,16 @@ def test_what_is_kept_is_bounded() -> None:
 )
 @pytest.mark.parametrize("decision", [RESTART, DONE, UNSURE])
 def test_a_broker_that_is_not_watched_is_let_alone(first: CanaryBake, seen: ClusterView, decision: Decision) -> None:
-    assert first.saw(seen, decision) == (first, decision)
+    assert first.observe(seen, decision) == (first, decision)
 
 
 def test_it_is_observed_from_when_it_is_back() -> None:
-    assert FIRST.saw(view(0.0), UNSURE) == (FIRST, UNSURE), "not yet back"
-    back, _ = FIRST.saw(view(1.0), DONE)
+    assert FIRST.observe(view(0.0), UNSURE) == (FIRST, UNSURE), "not yet back"
+    back, _ = FIRST.observe(view(1.0), DONE)
     assert len(back.since) == 1
-    later, decision = back.saw(view(2.0), UNSURE)
+    later, decision = back.observe(view(2.0), UNSURE)
     assert (len(later.since), decision) == (2, UNSURE), "and then always"
-    found, decision = replace(FIRST, worse=WORSE).saw(view(1.0), UNSURE)
+    found, decision = replace(FIRST, worse=WORSE).observe(view(1.0), UNSURE)
     assert len(found.since) == 1
     assert isinstance(decision, Act), "an earlier process found it worse"
 

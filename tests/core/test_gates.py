@@ -24,7 +24,7 @@ def written(most: float, offset: int = 89, epoch: int = 5) -> ClusterView:
 
 UNUSED = replace(cluster([ZK, ZK, ZK]), controllers={c: controller(c, None, used=False) for c in CONTROLLERS})
 USED = replace(cluster([ZK, ZK, ZK]), controllers={c: controller(c, None, used=True) for c in CONTROLLERS})
-HEADLESS = replace(DUAL, partitions=(Partition("t", 0, -1, (0,), ()),))
+LEADERLESS = replace(DUAL, partitions=(Partition("t", 0, -1, (0,), ()),))
 
 
 def claimed_by_another(view: ClusterView) -> ClusterView:
@@ -78,7 +78,7 @@ CASES = [
     ("G9 none", gates.no_client_metrics(DUAL), GateState.MET),
     ("G9 one", gates.no_client_metrics(replace(DUAL, client_metrics=("sub1",))), GateState.NEVER),
     ("G13 all led", gates.no_leaderless(DUAL), GateState.MET),
-    ("G13 one headless", gates.no_leaderless(HEADLESS), GateState.NOT_YET),
+    ("G13 one headless", gates.no_leaderless(LEADERLESS), GateState.NOT_YET),
     ("no groups", gates.no_live_groups(DUAL), GateState.MET),
     ("a live old group", gates.no_live_groups(with_zk(DUAL, live_groups=("g",))), GateState.NEVER),
     ("all KRaft", gates.all_kraft(ALL_KRAFT), GateState.MET),
@@ -91,10 +91,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("gate", "standing"), [row[1:] for row in CASES], ids=[row[0] for row in CASES])
-def test_gate(gate, standing):
-    assert gate.standing is standing
-    assert bool(gate.reasons) is (standing is not GateState.MET)
+@pytest.mark.parametrize(("gate", "state"), [row[1:] for row in CASES], ids=[row[0] for row in CASES])
+def test_gate(gate, state):
+    assert gate.state is state
+    assert bool(gate.reasons) is (state is not GateState.MET)
 
 
 OTHER_CODES = {
@@ -134,16 +134,16 @@ def test_a_gate_that_is_not_met_says_which_it_is(name, gate):
     ],
 )
 def test_nothing_opens_on_an_unknown(gate):
-    assert gate.standing is GateState.NOT_YET
+    assert gate.state is GateState.NOT_YET
 
 
 def test_a_controller_whose_directory_was_not_read_is_not_empty():
     unread = replace(UNUSED, controllers={3000: replace(UNUSED.controllers[3000], files=NodeFiles())})
-    assert gates.empty_controllers(unread, (3000,)).standing is GateState.NOT_YET
+    assert gates.empty_controllers(unread, (3000,)).state is GateState.NOT_YET
 
 
 @pytest.mark.parametrize(
-    ("rows", "seconds", "standing"),
+    ("rows", "seconds", "state"),
     [
         ((Partition("t", 0, 1, (0, 1), (1,)),), 30.0, GateState.MET),
         ((Partition("t", 0, 0, (0, 1), (0, 1)),), 2.0, GateState.MET),
@@ -152,15 +152,15 @@ def test_a_controller_whose_directory_was_not_read_is_not_empty():
     ],
     ids=["moved away", "quick", "stuck", "nowhere to go"],
 )
-def test_a_slow_stop_that_leaves_leaders_behind_is_an_alarm(rows, seconds, standing):
-    assert gates.left_in_charge(replace(DUAL, partitions=rows), 0, seconds).standing is standing
+def test_a_slow_stop_that_leaves_leaders_behind_is_an_alarm(rows, seconds, state):
+    assert gates.left_in_charge(replace(DUAL, partitions=rows), 0, seconds).state is state
 
 
 def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
     both = gates.together(
-        (gates.no_leaderless(HEADLESS), gates.no_client_metrics(replace(DUAL, client_metrics=("s",))), gates.MET)
+        (gates.no_leaderless(LEADERLESS), gates.no_client_metrics(replace(DUAL, client_metrics=("s",))), gates.MET)
     )
-    assert both.standing is GateState.NEVER
+    assert both.state is GateState.NEVER
     assert [reason.code for reason in both.reasons] == ["G13", "G09"]
 
 
@@ -180,7 +180,7 @@ def test_groups_are_named_with_their_members():
 
 def test_groups_that_starve_are_told_what_cures_them():
     view = with_zk(replace(DUAL, name="prod"), live_groups=("g",))
-    [reason] = gates.nobody_starves(view).reasons
+    [reason] = gates.no_group_without_coordinator(view).reasons
     assert reason.code == "G21"
     assert "kmigrate_consumers__prod" in reason.text
     assert "they consume nothing" in reason.text

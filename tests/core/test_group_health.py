@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, StoredOffset
 from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import Health, before, follow, goes_back, starving, unknown, worse
+from airflow_provider_kmigrate.core.groups.members import GroupHealth, before, follow, rolls_back, starving, unknown, worse
 from airflow_provider_kmigrate.core.model import Cause
 from tests.core.test_group_move import MIGRATING, PLAIN, SPEC, STATIC, T0, T1, changed, codes, group
 
@@ -20,13 +20,13 @@ from tests.core.test_group_move import MIGRATING, PLAIN, SPEC, STATIC, T0, T1, c
     [([Cause.GROUP_UNWELL], True), (["unread", "group_unwell"], True), ([Cause.FINALIZED], False), ([], False)],
 )
 def test_a_group_is_rolled_back_only_for_what_was_observed_of_it(causes: list[str], back: bool) -> None:
-    assert goes_back(causes) is back
+    assert rolls_back(causes) is back
 
 
 class TestHealth:
-    def at(self, *looks_: tuple[float, int, int]) -> tuple[Health, float]:
+    def at(self, *looks_: tuple[float, int, int]) -> tuple[GroupHealth, float]:
         """Looks (time, committed, log end) at partition 0."""
-        health = Health()
+        health = GroupHealth()
         for now, committed, end in looks_:
             seen = group("p", "p", "kafka", committed={T0: committed, T1: 10}, ends={T0: end, T1: 10})
             health = follow(health, changed(seen, offsets={}), SPEC, now)
@@ -55,7 +55,7 @@ class TestHealth:
     def test_what_nobody_reads_any_more_starves_nobody(self) -> None:
         """ZooKeeper keeps offsets for ever: of a topic that was deleted, and of one that is subscribed no more and gets records."""
         gone, left, day = TopicPartition("gone", 0), TopicPartition("left", 0), 86_400.0
-        health = Health()
+        health = GroupHealth()
         for now in (0.0, 100.0, 200.0):
             seen = group("m", "m", ends={T0: 10, T1: 10, left: 1000 + int(now)})
             offsets = {
@@ -69,7 +69,7 @@ class TestHealth:
 
     def test_what_was_read_until_the_last_switch_and_is_not_any_more_starves(self) -> None:
         lost = TopicPartition("lost", 0)
-        health = Health()
+        health = GroupHealth()
         for now in (0.0, 100.0, 200.0):
             seen = group("p", "p", "kafka", ends={T0: 10, T1: 10, lost: 10 + int(now)})
             offsets = {lost: StoredOffset(10, 1000.0), T0: StoredOffset(10, 900.0)}
@@ -119,7 +119,7 @@ class TestHealth:
         assert starving(health, SPEC, 302.0) == (T0,)
 
     def test_without_the_end_of_its_log_nothing_is_said_of_a_partition(self) -> None:
-        health = Health()
+        health = GroupHealth()
         for now in (0.0, 10.0, 200.0):
             health = follow(health, group("m", "m", ends={T1: 10}), SPEC, now)
         assert worse(health, SPEC, 200.0) == ()
@@ -131,19 +131,19 @@ class TestHealth:
         seen = group("p", "", "kafka", committed={T0: 10, T1: 10}, ends={T0: 20, T1: 10})
         assert worse(follow(health, seen, SPEC, 300.0), SPEC, 300.0) == ()
         assert codes(worse(follow(health, seen, SPEC, 300.0), SPEC, 399.0)) == ["V30", "V30"]
-        assert unknown(follow(health, seen, SPEC, 300.0), 310.0).unrest == 310.0
+        assert unknown(follow(health, seen, SPEC, 300.0), 310.0).unstable_since == 310.0
 
     def test_the_watched_instance_and_rest(self) -> None:
-        health = Health()
+        health = GroupHealth()
         for now in (0.0, 61.0):
             health = follow(health, group("", "m"), SPEC, now, ("a", MIGRATING))
         assert codes(worse(health, SPEC, 61.0)) == ["V30", "V30"]
-        assert worse(health, SPEC, 61.0, unrest=62.0) == ()
+        assert worse(health, SPEC, 61.0, limit=62.0) == ()
         health = follow(health, group("m", "m"), SPEC, 62.0, ("a", MIGRATING))
         assert worse(health, SPEC, 500.0 - 439.0) == ()
 
     @pytest.mark.parametrize(
-        ("looks_", "renewed", "restarts"),
+        ("looks_", "recoveries", "restarts"),
         [
             (["1", "1", "1"], 0, 0),
             (["1", "", "2", "", "3", "4"], 0, 3),  # it ends and is started again
@@ -155,8 +155,8 @@ class TestHealth:
             (["", "123", "456"], 1, 2),  # what the earlier one saw of three members was one beginning
         ],
     )
-    def test_an_instance_that_begins_anew(self, looks_: list[str], renewed: int, restarts: int) -> None:
-        health = Health(earlier=renewed)
+    def test_an_instance_that_begins_anew(self, looks_: list[str], recoveries: int, restarts: int) -> None:
+        health = GroupHealth(earlier=recoveries)
         for now, lives in enumerate(looks_):
             members = [KafkaMember(life, f"a-{life}", frozenset({T0})) for life in lives]
             seen = group("", "p", "kafka", kafka=KafkaGroup("Stable", (*members, KafkaMember("b", "b", frozenset({T1})))))
@@ -165,9 +165,9 @@ class TestHealth:
         assert codes(worse(health, SPEC, 10.0)) == (["V30"] if restarts >= 3 else [])
 
     def test_a_migrating_member_is_the_same_one_whatever_its_sessions_do(self) -> None:
-        for stamps, renewed in ((["7", "7"], 0), (["7", "8"], 1)):
-            health = Health()
+        for stamps, recoveries in ((["7", "7"], 0), (["7", "8"], 1)):
+            health = GroupHealth()
             for now, stamp in enumerate(stamps):
                 entries = {"g_a": Registration("static", {"t": 1}, stamp), "g_b": STATIC}
                 health = follow(health, changed(group("m", "m"), registrations=entries), SPEC, float(now), ("a", MIGRATING))
-            assert health.renewed == renewed
+            assert health.new_incarnations == recoveries

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import Hold, read_hold, write_hold
+from airflow_provider_kmigrate.core.coordination.registration import GroupHold, read_hold, write_hold
 from airflow_provider_kmigrate.core.decision import Act, Done, Wait
 from airflow_provider_kmigrate.core.groups.move import held, release
 
-BY = Hold("kmigrate_consumers__x/scheduled__1", "app0 is rolled back to old: it was worse.")
+BY = GroupHold("kmigrate_consumers__x/scheduled__1", "app0 is rolled back to old: it was worse.")
 
 
-def seen(hold: Hold | None) -> GroupSeen:
+def seen(hold: GroupHold | None) -> GroupSeen:
     return GroupSeen("billing", ZkGroup(hold=hold))
 
 
@@ -23,7 +23,7 @@ def seen(hold: Hold | None) -> GroupSeen:
         (seen(BY), BY.run, []),
         (seen(BY), "kmigrate_consumers__x/scheduled__2", ["K69"]),
         (seen(BY), "", ["K69"]),
-        (seen(Hold("", "?")), "", ["K69"]),
+        (seen(GroupHold("", "?")), "", ["K69"]),
         (GroupSeen("billing"), "r", []),
         (None, "r", []),
     ],

@@ -11,31 +11,31 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Ka
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.members import ABSENT, OFFSETS_SETTLE, GroupHistory
 from airflow_provider_kmigrate.core.groups.move import set_mode, switch
-from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, group, looks, verdict
+from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, group, observations, verdict
 
 
 def test_offsets_are_compared_with_a_look_that_is_as_old_as_they_take_to_settle_and_no_older() -> None:
     """Kafka's commits stopped in the middle of a long wait for rest: what ZooKeeper had when it began says nothing."""
-    seen, past = group("m", "m", "kafka"), GroupHistory()
+    seen, history = group("m", "m", "kafka"), GroupHistory()
     for at in range(300):
         seen = changed(seen, offsets={T0: StoredOffset(10 + max(0, at - 250), 0.0), T1: StoredOffset(10, 0.0)})
-        past = past.saw(seen, float(at), SPEC)
-        now = past.looks(seen, float(at))
+        history = history.observe(seen, float(at), SPEC)
+        now = history.observations(seen, float(at))
         assert now.first_at == max(0.0, at - OFFSETS_SETTLE)
-        assert len(past.whole) <= OFFSETS_SETTLE + 1
+        assert len(history.whole) <= OFFSETS_SETTLE + 1
     assert verdict(switch(now, SPEC, "a", PLAIN)) == "wait K60"
 
 
 def test_an_instance_is_absent_from_when_it_was_last_seen() -> None:
-    past = GroupHistory()
+    history = GroupHistory()
     there, gone = group("o", "o"), group("", "o")
     for at, seen in ((0.0, there), (100.0, there), (101.0, gone), (110.0, None), (120.0, gone), (130.0, replace(gone, zk=None))):
-        past = past.saw(seen, at, SPEC)
-    assert past.looks(gone, 140.0).absent_for("a") == 39.0
-    assert past.looks(gone, 140.0).absent_for("b") == 0.0
-    assert verdict(switch(past.looks(gone, 140.0), SPEC, "a", MIGRATING)) == "wait K55"
-    assert verdict(switch(past.looks(gone, 146.0), SPEC, "a", MIGRATING)) == "switch"
-    assert past.saw(there, 150.0, SPEC).looks(there, 150.0).away == {}
+        history = history.observe(seen, at, SPEC)
+    assert history.observations(gone, 140.0).absent_for("a") == 39.0
+    assert history.observations(gone, 140.0).absent_for("b") == 0.0
+    assert verdict(switch(history.observations(gone, 140.0), SPEC, "a", MIGRATING)) == "wait K55"
+    assert verdict(switch(history.observations(gone, 146.0), SPEC, "a", MIGRATING)) == "switch"
+    assert history.observe(there, 150.0, SPEC).observations(there, 150.0).away == {}
 
 
 def in_kafka(seen: GroupSeen, *names: str) -> GroupSeen:
@@ -63,7 +63,7 @@ class TestTheKafkaPlaceOfADeadMember:
         self, seen: GroupSeen, instance: str, target: MemberKind | Mode, code: str
     ) -> None:
         def at(age: float) -> str:
-            found = looks(seen, age=age)
+            found = observations(seen, age=age)
             decision = set_mode(found, SPEC, target) if isinstance(target, Mode) else switch(found, SPEC, instance, target)
             return verdict(decision)
 
@@ -74,31 +74,31 @@ class TestTheKafkaPlaceOfADeadMember:
 
     def test_who_knows_that_it_is_dead_need_not_wait_in_an_emergency(self) -> None:
         seen = in_kafka(group("", "m", "kafka"), "g_a")
-        assert verdict(set_mode(looks(seen, age=1.0), SPEC, Mode.ZOOKEEPER, blind=True)) == "set mode"
-        assert verdict(set_mode(looks(in_kafka(seen, "x"), age=1.0), SPEC, Mode.ZOOKEEPER, blind=True)) == "never K58"
+        assert verdict(set_mode(observations(seen, age=1.0), SPEC, Mode.ZOOKEEPER, blind=True)) == "set mode"
+        assert verdict(set_mode(observations(in_kafka(seen, "x"), age=1.0), SPEC, Mode.ZOOKEEPER, blind=True)) == "never K58"
 
     def test_beside_other_plain_ones_in_mode_kafka_it_is_taken_for_one(self) -> None:
         seen = in_kafka(group("", "p", "kafka"), "g_a")
-        assert verdict(set_mode(looks(seen, age=1.0), SPEC, Mode.ZOOKEEPER)) == "never K58"
+        assert verdict(set_mode(observations(seen, age=1.0), SPEC, Mode.ZOOKEEPER)) == "never K58"
 
     def test_one_that_is_called_otherwise_is_plain(self) -> None:
-        assert verdict(set_mode(looks(in_kafka(group("m", "m"), "x"), age=1.0), SPEC, Mode.ZOOKEEPER)) == "done"
-        assert verdict(switch(looks(in_kafka(group("m", "m"), "x"), age=1.0), SPEC, "a", OLD)) == "never K58"
+        assert verdict(set_mode(observations(in_kafka(group("m", "m"), "x"), age=1.0), SPEC, Mode.ZOOKEEPER)) == "done"
+        assert verdict(switch(observations(in_kafka(group("m", "m"), "x"), age=1.0), SPEC, "a", OLD)) == "never K58"
 
     def test_of_a_restarted_instance_it_is_not_the_new_plain_consumer(self) -> None:
         seen = in_kafka(group("", "m", "kafka"), "g_a")
         asked = {"asked": True, "former": {"life-g_a"}}
-        assert verdict(switch(looks(seen), SPEC, "a", PLAIN, **asked)) == "wait K55"  # type: ignore[arg-type]
-        assert verdict(switch(looks(in_kafka(seen, "a")), SPEC, "a", PLAIN, **asked)) == "done"  # type: ignore[arg-type]
-        assert verdict(switch(looks(in_kafka(seen, "a")), SPEC, "a", OLD, **asked)) == "wait K55"  # type: ignore[arg-type]
+        assert verdict(switch(observations(seen), SPEC, "a", PLAIN, **asked)) == "wait K55"  # type: ignore[arg-type]
+        assert verdict(switch(observations(in_kafka(seen, "a")), SPEC, "a", PLAIN, **asked)) == "done"  # type: ignore[arg-type]
+        assert verdict(switch(observations(in_kafka(seen, "a")), SPEC, "a", OLD, **asked)) == "wait K55"  # type: ignore[arg-type]
 
 
 def test_no_old_member_beside_a_plain_one_that_the_file_does_not_know() -> None:
     seen = in_kafka(group("m", "m"), "console-consumer")
-    assert verdict(switch(looks(seen), SPEC, "a", OLD)) == "never K58"
+    assert verdict(switch(observations(seen), SPEC, "a", OLD)) == "never K58"
 
 
 def test_an_absent_instance_waits_for_the_others_to_rest() -> None:
     shared = group("", "o", kafka=KafkaGroup("PreparingRebalance"))
-    assert verdict(switch(looks(shared), SPEC, "a", MIGRATING)) == "wait K52"
-    assert verdict(switch(looks(shared), SPEC, "a", MIGRATING, hurry=True)) == "switch"
+    assert verdict(switch(observations(shared), SPEC, "a", MIGRATING)) == "wait K52"
+    assert verdict(switch(observations(shared), SPEC, "a", MIGRATING, hurry=True)) == "switch"

@@ -44,11 +44,11 @@ def rebalancing(seen: GroupSeen) -> GroupSeen:
     ],
 )
 def test_a_group_is_at_rest_or_says_why_not(seen: GroupSeen, expected: list[str]) -> None:
-    assert codes(members.restless(seen, SPEC)) == expected
+    assert codes(members.rebalancing(seen, SPEC)) == expected
 
 
 def test_an_instance_may_be_missing_on_purpose() -> None:
-    assert members.restless(group("o", ""), SPEC, but=("b",)) == ()
+    assert members.rebalancing(group("o", ""), SPEC, but=("b",)) == ()
     assert codes(members.away(group("", ""), SPEC, but=("b",))) == ["K55"]
 
 

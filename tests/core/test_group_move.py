@@ -17,18 +17,18 @@ from airflow_provider_kmigrate.core.coordination.group_seen import (
     StoredOffset,
     ZkGroup,
 )
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import ABSENT, GroupHistory, GroupObservations, map_instances, unheard
+from airflow_provider_kmigrate.core.groups.members import ABSENT, GroupHistory, GroupObservations, map_instances, unknown_group
 from airflow_provider_kmigrate.core.groups.move import (
     Goal,
+    already_beyond,
     clean_up,
+    mode_not_needed,
     moved,
     next_rollback,
     onward,
-    past,
-    past_mode,
     plan,
     set_mode,
     switch,
@@ -65,9 +65,9 @@ def group(a: str = "", b: str = "", mode: str | None = None, **fields: object) -
     return GroupSeen("g", **{**known, **fields})  # type: ignore[arg-type]
 
 
-def progress_in(mode: str | None, zk: dict[str, str], *, settled: bool = True) -> Progress:
+def progress_in(mode: str | None, zk: dict[str, str], *, settled: bool = True) -> MemberProgress:
     effective = Mode.KAFKA if mode == "kafka" and set(zk.values()) == {"m"} else Mode.ZOOKEEPER
-    return Progress(7 if mode is not None else 0, effective, settled=settled)
+    return MemberProgress(7 if mode is not None else 0, effective, settled=settled)
 
 
 def changed(seen: GroupSeen, **fields: object) -> GroupSeen:
@@ -77,9 +77,9 @@ def changed(seen: GroupSeen, **fields: object) -> GroupSeen:
     return GroupSeen(seen.name, tree, seen.kafka, seen.committed, seen.ends)
 
 
-def looks(seen: GroupSeen | None, first: GroupSeen | None = None, age: float = 100.0) -> GroupObservations:
-    past = GroupHistory().saw(first or seen, 1000.0, SPEC).saw(seen, 1000.0 + age, SPEC)
-    return past.looks(seen, 1000.0 + age)
+def observations(seen: GroupSeen | None, first: GroupSeen | None = None, age: float = 100.0) -> GroupObservations:
+    history = GroupHistory().observe(first or seen, 1000.0, SPEC).observe(seen, 1000.0 + age, SPEC)
+    return history.observations(seen, 1000.0 + age)
 
 
 def verdict(decision: Decision) -> str:
@@ -128,7 +128,7 @@ def codes(reasons: Iterable[object]) -> list[str]:
     ],
 )  # fmt: skip
 def test_an_instance(seen: GroupSeen | None, target: MemberKind, expected: str) -> None:
-    assert verdict(switch(looks(seen), SPEC, "a", target)) == expected
+    assert verdict(switch(observations(seen), SPEC, "a", target)) == expected
 
 
 @pytest.mark.parametrize(
@@ -149,20 +149,20 @@ def test_an_instance(seen: GroupSeen | None, target: MemberKind, expected: str) 
 def test_the_way_forward_begins_with_the_first_instance_and_starts_no_stopped_application(
     seen: GroupSeen | None, instance: str, target: MemberKind, expected: str | None
 ) -> None:
-    kept = onward(looks(seen), SPEC, instance, target)
+    kept = onward(observations(seen), SPEC, instance, target)
     assert (verdict(kept) if kept else None) == expected
 
 
 def test_an_instance_that_was_restarted_is_waited_for_and_not_restarted_again() -> None:
     for seen in (group("", "o"), group("o", "o")):
-        assert verdict(switch(looks(seen), SPEC, "a", MIGRATING, asked=True)) == "wait K55"
-    assert verdict(switch(looks(group("", "o"), age=ABSENT - 1), SPEC, "a", MIGRATING)) == "wait K55"
+        assert verdict(switch(observations(seen), SPEC, "a", MIGRATING, asked=True)) == "wait K55"
+    assert verdict(switch(observations(group("", "o"), age=ABSENT - 1), SPEC, "a", MIGRATING)) == "wait K55"
 
 
 def test_what_is_switched_for_its_unrest_does_not_wait_for_rest() -> None:
-    restless = changed(group("m", "o"), owners={T0: "g_a-0"})
-    assert verdict(switch(looks(restless), SPEC, "a", OLD)) == "wait K44"
-    assert verdict(switch(looks(restless), SPEC, "a", OLD, hurry=True)) == "switch"
+    rebalancing = changed(group("m", "o"), owners={T0: "g_a-0"})
+    assert verdict(switch(observations(rebalancing), SPEC, "a", OLD)) == "wait K44"
+    assert verdict(switch(observations(rebalancing), SPEC, "a", OLD, hurry=True)) == "switch"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_what_is_switched_for_its_unrest_does_not_wait_for_rest() -> None:
 def test_a_mode_is_refused_by_the_names_of_those_who_cannot_follow(
     seen: GroupSeen, mode: Mode, code: str, named: list[str]
 ) -> None:
-    decision = set_mode(looks(seen), SPEC, mode)
+    decision = set_mode(observations(seen), SPEC, mode)
     assert isinstance(decision, Refuse)
     (text,) = [reason.text for reason in decision.reasons if reason.code == code]
     assert sorted(text.rpartition(": ")[2].removesuffix(".").split(", ")) == named
@@ -212,14 +212,14 @@ def test_a_mode_is_refused_by_the_names_of_those_who_cannot_follow(
     ],
 )
 def test_the_mode(seen: GroupSeen, mode: Mode, expected: str) -> None:
-    assert verdict(set_mode(looks(seen), SPEC, mode)) == expected
+    assert verdict(set_mode(observations(seen), SPEC, mode)) == expected
 
 
 def test_a_person_may_set_the_mode_back_without_the_members_in_kafka() -> None:
     unread = group("m", "m", "kafka", kafka=None)
-    assert verdict(set_mode(looks(unread), SPEC, Mode.ZOOKEEPER, blind=True)) == "set mode"
-    assert verdict(set_mode(looks(group("p", "m", "kafka")), SPEC, Mode.ZOOKEEPER, blind=True)) == "never K58"
-    assert verdict(set_mode(looks(group("m", "m", zk=None)), SPEC, Mode.ZOOKEEPER, blind=True)) == "wait K30"
+    assert verdict(set_mode(observations(unread), SPEC, Mode.ZOOKEEPER, blind=True)) == "set mode"
+    assert verdict(set_mode(observations(group("p", "m", "kafka")), SPEC, Mode.ZOOKEEPER, blind=True)) == "never K58"
+    assert verdict(set_mode(observations(group("m", "m", zk=None)), SPEC, Mode.ZOOKEEPER, blind=True)) == "wait K30"
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_person_may_set_the_mode_back_without_the_members_in_kafka() -> None:
     ],
 )
 def test_a_group_that_neither_side_knows(seen: GroupSeen, known: bool) -> None:
-    assert codes(unheard(seen)) == ([] if known else ["F09"])
+    assert codes(unknown_group(seen)) == ([] if known else ["F09"])
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_run_for_what_the_file_does_not_have(wave: object, names: list[str], e
     ],
 )
 def test_the_next_move_back(seen: GroupSeen, goal: Goal, move: object) -> None:
-    assert next_rollback(looks(seen), SPEC, goal) == move
+    assert next_rollback(observations(seen), SPEC, goal) == move
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_who_is_which_instance(name: str, instance: str | None) -> None:
     ],
 )
 def test_an_instance_that_has_come_further_stays(seen: GroupSeen | None, target: MemberKind, stays: bool) -> None:
-    assert isinstance(past(seen, SPEC, "a", target), Done) is stays
+    assert isinstance(already_beyond(seen, SPEC, "a", target), Done) is stays
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_an_instance_that_has_come_further_stays(seen: GroupSeen | None, target:
     ],
 )
 def test_a_group_of_plain_consumers_is_given_no_mode(seen: GroupSeen | None, mode: Mode, stays: bool) -> None:
-    assert isinstance(past_mode(seen, SPEC, mode), Done) is stays
+    assert isinstance(mode_not_needed(seen, SPEC, mode), Done) is stays
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_waves() -> None:
 
 
 def test_waits_and_refusals_say_what_to_do() -> None:
-    never = switch(looks(group("o", "o")), SPEC, "a", PLAIN)
+    never = switch(observations(group("o", "o")), SPEC, "a", PLAIN)
     assert isinstance(never, Refuse)
     assert all(reason.meaning and reason.next_step for reason in never.reasons)
-    assert isinstance(switch(looks(group("o", "")), SPEC, "a", MIGRATING), Wait)
+    assert isinstance(switch(observations(group("o", "")), SPEC, "a", MIGRATING), Wait)

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, Store, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.decision import Refuse
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite, missing, outdated, plan, raised
@@ -68,13 +68,13 @@ PLANS: list[tuple[str, GroupSeen, Store, bool, CopyPlan]] = [
 ]
 
 
-@pytest.mark.parametrize(("look", "to", "reset", "expected"), [case[1:] for case in PLANS], ids=[case[0] for case in PLANS])
-def test_plans(look: GroupSeen, to: Store, reset: bool, expected: CopyPlan) -> None:
-    assert plan(look, to, reset=reset) == expected
+@pytest.mark.parametrize(("observed", "to", "reset", "expected"), [case[1:] for case in PLANS], ids=[case[0] for case in PLANS])
+def test_plans(observed: GroupSeen, to: Store, reset: bool, expected: CopyPlan) -> None:
+    assert plan(observed, to, reset=reset) == expected
 
 
 SOUND = seen({A: 5}, {A: 4})
-FOLLOWS = Progress(1, Mode.ZOOKEEPER, settled=True)
+FOLLOWS = MemberProgress(1, Mode.ZOOKEEPER, settled=True)
 REFUSED: list[tuple[str, GroupSeen, Store, set[str]]] = [
     ("no ZooKeeper", replace(SOUND, zk=None), KAFKA, {"K30"}),
     ("no coordinator", replace(SOUND, kafka=None), KAFKA, {"K30"}),
@@ -94,9 +94,9 @@ REFUSED: list[tuple[str, GroupSeen, Store, set[str]]] = [
 
 
 @pytest.mark.parametrize("reset", [False, True])
-@pytest.mark.parametrize(("look", "to", "codes"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_refusals_that_no_reset_gets_past(look: GroupSeen, to: Store, codes: set[str], reset: bool) -> None:
-    found = plan(look, to, reset=reset)
+@pytest.mark.parametrize(("observed", "to", "codes"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_refusals_that_no_reset_gets_past(observed: GroupSeen, to: Store, codes: set[str], reset: bool) -> None:
+    found = plan(observed, to, reset=reset)
     assert isinstance(found, Refuse)
     assert {reason.code for reason in found.reasons} == codes
 
@@ -121,17 +121,17 @@ def test_a_plan_is_good_while_its_target_stands(now: GroupSeen, codes: set[str])
 
 @pytest.mark.parametrize("case", PLANS, ids=[case[0] for case in PLANS])
 def test_a_plan_that_was_carried_out_leaves_nothing_to_do(case: tuple[str, GroupSeen, Store, bool, CopyPlan]) -> None:
-    _, look, to, reset, made = case
+    _, observed, to, reset, made = case
     written = {write.where: write.offset for write in made.writes}
-    stored = dict(look.zk.offsets) if look.zk else {}
+    stored = dict(observed.zk.offsets) if observed.zk else {}
     if to is KAFKA:
-        after = replace(look, committed={**(look.committed or {}), **written})
+        after = replace(observed, committed={**(observed.committed or {}), **written})
     else:
-        after = replace(look, zk=ZkGroup(offsets=stored | {where: StoredOffset(at, 1.0) for where, at in written.items()}))
+        after = replace(observed, zk=ZkGroup(offsets=stored | {where: StoredOffset(at, 1.0) for where, at in written.items()}))
     again = plan(after, to, reset=reset)
     assert isinstance(again, CopyPlan)
     assert (again.writes, missing(made, after)) == ((), ())
-    assert missing(made, look) == made.writes
+    assert missing(made, observed) == made.writes
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Flaw, Unrea
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.move import clean_up, switch
 from airflow_provider_kmigrate.core.groups.offsets import not_taken, pending, unfit
-from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, codes, group, looks, verdict
+from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, codes, group, observations, verdict
 
 ASKED = {"resets": {T0: 3}}
 
@@ -30,7 +30,7 @@ ASKED = {"resets": {T0: 3}}
 )
 def test_who_reads_them_stays_until_they_are_taken_up(seen: GroupSeen, target: MemberKind, hurry: bool, expected: str) -> None:
     """Not at any price: a canary that is worse goes back all the same, and the scan tells of them before the next way forward."""
-    assert verdict(switch(looks(seen), SPEC, "b", target, hurry=hurry)) == expected
+    assert verdict(switch(observations(seen), SPEC, "b", target, hurry=hurry)) == expected
 
 
 @pytest.mark.parametrize("mode", ["kafka", None])

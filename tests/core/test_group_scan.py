@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Group, KafkaMember, Strategy, assign
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, AssignmentInput, KafkaMember, Strategy, assign
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.scan import (
     COMMIT_INTERVAL,
@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.reasons.registry import ENTRIES, entry
 BLOCK, WARN, UNKNOWN = Severity.BLOCK, Severity.WARN, Severity.UNKNOWN
 PLACES = tuple(TopicPartition("t", index) for index in range(4))
 WANTS = Registration("static", {"t": 1})
-FOLLOWS = Progress(1, Mode.KAFKA, settled=True)
+FOLLOWS = MemberProgress(1, Mode.KAFKA, settled=True)
 ZK = ZkGroup(
     registrations={"g_a": WANTS, "g_b": WANTS},
     owners={place: f"g_{'aabb'[place.partition]}-0" for place in PLACES},
@@ -49,13 +49,13 @@ def offsets(at: int) -> dict[TopicPartition, StoredOffset]:
 def dealt(strategy: Strategy, *topics: str, partitions: int = 6) -> GroupSeen:
     """Two members with one topic or several, shared out by a strategy."""
     registrations = {name: Registration("static", dict.fromkeys(topics, 1)) for name in ("g_a", "g_b")}
-    found = assign(strategy, Group(registrations, dict.fromkeys(topics, range(partitions))))
+    found = assign(strategy, AssignmentInput(registrations, dict.fromkeys(topics, range(partitions))))
     assert isinstance(found, Assigned)
     return zk(registrations=registrations, owners=found.owners, partitions=frozenset(found.owners))
 
 
-def codes(looks: TwoObservations) -> set[tuple[str, Severity]]:
-    return {(finding.code, finding.severity) for finding in scan(looks).findings}
+def codes(observations: TwoObservations) -> set[tuple[str, Severity]]:
+    return {(finding.code, finding.severity) for finding in scan(observations).findings}
 
 
 def only(name: str, pattern: str, *wildcards: str) -> GroupSeen:
@@ -154,14 +154,14 @@ CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("looks", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_findings(looks: TwoObservations, expected: set[tuple[str, Severity]]) -> None:
-    asked = looks if looks.settings is not None else replace(looks, settings=_told(looks))
+@pytest.mark.parametrize(("observations", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_findings(observations: TwoObservations, expected: set[tuple[str, Severity]]) -> None:
+    asked = observations if observations.settings is not None else replace(observations, settings=_message(observations))
     assert codes(asked) == expected
 
 
-def _told(looks: TwoObservations) -> dict[str, dict[str, str]]:
-    topics = {where.topic for where in looks.now.zk.partitions} if looks.now.zk else set()
+def _message(observations: TwoObservations) -> dict[str, dict[str, str]]:
+    topics = {where.topic for where in observations.now.zk.partitions} if observations.now.zk else set()
     return {topic: {"compression.type": "producer"} for topic in topics}
 
 
@@ -193,7 +193,7 @@ STANDINGS: list[tuple[GroupSeen, GroupSituation]] = [
 
 @pytest.mark.parametrize(("seen", "expected"), STANDINGS, ids=[str(number) for number in range(len(STANDINGS))])
 def test_standing(seen: GroupSeen, expected: GroupSituation) -> None:
-    assert scan(TwoObservations(seen)).standing is expected
+    assert scan(TwoObservations(seen)).situation is expected
 
 
 def test_every_standing_is_there() -> None:

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.decision import Refuse
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.members import ABSENT, OFFSETS_SETTLE, GroupHistory, GroupObservations
 from airflow_provider_kmigrate.core.groups.move import switch
-from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, group, looks, verdict
+from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, group, observations, verdict
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_nobody_begins_behind_what_was_committed(
 ) -> None:
     seen = group("m", "m", "kafka" if target is PLAIN else None, committed={T0: kafka, T1: 10})
     seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
-    assert verdict(switch(looks(seen, age=age), SPEC, "a", target)) == expected
+    assert verdict(switch(observations(seen, age=age), SPEC, "a", target)) == expected
 
 
 @pytest.mark.parametrize("hole", ["zk", "kafka", "committed"])
@@ -41,12 +41,12 @@ def test_nobody_begins_behind_what_was_committed(
 def test_a_look_with_a_hole_is_none_to_compare_with(target: MemberKind, mode: str | None, hole: str) -> None:
     behind = group("m", "m", mode, committed={T0: 5, T1: 10} if target is PLAIN else {T0: 15, T1: 10})
     first = replace(behind, **{hole: None})
-    assert verdict(switch(looks(behind, first, 1.0), SPEC, "a", target)) == "wait K60"
+    assert verdict(switch(observations(behind, first, 1.0), SPEC, "a", target)) == "wait K60"
     assert verdict(switch(GroupObservations(behind, 1001.0, first, 1000.0), SPEC, "a", target)) == "wait K60"
-    even, past = group("m", "m", mode), GroupHistory()
+    even, history = group("m", "m", mode), GroupHistory()
     for at, seen in ((0.0, even), (3.0, replace(even, **{hole: None})), (9.0, even)):
-        past = past.saw(seen, at, SPEC)
-    assert verdict(switch(past.looks(even, 9.0), SPEC, "a", target)) == "switch", "an earlier one serves"
+        history = history.observe(seen, at, SPEC)
+    assert verdict(switch(history.observations(even, 9.0), SPEC, "a", target)) == "switch", "an earlier one serves"
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_the_first_migrating_member_skips_nothing(
 ) -> None:
     seen = group(*members, "kafka" if "p" in members else None, committed={**kafka, T1: 10})
     seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
-    assert verdict(switch(looks(seen), SPEC, "b", MIGRATING)) == expected
-    early = verdict(switch(looks(seen, age=SPEC.commit_within - 1), SPEC, "b", MIGRATING))
+    assert verdict(switch(observations(seen), SPEC, "b", MIGRATING)) == expected
+    early = verdict(switch(observations(seen, age=SPEC.commit_within - 1), SPEC, "b", MIGRATING))
     assert early == expected.replace("never", "wait"), "its members may pass it"
 
 
@@ -83,7 +83,7 @@ def test_the_leftover_offsets_are_the_ones_to_be_overwritten(members: str, zooke
     """The other way round the remedy would skip the records that it is there to save."""
     seen = group(*members, "kafka" if "p" in members else None, committed={T0: kafka, T1: 10})
     seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
-    decision = switch(looks(seen), SPEC, "b", MIGRATING)
+    decision = switch(observations(seen), SPEC, "b", MIGRATING)
     assert isinstance(decision, Refuse)
     assert f"{leftover}'s leftover offsets of t-0 are ahead" in decision.reasons[0].text
     assert f"copy-offsets --to {leftover} --reset" in decision.reasons[0].text
@@ -94,15 +94,15 @@ def test_what_a_dead_migrating_member_held_is_not_compared() -> None:
     seen = group("", "o", committed={T0: 10})
     dead = KafkaMember("life", "g_a", frozenset({T0}))
     seen = changed(replace(seen, kafka=KafkaGroup("Stable", (dead,))), offsets={T0: StoredOffset(500, 0.0)})
-    assert verdict(switch(looks(seen, age=ABSENT - 1), replace(SPEC, commit_within=1.0), "a", MIGRATING)) == "switch"
+    assert verdict(switch(observations(seen, age=ABSENT - 1), replace(SPEC, commit_within=1.0), "a", MIGRATING)) == "switch"
 
 
 def test_old_members_that_commit_to_kafka_leave_nothing_over_there() -> None:
     """`offsets.storage=kafka`; with `dual.commit.enabled` ZooKeeper's follow, without they stand."""
     first = group("o", "o", committed={T0: 900, T1: 10})
     now = replace(first, committed={T0: 1000, T1: 10})
-    assert verdict(switch(looks(now, first), SPEC, "a", MIGRATING)) == "switch"
-    assert verdict(switch(looks(now, now), SPEC, "a", MIGRATING)) == "never K64"
+    assert verdict(switch(observations(now, first), SPEC, "a", MIGRATING)) == "switch"
+    assert verdict(switch(observations(now, now), SPEC, "a", MIGRATING)) == "never K64"
 
 
 def test_kafka_need_not_know_the_offsets_of_what_nobody_reads() -> None:
@@ -114,16 +114,18 @@ def test_kafka_need_not_know_the_offsets_of_what_nobody_reads() -> None:
         T1: StoredOffset(10, 90_000.0),
     }
     seen = changed(group("m", "m", "kafka", ends={T0: 10, T1: 10, left: 99}), offsets=stored)
-    assert verdict(switch(looks(seen), SPEC, "a", PLAIN)) == "switch"
+    assert verdict(switch(observations(seen), SPEC, "a", PLAIN)) == "switch"
     late = {**stored, left: StoredOffset(5, 80_000.0)}
     registered = changed(seen, offsets=late)
-    assert verdict(switch(looks(registered), SPEC, "a", PLAIN)) == "switch", "every member tells what it reads, and none that"
+    assert verdict(switch(observations(registered), SPEC, "a", PLAIN)) == "switch", (
+        "every member tells what it reads, and none that"
+    )
     hidden = changed(group("m", "p", "kafka", ends=seen.ends), offsets=late)
-    assert verdict(switch(looks(hidden), SPEC, "a", PLAIN)) == "wait K60"
+    assert verdict(switch(observations(hidden), SPEC, "a", PLAIN)) == "wait K60"
 
 
 def test_an_offset_that_nobody_can_read_is_none() -> None:
     seen = changed(
         group("m", "m"), offsets={T0: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0), T1: StoredOffset(10, 0.0)}
     )
-    assert verdict(switch(looks(seen), SPEC, "a", OLD)) == "copy offsets"
+    assert verdict(switch(observations(seen), SPEC, "a", OLD)) == "copy offsets"

@@ -32,7 +32,7 @@ MET, NOT_YET, NEVER = GateState.MET, GateState.NOT_YET, GateState.NEVER
 def test_only_the_first_moments_of_a_life_may_be_red(looks: list[tuple[float, bool]], held: float) -> None:
     green = HealthyTimer(50.0, 2.0)
     for at, is_green in looks:
-        green = green.saw(at, green=is_green)
+        green = green.observe(at, green=is_green)
     assert green.held == held
 
 
@@ -79,7 +79,7 @@ def after_a_look() -> SoakComparison:
     """The first look of a soak reads not all kinds: whether the dual-write moves is not seen yet."""
     compared = SoakComparison()
     assert not compared.due
-    return compared.saw(replace(UNREAD, taken_at=-1.0))[0]
+    return compared.observe(replace(UNREAD, taken_at=-1.0))[0]
 
 
 def standings(*views: tuple[float, ClusterView]) -> list[tuple[bool, GateState]]:
@@ -87,8 +87,8 @@ def standings(*views: tuple[float, ClusterView]) -> list[tuple[bool, GateState]]
     compared, found = after_a_look(), []
     for at, seen in views:
         due = compared.due
-        compared, gate = compared.saw(replace(seen, taken_at=at))
-        found.append((due, gate.standing))
+        compared, gate = compared.observe(replace(seen, taken_at=at))
+        found.append((due, gate.state))
     return found
 
 
@@ -114,9 +114,9 @@ def test_what_is_found_is_looked_at_again_soon(first: ClusterView, second: Clust
 
 
 def test_a_red_look_between_two_comparisons_forgets_the_first() -> None:
-    compared, _ = after_a_look().saw(DIFFERENT)
+    compared, _ = after_a_look().observe(DIFFERENT)
     compared = compared.forgotten(replace(DIFFERENT, taken_at=5.0))
     assert not compared.due
-    compared, _ = compared.saw(replace(DIFFERENT, taken_at=20.0))
+    compared, _ = compared.observe(replace(DIFFERENT, taken_at=20.0))
     assert compared.due
-    assert compared.saw(replace(DIFFERENT, taken_at=21.0))[1].met, "the dual-write may have lagged in the look before"
+    assert compared.observe(replace(DIFFERENT, taken_at=21.0))[1].met, "the dual-write may have lagged in the look before"

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.events import Ack, Change, DeliveryRun, Event, Expect, Ownership, Stop, TopicPartition
+from airflow_provider_kmigrate.core.events import (
+    Ack,
+    DeliveryRun,
+    Event,
+    Expect,
+    Ownership,
+    OwnershipChange,
+    Stop,
+    TopicPartition,
+)
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import by_one_log, double_owned
@@ -84,9 +93,9 @@ def committed_too_early(h: History) -> None:
 
 def owned_twice(h: History) -> None:
     h.consumer("n", "g")
-    h.own("g", "n", Change.ACQUIRED)
-    h.own("g", "m", Change.LOST)
-    h.own("g", "n", Change.RELEASED)
+    h.own("g", "n", OwnershipChange.ACQUIRED)
+    h.own("g", "m", OwnershipChange.LOST)
+    h.own("g", "n", OwnershipChange.RELEASED)
 
 
 @pytest.mark.parametrize(
@@ -178,17 +187,17 @@ def not_read_to_the_end(h: History) -> list[Event]:
     return h.end()
 
 
-def nobody_reads_the_new_partition(h: History) -> list[Event]:
+def the_new_partition_is_not_read(h: History) -> list[Event]:
     h.ack("p", 1, 0, 0, 5)
     return h.end()
 
 
-def a_silent_second_group(h: History) -> list[Event]:
+def an_unresponsive_second_group(h: History) -> list[Event]:
     h.consumer("n", "g2", ("^t.*",))
     return h.end()
 
 
-def a_run_that_cannot_tell(h: History) -> list[Event]:
+def a_run_without_an_answer(h: History) -> list[Event]:
     h.ack("p", 0, 30, 30, 1)
     h.inexact("g", "m", 30, 33, 2)
     return h.end()
@@ -219,9 +228,9 @@ def an_ack_without_its_place(h: History) -> list[Event]:
         (an_expected_writer_missing, {AuditCause.WRITER_ABSENT}),
         (two_truths, {AuditCause.NUMBER_REUSED}),
         (not_read_to_the_end, {AuditCause.NOT_DELIVERED_YET}),
-        (nobody_reads_the_new_partition, {AuditCause.NOT_DELIVERED_YET}),
-        (a_silent_second_group, {AuditCause.NOT_DELIVERED_YET}),
-        (a_run_that_cannot_tell, {AuditCause.GAPS_UNCLEAR}),
+        (the_new_partition_is_not_read, {AuditCause.NOT_DELIVERED_YET}),
+        (an_unresponsive_second_group, {AuditCause.NOT_DELIVERED_YET}),
+        (a_run_without_an_answer, {AuditCause.GAPS_UNCLEAR}),
         (a_compacted_log, {AuditCause.MAYBE_COMPACTED}),
         (an_ack_without_its_place, {AuditCause.NOT_DELIVERED_YET}),
     ],
@@ -309,13 +318,13 @@ def test_offsets_that_were_passed_over_are_told_largest_first() -> None:
     for first, seq in ((31, 30), (45, 34)):
         history.ack("p", 0, first, seq, 4)
         history.deliver("g", "m", 0, first, 4, seq)
-    passed = balance(history.end()).passed_over
+    passed = balance(history.end()).skipped
     assert (passed.count, [(case.first, case.last) for case in passed.cases]) == (11, [(35, 44), (30, 30)])
     history = calm()
     history.ack("p", 0, 30, 30, 10)
     history.deliver("g", "m", 0, 35, 5, 35)
     facts = balance(history.end())
-    assert (facts.lost.count, facts.passed_over.count) == (5, 0), "what was acknowledged is lost, not passed over"
+    assert (facts.lost.count, facts.skipped.count) == (5, 0), "what was acknowledged is lost, not passed over"
 
 
 def test_a_run_that_is_short_is_loss_though_not_of_which() -> None:
@@ -345,9 +354,9 @@ def test_a_failed_commit_commits_nothing() -> None:
 
 def test_who_is_killed_as_soon_as_it_has_acquired_does_not_own_for_ever() -> None:
     history = calm()
-    history.own("g", "killed", Change.ACQUIRED, (1,), ordered=False)
-    history.own("g", "m", Change.ACQUIRED, (1,), ordered=False)
-    history.own("g", "m", Change.RELEASED, (1,), ordered=False)
+    history.own("g", "killed", OwnershipChange.ACQUIRED, (1,), ordered=False)
+    history.own("g", "m", OwnershipChange.ACQUIRED, (1,), ordered=False)
+    history.own("g", "m", OwnershipChange.RELEASED, (1,), ordered=False)
     assert balance(history.end("killed")).double_owned.count == 0
 
 
@@ -358,12 +367,12 @@ def test_who_finds_out_late_what_it_lost_owned_until_it_lost_it(ordered: bool, t
     history = History()
     for member in "mn":
         history.consumer(member, "g")
-    history.own("g", "m", Change.ACQUIRED, ordered=ordered)
-    history.own("g", "n", Change.ACQUIRED, ordered=ordered)
+    history.own("g", "m", OwnershipChange.ACQUIRED, ordered=ordered)
+    history.own("g", "n", OwnershipChange.ACQUIRED, ordered=ordered)
     taken = history.now
     until = None if too_late_by is None else taken + too_late_by
     history.now += 2_000
-    history.own("g", "m", Change.LOST, ordered=ordered, until_ms=until)
+    history.own("g", "m", OwnershipChange.LOST, ordered=ordered, until_ms=until)
     found = balance(history.end()).double_owned
     assert (found.count, len(found.cases)) == (double_ms, int(double_ms > 0))
 

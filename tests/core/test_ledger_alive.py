@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine, of_facts
-from airflow_provider_kmigrate.core.events import Ack, Change, Clock, Heartbeat, Ownership, SendFailure, Start, TopicPartition
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine, of_facts
+from airflow_provider_kmigrate.core.events import (
+    Ack,
+    ClockReading,
+    Heartbeat,
+    Ownership,
+    OwnershipChange,
+    SendFailure,
+    Start,
+    TopicPartition,
+)
 from airflow_provider_kmigrate.core.ledger import Demand, Facts, LedgerVerdict, balance
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from tests.core.histories import TOPIC, History, calm, causes, counts
@@ -164,7 +173,7 @@ def handed_on() -> History:
     for member in ("a", "b"):
         history.consumer(member, "g")
     history.producer("p")
-    history.own("g", "a", Change.ACQUIRED)
+    history.own("g", "a", OwnershipChange.ACQUIRED)
     history.ack("p", 0, 0, 0, 10)
     history.deliver("g", "a", 0, 0, 10, 0)
     history.commit("g", "a", 0, 10)
@@ -177,8 +186,8 @@ def test_files_are_read_one_after_another() -> None:
     cut = len(history.events)
     history.ack("p", 0, 10, 10, 10)
     history.deliver("g", "a", 0, 10, 10, 10)
-    history.own("g", "a", Change.RELEASED)
-    history.own("g", "b", Change.ACQUIRED)
+    history.own("g", "a", OwnershipChange.RELEASED)
+    history.own("g", "b", OwnershipChange.ACQUIRED)
     history.ack("p", 0, 20, 20, 10)
     history.deliver("g", "b", 0, 20, 10, 20)
     history.commit("g", "b", 0, 30)
@@ -205,8 +214,8 @@ def test_a_member_that_was_heard_of_since_was_not_given_them(delivered_before: b
     member = "a" if delivered_before else "m"
     history.ack("p", 0, begin, begin, 10)
     history.consumer("c", "g")
-    history.own("g", member, Change.RELEASED)
-    history.own("g", "c", Change.ACQUIRED)
+    history.own("g", member, OwnershipChange.RELEASED)
+    history.own("g", "c", OwnershipChange.ACQUIRED)
     history.ack("p", 0, begin + 10, begin + 10, 10)
     history.deliver("g", "c", 0, begin + 10, 10, begin + 10)
     history.now += 3_000
@@ -242,7 +251,7 @@ def killed_before(*, since: int = 600_000) -> tuple[History, int]:
     history.now += since
     begun = history.now
     history.consumer("m2", "g")
-    history.own("g", "m2", Change.ACQUIRED)
+    history.own("g", "m2", OwnershipChange.ACQUIRED)
     return history, begun
 
 
@@ -304,9 +313,9 @@ def committed_early(history: History) -> None:
 
 def owned_twice(history: History) -> None:
     history.consumer("n", "g")
-    history.own("g", "m", Change.ACQUIRED)
-    history.own("g", "n", Change.ACQUIRED)
-    history.own("g", "m", Change.RELEASED)
+    history.own("g", "m", OwnershipChange.ACQUIRED)
+    history.own("g", "n", OwnershipChange.ACQUIRED)
+    history.own("g", "m", OwnershipChange.RELEASED)
 
 
 def lost(history: History) -> None:
@@ -318,9 +327,9 @@ def stored_twice(history: History) -> None:
     history.deliver("g", "m", 0, 30, 2, 28)
 
 
-def outcome(facts: Facts) -> Outcome:
-    grounds, health = of_facts(facts, Level.PRODUCER)
-    return combine(grounds, [health], required=[Level.PRODUCER]).outcome
+def outcome(facts: Facts) -> AuditOutcome:
+    findings, health = of_facts(facts, Level.PRODUCER)
+    return combine(findings, [health], required=[Level.PRODUCER]).outcome
 
 
 @pytest.mark.parametrize(
@@ -344,12 +353,12 @@ def test_what_was_over_before_the_step_is_shown_and_fails_nothing(
     begun = history.now + 100 + gap
     history.ack("p", 1, 0, 100, 5)
     history.deliver("g", "m", 1, 0, 5, 100)
-    history.own("g", "n", Change.RELEASED) if fault is owned_twice else None
+    history.own("g", "n", OwnershipChange.RELEASED) if fault is owned_twice else None
     facts = balance(history.end(), demand=Demand(begun))
     if timed and gap > 0:
         assert (facts.verdict, counts(facts), list(facts.earlier)) == (LedgerVerdict.PASS, {}, [name])
-        grounds, _ = of_facts(facts, Level.PRODUCER)
-        assert [ground.reason.text[:15] for ground in grounds] == ["Before the step"]
+        findings, _ = of_facts(facts, Level.PRODUCER)
+        assert [finding.reason.text[:15] for finding in findings] == ["Before the step"]
     else:
         assert (facts.verdict, facts.earlier) == (LedgerVerdict.FAIL, {})
         assert name in counts(facts)
@@ -380,7 +389,7 @@ def test_a_machine_that_slept_is_told_from_a_client_that_was_killed(lag_ms: int,
     """Its steady clock stood still meanwhile; it lives, and looks as if it had been killed then."""
     history = calm()
     stamp = history.stamp("m")
-    history.events.append(Heartbeat(stamp, Clock(stamp.t_ms + lag_ms, 7)))
+    history.events.append(Heartbeat(stamp, ClockReading(stamp.t_ms + lag_ms, 7)))
     (reason,) = [
         reason for reason in balance(history.end("m"), alive_since=history.now + 900_000).reasons if " has no stop" in reason.text
     ]
@@ -393,11 +402,11 @@ def test_whoever_begins_anew_in_another_folder_is_judged_by_that_alone() -> None
     history.producer("p2")
     history.consumer("m2", "g")
     stamp = history.stamp("m2")
-    history.events.append(Ownership(stamp, "g", "m2", 2, Change.ACQUIRED, (TopicPartition(TOPIC, 0),), 0, None, (35,)))
+    history.events.append(Ownership(stamp, "g", "m2", 2, OwnershipChange.ACQUIRED, (TopicPartition(TOPIC, 0),), 0, None, (35,)))
     history.deliver("g", "m2", 0, 35, 5)
     history.ack("p2", 0, 40, 0, 5)
     history.deliver("g", "m2", 0, 40, 5)
-    history.own("g", "m2", Change.RELEASED)
+    history.own("g", "m2", OwnershipChange.RELEASED)
     assert balance(history.end()).verdict is LedgerVerdict.PASS
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Change
+from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, OwnershipChange
 from airflow_provider_kmigrate.core.ledger import Demand, LedgerVerdict, balance
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
@@ -42,12 +42,12 @@ def test_what_a_canary_skips_is_lost() -> None:
 def test_a_canary_that_was_away_for_a_while() -> None:
     """An old member had the partition meanwhile, and has it at the end."""
     history = with_a_canary()
-    history.own("g", "canary", Change.RELEASED)
+    history.own("g", "canary", OwnershipChange.RELEASED)
     history.ack("p", 0, 510, 510, 90)
-    history.own("g", "canary", Change.ACQUIRED, starts=(600,))
+    history.own("g", "canary", OwnershipChange.ACQUIRED, starts=(600,))
     history.ack("p", 0, 600, 600, 10)
     history.deliver("g", "canary", 0, 600, 10, 600)
-    history.own("g", "canary", Change.RELEASED)
+    history.own("g", "canary", OwnershipChange.RELEASED)
     history.ack("p", 0, 610, 610, 10)
     facts = balance(history.end(), demand=MIXED)
     assert (facts.verdict, counts(facts)) == (LedgerVerdict.PASS, {})

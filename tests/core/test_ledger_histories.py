@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Role, Stamp, Start, Stop
+from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Stamp, Start, Stop, WriterRole
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from tests.core.histories import History, Truth, by_records, counts
 
@@ -111,8 +111,8 @@ def test_no_event_can_vanish_unnoticed(history: History, data: st.DataObject) ->
 def many(records: int, step: int) -> list[Event]:
     """So many records over 100 partitions, acknowledged and delivered in runs of `step`."""
     events: list[Event] = [
-        Start(Stamp("p", 0, 0), Role.PRODUCER),
-        Start(Stamp("m", 0, 0), Role.CONSUMER, group="g", topics=("t",)),
+        Start(Stamp("p", 0, 0), WriterRole.PRODUCER),
+        Start(Stamp("m", 0, 0), WriterRole.CONSUMER, group="g", topics=("t",)),
     ]
     number = 1
     for first in range(0, records // 100, step):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.events import Ack, Change, DeliveryRun, Event, Latencies, Slow, SlowRecord
+from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Latencies, OwnershipChange, Slow, SlowRecord
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance, produce_between
 from tests.core.histories import TOPIC, History, calm, counts
 
@@ -14,10 +14,10 @@ from tests.core.histories import TOPIC, History, calm, counts
 def test_a_hand_over_in_log_order_is_no_double_ownership_whatever_the_clocks() -> None:
     history = calm()
     history.consumer("n", "g")
-    history.own("g", "m", Change.RELEASED)
+    history.own("g", "m", OwnershipChange.RELEASED)
     history.now -= 60_000  # the other machine is a minute behind
-    history.own("g", "n", Change.ACQUIRED)
-    history.own("g", "n", Change.RELEASED)
+    history.own("g", "n", OwnershipChange.ACQUIRED)
+    history.own("g", "n", OwnershipChange.RELEASED)
     history.now += 60_000
     assert balance(history.end()).verdict is LedgerVerdict.PASS
 
@@ -28,11 +28,11 @@ def test_without_positions_only_an_overlap_beyond_the_skew_counts() -> None:
         history = History()
         history.consumer("m", "g")
         history.consumer("n", "g")
-        history.own("g", "m", Change.ACQUIRED, ordered=False)
-        history.own("g", "n", Change.ACQUIRED, ordered=False)
+        history.own("g", "m", OwnershipChange.ACQUIRED, ordered=False)
+        history.own("g", "n", OwnershipChange.ACQUIRED, ordered=False)
         history.now += apart - 1_000
-        history.own("g", "m", Change.RELEASED, ordered=False)
-        history.own("g", "n", Change.RELEASED, ordered=False)
+        history.own("g", "m", OwnershipChange.RELEASED, ordered=False)
+        history.own("g", "n", OwnershipChange.RELEASED, ordered=False)
         events.append(balance(history.end()).double_owned)
     assert [finding.count for finding in events] == [0, 102]
     assert events[1].cases[0].members == ("m", "n")
@@ -41,8 +41,8 @@ def test_without_positions_only_an_overlap_beyond_the_skew_counts() -> None:
 def test_a_killed_owner_owns_until_its_last_sign_of_life() -> None:
     history = calm()
     history.consumer("n", "g")
-    history.own("g", "n", Change.ACQUIRED)
-    history.own("g", "n", Change.RELEASED)
+    history.own("g", "n", OwnershipChange.ACQUIRED)
+    history.own("g", "n", OwnershipChange.RELEASED)
     facts = balance(history.end("m"))
     assert (facts.verdict, counts(facts)) == (LedgerVerdict.INCONCLUSIVE, {})
 

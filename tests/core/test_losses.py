@@ -16,10 +16,10 @@ from tests.core.back_views import (
     UP3,
     equal,
     handed_over,
-    lacking,
     later,
+    missing,
     shape,
-    silent,
+    unresponsive,
     with_quorum,
 )
 from tests.core.views import MIG, ZK, cluster, migration, with_zk
@@ -42,12 +42,12 @@ COPYING = with_zk(COPYING, controller=ZkController(3000, 5, ephemeral=False))
         (with_zk(equal(later(ALL_MIG)), migration=migration(60, epoch=4)), (Wait, "G33", "G07")),
         (equal(with_quorum(later(ALL_MIG, offset=60), high_watermark=500)), (Wait, "G33", "G07")),
         (later(ALL_MIG, offset=60), (Wait, "G33", "G00", "G00")),
-        (lacking(later(ALL_MIG, offset=60)), (Wait, "G33", "E02")),
+        (missing(later(ALL_MIG, offset=60)), (Wait, "G33", "E02")),
         (equal(cluster([MIG] * 3, UP3, -1)), (Act, "stop")),  # nothing was ever taken over
         (equal(cluster([MIG] * 3, (True, None, None), 50)), (Act, "stop")),  # the majority is stopped: nothing new is taken
         (replace(cluster([MIG] * 3, (True, None, None), 50), topics=({}, {})), (Act, "stop")),
-        (lacking(cluster([MIG] * 3, (True, None, None), 50)), (Wait, "G33", "E02")),
-        (silent(equal(ALL_MIG), 3001, 3002), (Wait, "G33", "G07")),  # not known to be stopped
+        (missing(cluster([MIG] * 3, (True, None, None), 50)), (Wait, "G33", "E02")),
+        (unresponsive(equal(ALL_MIG), 3001, 3002), (Wait, "G33", "G07")),  # not known to be stopped
     ],
 )
 def test_controllers_stop_when_no_broker_needs_them_and_nothing_is_lost_with_them(view, expected):
@@ -58,9 +58,9 @@ def test_controllers_stop_when_no_broker_needs_them_and_nothing_is_lost_with_the
     ("view", "terms", "expected"),
     [
         (equal(ALL_MIG), RollbackTerms(failover=False), (Act, "stop")),  # whether it moves is nothing to who heals nothing
-        (lacking(ALL_MIG), RollbackTerms(failover=False), (Wait, "G33", "E02")),
-        (lacking(ALL_MIG), RollbackTerms(lossy=True), (Wait, "G33", "G07", "E02")),
-        (lacking(ALL_MIG), RollbackTerms(failover=False, lossy=True), (Act, "stop")),
+        (missing(ALL_MIG), RollbackTerms(failover=False), (Wait, "G33", "E02")),
+        (missing(ALL_MIG), RollbackTerms(lossy=True), (Wait, "G33", "G07", "E02")),
+        (missing(ALL_MIG), RollbackTerms(failover=False, lossy=True), (Act, "stop")),
         (ALL_MIG, RollbackTerms(failover=False), (Wait, "G33", "G00", "G00")),
     ],
 )
@@ -75,13 +75,13 @@ def test_a_loss_is_accepted_only_where_nothing_is_healed(view, terms, expected):
         (ALL_MIG, RollbackTerms(), (Wait, "G00", "G00")),
         (STOPPED, RollbackTerms(failover=False), (Wait, "G00")),  # the topics are told by brokers
         (replace(STOPPED, topics=({}, {})), RollbackTerms(failover=False), (Done,)),
-        (lacking(STOPPED), RollbackTerms(failover=False), (Wait, "E02")),
-        (lacking(STOPPED), RollbackTerms(failover=False, lossy=True), (Done,)),
+        (missing(STOPPED), RollbackTerms(failover=False), (Wait, "E02")),
+        (missing(STOPPED), RollbackTerms(failover=False, lossy=True), (Done,)),
         (handed_over([MIG] * 3), RollbackTerms(failover=False), (Done,)),
-        (lacking(COPYING), RollbackTerms(failover=False), (Done,)),
-        (lacking(COPYING), RollbackTerms(failover=False, lossy=True), (Done,)),
-        (lacking(COPYING), RollbackTerms(), (Wait, "E02")),  # controller_failover.failover waits for a copy first
-        (with_zk(lacking(ALL_MIG), controller=None), RollbackTerms(), (Wait, "E02")),
+        (missing(COPYING), RollbackTerms(failover=False), (Done,)),
+        (missing(COPYING), RollbackTerms(failover=False, lossy=True), (Done,)),
+        (missing(COPYING), RollbackTerms(), (Wait, "E02")),  # controller_failover.failover waits for a copy first
+        (with_zk(missing(ALL_MIG), controller=None), RollbackTerms(), (Wait, "E02")),
     ],
 )
 def test_what_is_compared_without_a_failover(view, terms, expected):
@@ -89,9 +89,9 @@ def test_what_is_compared_without_a_failover(view, terms, expected):
 
 
 def test_where_no_copy_was_finished_no_loss_is_named():
-    decision = rollback.compared(lacking(COPYING), RollbackTerms(failover=False, lossy=True))
+    decision = rollback.compared(missing(COPYING), RollbackTerms(failover=False, lossy=True))
     assert "taken nothing over" in decision.text
-    assert back_plan.kept(lacking(COPYING)) == (
+    assert back_plan.kept(missing(COPYING)) == (
         "Kept: everything. KRaft has taken nothing over: no copy of ZooKeeper was ever finished.",
     )
 
@@ -100,24 +100,24 @@ def test_without_a_controller_in_zookeeper_a_finished_copy_is_still_compared():
     """Somebody deleted /controller: whose turn it is nobody knows, and KRaft may have taken what ZooKeeper lacks."""
     nobody = with_zk(later(ALL_MIG, offset=60), controller=None)
     unhealed = RollbackTerms(failover=False)
-    assert shape(rollback.decide_stop(lacking(nobody), ALL_MIG, 3001)) == (Wait, "G33", "G07", "E02")
-    assert shape(rollback.decide_stop(lacking(nobody), ALL_MIG, 3001, unhealed)) == (Wait, "G33", "E02")
+    assert shape(rollback.decide_stop(missing(nobody), ALL_MIG, 3001)) == (Wait, "G33", "G07", "E02")
+    assert shape(rollback.decide_stop(missing(nobody), ALL_MIG, 3001, unhealed)) == (Wait, "G33", "E02")
     assert shape(rollback.decide_stop(equal(nobody), ALL_MIG, 3001, unhealed)) == (Act, "stop")
-    assert "Differs now" in " ".join(back_plan.kept(lacking(nobody)))
+    assert "Differs now" in " ".join(back_plan.kept(missing(nobody)))
 
 
 def test_a_loss_that_is_accepted_is_named():
-    decision = rollback.compared(lacking(STOPPED), RollbackTerms(failover=False, lossy=True))
+    decision = rollback.compared(missing(STOPPED), RollbackTerms(failover=False, lossy=True))
     assert "t: absent in ZooKeeper, present in KRaft" in decision.text
 
 
 def test_what_brokers_know_in_two_looks_and_zookeeper_lacks_is_not_handed_over():
-    first = lacking(STOPPED)
+    first = missing(STOPPED)
     assert shape(rollback.decide_handover(later(first), first)) == (Refuse, "G33", "E02")
     assert shape(rollback.decide_handover(later(first), first, RollbackTerms(failover=False, lossy=True))) == (Act, "handover")
 
 
-def told(view, zookeeper, kraft):
+def messages(view, zookeeper, kraft):
     """What ZooKeeper holds, and what the broker that was asked knows."""
     sides = tuple({name: TopicMetadata(name, "id", {}) for name in names} for names in (zookeeper, kraft))
     return replace(equal(view), topics=sides)
@@ -134,18 +134,18 @@ def told(view, zookeeper, kraft):
     ],
 )
 def test_what_a_broker_has_not_heard_of_is_no_loss_at_the_hand_over(zookeeper, kraft, expected, terms):
-    first = told(STOPPED, zookeeper, kraft)
+    first = messages(STOPPED, zookeeper, kraft)
     assert shape(rollback.decide_handover(later(first), first, terms)) == expected
 
 
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        (told(STOPPED, "ab", "a"), (Done,)),
-        (told(STOPPED, "ab", "ac"), (Wait, "E02")),
-        (told(STOPPED, "ab", ""), (Wait, "G00")),
-        (told(ALL_MIG, "ab", "a"), (Wait, "E01")),  # controllers live, and tell it anew
-        (told(ALL_MIG, "ab", ""), (Wait, "E01")),
+        (messages(STOPPED, "ab", "a"), (Done,)),
+        (messages(STOPPED, "ab", "ac"), (Wait, "E02")),
+        (messages(STOPPED, "ab", ""), (Wait, "G00")),
+        (messages(ALL_MIG, "ab", "a"), (Wait, "E01")),  # controllers live, and tell it anew
+        (messages(ALL_MIG, "ab", ""), (Wait, "E01")),
     ],
 )
 def test_nor_where_nobody_tells_the_side_of_kraft(view, expected):
@@ -154,12 +154,12 @@ def test_nor_where_nobody_tells_the_side_of_kraft(view, expected):
 
 @pytest.mark.parametrize(("kraft", "expected"), [("a", (Act, "stop")), ("ac", (Wait, "G33", "E02")), ("", (Wait, "G33", "G00"))])
 def test_nor_where_the_majority_is_stopped(kraft, expected):
-    view = told(cluster([MIG] * 3, (True, None, None), 50), "ab", kraft)
+    view = messages(cluster([MIG] * 3, (True, None, None), 50), "ab", kraft)
     assert shape(rollback.decide_stop(view, view, 3000)) == expected
 
 
 @pytest.mark.parametrize(
-    ("accepted", "failover", "told"),
+    ("accepted", "failover", "message"),
     [
         ("", True, ""),
         ("", False, ""),
@@ -169,7 +169,7 @@ def test_nor_where_the_majority_is_stopped(kraft, expected):
         ("Id", True, "not the cluster id 'id', and counts only"),
     ],
 )
-def test_a_loss_that_would_not_be_accepted_as_it_was_asked_is_refused(accepted, failover, told):
+def test_a_loss_that_would_not_be_accepted_as_it_was_asked_is_refused(accepted, failover, message):
     reason = rollback.terms_error(accepted, "id", failover=failover)
-    assert (reason is not None) == bool(told)
-    assert reason is None or (reason.code == "G35" and told in reason.text)
+    assert (reason is not None) == bool(message)
+    assert reason is None or (reason.code == "G35" and message in reason.text)

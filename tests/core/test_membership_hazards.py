@@ -7,22 +7,22 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member import messages
+from airflow_provider_kmigrate.core.member.messages import Alarm, Store
 from airflow_provider_kmigrate.core.member.state import blocks_revocation, start_offset, stores
-from airflow_provider_kmigrate.core.member.words import Alarm, Store
-from tests.core.member_talk import ALONE, KAFKA, ME, OTHER, SESSION, SHARED, T0, T1, TIMEOUT, Talk, alarms, look
+from tests.core.member_talk import ALONE, KAFKA, ME, OTHER, SESSION, SHARED, T0, T1, TIMEOUT, Talk, alarms, observe
 
 # ------------------------------------------------------------------------------------------------------------- sessions
 
 
 def test_r9_a_broken_connection_pauses_and_every_node_is_checked_before_it_goes_on() -> None:
     talk = Talk().delivering(SHARED)
-    assert talk.tell(w.Suspended()) == (w.Pause(T0, 1),)
+    assert talk.tell(messages.Suspended()) == (messages.PauseDelivery(T0, 1),)
     assert not talk.delivers
     talk.now += 1
-    assert talk.alive() == (w.Look(), w.CheckOwner(T0, 1))
+    assert talk.alive() == (messages.ObserveGroup(), messages.CheckOwner(T0, 1))
     assert not talk.delivers, "it is not known yet"
-    assert talk.tell(w.OwnerIs(T0, 1, SESSION)) == (w.Resume(T0, 1),)
+    assert talk.tell(messages.OwnerIs(T0, 1, SESSION)) == (messages.Resume(T0, 1),)
     assert talk.delivers == {T0}
 
 
@@ -33,80 +33,85 @@ def test_r9_a_session_that_cannot_be_proven_delivers_nothing_without_any_event()
     assert talk.delivers == {T0}
     talk.now = 4.0
     assert not talk.delivers
-    assert talk.tell(w.Tick()) == (w.Pause(T0, 1),)
+    assert talk.tell(messages.Tick()) == (messages.PauseDelivery(T0, 1),)
 
 
 def test_an_answer_that_took_too_long_proves_nothing() -> None:
     talk = Talk().delivering(SHARED)
     talk.now = 10.0
-    talk.tell(w.Alive(SESSION, 5.0, TIMEOUT))
+    talk.tell(messages.Alive(SESSION, 5.0, TIMEOUT))
     assert not talk.delivers
-    talk.tell(w.Alive(SESSION, 2.0, TIMEOUT))
-    assert talk.member.heard == 5.0
+    talk.tell(messages.Alive(SESSION, 2.0, TIMEOUT))
+    assert talk.member.answered_at == 5.0
 
 
-@pytest.mark.parametrize("event", [w.Expired(), w.Alive(8, 1.0, TIMEOUT)], ids=["expired", "another session"])
-def test_r9_a_lost_session_drops_all_commits_nothing_deletes_nothing(event: w.Event) -> None:
+@pytest.mark.parametrize("event", [messages.Expired(), messages.Alive(8, 1.0, TIMEOUT)], ids=["expired", "another session"])
+def test_r9_a_lost_session_drops_all_commits_nothing_deletes_nothing(event: messages.Event) -> None:
     talk = Talk().delivering(ALONE)
-    talk.tell(w.Seen(SHARED))
+    talk.tell(messages.GroupObserved(SHARED))
     talk.now = 1.0
     said = talk.tell(event)
-    assert said[:2] == (w.Drop(T0, 1, TIMEOUT), w.Drop(T1, 2, TIMEOUT))
-    assert not any(isinstance(action, w.Commit | w.Release) for action in said)
+    assert said[:2] == (messages.Drop(T0, 1, TIMEOUT), messages.Drop(T1, 2, TIMEOUT))
+    assert not any(isinstance(action, messages.CommitOffset | messages.ReleaseOwner) for action in said)
     assert not talk.delivers
 
     talk.alive(8)
-    talk.tell(w.Registered(8))
-    assert talk.tell(w.Seen(replace(SHARED, session=8))) == (w.Claim(T0, 3, f"{ME}-0"),)
-    assert talk.tell(w.OwnerIs(T0, 3, SESSION)) == (), "R16: our own name, but the old session's node"
-    assert talk.tell(w.OwnerIs(T0, 3, 8)) == (w.ReadOffsets(T0, 3),)
+    talk.tell(messages.Registered(8))
+    assert talk.tell(messages.GroupObserved(replace(SHARED, session=8))) == (messages.Claim(T0, 3, f"{ME}-0"),)
+    assert talk.tell(messages.OwnerIs(T0, 3, SESSION)) == (), "R16: our own name, but the old session's node"
+    assert talk.tell(messages.OwnerIs(T0, 3, 8)) == (messages.ReadOffsets(T0, 3),)
 
 
 def test_only_a_proven_holder_commits_and_releases() -> None:
     talk = Talk().delivering(ALONE)
-    talk.tell(w.Seen(SHARED), w.Suspended())
-    assert talk.tell(w.Stopped(T1, 2, 9)) == ()
+    talk.tell(messages.GroupObserved(SHARED), messages.Suspended())
+    assert talk.tell(messages.Stopped(T1, 2, 9)) == ()
     talk.now += 1
-    assert w.Commit(T1, 2, 9, (Store.ZOOKEEPER, Store.KAFKA)) in talk.alive()
+    assert messages.CommitOffset(T1, 2, 9, (Store.ZOOKEEPER, Store.KAFKA)) in talk.alive()
 
 
 def test_what_was_asked_before_the_connection_broke_is_asked_again() -> None:
     talk = Talk()
     talk.registered(ALONE)
-    talk.tell(w.OwnerIs(T0, 1, SESSION), w.Suspended())
-    assert talk.tell(w.OffsetsRead(T0, 1, 5, 5)) == (), "read while nobody knew whose it was"
+    talk.tell(messages.OwnerIs(T0, 1, SESSION), messages.Suspended())
+    assert talk.tell(messages.OffsetsRead(T0, 1, 5, 5)) == (), "read while nobody knew whose it was"
     talk.now += 1
-    assert talk.alive() == (w.Look(), w.ReadOffsets(T0, 1), w.Claim(T1, 2, f"{ME}-0"))
+    assert talk.alive() == (messages.ObserveGroup(), messages.ReadOffsets(T0, 1), messages.Claim(T1, 2, f"{ME}-0"))
 
 
 def test_a_claim_without_an_answer_that_is_not_wanted_any_more_is_only_looked_after() -> None:
     talk = Talk()
     talk.registered(ALONE)
-    talk.tell(w.Suspended(), w.Seen(SHARED))
+    talk.tell(messages.Suspended(), messages.GroupObserved(SHARED))
     talk.now += 1
-    assert w.CheckOwner(T1, 2) in talk.alive()
-    assert talk.tell(w.OwnerIs(T1, 2, SESSION)) == (w.Release(T1, 2),)
+    assert messages.CheckOwner(T1, 2) in talk.alive()
+    assert talk.tell(messages.OwnerIs(T1, 2, SESSION)) == (messages.ReleaseOwner(T1, 2),)
 
 
 @pytest.mark.parametrize("owner", [None, 99], ids=["vanished", "another's"])
 def test_r15_an_owner_node_that_is_lost_ends_the_generation(owner: int | None) -> None:
     talk = Talk().delivering(SHARED)
-    said = talk.tell(w.OwnerIs(T0, 1, owner))
-    assert said == (w.Drop(T0, 1), w.Raise(Alarm.OWNER_LOST, "t-0"), w.Look(), w.Claim(T0, 2, f"{ME}-0"))
+    said = talk.tell(messages.OwnerIs(T0, 1, owner))
+    assert said == (
+        messages.Drop(T0, 1),
+        messages.Raise(Alarm.OWNER_LOST, "t-0"),
+        messages.ObserveGroup(),
+        messages.Claim(T0, 2, f"{ME}-0"),
+    )
     assert not talk.delivers
 
 
 def test_a_node_lost_while_its_partition_is_let_go_takes_no_commit() -> None:
     talk = Talk().delivering(ALONE)
-    talk.tell(w.Seen(SHARED))
-    assert w.Drop(T1, 2) in talk.tell(w.OwnerIs(T1, 2, None))
-    assert talk.tell(w.Stopped(T1, 2, 9)) == ()
+    talk.tell(messages.GroupObserved(SHARED))
+    assert messages.Drop(T1, 2) in talk.tell(messages.OwnerIs(T1, 2, None))
+    assert talk.tell(messages.Stopped(T1, 2, 9)) == ()
 
 
 def test_a_release_that_did_not_work_is_made_again() -> None:
     talk = Talk().delivering(ALONE)
-    talk.tell(w.Seen(SHARED), w.Stopped(T1, 2, None), w.OwnerIs(T1, 2, SESSION))
-    assert talk.after(0.05) == (w.Release(T1, 2),)
+    talk.tell(messages.GroupObserved(SHARED), messages.Stopped(T1, 2, None), messages.OwnerIs(T1, 2, SESSION))
+    assert talk.after(0.05) == (messages.ReleaseOwner(T1, 2),)
 
 
 # ---------------------------------------------------------------------------------------------------------------- Kafka
@@ -114,22 +119,24 @@ def test_a_release_that_did_not_work_is_made_again() -> None:
 
 def test_r10_put_out_of_the_kafka_group_in_kafka_mode() -> None:
     talk = Talk().delivering(KAFKA, frozenset({T0}))
-    assert talk.tell(w.KafkaLost()) == (w.Stop(T0, 1),)
+    assert talk.tell(messages.KafkaLost()) == (messages.StopDelivery(T0, 1),)
     assert not talk.delivers
-    assert talk.tell(w.Stopped(T0, 1, 9)) == (w.Commit(T0, 1, 9, (Store.ZOOKEEPER,)),), "Kafka's may be a successor's by now"
-    assert talk.tell(w.CommitDone(T0, 1, 9)) == (w.Release(T0, 1),)
+    assert talk.tell(messages.Stopped(T0, 1, 9)) == (messages.CommitOffset(T0, 1, 9, (Store.ZOOKEEPER,)),), (
+        "Kafka's may be a successor's by now"
+    )
+    assert talk.tell(messages.CommitDone(T0, 1, 9)) == (messages.ReleaseOwner(T0, 1),)
 
 
 def test_r10_put_out_of_the_kafka_group_in_zookeeper_mode() -> None:
     talk = Talk().delivering(SHARED)
-    assert talk.tell(w.KafkaLost()) == ()
+    assert talk.tell(messages.KafkaLost()) == ()
     assert talk.delivers == {T0}
-    talk.tell(w.CommitAsked(T0, 1, 9))
-    talk.tell(w.CommitDone(T0, 1, 9, frozenset({Store.KAFKA})))
+    talk.tell(messages.CommitAsked(T0, 1, 9))
+    talk.tell(messages.CommitDone(T0, 1, 9, frozenset({Store.KAFKA})))
     talk.now = 0.5
     talk.alive()
-    assert talk.after(0.5) == (w.Commit(T0, 1, 9, (Store.KAFKA,)),), "queued and tried again"
-    talk.tell(w.CommitDone(T0, 1, 9))
+    assert talk.after(0.5) == (messages.CommitOffset(T0, 1, 9, (Store.KAFKA,)),), "queued and tried again"
+    talk.tell(messages.CommitDone(T0, 1, 9))
     assert talk.after(1.5) == ()
 
 
@@ -139,7 +146,7 @@ def test_r11_a_kafka_member_that_is_not_polled_delivers_nothing_in_kafka_mode() 
     assert talk.delivers == {T0}
     assert alarms(talk.after(0.1)) == [Alarm.NOT_POLLED]
     assert not talk.delivers
-    talk.tell(w.Polled())
+    talk.tell(messages.Polled())
     assert talk.delivers == {T0}
 
 
@@ -151,19 +158,19 @@ def test_r11_it_does_not_matter_in_zookeeper_mode() -> None:
 
 def test_r11_user_code_that_never_comes_back_ends_the_process() -> None:
     talk = Talk(poll_limit=5.0).delivering(ALONE)
-    talk.tell(w.Seen(SHARED))
+    talk.tell(messages.GroupObserved(SHARED))
     talk.now = 4.0
     talk.alive()
-    assert w.End() not in talk.after(0.9)
+    assert messages.End() not in talk.after(0.9)
     said = talk.after(0.1)
-    assert w.End() in said
+    assert messages.End() in said
     assert Alarm.HUNG in alarms(said)
 
 
 def test_r12_a_commit_for_what_is_no_longer_held_is_dropped() -> None:
     talk = Talk().delivering(SHARED)
-    assert talk.tell(w.CommitAsked(T0, 1, 9)) == (w.Commit(T0, 1, 9, (Store.ZOOKEEPER, Store.KAFKA)),)
-    for late in (w.CommitAsked(T0, 99, 9), w.CommitAsked(T1, 1, 9)):
+    assert talk.tell(messages.CommitAsked(T0, 1, 9)) == (messages.CommitOffset(T0, 1, 9, (Store.ZOOKEEPER, Store.KAFKA)),)
+    for late in (messages.CommitAsked(T0, 99, 9), messages.CommitAsked(T1, 1, 9)):
         assert alarms(talk.tell(late)) == [Alarm.LATE_COMMIT]
         assert len(talk.said) == 1
 
@@ -172,10 +179,10 @@ def test_r12_a_revocation_waits_until_stopped_committed_and_released() -> None:
     talk = Talk().delivering(KAFKA, frozenset({T0}))
     seen = []
     for event in (
-        w.KafkaRevoked(frozenset({T0})),
-        w.Stopped(T0, 1, 9),
-        w.CommitDone(T0, 1, 9),
-        w.OwnerIs(T0, 1, None),
+        messages.KafkaRevoked(frozenset({T0})),
+        messages.Stopped(T0, 1, 9),
+        messages.CommitDone(T0, 1, 9),
+        messages.OwnerIs(T0, 1, None),
     ):
         seen.append(blocks_revocation(talk.member, {T0}))
         talk.tell(event)
@@ -185,9 +192,9 @@ def test_r12_a_revocation_waits_until_stopped_committed_and_released() -> None:
 
 def test_without_zookeeper_a_revocation_waits_only_for_handlers() -> None:
     talk = Talk().delivering(KAFKA, frozenset({T0}))
-    talk.tell(w.Suspended(), w.KafkaRevoked(frozenset({T0})))
+    talk.tell(messages.Suspended(), messages.KafkaRevoked(frozenset({T0})))
     assert blocks_revocation(talk.member, {T0})
-    talk.tell(w.Stopped(T0, 1, 9))
+    talk.tell(messages.Stopped(T0, 1, 9))
     assert not blocks_revocation(talk.member, {T0})
 
 
@@ -210,28 +217,28 @@ def test_without_zookeeper_a_revocation_waits_only_for_handlers() -> None:
 def test_r20_it_starts_at_the_larger_unless_an_operator_said_otherwise(
     zookeeper: int | None, kafka: int | None, reset: int | None, expected: int | None
 ) -> None:
-    assert start_offset(w.OffsetsRead(T0, 1, zookeeper, kafka, reset)) == expected
+    assert start_offset(messages.OffsetsRead(T0, 1, zookeeper, kafka, reset)) == expected
 
 
 @pytest.mark.parametrize(
     ("zookeeper", "kafka", "commits"),
     [
-        (9, 5, [w.Commit(T0, 1, 9, (Store.KAFKA,))]),
-        (9, None, [w.Commit(T0, 1, 9, (Store.KAFKA,))]),
-        (5, 9, [w.Commit(T0, 1, 9, (Store.ZOOKEEPER,))]),
-        (None, 9, [w.Commit(T0, 1, 9, (Store.ZOOKEEPER,))]),
+        (9, 5, [messages.CommitOffset(T0, 1, 9, (Store.KAFKA,))]),
+        (9, None, [messages.CommitOffset(T0, 1, 9, (Store.KAFKA,))]),
+        (5, 9, [messages.CommitOffset(T0, 1, 9, (Store.ZOOKEEPER,))]),
+        (None, 9, [messages.CommitOffset(T0, 1, 9, (Store.ZOOKEEPER,))]),
         (9, 9, []),
         (None, None, []),
     ],
 )
 def test_r20_a_store_that_is_behind_the_start_gets_it_at_once(
-    zookeeper: int | None, kafka: int | None, commits: list[w.Commit]
+    zookeeper: int | None, kafka: int | None, commits: list[messages.CommitOffset]
 ) -> None:
     talk = Talk()
     talk.registered(SHARED)
-    talk.tell(w.OwnerIs(T0, 1, SESSION))
-    said = talk.tell(w.OffsetsRead(T0, 1, zookeeper, kafka))
-    assert [action for action in said if isinstance(action, w.Commit)] == commits
+    talk.tell(messages.OwnerIs(T0, 1, SESSION))
+    said = talk.tell(messages.OffsetsRead(T0, 1, zookeeper, kafka))
+    assert [action for action in said if isinstance(action, messages.CommitOffset)] == commits
 
 
 def test_r20_the_modes_own_store_comes_first() -> None:
@@ -241,21 +248,21 @@ def test_r20_the_modes_own_store_comes_first() -> None:
 
 def test_a_last_commit_that_failed_is_told_and_does_not_keep_the_partition() -> None:
     talk = Talk().delivering(ALONE)
-    talk.tell(w.Seen(SHARED), w.Stopped(T1, 2, 9))
-    assert talk.tell(w.CommitDone(T1, 2, 8)) == (), "an earlier one"
-    said = talk.tell(w.CommitDone(T1, 2, 9, frozenset({Store.ZOOKEEPER})))
+    talk.tell(messages.GroupObserved(SHARED), messages.Stopped(T1, 2, 9))
+    assert talk.tell(messages.CommitDone(T1, 2, 8)) == (), "an earlier one"
+    said = talk.tell(messages.CommitDone(T1, 2, 9, frozenset({Store.ZOOKEEPER})))
     assert alarms(said) == [Alarm.UNCOMMITTED]
-    assert w.Release(T1, 2) in said
+    assert messages.ReleaseOwner(T1, 2) in said
 
 
 def test_a_commit_without_a_connection_is_made_later() -> None:
     talk = Talk().delivering(SHARED)
-    talk.tell(w.Suspended())
-    assert talk.tell(w.CommitAsked(T0, 1, 9)) == ()
+    talk.tell(messages.Suspended())
+    assert talk.tell(messages.CommitAsked(T0, 1, 9)) == ()
     talk.now = 1.0
     talk.alive()
-    talk.tell(w.OwnerIs(T0, 1, SESSION))
-    assert talk.after(1.0) == (w.Commit(T0, 1, 9, (Store.ZOOKEEPER, Store.KAFKA)),)
+    talk.tell(messages.OwnerIs(T0, 1, SESSION))
+    assert talk.after(1.0) == (messages.CommitOffset(T0, 1, 9, (Store.ZOOKEEPER, Store.KAFKA)),)
 
 
 # ----------------------------------------------------------------------------------------------------------------- time
@@ -267,7 +274,7 @@ def test_r17_partitions_without_an_owner_are_told_once_the_members_have_been_the
     for _ in range(16):
         talk.alive()
         seen += alarms(talk.after(1.0))
-        talk.tell(w.Seen(replace(SHARED, owned=frozenset({T0}))))
+        talk.tell(messages.GroupObserved(replace(SHARED, owned=frozenset({T0}))))
     assert seen == [Alarm.UNOWNED]
 
 
@@ -281,16 +288,16 @@ def test_r17_a_group_that_changes_is_not_blamed() -> None:
     for i in range(16):
         talk.alive()
         assert Alarm.UNOWNED not in alarms(talk.after(1.0))
-        talk.tell(w.Seen(look(plain=(OTHER, f"g_x-{i}"), owned=frozenset({T0}))))
+        talk.tell(messages.GroupObserved(observe(plain=(OTHER, f"g_x-{i}"), owned=frozenset({T0}))))
 
 
 def test_a_missed_watch_is_made_good_by_looking_now_and_then() -> None:
     talk = Talk().delivering(SHARED)
     talk.now = 4.0
-    talk.tell(w.Alive(SESSION, 3.9, TIMEOUT))
-    assert w.Look() not in talk.tell(w.Tick())
+    talk.tell(messages.Alive(SESSION, 3.9, TIMEOUT))
+    assert messages.ObserveGroup() not in talk.tell(messages.Tick())
     talk.now = 5.0
-    assert w.Look() in talk.tell(w.Tick())
+    assert messages.ObserveGroup() in talk.tell(messages.Tick())
 
 
 def test_a_claim_that_nobody_makes_room_for_is_told() -> None:
@@ -298,7 +305,7 @@ def test_a_claim_that_nobody_makes_room_for_is_told() -> None:
     talk.registered(SHARED)
     seen = []
     for _ in range(5):
-        talk.tell(w.OwnerIs(T0, 1, 99))
+        talk.tell(messages.OwnerIs(T0, 1, 99))
         talk.alive()
         seen += alarms(talk.after(1.0))
     assert seen == [Alarm.BLOCKED]
@@ -306,17 +313,19 @@ def test_a_claim_that_nobody_makes_room_for_is_told() -> None:
 
 def test_closing_lets_go_of_everything_then_leaves() -> None:
     talk = Talk().delivering(ALONE)
-    assert talk.tell(w.Closing()) == (w.Stop(T0, 1), w.Stop(T1, 2))
-    talk.tell(w.Seen(ALONE), w.Stopped(T0, 1, None), w.Stopped(T1, 2, None), w.OwnerIs(T0, 1, None))
+    assert talk.tell(messages.Closing()) == (messages.StopDelivery(T0, 1), messages.StopDelivery(T1, 2))
+    talk.tell(
+        messages.GroupObserved(ALONE), messages.Stopped(T0, 1, None), messages.Stopped(T1, 2, None), messages.OwnerIs(T0, 1, None)
+    )
     assert not talk.member.closed
-    assert talk.tell(w.OwnerIs(T1, 2, None)) == (w.Deregister(),)
+    assert talk.tell(messages.OwnerIs(T1, 2, None)) == (messages.Deregister(),)
     assert talk.member.closed
-    assert talk.tell(w.Tick(), w.Registered(SESSION)) == ()
+    assert talk.tell(messages.Tick(), messages.Registered(SESSION)) == ()
 
 
 def test_closing_without_a_session_waits_for_nothing() -> None:
     talk = Talk().delivering(ALONE)
-    talk.tell(w.Closing(), w.Expired())
+    talk.tell(messages.Closing(), messages.Expired())
     assert talk.member.closed
     talk.now = 1.0
     assert talk.alive(8) == ()
@@ -325,26 +334,33 @@ def test_closing_without_a_session_waits_for_nothing() -> None:
 def test_an_operators_reset_counts_until_both_stores_go_on_from_there() -> None:
     talk = Talk()
     talk.registered(SHARED)
-    talk.tell(w.OwnerIs(T0, 1, SESSION))
+    talk.tell(messages.OwnerIs(T0, 1, SESSION))
     both = (Store.ZOOKEEPER, Store.KAFKA)
-    assert talk.tell(w.OffsetsRead(T0, 1, 100, 90, 7)) == (w.Start(T0, 1, 7), w.Commit(T0, 1, 7, both))
-    assert talk.tell(w.CommitDone(T0, 1, 7, frozenset({Store.KAFKA}))) == ()
-    assert talk.tell(w.CommitDone(T0, 1, 8, frozenset({Store.KAFKA}))) == (), "Kafka would still say 90"
-    assert talk.tell(w.CommitDone(T0, 1, 8)) == (w.ForgetReset(T0, 1),)
-    assert talk.tell(w.CommitDone(T0, 1, 9)) == ()
+    assert talk.tell(messages.OffsetsRead(T0, 1, 100, 90, 7)) == (
+        messages.StartDelivery(T0, 1, 7),
+        messages.CommitOffset(T0, 1, 7, both),
+    )
+    assert talk.tell(messages.CommitDone(T0, 1, 7, frozenset({Store.KAFKA}))) == ()
+    assert talk.tell(messages.CommitDone(T0, 1, 8, frozenset({Store.KAFKA}))) == (), "Kafka would still say 90"
+    assert talk.tell(messages.CommitDone(T0, 1, 8)) == (messages.ForgetReset(T0, 1),)
+    assert talk.tell(messages.CommitDone(T0, 1, 9)) == ()
 
 
 def test_a_reset_is_not_forgotten_by_a_member_that_kafka_has_put_out() -> None:
     talk = Talk().delivering(KAFKA, frozenset({T0}))
     held = talk.member.held[T0]
     talk.member = replace(talk.member, held={T0: replace(held, stale=frozenset(Store))})
-    talk.tell(w.KafkaLost())
-    assert w.ForgetReset(T0, held.generation) not in talk.tell(w.CommitDone(T0, held.generation, 9))
+    talk.tell(messages.KafkaLost())
+    assert messages.ForgetReset(T0, held.generation) not in talk.tell(messages.CommitDone(T0, held.generation, 9))
 
 
 def test_the_last_commit_makes_a_reset_good_before_the_partition_is_released() -> None:
     talk = Talk()
     talk.registered(SHARED)
-    talk.tell(w.OwnerIs(T0, 1, SESSION), w.OffsetsRead(T0, 1, 100, None, 7), w.CommitDone(T0, 1, 7, frozenset(Store)))
-    talk.tell(w.Closing(), w.Stopped(T0, 1, 12))
-    assert talk.tell(w.CommitDone(T0, 1, 12)) == (w.ForgetReset(T0, 1), w.Release(T0, 1))
+    talk.tell(
+        messages.OwnerIs(T0, 1, SESSION),
+        messages.OffsetsRead(T0, 1, 100, None, 7),
+        messages.CommitDone(T0, 1, 7, frozenset(Store)),
+    )
+    talk.tell(messages.Closing(), messages.Stopped(T0, 1, 12))
+    assert talk.tell(messages.CommitDone(T0, 1, 12)) == (messages.ForgetReset(T0, 1), messages.ReleaseOwner(T0, 1))

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Group, Strategy, assign, streams_of
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, AssignmentInput, Strategy, assign, streams_of
 from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration, read_registration
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member.words import Closing
+from airflow_provider_kmigrate.core.member.messages import Closing
 from tests.core.member_shell import Shell
 from tests.core.member_world import OldConsumer, World
 from tests.core.member_zookeeper import Node
@@ -122,7 +122,7 @@ class Members(RuleBasedStateMachine):
             self.world.coordinator.lose(shell.name)
 
     @rule(there=st.booleans())
-    def somebody_registers_rubbish(self, there: bool) -> None:
+    def an_unreadable_registration(self, there: bool) -> None:
         self.world.zk.ids.pop("pykafka", None)
         if there:
             self.world.zk.ids["pykafka"] = Node(0, read_registration(b"t"))
@@ -269,7 +269,7 @@ class Members(RuleBasedStateMachine):
                 wanted = {topic: _streams(shell, topic) for topic in world.coordinator.topics(name)}
                 found |= streams_of(name, wanted, places)
             return found
-        assigned = assign(self.strategy, Group(registrations, TOPICS))
+        assigned = assign(self.strategy, AssignmentInput(registrations, TOPICS))
         assert isinstance(assigned, Assigned)
         return dict(assigned.owners)
 

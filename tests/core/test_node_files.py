@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import (
     FileStage,
@@ -110,9 +110,9 @@ def test_what_is_said_of_a_node_that_hangs() -> None:
     reason = unresponsive_controller(Controller(3000, UP))
     assert (reason.code, "kill -9" in entry(reason.code).markdown()) == ("G23", True)
     hosts = HostSpec("local", "server.properties")
-    nodes = {role: NodeSpec(1, role, "h", 1, hosts, None, None) for role in Role}
+    nodes = {role: NodeSpec(1, role, "h", 1, hosts, None, None) for role in NodeRole}
     assert {role: "kill -9" in stop_timed_out(node) for role, node in nodes.items()} == {
-        Role.BROKER: False,
-        Role.CONTROLLER: True,
+        NodeRole.BROKER: False,
+        NodeRole.CONTROLLER: True,
     }
     assert could_not_read("it").code == "G00"

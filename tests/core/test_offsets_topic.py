@@ -54,10 +54,10 @@ def answers_of(count: int, leaders: Mapping[int, int]) -> dict[str, int | None]:
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=70), st.integers(1, 80), st.sets(st.integers(0, 63)))
 def test_the_true_count_is_always_possible_and_every_possible_one_explains_the_answers(
-    rows: list[int], count: int, silent: set[int]
+    rows: list[int], count: int, unresponsive: set[int]
 ) -> None:
     leaders = dict(enumerate(rows))
-    answers = answers_of(count, leaders) | {f"__coord_probe_{i}": None for i in silent}
+    answers = answers_of(count, leaders) | {f"__coord_probe_{i}": None for i in unresponsive}
 
     possible = possible_counts(answers, leaders, limit=80)
 

@@ -27,8 +27,8 @@ SEEN = [
     ("a standby without the flag", cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90), Phase.FINALIZING),
     ("finalized", cluster([KRAFT, KRAFT, KRAFT], BARE, 90), Phase.FINALIZED),
     ("finalized, ZooKeeper switched off", replace(cluster([KRAFT, KRAFT, KRAFT], BARE, 90), zk=None), Phase.FINALIZED),
-    ("finalized with a broker left", cluster([KRAFT, KRAFT, MIG], BARE, 90), Phase.STRANDED),
-    ("finalized by a leader without the flag", cluster([KRAFT, KRAFT, MIG], (False, True, True), 90), Phase.STRANDED),
+    ("finalized with a broker left", cluster([KRAFT, KRAFT, MIG], BARE, 90), Phase.LEFT_BEHIND),
+    ("finalized by a leader without the flag", cluster([KRAFT, KRAFT, MIG], (False, True, True), 90), Phase.LEFT_BEHIND),
     ("the same, every broker KRaft", cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90), Phase.FINALIZING),
     ("led without the flag, nothing copied yet", cluster([MIG, MIG, ZK], (False, True, True), -1), Phase.FIRST_ROLL),
     ("finalized, one broker unseen", cluster([KRAFT, KRAFT, None], BARE, 90), Phase.UNKNOWN),
@@ -120,8 +120,8 @@ def test_the_table_is_total():
 def test_finalized_is_absorbing_and_nothing_acts_in_a_state_that_must_not_be_but_its_cure():
     acting = {(phase, intent) for (phase, intent), allowed in TABLE.items() if allowed is PhasePermit.ACT}
     assert not any(phase is Phase.FINALIZED for phase, _ in acting)
-    aside = {pair for pair in acting if pair[0] in {Phase.STALE, Phase.SPLIT, Phase.STRANDED, Phase.UNKNOWN}}
-    assert aside == {(Phase.STRANDED, Intent.TO_KRAFT), (Phase.SPLIT, Intent.TO_MIGRATION)}
+    aside = {pair for pair in acting if pair[0] in {Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND, Phase.UNKNOWN}}
+    assert aside == {(Phase.LEFT_BEHIND, Intent.TO_KRAFT), (Phase.SPLIT, Intent.TO_MIGRATION)}
 
 
 def test_finalization_acts_only_with_every_broker_on_kraft():

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.plan import APPROVE, MIGRATION, ROLLBACK, Plan, after_approval, find, stage, stages
 
@@ -104,15 +104,15 @@ def test_no_two_steps_can_be_swapped(name: str) -> None:
 def test_which_nodes_and_modes() -> None:
     each = {step.full_id(): (step.each, step.target, step.last) for step in (*MIGRATION, *ROLLBACK) if step.each}
     assert each == {
-        "controllers.provision": (Role.CONTROLLER, None, ""),
-        "first_roll.broker": (Role.BROKER, BrokerMode.MIGRATION, "postponed"),
-        "second_roll.broker": (Role.BROKER, BrokerMode.KRAFT, "postponed"),
-        "finalize.controller": (Role.CONTROLLER, None, "active_last"),
-        "controller_failover.restore_flag": (Role.CONTROLLER, None, ""),
-        "to_migration.broker": (Role.BROKER, BrokerMode.MIGRATION, ""),
-        "stop_controllers.controller": (Role.CONTROLLER, None, "active_last"),
-        "wipe.controller": (Role.CONTROLLER, None, ""),
-        "to_zookeeper.broker": (Role.BROKER, BrokerMode.ZOOKEEPER, "postponed"),
+        "controllers.provision": (NodeRole.CONTROLLER, None, ""),
+        "first_roll.broker": (NodeRole.BROKER, BrokerMode.MIGRATION, "postponed"),
+        "second_roll.broker": (NodeRole.BROKER, BrokerMode.KRAFT, "postponed"),
+        "finalize.controller": (NodeRole.CONTROLLER, None, "active_last"),
+        "controller_failover.restore_flag": (NodeRole.CONTROLLER, None, ""),
+        "to_migration.broker": (NodeRole.BROKER, BrokerMode.MIGRATION, ""),
+        "stop_controllers.controller": (NodeRole.CONTROLLER, None, "active_last"),
+        "wipe.controller": (NodeRole.CONTROLLER, None, ""),
+        "to_zookeeper.broker": (NodeRole.BROKER, BrokerMode.ZOOKEEPER, "postponed"),
     }
 
 

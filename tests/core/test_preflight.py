@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.environment import (
+    BrokerRegistration,
     ClusterEnvironment,
     LogDir,
-    Registration,
     Taken,
     ZooKeeperServer,
     ZooKeeperTree,
@@ -44,7 +44,7 @@ Case = tuple[ClusterView, PreflightFacts]
 Change = Callable[[ClusterView, PreflightFacts], Case]
 
 
-def node(number: int, role: Role = Role.BROKER) -> NodeSpec:
+def node(number: int, role: NodeRole = NodeRole.BROKER) -> NodeSpec:
     return NodeSpec(number, role, f"node{number}", 9092, HOSTS, log_dir="/kraft")
 
 
@@ -85,15 +85,15 @@ def healthy(size: int = 3) -> Case:
         offsets_counts={i: frozenset({50}) for i in ids},
         topics=(topics, topics),
     )
-    controllers = tuple(node(i, Role.CONTROLLER) for i in (3000, 3001, 3002))
+    controllers = tuple(node(i, NodeRole.CONTROLLER) for i in (3000, 3001, 3002))
     spec = ClusterSpec("prod", CLUSTER_ID, "zk", "kafka", tuple(node(i) for i in ids), controllers)
-    return view, PreflightFacts(spec, "/kafka", {i: config(i) for i in ids}, around=around(size))
+    return view, PreflightFacts(spec, "/kafka", {i: config(i) for i in ids}, environment=environment(size))
 
 
-def around(size: int = 3) -> ClusterEnvironment:
+def environment(size: int = 3) -> ClusterEnvironment:
     """All told, nothing found: on one machine, whose clock is that of all."""
     ids = range(size)
-    tree = ZooKeeperTree(registrations={i: Registration(NOW - 500, NOW - 500) for i in ids}, latest=NOW - 500)
+    tree = ZooKeeperTree(registrations={i: BrokerRegistration(NOW - 500, NOW - 500) for i in ids}, latest=NOW - 500)
     dirs = {i: (LogDir("/data"),) for i in ids}
     servers = (ZooKeeperServer("zk:2181", "3.8.4"),)
     taken = {i: Taken(config(i)) for i in ids}
@@ -133,7 +133,7 @@ def file_1(properties: Mapping[str, str] | None) -> Change:
 def started(view: ClusterView, facts: PreflightFacts) -> Case:
     """Every broker has read its file as it is now."""
     taken = {i: Taken(b.files.properties or {}) for i, b in view.brokers.items()}
-    return view, replace(facts, around=replace(facts.around, taken=taken))
+    return view, replace(facts, environment=replace(facts.environment, taken=taken))
 
 
 def controller_files(files: NodeFiles) -> Change:
@@ -186,7 +186,7 @@ def no_offsets_topic(number: str) -> Change:
 def controller_ids(*ids: int) -> Change:
     def change(view: ClusterView, facts: PreflightFacts) -> Case:
         controllers = {i: Controller(i, files=NodeFiles(meta={}, has_metadata_log=False)) for i in ids}
-        nodes = tuple(node(i, Role.CONTROLLER) for i in ids)
+        nodes = tuple(node(i, NodeRole.CONTROLLER) for i in ids)
         return replace(view, controllers=controllers), replace(facts, spec=replace(facts.spec, controllers=nodes))
 
     return change
@@ -259,7 +259,7 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("no offsets topic, two counts", no_offsets_topic("25"), ["B18"]),
     ("replicas as few as min.insync asks", orders(replicas=(0, 1), isr=(0, 1)), ["W1"]),
     ("one replica", orders(replicas=(0,), isr=(0,)), ["W1"]),
-    ("one controller", spec(controllers=(node(3000, Role.CONTROLLER),)), ["W3"]),
+    ("one controller", spec(controllers=(node(3000, NodeRole.CONTROLLER),)), ["W3"]),
 ]
 
 

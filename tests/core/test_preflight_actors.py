@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.environment import Registration
+from airflow_provider_kmigrate.core.environment import BrokerRegistration
 from airflow_provider_kmigrate.core.model import NodeFiles
 from tests.core.preflight_around import (
     RATE,
     STRANGE_DIR,
     TWO_FORMS,
     Row,
-    around,
     codes,
     commanded,
+    environment,
     everywhere,
     named,
     topics,
@@ -32,12 +32,12 @@ from tests.core.test_preflight import (
 )
 
 ROWS: list[Row] = [
-    ("tree not read", around(tree=None), ["U05"]),
+    ("tree not read", environment(tree=None), ["U05"]),
     ("no features", tree(has_feature=False), ["B1b"]),
     ("controller ids in the range of given ones", both(controller_ids(1001, 1002, 1003), tree(generated_ids=2)), ["B2b"]),
-    ("reassignment by the API", around(moving=("orders-0",)), ["S04"]),
-    ("reassignments not told", around(moving=None), ["S04"]),
-    ("reassignment in ZooKeeper alone", both(zk(reassigning=True), around(moving=None)), ["S04"]),
+    ("reassignment by the API", environment(moving=("orders-0",)), ["S04"]),
+    ("reassignments not told", environment(moving=None), ["S04"]),
+    ("reassignment in ZooKeeper alone", both(zk(reassigning=True), environment(moving=None)), ["S04"]),
     ("throttle in force", both(topics(leader_replication_throttled_replicas="*"), tree(broker_settings={"1": RATE})), ["B14"]),
     ("throttle of a topic", topics(follower_replication_throttled_replicas="0:1"), ["B14"]),
     ("rate of a broker", tree(broker_settings={"<default>": RATE}), ["B14"]),
@@ -50,10 +50,10 @@ ROWS: list[Row] = [
     ("settings changed now", tree(changed=(("settings of topics/orders", NOW - 60),)), ["W9"]),
     ("settings changed long ago", tree(changed=(("settings of topics/orders", NOW - 3600),)), []),
     ("old groups", zk(live_groups=("legacy",)), ["G21"]),
-    ("clock of a broker", tree(registrations={i: Registration(NOW - 500 + 60 * (i == 1), NOW - 500) for i in range(3)}), ["W8"]),
+    ("clock of a broker", tree(registrations={i: BrokerRegistration(NOW - 500 + 60 * (i == 1), NOW - 500) for i in range(3)}), ["W8"]),
     ("clock of ZooKeeper", tree(latest=NOW + 30), ["W8"]),
-    ("broker's time not told", tree(registrations={i: Registration(NOW, NOW) for i in range(2)}), ["W8"]),
-    ("nodes on other machines", around(one_machine=False), ["W8"]),
+    ("broker's time not told", tree(registrations={i: BrokerRegistration(NOW, NOW) for i in range(2)}), ["W8"]),
+    ("nodes on other machines", environment(one_machine=False), ["W8"]),
     ("our patience too short", commanded(stop_timeout=60.0, kill_after=400.0), ["W7"]),
     ("nodes killed too early", commanded(kill_after=90.0), ["W7"]),
     ("when nodes are killed not told", commanded(), ["W7"]),

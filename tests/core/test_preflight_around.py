@@ -21,9 +21,9 @@ from tests.core import test_preflight_versions as versions
 from tests.core import test_preflight_written as written
 from tests.core.preflight_around import (
     PLAIN,
-    around,
     codes,
     commanded,
+    environment,
     everywhere,
     large_topic,
     release,
@@ -52,17 +52,17 @@ UNKNOWN: list[tuple[str, Change]] = [
     ("B1b", release("")),
     ("B1b", release("3.6-IV2")),
     ("W4", release("3.8-IV0")),
-    ("S04", around(moving=None)),
-    ("B7b", around(log_dirs={})),
+    ("S04", environment(moving=None)),
+    ("B7b", environment(log_dirs={})),
     ("B10a", tree(guarded=("sasl",))),
     ("B10b", large_topic),
-    ("B12b", around(servers=())),
+    ("B12b", environment(servers=())),
     ("B8a", everywhere(principal_builder_class="com.example.Names")),
     ("B9d", spec(controller_security="SASL_SSL")),
     ("B13b", both(secured(**PLAIN, ssl_client_auth="required"), spec(controller_security="SSL"))),
-    ("B15", around(taken={})),
+    ("B15", environment(taken={})),
     ("W7", commanded()),
-    ("W8", around(one_machine=False)),
+    ("W8", environment(one_machine=False)),
     ("W9", tree(cmak=None)),
 ]
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_seen_is_said_and_says_how_to_find_out(code: str, change:
 )
 def test_nothing_unread_passes_silently(unread: set[str]) -> None:
     empty = ClusterEnvironment()
-    found = findings(*around(**{name: getattr(empty, name) for name in unread})(*healthy()))
+    found = findings(*environment(**{name: getattr(empty, name) for name in unread})(*healthy()))
     assert len({finding.code for finding in found}) == len(unread)
     assert {finding.severity for finding in found} <= {Severity.UNKNOWN, Severity.BLOCK}
 
@@ -104,6 +104,6 @@ def test_findings_come_by_gravity_and_each_is_complete(changes: list[Callable[..
 
 
 def test_a_topic_with_one_replica_is_told_beside_all_others() -> None:
-    found = codes(both(orders(replicas=(0,), isr=(0,)), known(around=ClusterEnvironment()))(*healthy()))
+    found = codes(both(orders(replicas=(0,), isr=(0,)), known(environment=ClusterEnvironment()))(*healthy()))
     assert found[0] == "U05"
     assert "W1" in found

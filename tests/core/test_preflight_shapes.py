@@ -91,13 +91,13 @@ def edited(case: Case, added: Mapping[str, str], unread: Collection[str] = ()) -
     brokers = {
         i: replace(b, files=NodeFiles({**(b.files.properties or {}), **added}, FORMATTED)) for i, b in view.brokers.items()
     }
-    told = {
+    reported = {
         i: {key: value for key, value in taken.values.items() if key not in unread}
-        for i, taken in facts.around.taken.items()
+        for i, taken in facts.environment.taken.items()
         if taken
     }
-    around = replace(facts.around, taken={i: Taken(values) for i, values in told.items()})
-    return replace(view, brokers=brokers), replace(facts, around=around)
+    environment = replace(facts.environment, taken={i: Taken(values) for i, values in reported.items()})
+    return replace(view, brokers=brokers), replace(facts, environment=environment)
 
 
 def running(text: str, cluster: dict[str, Any], stage: FileStage = FileStage.ZOOKEEPER) -> Case:
@@ -111,13 +111,15 @@ def running(text: str, cluster: dict[str, Any], stage: FileStage = FileStage.ZOO
         original = "\n".join(map("=".join, config(broker).items())) + "\n" + text.format(id=broker)
         files[broker] = parse(broker_properties(original, stage, RenderFacts.of(spec, "3.9-IV0")))
     hidden = ("password", "jaas.config", "super.users", "config.providers", "config.providers.env.class", "allow.everyone")
-    told = {i: {k: None if k.endswith(hidden) else v.replace("${env:RACK}", "a") for k, v in f.items()} for i, f in files.items()}
-    configs = {i: {key: value for key, value in keys.items() if value is not None} for i, keys in told.items()}
-    taken = {i: Taken({**keys, "node.id": str(i)}) for i, keys in told.items()}
+    reported = {
+        i: {k: None if k.endswith(hidden) else v.replace("${env:RACK}", "a") for k, v in f.items()} for i, f in files.items()
+    }
+    configs = {i: {key: value for key, value in keys.items() if value is not None} for i, keys in reported.items()}
+    taken = {i: Taken({**keys, "node.id": str(i)}) for i, keys in reported.items()}
     mode = BrokerMode.MIGRATION if stage is FileStage.MIGRATION else BrokerMode.ZOOKEEPER
     brokers = {i: replace(b, mode=mode, files=NodeFiles(files[i], FORMATTED)) for i, b in view.brokers.items()}
-    around = replace(facts.around, taken=taken)
-    return replace(view, brokers=brokers), replace(facts, spec=spec, configs=configs, around=around)
+    environment = replace(facts.environment, taken=taken)
+    return replace(view, brokers=brokers), replace(facts, spec=spec, configs=configs, environment=environment)
 
 
 @pytest.mark.parametrize("stage", [FileStage.ZOOKEEPER, FileStage.MIGRATION])
@@ -148,9 +150,9 @@ def test_a_login_for_controllers_is_written_without_a_restart() -> None:
 
 def test_a_secret_for_dynamic_passwords_is_written_without_a_restart() -> None:
     view, facts = running(TLS_OF_LISTENER, {"controller_security": "SSL"})
-    assert facts.around.tree is not None
-    tree = replace(facts.around.tree, broker_settings=PASSWORDS)
-    case = view, replace(facts, around=replace(facts.around, tree=tree))
+    assert facts.environment.tree is not None
+    tree = replace(facts.environment.tree, broker_settings=PASSWORDS)
+    case = view, replace(facts, environment=replace(facts.environment, tree=tree))
     assert blocked(case) == ["B11"]
     assert blocked(edited(case, {"password.encoder.secret": "hunter2"})) == []
 

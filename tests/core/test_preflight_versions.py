@@ -7,10 +7,10 @@ import pytest
 from airflow_provider_kmigrate.core.environment import LogDir, ZooKeeperServer
 from tests.core.preflight_around import (
     Row,
-    around,
     both_dirs,
     codes,
     dirs,
+    environment,
     everywhere,
     release,
 )
@@ -35,16 +35,16 @@ ROWS: list[Row] = [
     ("3.8.1", release("3.8-IV0", "3.8.1"), []),
     ("3.9.0", release("3.9-IV0", "3.9.0"), []),
     ("another release than the cluster file says", release("3.9-IV0", "3.8.1"), ["B1a"]),
-    ("mixed releases", around(releases={0: "3.9-IV0", 1: "3.8-IV0", 2: "3.9-IV0"}), ["B1a", "W4"]),
+    ("mixed releases", environment(releases={0: "3.9-IV0", 1: "3.8-IV0", 2: "3.9-IV0"}), ["B1a", "W4"]),
     ("version behind the release", both(release("3.9-IV0"), everywhere(inter_broker_protocol_version="3.8-IV0")), ["W4"]),
-    ("ensemble 3.4", around(servers=(ZooKeeperServer("zk:2181", "3.4.14"),)), ["B12b"]),
-    ("ensemble silent", around(servers=(ZooKeeperServer("zk:2181"),)), ["B12b"]),
-    ("ensemble not asked", around(servers=()), ["B12b"]),
+    ("ensemble 3.4", environment(servers=(ZooKeeperServer("zk:2181", "3.4.14"),)), ["B12b"]),
+    ("ensemble silent", environment(servers=(ZooKeeperServer("zk:2181"),)), ["B12b"]),
+    ("ensemble not asked", environment(servers=()), ["B12b"]),
     ("two directories on 3.6", both_dirs("3.6-IV2"), ["B1b", "B1b"]),
     ("two directories on 3.7", both_dirs("3.7-IV2"), ["B1b", "W4"]),
     ("two directories on 3.9", both_dirs("3.9-IV0"), []),
     ("directory failed", dirs(LogDir("/a", "KAFKA_STORAGE_ERROR")), ["B7b"]),
-    ("directories not told", around(log_dirs={}), ["B7b"]),
+    ("directories not told", environment(log_dirs={}), ["B7b"]),
     ("tiered storage on 3.8", both(release("3.8-IV0", "3.8.1"), everywhere(inter_broker_protocol_version="3.8", remote_log_storage_system_enable="true")), ["W4"]),
     ("tiered storage on 3.9", everywhere(remote_log_storage_system_enable="true"), []),
 ]  # fmt: skip

@@ -26,9 +26,9 @@ def edited(running: Mapping[str, str | None] | None = None, effective: Mapping[s
 
     def change(view: ClusterView, facts: PreflightFacts) -> Case:
         view, _ = broker_1(files=NodeFiles(config(1, **file), FORMATTED))(view, facts)
-        taken = {**facts.around.taken, 1: Taken({**config(1), "node.id": "1", **(running or {})}, DEFAULTS)}
+        taken = {**facts.environment.taken, 1: Taken({**config(1), "node.id": "1", **(running or {})}, DEFAULTS)}
         configs = {**facts.configs, 1: {**DEFAULTS, **config(1), **(effective or {})}}
-        return view, replace(facts, around=replace(facts.around, taken=taken), configs=configs)
+        return view, replace(facts, environment=replace(facts.environment, taken=taken), configs=configs)
 
     return change
 
@@ -103,9 +103,9 @@ def test_a_broker_in_migration_mode_is_compared_with_the_file_that_it_was_given(
     lines = {**config(1), "listeners": "PLAINTEXT://node1:9092", "log.dirs": "/data"}
     text = broker_properties("\n".join(map("=".join, lines.items())), FileStage.MIGRATION, RenderFacts.of(facts.spec, "3.9-IV0"))
     file = parse(text)
-    taken = {**facts.around.taken, 1: Taken({**file, "node.id": "1"}, DEFAULTS)}
+    taken = {**facts.environment.taken, 1: Taken({**file, "node.id": "1"}, DEFAULTS)}
     view, _ = broker_1(mode=BrokerMode.MIGRATION, files=NodeFiles(file, FORMATTED))(view, facts)
-    facts = replace(facts, configs={**facts.configs, 1: file}, around=replace(facts.around, taken=taken))
+    facts = replace(facts, configs={**facts.configs, 1: file}, environment=replace(facts.environment, taken=taken))
     assert codes((view, facts)) == []
     view, _ = broker_1(files=NodeFiles({**file, "sasl.mechanism.controller.protocol": "PLAIN"}, FORMATTED))(view, facts)
     assert codes((view, facts)) == ["B15"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.files.properties import HIDDEN, Change, diff, edit, parse
+from airflow_provider_kmigrate.core.files.properties import HIDDEN, PropertyChange, diff, edit, parse
 from airflow_provider_kmigrate.exceptions import Refused
 
 PIECES = [
@@ -131,11 +131,11 @@ def test_a_diff_shows_only_values_that_are_no_secrets() -> None:
     changes = diff(old, new)
 
     assert changes == (
-        Change("broker.id", "1", None),
-        Change("listener.name.x.plain.sasl.jaas.config", None, HIDDEN),
-        Change("node.id", None, "1"),
-        Change("ssl.keystore.password", HIDDEN, HIDDEN),
-        Change("zookeeper.connect", "zk:2181/k", None),
+        PropertyChange("broker.id", "1", None),
+        PropertyChange("listener.name.x.plain.sasl.jaas.config", None, HIDDEN),
+        PropertyChange("node.id", None, "1"),
+        PropertyChange("ssl.keystore.password", HIDDEN, HIDDEN),
+        PropertyChange("zookeeper.connect", "zk:2181/k", None),
     )
     assert [str(change) for change in changes[1:4]] == [
         f"+ listener.name.x.plain.sasl.jaas.config={HIDDEN}",

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.spark.job_risks import RECENT_MS, Holder, de
 NOW, CALM = 10_000_000, 30_000
 WELL = (Partition("t", 0, 0, (0, 1), (0, 1)),)
 BEHIND = (Partition("t", 0, 0, (0, 1), (0,)),)
-HEADLESS = (Partition("t", 0, -1, (0, 1), (0, 1)),)
+LEADERLESS = (Partition("t", 0, -1, (0, 1), (0, 1)),)
 OURS = Holder("dag/run")
 
 
@@ -31,7 +31,7 @@ BEGAN = [line("began", 0)]
     ("partitions", "lines", "holder", "codes"),
     [
         (WELL, [], Holder(), []),
-        (HEADLESS, act(5, settled=False), Holder(), []),  # nobody's run: not kmigrate's doing
+        (LEADERLESS, act(5, settled=False), Holder(), []),  # nobody's run: not kmigrate's doing
         (WELL, [], OURS, ["O05"]),
         (WELL, BEGAN, OURS, []),
         (WELL, act(5, run="dag/earlier"), OURS, ["O05"]),
@@ -41,7 +41,7 @@ BEGAN = [line("began", 0)]
         (WELL, act(5, settled=False), OURS, ["Q01", "Q01"]),
         (WELL, [*act(5, settled=False, run="dag/earlier"), *BEGAN], OURS, []),
         (BEHIND, act(60_000), OURS, ["Q01"]),
-        (HEADLESS, BEGAN, OURS, ["Q01"]),
+        (LEADERLESS, BEGAN, OURS, ["Q01"]),
         (None, BEGAN, OURS, ["Q01"]),
         (None, [], Holder(known=False), []),
         (None, act(60_000, settled=False), Holder(known=False), ["Q01"]),

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from airflow_provider_kmigrate.core.audit.canary import RankTest, autocorrelation, rank_test
-from airflow_provider_kmigrate.core.audit.verdict import Outcome
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from tests.core.test_canary import judged, simulate
 
 MARGIN = 1.5
@@ -17,7 +17,7 @@ MARGIN = 1.5
 def rates(runs: list[list[list[float]]], planted: float = 1.0) -> tuple[float, float]:
     """Shares of PASS and of FAIL, if the canary is so many times as late."""
     outcomes = [judged(run, planted).outcome for run in runs]
-    return outcomes.count(Outcome.PASS) / len(runs), outcomes.count(Outcome.FAIL) / len(runs)
+    return outcomes.count(AuditOutcome.PASS) / len(runs), outcomes.count(AuditOutcome.FAIL) / len(runs)
 
 
 @pytest.mark.parametrize(

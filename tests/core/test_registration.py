@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.coordination.registration import (
     Flaw,
     GroupPaths,
+    MemberProgress,
     Mode,
-    Progress,
     Registration,
     Unreadable,
     consumer_id,
@@ -101,9 +101,9 @@ names = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 def test_what_is_written_is_read(pattern: str, subscription: dict[str, int]) -> None:
     registration = Registration(pattern, subscription, "17")
     assert read_registration(write_registration(registration)) == registration
-    progress = Progress(epoch=7, mode=Mode.KAFKA, settled=True)
-    told = write_progress(registration, progress)
-    assert (read_registration(told), read_progress(told)) == (registration, progress)
+    progress = MemberProgress(epoch=7, mode=Mode.KAFKA, settled=True)
+    reported = write_progress(registration, progress)
+    assert (read_registration(reported), read_progress(reported)) == (registration, progress)
 
 
 def test_a_backslash_is_escaped_once() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Policy, Role
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec, Policy
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, Rule, problems, rule, stage_of
 from airflow_provider_kmigrate.core.files.properties import (
     FAST_FAILOVER,
@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.files.properties import (
 from airflow_provider_kmigrate.exceptions import Refused
 
 HOSTS = HostSpec("local", "/etc/kafka/server.properties")
-NODE = NodeSpec(3000, Role.CONTROLLER, "ctl0", 9093, HOSTS, log_dir="/var/kraft")
+NODE = NodeSpec(3000, NodeRole.CONTROLLER, "ctl0", 9093, HOSTS, log_dir="/var/kraft")
 FACTS = RenderFacts("3000@ctl0:9093", "3.9-IV0")
 BROKER_STAGES = (FileStage.ZOOKEEPER, FileStage.MIGRATION, FileStage.KRAFT)
 CONTROLLER_STAGES = (FileStage.CONTROLLER_MIGRATION, FileStage.CONTROLLER_FINAL)
@@ -204,7 +204,7 @@ def test_a_file_that_was_rendered_is_not_taken_for_the_original() -> None:
 
 def test_a_controller_without_a_directory_is_refused() -> None:
     with pytest.raises(Refused) as refused:
-        controller_properties(PLAIN, NodeSpec(3000, Role.CONTROLLER, "ctl0", 9093, HOSTS), FileStage.CONTROLLER_FINAL, FACTS)
+        controller_properties(PLAIN, NodeSpec(3000, NodeRole.CONTROLLER, "ctl0", 9093, HOSTS), FileStage.CONTROLLER_FINAL, FACTS)
     assert {reason.code for reason in refused.value.reasons} == {"C04"}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.audit.report_facts import Window, collect
-from airflow_provider_kmigrate.core.audit.verdict import Outcome, combine, outcome_of
+from airflow_provider_kmigrate.core.audit.report_facts import ReportWindow, collect
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, combine, outcome_of
 from tests.audit.reports import START, SUBJECT, broken, journal_text, nothing
 
 
@@ -31,14 +31,14 @@ def test_every_part_comes_from_its_source() -> None:
 
 def test_a_run_that_left_nothing_behind_has_a_report_too() -> None:
     facts = nothing()
-    assert facts.verdict.outcome is Outcome.INCONCLUSIVE
-    assert facts.window == Window(0, 60_000)
+    assert facts.verdict.outcome is AuditOutcome.INCONCLUSIVE
+    assert facts.window == ReportWindow(0, 60_000)
     assert (facts.phases, facts.owners, facts.lag, facts.stalls) == ((), (), (), ())
 
 
 def test_it_is_json_that_a_sensor_can_read() -> None:
     document = json.loads(json.dumps(broken().as_dict(), allow_nan=False))
-    assert outcome_of(document["verdict"]) is Outcome.FAIL
+    assert outcome_of(document["verdict"]) is AuditOutcome.FAIL
     assert document["ledgers"][0]["level"] == "L3"
     assert document["owners"][0]["held"][0]["owners"] == ["billing-0"]
     assert document["window"]["from_ms"] == broken().window.from_ms
@@ -46,4 +46,4 @@ def test_it_is_json_that_a_sensor_can_read() -> None:
 
 def test_a_journal_alone_is_enough() -> None:
     facts = collect(SUBJECT, combine([], []), journal=journal_lines.read(journal_text()))
-    assert facts.window == Window(START, START + 20_000)
+    assert facts.window == ReportWindow(START, START + 20_000)

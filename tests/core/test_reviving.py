@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.migration.recovery import DOWN_LOOKS, StalledDualWrite, recover_dual_write
+from airflow_provider_kmigrate.core.migration.recovery import CONTROLLER_DOWN_FIELDS, StalledDualWrite, recover_dual_write
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, NodeFiles, Reason
 from airflow_provider_kmigrate.core.rollback import still_down
 from tests.core.back_views import DUAL, FLAG_FILE
@@ -47,9 +47,9 @@ def test_a_controller_that_an_earlier_act_left_down_is_started(
         (DUAL, NEVER_ACTED, Fields(0)),
         (DUAL, ACTED, Fields(0)),  # all answer
         (ONE_DOWN, NEVER_ACTED, Fields(0)),
-        (ONE_DOWN, ACTED, DOWN_LOOKS),
+        (ONE_DOWN, ACTED, CONTROLLER_DOWN_FIELDS),
         (replace(ONE_DOWN, controllers={}), ACTED, Fields(0)),
     ],
 )
 def test_what_is_observed_beside_the_steps_own(view: ClusterView, standstill: StalledDualWrite, wants: Fields) -> None:
-    assert recover_dual_write(view, WAIT, standstill, still_down(view)).wants & DOWN_LOOKS == wants
+    assert recover_dual_write(view, WAIT, standstill, still_down(view)).wants & CONTROLLER_DOWN_FIELDS == wants

@@ -163,16 +163,16 @@ def test_a_plain_broker_cut_off_by_kraft_is_rolled_into_migration_mode():
 
 
 @pytest.mark.parametrize(
-    ("rf", "min_insync", "standing"),
+    ("rf", "min_insync", "state"),
     [(3, 2, GateState.MET), (3, 3, GateState.MET), (3, 1, GateState.MET), (1, 1, GateState.MET), (2, 1, GateState.MET)],
 )
-def test_partitions_that_can_never_allow_a_stop_do_not_block(rf, min_insync, standing):
+def test_partitions_that_can_never_allow_a_stop_do_not_block(rf, min_insync, state):
     view = replace(PRE, partitions=partitions([0, 1, 2], rf=rf), min_insync={"t": min_insync})
-    assert may_stop(view, (0,)).standing is standing
+    assert may_stop(view, (0,)).state is state
 
 
 def test_two_brokers_of_one_partition_do_not_stop_together():
-    assert may_stop(PRE, (0, 1)).standing is GateState.NEVER
+    assert may_stop(PRE, (0, 1)).state is GateState.NEVER
 
 
 def test_the_zookeeper_controller_goes_last():

@@ -38,10 +38,10 @@ from tests.core.back_views import (
     emptied,
     equal,
     handed_over,
-    lacking,
     later,
+    missing,
     shape,
-    silent,
+    unresponsive,
     with_files,
 )
 from tests.core.views import DOWN, KRAFT, MIG, ZK, cluster, controller, migration, with_broker, with_zk
@@ -122,7 +122,7 @@ UNWRITTEN = with_zk(LED_BY_ANOTHER, migration=migration(50, epoch=4))
         (with_zk(DUAL, migration=None), False),
         (with_zk(DUAL, migration=Malformed("/migration", "")), False),
         (cluster([KRAFT] * 3, (False, True, True), 50), False),
-        (silent(DUAL, 3000), False),
+        (unresponsive(DUAL, 3000), False),
         (with_zk(DUAL, controller=ZkController(0, -1, ephemeral=True)), False),
     ],
 )
@@ -130,7 +130,7 @@ def test_what_proves_that_nothing_is_finalized(view, proven):
     assert still_open(view) is proven
 
 
-@pytest.mark.parametrize("view", [UNWRITTEN, silent(UNWRITTEN, 3002), replace(LED_BY_ANOTHER, quorum=None)])
+@pytest.mark.parametrize("view", [UNWRITTEN, unresponsive(UNWRITTEN, 3002), replace(LED_BY_ANOTHER, quorum=None)])
 @pytest.mark.parametrize("keys", [FINAL_FILE, None])
 def test_no_controller_gets_a_flag_back_that_may_be_over(view, keys):
     down = replace(controller(3001, None), files=NodeFiles(keys, has_metadata_log=True))
@@ -242,7 +242,7 @@ def test_a_broker_that_is_down_is_started_whoever_stopped_it(keys, registered, e
         (equal(later(STOPPED)), (Act, "handover")),
         (equal(STOPPED), (Wait, "T01")),
         (later(STOPPED), (Wait, "G33", "G00")),
-        (lacking(later(STOPPED)), (Wait, "G33", "E02")),
+        (missing(later(STOPPED)), (Wait, "G33", "E02")),
         (later(STOPPED, offset=51), (Refuse, "G29")),
         (later(replace(ALL_MIG, state_epoch=5)), (Refuse, "G26", "G26", "G26")),
         (later(alive(STOPPED)), (Wait, "G26")),

@@ -12,10 +12,10 @@ from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark import hold as spark_resume
-from airflow_provider_kmigrate.core.spark.hold import Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs
+from airflow_provider_kmigrate.core.spark.hold import Checkpoint, HeldRecord, JobReport, JobState, Signs, SparkHold
 from airflow_provider_kmigrate.exceptions import Refused
 
-HOLD = Hold("h1", "dag/run", "the rollback", 1_000)
+HOLD = SparkHold("h1", "dag/run", "the rollback", 1_000)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SETTLED = Checkpoint("q", 7, 7, {T0: 100, T1: 50})
 HELD = JobReport(JobState.HELD, 10_000, "h1", "q", 7, 7, begun=False)
@@ -108,7 +108,7 @@ def test_a_silent_job_is_gone_on_without_where_it_was_held_or_need_not_be(
 
 
 @pytest.mark.parametrize(
-    ("planned", "committed", "begun", "told", "harmless", "expected"),
+    ("planned", "committed", "begun", "reported", "harmless", "expected"),
     [
         (7, 7, True, 7, False, "Done"),
         (None, None, True, None, False, "Done"),
@@ -121,9 +121,9 @@ def test_a_silent_job_is_gone_on_without_where_it_was_held_or_need_not_be(
     ],
 )
 def test_nothing_may_be_half_done(  # noqa: PLR0917
-    planned: int | None, committed: int | None, begun: bool, told: int | None, harmless: bool, expected: str
+    planned: int | None, committed: int | None, begun: bool, reported: int | None, harmless: bool, expected: str
 ) -> None:
-    report = replace(HELD, planned=told, begun=begun)
+    report = replace(HELD, planned=reported, begun=begun)
     found = spark_hold.quiescent(Checkpoint("q", planned, committed), report, idempotent_sink=harmless)
     assert kind(found) == expected
 

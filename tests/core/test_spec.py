@@ -18,8 +18,8 @@ from airflow_provider_kmigrate.core.cluster import (
     ClusterSpec,
     HoldPolicy,
     HostSpec,
+    NodeRole,
     Policy,
-    Role,
     SparkJobSpec,
 )
 from airflow_provider_kmigrate.exceptions import SpecError
@@ -75,7 +75,7 @@ class TestGoodFiles:
         assert (cluster.zookeeper_conn_id, cluster.kafka_conn_id) == ("prod_zk", "prod_kafka")
         assert [node.id for node in cluster.nodes()] == [0, 1, 2, 3000]
         assert [node.port for node in cluster.nodes()] == [9092, 19092, 9092, 9093]
-        assert cluster.node(Role.BROKER, 1).rack == "1"
+        assert cluster.node(NodeRole.BROKER, 1).rack == "1"
         assert cluster.voters == "3000@ctl0:9093"
         assert cluster.policy == Policy(canary_bake=5400.0, sample_interval=0.5, max_hybrid=60.0, fast_failover=True)
 
@@ -303,7 +303,7 @@ class TestWrongFiles:
         (reason,) = caught.value.reasons
         assert (reason.code, reason.remedy) == ("F04", f"rename `{key}` to `{new}`.")
         assert f"{key}: found the old name of a key" in reason.text
-        models = {"audit": Audit, "quorum": model.Quorum, "spark_jobs": SparkJob}
+        models = {"audit": Audit, "quorum": model.QuorumSection, "spark_jobs": SparkJob}
         assert new in models[section].model_fields
         assert key not in models[section].model_fields
 

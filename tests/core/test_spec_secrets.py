@@ -12,7 +12,7 @@ from tests.core.test_spec import GOOD
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "reported"),
     [
         ("sasl.oauthbearer.token.endpoint.url", "https://idp/token", False),
         ("delegation.token.max.lifetime.ms", "604800000", False),
@@ -32,9 +32,9 @@ from tests.core.test_spec import GOOD
         ("fs.s3a.access.key", "geheim", True),
     ],
 )
-def test_only_what_is_secret_must_be_a_reference(key: str, value: str, *, told: bool) -> None:
+def test_only_what_is_secret_must_be_a_reference(key: str, value: str, *, reported: bool) -> None:
     text = GOOD + f"quorum: {{properties: {{{key}: {json.dumps(value)}}}}}\n"
-    if not told:
+    if not reported:
         assert spec.loads(text).controller_properties[key] == value
         return
     with pytest.raises(SpecError) as refused:

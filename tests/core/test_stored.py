@@ -94,7 +94,7 @@ def test_default_and_single_brokers() -> None:
 
 
 def test_rules_are_gathered_by_resource() -> None:
-    read = equivalence.Acl("literal", "topic", "t", "allow", "read", "User:a", "*")
+    read = equivalence.ComparedAcl("literal", "topic", "t", "allow", "read", "User:a", "*")
     found = equivalence.acls([read, read._replace(operation="write"), read._replace(pattern="prefixed")])
     assert {resource: sorted(rules) for resource, rules in found.items()} == {
         "topic t": ["allow read to User:a from *", "allow write to User:a from *"],

@@ -45,7 +45,7 @@ def test_it_may_restart_where_others_are_in_sync():
 
 
 def codes(gate):
-    assert gate.standing is GateState.NOT_YET
+    assert gate.state is GateState.NOT_YET
     return {reason.code for reason in gate.reasons}
 
 
@@ -78,14 +78,14 @@ def test_not_while_it_does_not_name_the_controller():
 
 def test_in_migration_mode_the_controllers_must_answer():
     view = cluster([MIG, MIG, MIG], [True, True, True], offset=9)
-    lacking = tuple(replace(p, isr=tuple(b for b in p.isr if b != 0)) if p.leader == 2 else p for p in view.partitions)
-    view = replace(view, partitions=lacking)
+    missing = tuple(replace(p, isr=tuple(b for b in p.isr if b != 0)) if p.leader == 2 else p for p in view.partitions)
+    view = replace(view, partitions=missing)
     assert may_restart(view, 0, 2).met
-    silent = {node: replace(c, answers=False) for node, c in view.controllers.items()}
-    assert codes(may_restart(replace(view, controllers=silent), 0, 2)) == {"G28"}
+    unresponsive = {node: replace(c, answers=False) for node, c in view.controllers.items()}
+    assert codes(may_restart(replace(view, controllers=unresponsive), 0, 2)) == {"G28"}
     two = {node: replace(view.controllers[node], answers=node == 3000) for node in (3000, 3001)}
     assert codes(may_restart(replace(view, controllers=two), 0, 2)) == {"G28"}, "half of them are no majority"
-    assert may_restart(replace(view, controllers={**view.controllers, 3002: silent[3002]}), 0, 2).met
+    assert may_restart(replace(view, controllers={**view.controllers, 3002: unresponsive[3002]}), 0, 2).met
 
 
 def test_what_else_is_amiss_is_counted_not_cut():

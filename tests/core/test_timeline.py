@@ -5,18 +5,20 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.audit.report_facts import Held, Window, lag_track, owners, stalls
-from airflow_provider_kmigrate.core.events import Ack, Change, Ownership, Stamp, Start, TopicPartition
-from airflow_provider_kmigrate.core.events import Role as Writing
+from airflow_provider_kmigrate.core.audit.report_facts import OwnerInterval, ReportWindow, lag_track, owners, stalls
+from airflow_provider_kmigrate.core.events import Ack, Ownership, OwnershipChange, Stamp, Start, TopicPartition
+from airflow_provider_kmigrate.core.events import WriterRole as Writing
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import double_owned
 from tests.core.histories import History
 
 SKEW = 100
-STEPS = st.lists(st.tuples(st.integers(0, 5_000), st.sampled_from("abc"), st.sampled_from(list(Change))), min_size=1, max_size=12)
+STEPS = st.lists(
+    st.tuples(st.integers(0, 5_000), st.sampled_from("abc"), st.sampled_from(list(OwnershipChange))), min_size=1, max_size=12
+)
 
 
-def book_of(steps: list[tuple[int, str, Change]], *, ordered: bool) -> Book:
+def book_of(steps: list[tuple[int, str, OwnershipChange]], *, ordered: bool) -> Book:
     where = (TopicPartition("t", 0),)
     seq = {"a": 0, "b": 0, "c": 0}
     events = []
@@ -29,7 +31,9 @@ def book_of(steps: list[tuple[int, str, Change]], *, ordered: bool) -> Book:
 
 @settings(max_examples=120, deadline=None)
 @given(STEPS, st.booleans())
-def test_two_owners_are_drawn_exactly_where_the_ledger_finds_them(steps: list[tuple[int, str, Change]], ordered: bool) -> None:
+def test_two_owners_are_drawn_exactly_where_the_ledger_finds_them(
+    steps: list[tuple[int, str, OwnershipChange]], ordered: bool
+) -> None:
     book = book_of(steps, ordered=ordered)
     [track] = owners(book, SKEW)
     last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
@@ -45,7 +49,7 @@ def test_two_owners_are_drawn_exactly_where_the_ledger_finds_them(steps: list[tu
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_the_spans_of_one_clock_follow_each_other_without_holes(steps: list[tuple[int, str, Change]]) -> None:
+def test_the_spans_of_one_clock_follow_each_other_without_holes(steps: list[tuple[int, str, OwnershipChange]]) -> None:
     for track in owners(book_of(sorted(steps), ordered=False), SKEW):
         for one, other in zip(track.held, track.held[1:], strict=False):
             assert one.to_ms == other.from_ms
@@ -55,21 +59,21 @@ def test_the_spans_of_one_clock_follow_each_other_without_holes(steps: list[tupl
 
 def test_a_hand_over_with_a_pause() -> None:
     history = History(now=0)
-    history.own("g", "a", Change.ACQUIRED)
-    history.own("g", "a", Change.RELEASED)
-    history.own("g", "b", Change.ACQUIRED)
-    history.own("g", "b", Change.RELEASED)
+    history.own("g", "a", OwnershipChange.ACQUIRED)
+    history.own("g", "a", OwnershipChange.RELEASED)
+    history.own("g", "b", OwnershipChange.ACQUIRED)
+    history.own("g", "b", OwnershipChange.RELEASED)
     [track] = owners(Book.of(history.events))
-    assert track.held == (Held(1000, 2000, ("a",)), Held(2000, 3000, ()), Held(3000, 4000, ("b",)))
+    assert track.held == (OwnerInterval(1000, 2000, ("a",)), OwnerInterval(2000, 3000, ()), OwnerInterval(3000, 4000, ("b",)))
     assert (track.double_ms, track.unowned_ms) == (0, 1000)
 
 
 def test_who_never_gave_up_owned_until_its_last_sign_of_life() -> None:
     history = History(now=0)
-    history.own("g", "a", Change.ACQUIRED)
+    history.own("g", "a", OwnershipChange.ACQUIRED)
     history.commit("g", "a", 0, 1)
     [track] = owners(Book.of(history.events))
-    assert track.held == (Held(1000, 2000, ("a",)),)
+    assert track.held == (OwnerInterval(1000, 2000, ("a",)),)
 
 
 class TestLag:
@@ -81,7 +85,7 @@ class TestLag:
         history.deliver("g", "m", 0, 0, 4, 0)  # at 4 s
         history.ack("p", 1, 0, 0, 5)  # at 5 s: a partition that is never delivered
         history.deliver("g", "m", 0, 4, 6, 4)  # at 6 s
-        [found] = lag_track(Book.of(history.events), Window(0, 8_000))
+        [found] = lag_track(Book.of(history.events), ReportWindow(0, 8_000))
         at = dict(found.points)
         assert (at[2_000], at[3_500], at[4_500], at[5_500], at[8_000]) == (0, 10, 6, 11, 5)
         assert found.largest == 11
@@ -93,7 +97,7 @@ class TestLag:
         history.ack("p", 0, 0, 0, 100)
         history.deliver("g", "m", 0, 90, 10, 90)
         history.deliver("g", "m", 0, 90, 5, 90)
-        [found] = lag_track(Book.of(history.events), Window(0, 8_000))
+        [found] = lag_track(Book.of(history.events), ReportWindow(0, 8_000))
         assert found.points[-1] == (8_000, 0)
         assert found.largest == 10
 
@@ -101,7 +105,7 @@ class TestLag:
         history = History()
         history.consumer("m", "g")
         history.deliver("g", "m", 0, 0, 4)
-        assert lag_track(Book.of(history.events), Window(0, 8_000)) == ()
+        assert lag_track(Book.of(history.events), ReportWindow(0, 8_000)) == ()
 
 
 def test_stalls_are_the_worst_of_their_moment() -> None:
@@ -109,7 +113,7 @@ def test_stalls_are_the_worst_of_their_moment() -> None:
         Ack(Stamp("p", number, t_ms), "p", "t", 0, number, number, 1, number, number, t_ms, t_ms, latency)
         for number, (t_ms, latency) in enumerate([(100, 5_000), (101, 9_000), (2_000, 7_000), (2_300, None)], 1)
     ]
-    found = stalls(Book.of([Start(Stamp("p", 0, 0), Writing.PRODUCER), *acks]), Window(0, 2_400))
+    found = stalls(Book.of([Start(Stamp("p", 0, 0), Writing.PRODUCER), *acks]), ReportWindow(0, 2_400))
     assert [(stall.from_ms <= t_ms < stall.to_ms, stall.ms) for stall, t_ms in zip(found, (100, 2_000), strict=True)] == [
         (True, 9.0),
         (True, 7.0),

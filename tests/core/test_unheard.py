@@ -25,7 +25,7 @@ def earlier(view):
 
 
 @pytest.mark.parametrize(
-    ("modes", "target", "told"),
+    ("modes", "target", "message"),
     [
         ((MIG, KRAFT, KRAFT), MIG, True),  # on its way back: it knows no topic
         ((KRAFT, MIG, MIG), KRAFT, True),  # the others do not hear that it is back
@@ -36,10 +36,10 @@ def earlier(view):
         ((MIG, MIG, MIG), KRAFT, False),  # it was not restarted yet: other gates
     ],
 )
-def test_who_depends_on_a_dual_write_that_stands_still(modes, target, told):
+def test_who_depends_on_a_dual_write_that_stands_still(modes, target, message):
     view = view_of(*modes)
     decision = explain_stalled_dual_write(view, view, 0, target, OUT)
-    assert [reason.code for reason in decision.reasons] == (["R05", "G07"] if told else ["R05"])
+    assert [reason.code for reason in decision.reasons] == (["R05", "G07"] if message else ["R05"])
 
 
 def test_one_that_is_silent_may_wait_for_a_word():

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_kmigrate.core import rollback
-from airflow_provider_kmigrate.core.cluster import Policy, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.migration import controllers, roll, waits
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles, Partition, Quorum
@@ -22,8 +22,8 @@ from tests.steps.sim import SimCluster
 
 def test_a_voter_that_never_fetched_does_not_follow(tmp_path: Path) -> None:
     cluster = SimCluster()
-    direct.provision(cluster.world(tmp_path))
-    view = cluster.look(Fields(0))
+    direct.provision(cluster.context(tmp_path))
+    view = cluster.observe(Fields(0))
     assert isinstance(waits.controllers_ready(view), Done)
     for voters in ({3000: 900, 3001: 900, 3002: -1}, {3000: 900}):
         assert isinstance(waits.controllers_ready(replace(view, quorum=Quorum(3000, 6, 900, voters, {}))), Wait)
@@ -31,8 +31,8 @@ def test_a_voter_that_never_fetched_does_not_follow(tmp_path: Path) -> None:
 
 def test_no_controller_is_finalized_while_another_voter_lags(tmp_path: Path) -> None:
     cluster = SimCluster()
-    direct.to_dual_write(cluster.world(tmp_path))
-    before, view = cluster.look(Fields(0)), cluster.look(Fields(0))
+    direct.to_dual_write(cluster.context(tmp_path))
+    before, view = cluster.observe(Fields(0)), cluster.observe(Fields(0))
     for behind, acts in ((200_000, True), (5, False)):
         quorum = Quorum(3000, 6, 200_000, {3000: 200_000, 3001: 200_000, 3002: behind}, {})
         zk = replace(view.zk, migration=replace(view.zk.migration, metadata_offset=199_999))
@@ -43,8 +43,8 @@ def test_no_controller_is_finalized_while_another_voter_lags(tmp_path: Path) -> 
 def test_a_topic_made_during_the_look_is_waited_for(tmp_path: Path) -> None:
     """Its partitions were read, its min.insync.replicas were not."""
     cluster = SimCluster()
-    direct.provision(cluster.world(tmp_path))
-    view = cluster.look(Fields(0))
+    direct.provision(cluster.context(tmp_path))
+    view = cluster.observe(Fields(0))
     made = Partition("made-just-now", 0, 0, (0, 1, 2), (0, 1, 2))
     decision = roll.decide_restart(replace(view, partitions=(*(view.partitions or ()), made)), 1, BrokerMode.MIGRATION)
     assert isinstance(decision, Wait)
@@ -88,14 +88,14 @@ def test_partitions_that_nobody_could_read_get_no_cure(verb: str) -> None:
 def test_a_cure_asks_once_more_and_spares_what_it_cannot_see(tmp_path: Path, verb: str, shown: str) -> None:
     """A broker whose log directory is offline tells no lag: who keeps it out of the ISR is not to blame."""
     cluster = SimCluster()
-    world = cluster.world(tmp_path)
+    context = cluster.context(tmp_path)
     view, step = broker_step(verb)
     lags = {} if shown == "no lag" else dict.fromkeys((("t", p) for p in range(6)), 0)
-    tools = SimpleNamespace(**{**vars(world.tools), "wire": lambda _node: SimpleNamespace(replica_lags=lambda: lags)})
-    looks = SimpleNamespace(look=lambda *_args: replace(view, partitions=None) if shown == "no partitions" else view)
-    before = cluster.nodes[Role.BROKER, 1].stops, cluster.controller_epoch
-    step.act(replace(world, tools=tools, observer=looks), Act(Verb(verb), "it has lasted"))
-    assert (cluster.nodes[Role.BROKER, 1].stops, cluster.controller_epoch) == before
+    tools = SimpleNamespace(**{**vars(context.tools), "wire": lambda _node: SimpleNamespace(replica_lags=lambda: lags)})
+    looks = SimpleNamespace(observe=lambda *_args: replace(view, partitions=None) if shown == "no partitions" else view)
+    before = cluster.nodes[NodeRole.BROKER, 1].stops, cluster.controller_epoch
+    step.act(replace(context, tools=tools, observer=looks), Act(Verb(verb), "it has lasted"))
+    assert (cluster.nodes[NodeRole.BROKER, 1].stops, cluster.controller_epoch) == before
 
 
 def test_controllers_whose_files_were_not_read_may_have_finalized() -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.audit.verdict import (
     CLAIMS,
     VERSION,
+    AuditFinding,
+    AuditOutcome,
     AuditVerdict,
     CanaryVerdict,
-    Ground,
     Level,
     LevelHealth,
-    Outcome,
     as_dict,
     combine,
     may_change,
@@ -35,12 +35,12 @@ HEALTHY = (LevelHealth(Level.LOG, events=50), LevelHealth(Level.PROBE, events=50
 LOST = Case("orders", 3, first=10, last=12, count=3, members=("m1",))
 
 
-def found(outcome: Outcome = Outcome.FAIL, level: Level = Level.CONSUMER) -> Ground:
-    return Ground(outcome, Reason("A05", "3 records were skipped."), level, examples=(LOST,))
+def found(outcome: AuditOutcome = AuditOutcome.FAIL, level: Level = Level.CONSUMER) -> AuditFinding:
+    return AuditFinding(outcome, Reason("A05", "3 records were skipped."), level, examples=(LOST,))
 
 
 def causes(verdict: AuditVerdict) -> list[object]:
-    return [ground.reason.cause for ground in verdict.grounds]
+    return [finding.reason.cause for finding in verdict.findings]
 
 
 def consumers(events: int = 9) -> LevelHealth:
@@ -49,7 +49,7 @@ def consumers(events: int = 9) -> LevelHealth:
 
 def test_whole_evidence_without_findings_passes_and_says_what_was_shown() -> None:
     verdict = combine([], HEALTHY)
-    assert verdict.outcome is Outcome.PASS
+    assert verdict.outcome is AuditOutcome.PASS
     assert verdict.proven == (Level.LOG, Level.PROBE)
     assert all(CLAIMS[level] in verdict.headline for level in verdict.proven)
 
@@ -57,7 +57,7 @@ def test_whole_evidence_without_findings_passes_and_says_what_was_shown() -> Non
 def test_a_pass_names_the_default_levels_that_gave_no_evidence() -> None:
     assert "not measured" not in combine([], HEALTHY).headline
     probe_only = combine([], HEALTHY[1:], required=[Level.PROBE])
-    assert (probe_only.outcome, probe_only.unmeasured) == (Outcome.PASS, (Level.LOG,))
+    assert (probe_only.outcome, probe_only.unmeasured) == (AuditOutcome.PASS, (Level.LOG,))
     assert probe_only.headline.endswith("; not measured: L0.")
     assert as_dict(probe_only)["unmeasured"] == ["L0"]
     clients_only = combine([], [consumers()], required=[Level.CONSUMER])
@@ -80,32 +80,32 @@ def test_a_claim_says_no_more_than_was_shown(level: Level, too_much: tuple[str, 
 
 
 def test_nothing_at_all_is_inconclusive() -> None:
-    assert combine([], []).outcome is Outcome.INCONCLUSIVE
+    assert combine([], []).outcome is AuditOutcome.INCONCLUSIVE
     nothing_asked = combine([], [], required=())
-    assert nothing_asked.outcome is Outcome.INCONCLUSIVE
+    assert nothing_asked.outcome is AuditOutcome.INCONCLUSIVE
     assert "INCONCLUSIVE" in nothing_asked.headline
 
 
 @pytest.mark.parametrize("health", [HEALTHY[:1], (*HEALTHY[:1], LevelHealth(Level.PROBE, events=0))])
 def test_a_required_level_without_events_is_inconclusive(health: tuple[LevelHealth, ...]) -> None:
     verdict = combine([], health)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is AuditOutcome.INCONCLUSIVE
     assert causes(verdict) == [AuditCause.LEVEL_UNMEASURED]
     assert verdict.proven == (Level.LOG,)
 
 
 def test_a_violation_fails_whatever_else_holds() -> None:
     verdict = combine([found()], (*HEALTHY, consumers()))
-    assert verdict.outcome is Outcome.FAIL
-    assert verdict.levels == {Level.LOG: Outcome.PASS, Level.PROBE: Outcome.PASS, Level.CONSUMER: Outcome.FAIL}
-    assert verdict.grounds[0].examples == (LOST,)
+    assert verdict.outcome is AuditOutcome.FAIL
+    assert verdict.levels == {Level.LOG: AuditOutcome.PASS, Level.PROBE: AuditOutcome.PASS, Level.CONSUMER: AuditOutcome.FAIL}
+    assert verdict.findings[0].examples == (LOST,)
     assert "[A05]" in verdict.headline
 
 
 def test_malformed_events_and_hand_overs_are_shown_and_decide_nothing() -> None:
     verdict = combine([], (*HEALTHY[:1], LevelHealth(Level.PROBE, 50, malformed=2, hand_overs=60)))
-    assert verdict.outcome is Outcome.PASS
-    assert [(ground.reason.cause, ground.count) for ground in verdict.grounds] == [
+    assert verdict.outcome is AuditOutcome.PASS
+    assert [(finding.reason.cause, finding.count) for finding in verdict.findings] == [
         (AuditCause.MALFORMED, 2),
         (AuditCause.OWNER_CHANGES, 60),
     ]
@@ -117,76 +117,80 @@ VIOLATIONS = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "c
 @pytest.mark.parametrize("name", VIOLATIONS)
 def test_each_violation_of_a_ledger_fails_with_its_cases(name: str) -> None:
     facts = Facts(complete=False, reasons=(Reason.of(AuditCause.NO_STOP, "No stop."),), acked=9, **{name: Pile(3, (LOST,))})  # type: ignore[arg-type]
-    grounds, health = of_facts(facts, Level.CONSUMER)
-    verdict = combine(grounds, (*HEALTHY, health))
-    assert (verdict.outcome, verdict.levels[Level.CONSUMER]) == (Outcome.FAIL, Outcome.FAIL)
-    assert (verdict.grounds[0].count, verdict.grounds[0].examples) == (3, (LOST,))
-    assert "3 " in verdict.grounds[0].reason.text
+    findings, health = of_facts(facts, Level.CONSUMER)
+    verdict = combine(findings, (*HEALTHY, health))
+    assert (verdict.outcome, verdict.levels[Level.CONSUMER]) == (AuditOutcome.FAIL, AuditOutcome.FAIL)
+    assert (verdict.findings[0].count, verdict.findings[0].examples) == (3, (LOST,))
+    assert "3 " in verdict.findings[0].reason.text
     assert causes(verdict)[-1] == AuditCause.NO_STOP
 
 
 @pytest.mark.parametrize(
     ("facts", "outcome"),
     [
-        (Facts(complete=True, reasons=(), acked=9, delivered={"g": 9}), Outcome.PASS),
-        (Facts(complete=False, reasons=(Reason.of(AuditCause.COUNT_GAP, "A hole."),), acked=9), Outcome.INCONCLUSIVE),
-        (Facts(complete=True, reasons=()), Outcome.INCONCLUSIVE),
+        (Facts(complete=True, reasons=(), acked=9, delivered={"g": 9}), AuditOutcome.PASS),
+        (Facts(complete=False, reasons=(Reason.of(AuditCause.COUNT_GAP, "A hole."),), acked=9), AuditOutcome.INCONCLUSIVE),
+        (Facts(complete=True, reasons=()), AuditOutcome.INCONCLUSIVE),
     ],
 )
-def test_a_ledger_without_violations(facts: Facts, outcome: Outcome) -> None:
-    grounds, health = of_facts(facts, Level.PROBE)
-    assert combine(grounds, [HEALTHY[0], health]).outcome is outcome
+def test_a_ledger_without_violations(facts: Facts, outcome: AuditOutcome) -> None:
+    findings, health = of_facts(facts, Level.PROBE)
+    assert combine(findings, [HEALTHY[0], health]).outcome is outcome
 
 
-@pytest.mark.parametrize("outcome", list(Outcome))
-def test_a_canary_counts_as_a_finding(outcome: Outcome) -> None:
-    canary = CanaryVerdict(outcome, "lag", 1.25, 60, 60, grounds=(Ground(outcome, Reason.of(AuditCause.CANARY_WORSE, "Worse.")),))
+@pytest.mark.parametrize("outcome", list(AuditOutcome))
+def test_a_canary_counts_as_a_finding(outcome: AuditOutcome) -> None:
+    canary = CanaryVerdict(
+        outcome, "lag", 1.25, 60, 60, findings=(AuditFinding(outcome, Reason.of(AuditCause.CANARY_WORSE, "Worse.")),)
+    )
     verdict = combine([], HEALTHY, canary)
     assert verdict.outcome is outcome
     assert causes(verdict) == [AuditCause.CANARY_WORSE]
-    assert verdict.levels[Level.LOG] is Outcome.PASS, "a slow canary says nothing about the log"
+    assert verdict.levels[Level.LOG] is AuditOutcome.PASS, "a slow canary says nothing about the log"
 
 
-OUTCOMES = st.sampled_from(list(Outcome))
+OUTCOMES = st.sampled_from(list(AuditOutcome))
 LEVELS = st.sampled_from(list(Level))
-GROUNDS = st.builds(Ground, OUTCOMES, st.just(Reason.of(AuditCause.LOST, "x")), LEVELS, st.just(1), st.just((LOST,)))
+FINDINGS = st.builds(AuditFinding, OUTCOMES, st.just(Reason.of(AuditCause.LOST, "x")), LEVELS, st.just(1), st.just((LOST,)))
 HEALTH = st.lists(st.builds(LevelHealth, LEVELS, st.integers(0, 2)), unique_by=lambda account: account.level)
 
 
-@given(st.lists(GROUNDS, max_size=4), GROUNDS, HEALTH)
+@given(st.lists(FINDINGS, max_size=4), FINDINGS, HEALTH)
 @settings(max_examples=100, deadline=None)
-def test_laws(grounds: list[Ground], another: Ground, health: list[LevelHealth]) -> None:
+def test_laws(findings: list[AuditFinding], another: AuditFinding, health: list[LevelHealth]) -> None:
     """More grounds never help, a level without events never passes, and the order of the grounds is irrelevant."""
-    verdict, more = combine(grounds, health), combine([*grounds, another], health)
+    verdict, more = combine(findings, health), combine([*findings, another], health)
     assert more.outcome.rank >= verdict.outcome.rank
-    turned = combine(grounds[::-1], health)
-    assert (turned.outcome, turned.levels, set(turned.grounds)) == (verdict.outcome, verdict.levels, set(verdict.grounds))
-    assert verdict.grounds or verdict.outcome is Outcome.PASS
+    turned = combine(findings[::-1], health)
+    assert (turned.outcome, turned.levels, set(turned.findings)) == (verdict.outcome, verdict.levels, set(verdict.findings))
+    assert verdict.findings or verdict.outcome is AuditOutcome.PASS
     for account in health:
         if not account.events:
-            assert verdict.outcome is not Outcome.PASS
+            assert verdict.outcome is not AuditOutcome.PASS
             assert account.level not in verdict.proven
     assert outcome_of(json.loads(json.dumps(as_dict(verdict), allow_nan=False))) is verdict.outcome
 
 
 def test_json_names_levels_and_holds_no_infinity() -> None:
-    canary = CanaryVerdict(Outcome.INCONCLUSIVE, "lag", 1.25, 60, 60, 3, 1.0, 0.0, float("inf"), grounds=(found(),))
+    canary = CanaryVerdict(AuditOutcome.INCONCLUSIVE, "lag", 1.25, 60, 60, 3, 1.0, 0.0, float("inf"), findings=(found(),))
     document = as_dict(combine([], HEALTHY, canary))
     text = json.dumps(document, allow_nan=False)
     assert document["levels"] == {"L0": "PASS", "L1": "PASS"}
     assert document["canary"]["high"] is None
-    assert json.loads(text)["grounds"][0]["level"] == "L2"
+    assert json.loads(text)["findings"][0]["level"] == "L2"
 
 
 @pytest.mark.parametrize(
     ("measured", "others", "expected"),
-    [(60, (), False), (59, (), True), (60, (found(Outcome.INCONCLUSIVE),), True), (None, (), True)],
+    [(60, (), False), (59, (), True), (60, (found(AuditOutcome.INCONCLUSIVE),), True), (None, (), True)],
 )
 def test_more_of_the_same_evidence_does_not_help_a_canary_whose_window_is_over(
-    measured: int | None, others: tuple[Ground, ...], expected: bool
+    measured: int | None, others: tuple[AuditFinding, ...], expected: bool
 ) -> None:
-    unclear = Ground(Outcome.INCONCLUSIVE, Reason.of(AuditCause.CANARY_UNCLEAR, "It could be either."))
-    canary = None if measured is None else CanaryVerdict(Outcome.INCONCLUSIVE, "late", 1.5, 60, measured, grounds=(unclear,))
+    unclear = AuditFinding(AuditOutcome.INCONCLUSIVE, Reason.of(AuditCause.CANARY_UNCLEAR, "It could be either."))
+    canary = (
+        None if measured is None else CanaryVerdict(AuditOutcome.INCONCLUSIVE, "late", 1.5, 60, measured, findings=(unclear,))
+    )
     assert may_change(json.loads(json.dumps(as_dict(combine(others, HEALTHY, canary))))) is expected
 
 
@@ -198,7 +202,7 @@ def test_an_unknown_stored_verdict_is_refused_by_name(document: dict[str, object
 
 
 def test_worst_of_nothing_is_not_a_pass() -> None:
-    assert worst([]) is Outcome.INCONCLUSIVE
+    assert worst([]) is AuditOutcome.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(("trials", "rate"), [(0, 1.0), (1, 0.95), (60, 0.0487), (300, 0.00994)])

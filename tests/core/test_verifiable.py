@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from airflow_provider_kmigrate.core.events import (
     Ack,
-    Change,
     Commit,
     DeliveryRun,
     Ownership,
+    OwnershipChange,
     Position,
     Remark,
     SendFailure,
@@ -81,9 +81,9 @@ def test_consumer_lines() -> None:
     assert isinstance(start, Start)
     assert (start.group, start.topics) == ("vg", ("st",))
     assert [(event.change, len(event.partitions)) for event in events if isinstance(event, Ownership)] == [
-        (Change.RELEASED, 0),
-        (Change.ACQUIRED, 2),
-        (Change.RELEASED, 2),
+        (OwnershipChange.RELEASED, 0),
+        (OwnershipChange.ACQUIRED, 2),
+        (OwnershipChange.RELEASED, 2),
     ]
     runs = [event for event in events if isinstance(event, DeliveryRun)]
     assert [(run.partition, run.first, run.last, run.count, run.seq, run.exact) for run in runs] == [
@@ -101,12 +101,14 @@ def test_consumer_lines() -> None:
 
 
 def verbose(*offsets: int, count: int | None = None) -> list[str]:
-    told = [
+    reported = [
         {"timestamp": 1, "name": "record_data", "key": None, "value": "1", "topic": "st", "partition": 0, "offset": at}
         for at in offsets
     ]
     part = {"topic": "st", "partition": 0, "count": count or len(offsets), "minOffset": min(offsets), "maxOffset": max(offsets)}
-    return [json.dumps(line) for line in (*told, {"timestamp": 2, "name": "records_consumed", "count": 1, "partitions": [part]})]
+    return [
+        json.dumps(line) for line in (*reported, {"timestamp": 2, "name": "records_consumed", "count": 1, "partitions": [part]})
+    ]
 
 
 def test_verbose_output_tells_which_records_a_poll_over_gaps_held() -> None:

@@ -42,7 +42,7 @@ FINAL = cluster([KRAFT, KRAFT, KRAFT], BARE, 90)
 OVER = cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90)  # the leader has no flag, others have one left
 LEFT = cluster([KRAFT, KRAFT, MIG], BARE, 90)
 BEGUN = cluster([KRAFT, KRAFT, KRAFT], (True, False, True), 90)
-HEADLESS = (Partition("t", 0, -1, (0,), (0,)),)
+LEADERLESS = (Partition("t", 0, -1, (0,), (0,)),)
 FLAG_FILE = NodeFiles({"process.roles": "controller", "zookeeper.metadata.migration.enable": "true"}, has_metadata_log=True)
 BARE_FILE = NodeFiles({"process.roles": "controller"}, has_metadata_log=True)
 STORED = {kind: Stored({}) for kind in StoredKind}
@@ -76,7 +76,7 @@ def outcome(decision):
         (waits.copied(DUAL_ZK, DUAL_ZK), (Wait, ["G07"])),
         (waits.copied(cluster([MIG, MIG, MIG], FLAGGED, -1), BEFORE), (Wait, ["P11"])),
         (waits.copied(PRE, PRE), (Refuse, ["P01"])),
-        (waits.copied(replace(DUAL_ZK, partitions=HEADLESS), BEFORE), (Act, [])),
+        (waits.copied(replace(DUAL_ZK, partitions=LEADERLESS), BEFORE), (Act, [])),
         (waits.copied(replace(DUAL_ZK, partitions=None), BEFORE), (Wait, ["G00"])),
         (waits.copied(FINAL, FINAL), (Done, [])),
         (waits.lag_small(DUAL_ZK, BEFORE, 5), (Done, [])),
@@ -108,7 +108,7 @@ def test_wait(decision, expected):
 
 
 @pytest.mark.parametrize(
-    ("view", "standing"),
+    ("view", "state"),
     [
         (DUAL, GateState.MET),
         (DUAL_ZK, GateState.NEVER),
@@ -124,8 +124,8 @@ def test_wait(decision, expected):
         (with_zk(DUAL, controller_epoch=None), GateState.NOT_YET),
     ],
 )
-def test_soaking_needs_every_gate(view, standing):
-    assert waits.soaking(view, DUAL_BEFORE, 10).standing is standing
+def test_soaking_needs_every_gate(view, state):
+    assert waits.soaking(view, DUAL_BEFORE, 10).state is state
 
 
 DOWN_FRESH = {"process": DOWN, "answers": False, "migration_flag": None, "files": NodeFiles({}, {}, has_metadata_log=False)}
@@ -218,8 +218,8 @@ def test_a_directory_of_another_cluster_is_never_formatted():
         (cluster([KRAFT, KRAFT, MIG], FLAGGED, 90), (Refuse, ["P01"])),
         (cluster([KRAFT, KRAFT, None], FLAGGED, 90), (Wait, ["P01", "R01"])),
         (with_controller(DUAL, 3001, answers=False, migration_flag=None), (Wait, ["G23"])),
-        (replace(DUAL, partitions=HEADLESS), (Wait, ["G13", "G34", "S02"])),
-        (replace(DUAL, partitions=HEADLESS, topics=None), (Wait, ["G13", "G34", "S02"])),
+        (replace(DUAL, partitions=LEADERLESS), (Wait, ["G13", "G34", "S02"])),
+        (replace(DUAL, partitions=LEADERLESS, topics=None), (Wait, ["G13", "G34", "S02"])),
         (with_controller(DUAL, 3000, process=Process()), (Wait, ["U04"])),
         (with_controller(FINAL, 3000, answers=False, process=UP), (Wait, ["G23"])),
         (FINAL, (Done, [])),
@@ -284,9 +284,9 @@ def test_a_finalization_acts_and_goes_on():
 
 
 def test_no_restart_of_the_leader_is_advised_while_a_standby_without_the_flag_might_win_it():
-    lacking = ({}, {"t": TopicMetadata("t", "id", {})})
+    missing = ({}, {"t": TopicMetadata("t", "id", {})})
     advice = [
-        " ".join(map(str, decide_finalize(replace(equal(view), topics=lacking), DUAL_BEFORE, 3000).reasons))
+        " ".join(map(str, decide_finalize(replace(equal(view), topics=missing), DUAL_BEFORE, 3000).reasons))
         for view in (DUAL, BEGUN)
     ]
     assert "More: E02" in advice[0]
@@ -295,7 +295,7 @@ def test_no_restart_of_the_leader_is_advised_while_a_standby_without_the_flag_mi
 
 
 @pytest.mark.parametrize(
-    ("view", "old", "standing"),
+    ("view", "old", "state"),
     [
         (DUAL, True, GateState.NEVER),
         (DUAL, False, GateState.MET),
@@ -313,12 +313,12 @@ def test_no_restart_of_the_leader_is_advised_while_a_standby_without_the_flag_mi
         (replace(FINAL, zk=None), True, GateState.MET),
     ],
 )
-def test_a_finalization_begins_on_an_audit_that_is_not_too_old(view, old, standing):
+def test_a_finalization_begins_on_an_audit_that_is_not_too_old(view, old, state):
     now = 10_000_000.0
     gate = may_begin(view, now - (VERDICT_HOLDS + 1 if old else 60), now)
-    assert gate.standing is standing
+    assert gate.state is state
     assert may_begin(view, None, now).met, "without an audit"
-    if standing is GateState.NEVER:
+    if state is GateState.NEVER:
         assert [reason.code for reason in gate.reasons] == ["H06"]
 
 
@@ -389,12 +389,12 @@ def test_leaders_are_brought_back_in_batches_that_stay_few():
 
 
 def test_partitions_of_a_broker_that_lack_nothing_but_a_leader():
-    view = replace(DUAL_ZK, partitions=HEADLESS)
-    assert left_out(view, 0) == HEADLESS
+    view = replace(DUAL_ZK, partitions=LEADERLESS)
+    assert left_out(view, 0) == LEADERLESS
     assert left_out(view, 1) == left_out(DUAL_ZK, 0) == ()
     catching_up = Partition("t", 1, 1, (1, 0), (1,))
-    assert left_out(replace(view, partitions=(*HEADLESS, catching_up)), 0) == (), "waiting may help"
-    assert left_out(replace(PRE, partitions=HEADLESS), 0) == (), "ZooKeeper's controller elects"
+    assert left_out(replace(view, partitions=(*LEADERLESS, catching_up)), 0) == (), "waiting may help"
+    assert left_out(replace(PRE, partitions=LEADERLESS), 0) == (), "ZooKeeper's controller elects"
     assert left_out(replace(view, partitions=None), 0) == ()
 
 

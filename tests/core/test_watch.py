@@ -62,7 +62,7 @@ def test_a_flag_that_a_finalization_takes_is_an_alarm_only_where_it_stays_half_w
 def test_once_one_without_the_flag_leads_nothing_is_to_be_given_back():
     view = cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90)
     assert codes((*waits.at_once(view, 24 * HOUR, BORN), *waits.if_it_stays(view))) == []
-    assert "a rollback is not possible (P12)" in waits.stands(view, BORN)
+    assert "a rollback is not possible (P12)" in waits.describe_phase(view, BORN)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_once_one_without_the_flag_leads_nothing_is_to_be_given_back():
     ],
 )
 def test_a_way_back_is_needed_from_the_first_broker_to_the_finalization(view, needed):
-    assert waits.needs_way_back(view) is needed
+    assert waits.needs_rollback_prerequisites(view) is needed
 
 
 def test_where_it_stands_in_one_sentence():
-    told = waits.stands(OLD, BORN + 1.5 * HOUR)
-    assert "phase 'hybrid', 1.5 h after the controllers started; ZooKeeper is 2 records behind" in told
-    assert "2 in migration mode, 1 in kraft mode" in told
-    assert "none answers" in waits.stands(cluster([None, None, None]), BORN)
+    message = waits.describe_phase(OLD, BORN + 1.5 * HOUR)
+    assert "phase 'hybrid', 1.5 h after the controllers started; ZooKeeper is 2 records behind" in message
+    assert "2 in migration mode, 1 in kraft mode" in message
+    assert "none answers" in waits.describe_phase(cluster([None, None, None]), BORN)

@@ -19,9 +19,9 @@ def test_the_true_age_lies_between_the_two(
 ) -> None:
     """The znode is written `before` our write, which the leader makes `way` after we asked; we look again `later`, by any clock."""
     ours = 10_000.0
-    told = LeaderTime(Written(ours + skew, TERM), Span(ours - way[0], ours + way[1]))
+    reported = LeaderTime(Written(ours + skew, TERM), Span(ours - way[0], ours + way[1]))
     seen = ours + way[1] + later + ways[0]
-    age = told.age(Written(ours - before + skew, TERM), Span(seen - ways[0], seen + ways[1]))
+    age = reported.age(Written(ours - before + skew, TERM), Span(seen - ways[0], seen + ways[1]))
     assert age is not None
     assert age.least <= seen - (ours - before) <= age.most
     assert age.most - age.least <= sum(way) + sum(ways)

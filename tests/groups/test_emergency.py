@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup
 from airflow_provider_kmigrate.core.coordination.registration import (
     GroupPaths,
-    Progress,
+    MemberProgress,
     Registration,
     mode_of,
     write_progress,
@@ -52,10 +52,10 @@ class World:
         del seconds
         for name in self.groups:
             mode = self.ensemble.znodes[GroupPaths(name).mode]
-            progress = Progress(mode.zxid, mode_of(mode.data), settled=True)
+            progress = MemberProgress(mode.zxid, mode_of(mode.data), settled=True)
             self.ensemble.put(f"{GroupPaths(name).migration_ids}/{name}_a", write_progress(WANTS, progress))
 
-    def look(self, name: str) -> GroupSeen:
+    def observe(self, name: str) -> GroupSeen:
         kafka = self._kafka.pop(0) if len(self._kafka) > 1 else self._kafka[0]
         return GroupSeen(name, groups_in(self.zk, [name])[name], kafka, self._committed, {})
 
@@ -66,7 +66,7 @@ class World:
 
     def set_back(self, *options: str) -> int:
         argv = ["zookeeper-mode", "--zookeeper", "h:1", "--bootstrap", "h:2", "--group", GROUP, "--wait", "0.05", *options]
-        return set_back(self.zk, self.look, parser().parse_args(argv), sleep=self.follow)  # type: ignore[arg-type]
+        return set_back(self.zk, self.observe, parser().parse_args(argv), sleep=self.follow)  # type: ignore[arg-type]
 
 
 def heard(capsys: pytest.CaptureFixture[str]) -> str:
@@ -132,8 +132,8 @@ def test_a_group_that_is_refused_keeps_no_other_from_it(capsys: pytest.CaptureFi
     """The first one asked for has a name that nobody knows, the third one a plain consumer."""
     world = World(DEAD, committed={}).in_kafka_mode("mail").in_kafka_mode("ads")
     plain = KafkaGroup("Stable", (KafkaMember("uuid", "app", frozenset(), "h"),))
-    look = world.look
-    world.look = lambda name: replace(look(name), kafka=plain) if name == "ads" else look(name)  # type: ignore[method-assign]
+    observe = world.observe
+    world.observe = lambda name: replace(observe(name), kafka=plain) if name == "ads" else observe(name)  # type: ignore[method-assign]
     assert world.set_back("--group", "mail", "--group", "ads", "--group", "mails") == 1
     said = heard(capsys)
     assert world.zk.read(GroupPaths("mail").mode) == (b"zookeeper", 1)
@@ -148,13 +148,13 @@ def test_what_a_person_set_back_is_not_moved_forward_by_the_next_run_until_they_
 ) -> None:
     world = World(committed={}).in_kafka_mode()
     world.set_back()
-    (reason,) = held(world.look(GROUP), "dag/run")
+    (reason,) = held(world.observe(GROUP), "dag/run")
     assert "groups zookeeper-mode/" in reason.text
     argv = ["release", "--zookeeper", "h:1", "--bootstrap", "h:2", "--group", GROUP]
     for expected in ("may migrate again", "was not rolled back"):
         assert _COMMANDS["release"](world.zk, {}, parser().parse_args(argv)) == 0  # type: ignore[arg-type]
         assert expected in heard(capsys)
-        assert held(world.look(GROUP), "dag/run") == ()
+        assert held(world.observe(GROUP), "dag/run") == ()
     assert world.zk.read("/_kmigrate/id/owner") is None, "the cluster is free again"
 
 

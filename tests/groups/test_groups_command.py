@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, Store, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite
 from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan
@@ -57,26 +57,26 @@ def test_the_table_has_a_line_a_group_and_every_finding() -> None:
     lines = table(SCANS).splitlines()
     assert lines[1].split()[:7] == ["ads", "frozen", "?", "?", "?", "zookeeper", "0/0"]
     assert lines[2].split()[:9] == ["billing", "mixed", "with", "kafka", "1", "0", "1", "zookeeper", "2/2"]
-    told = {line.split(":")[0] + " " + line.split("[")[-1][:3] for line in lines if ": block" in line or ": warn" in line}
-    assert len(told) >= 2, lines
+    reported = {line.split(":")[0] + " " + line.split("[")[-1][:3] for line in lines if ": block" in line or ": warn" in line}
+    assert len(reported) >= 2, lines
     assert lines[-1] == "2 groups, 2 of them blocked"
 
 
 def test_members_are_listed_where_groups_are_named() -> None:
-    told = table(SCANS, members=True).splitlines()
-    assert "billing: zookeeper billing_a holds t-0, t-1" in told
-    assert "billing: kafka app on /10.0.0.1 holds t-0" in told
-    follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": Progress(1, Mode.KAFKA, settled=False)}))
-    told = table([scan(TwoObservations(follows))], members=True).splitlines()
-    assert "billing: migrating billing_a holds t-0, t-1, not settled in kafka mode" in told
+    messages = table(SCANS, members=True).splitlines()
+    assert "billing: zookeeper billing_a holds t-0, t-1" in messages
+    assert "billing: kafka app on /10.0.0.1 holds t-0" in messages
+    follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": MemberProgress(1, Mode.KAFKA, settled=False)}))
+    messages = table([scan(TwoObservations(follows))], members=True).splitlines()
+    assert "billing: migrating billing_a holds t-0, t-1, not settled in kafka mode" in messages
 
 
 def test_the_document_says_all_in_json() -> None:
     found = json.loads(json.dumps(document(SCANS, 5.0, 0.25, clock=lambda: 3.0)))
     assert (found["schema"], found["made_ms"], found["gap_s"], found["took_s"]) == (SCHEMA, 3000, 5.0, 0.25)
-    follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": Progress(1, Mode.KAFKA, settled=False)}))
-    for told in (found, json.loads(json.dumps(document([scan(TwoObservations(follows))], None, 0.0)))):
-        jsonschema.validate(told, SHIPPED)
+    follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": MemberProgress(1, Mode.KAFKA, settled=False)}))
+    for message in (found, json.loads(json.dumps(document([scan(TwoObservations(follows))], None, 0.0)))):
+        jsonschema.validate(message, SHIPPED)
     ads, billing = found["groups"]
     assert (ads["state"], ads["members"], ads["findings"][0]["code"]) == ("frozen", None, "K30")
     assert [(member["name"], member["kind"]) for member in billing["members"]] == [("billing_a", "zookeeper"), ("app", "kafka")]
@@ -204,12 +204,12 @@ def test_the_store_that_a_real_old_consumer_uses_shows_between_two_looks(cluster
         wait_until(lambda: all(owning(zk, properties, group) == 4 for group in ("inkafka", "inzookeeper")), "both own all", 60)
         read_on()
         scans, _, _ = scanned(zk, properties, ["inkafka", "inzookeeper"], 1.0, sleep=lambda _: read_on())
-    told = [{finding.code for finding in one.findings} for one in scans]
-    assert [str(one.standing) for one in scans] == ["zookeeper", "zookeeper"]
-    assert ("K37" in told[0], "K37" in told[1]) == (True, False)
+    reported = [{finding.code for finding in one.findings} for one in scans]
+    assert [str(one.situation) for one in scans] == ["zookeeper", "zookeeper"]
+    assert ("K37" in reported[0], "K37" in reported[1]) == (True, False)
     assert [one.advanced["zookeeper"] for one in scans] == [1, 1], "dual.commit.enabled is the default with Kafka's store"
     assert [one.advanced["kafka"] for one in scans] == [1, 0]
-    assert not {"K44", "K42"} & (told[0] | told[1])
+    assert not {"K44", "K42"} & (reported[0] | reported[1])
 
 
 @pytest.mark.cluster
@@ -219,7 +219,7 @@ def test_a_group_on_its_way_is_told_by_its_standing_and_blocks_nowhere(
     """Two migrating members, an old one beside them, Kafka mode, and a plain one. In an emergency the mode goes back by one command."""
     properties = {"bootstrap.servers": cluster.bootstrap, "group.id": "moving", "session.timeout.ms": 10000, "log_level": 2}
     migrating = {**properties, "zookeeper.connect": cluster.zookeeper, "coordination.migration.enabled": True}
-    told: list[tuple[str, dict[str, int], set[str]]] = []
+    reported: list[tuple[str, dict[str, int], set[str]]] = []
     where = ["--zookeeper", cluster.zookeeper, "--bootstrap", cluster.bootstrap, "--group", "moving"]
     back = ["zookeeper-mode", *where]
 
@@ -227,7 +227,9 @@ def test_a_group_on_its_way_is_told_by_its_standing_and_blocks_nowhere(
         wait_until(lambda: at_rest(zk, properties), "everything is held by somebody")
         (one,), _, _ = scanned(zk, {"bootstrap.servers": cluster.bootstrap}, ["moving"], 0.1)
         kinds = Counter(str(member.kind) for member in one.seen.members or ())
-        told.append((str(one.standing), dict(kinds), {each.code for each in one.findings if each.severity is Severity.BLOCK}))
+        reported.append(
+            (str(one.situation), dict(kinds), {each.code for each in one.findings if each.severity is Severity.BLOCK})
+        )
 
     client = KazooClient(cluster.zookeeper)
     client.start()
@@ -269,7 +271,7 @@ def test_a_group_on_its_way_is_told_by_its_standing_and_blocks_nowhere(
         assert main(back) == 0, "again: nothing is left to do"
     client.stop()
     client.close()
-    assert told == [
+    assert reported == [
         ("migrating", {"migrating": 2}, set()),
         ("mixed", {"migrating": 2, "zookeeper": 1}, set()),
         ("in kafka mode", {"migrating": 2}, set()),
@@ -297,11 +299,11 @@ def settled(zk: ZooKeeper, properties: dict[str, Any]) -> int:
 
 def position(zk: ZooKeeper, properties: dict[str, str], group: str) -> int:
     """What both stores, if both are used, have of partition 0."""
-    look = seen(zk, properties, [group])[group]
-    stored = look.zk.offsets.get(A) if look.zk else None
-    return min(stored.offset if stored and isinstance(stored.offset, int) else 0, (look.committed or {}).get(A, 10**9))
+    observed = seen(zk, properties, [group])[group]
+    stored = observed.zk.offsets.get(A) if observed.zk else None
+    return min(stored.offset if stored and isinstance(stored.offset, int) else 0, (observed.committed or {}).get(A, 10**9))
 
 
 def owning(zk: ZooKeeper, properties: dict[str, str], group: str) -> int:
-    look = seen(zk, properties, [group])[group]
-    return len(look.zk.owners) if look.zk else 0
+    observed = seen(zk, properties, [group])[group]
+    return len(observed.zk.owners) if observed.zk else 0

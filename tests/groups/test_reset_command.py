@@ -36,7 +36,7 @@ def ask(world: World, *options: str) -> int:
 
 
 def test_it_is_recorded_told_changed_and_taken_away(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    for options, there, told in (
+    for options, there, message in (
         ((), None, "none"),
         (("--at", "t-0=3"), b"3", "t-0 at 3"),
         (("--at", "t-0=4"), b"4", "t-0 at 4"),
@@ -47,7 +47,7 @@ def test_it_is_recorded_told_changed_and_taken_away(world: World, capsys: pytest
         assert ask(world, *options) == 0
         found = world.zk.read(PATH)
         assert (found[0] if found else None) == there
-        assert capsys.readouterr().out == f"{GROUP}: recorded resets that no member has applied: {told}\n"
+        assert capsys.readouterr().out == f"{GROUP}: recorded resets that no member has applied: {message}\n"
     assert world.zk.read("/_kmigrate/id/owner") is None, "the cluster is free again"
 
 

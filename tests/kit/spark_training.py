@@ -21,15 +21,15 @@ from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import (
     Ack,
-    Change,
     DeliveryRun,
     Event,
     Ownership,
-    Role,
+    OwnershipChange,
     Stamp,
     Start,
     Stop,
     TopicPartition,
+    WriterRole,
 )
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from tests.kit.spark_classes import OPTIONS, TIMEOUT_S
@@ -68,20 +68,20 @@ def sources(folder: Path) -> list[dict[str, Any]]:
 
 def _polls() -> Iterable[Event]:
     """One of two acknowledged polls is delivered."""
-    yield Start(Stamp("p", 0, 1), Role.PRODUCER)
+    yield Start(Stamp("p", 0, 1), WriterRole.PRODUCER)
     yield Ack(Stamp("p", 1, 2), "p", "t", 0, 0, 1, 2, 0, 1, 1, 2, latency=_LATENCY)
     yield Ack(Stamp("p", 2, 3), "p", "t", 0, 2, 3, 2, 2, 3, 2, 3, latency=_LATENCY)
     yield Stop(Stamp("p", 3, 4), clean=True)
-    yield Start(Stamp("c", 0, 1), Role.CONSUMER, group="g", topics=("t",))
+    yield Start(Stamp("c", 0, 1), WriterRole.CONSUMER, group="g", topics=("t",))
     yield DeliveryRun(Stamp("c", 1, 3), "g", "c", 1, "t", 0, 0, 1, 2, 0, 3, 3, latency=_LATENCY)
     yield Stop(Stamp("c", 2, 5), clean=True)
 
 
 def _not_owned() -> Iterable[Event]:
     """The member owned the partition only after it was delivered its records."""
-    yield Start(Stamp("c", 0, 1), Role.CONSUMER, group="g", topics=("t",))
+    yield Start(Stamp("c", 0, 1), WriterRole.CONSUMER, group="g", topics=("t",))
     yield DeliveryRun(Stamp("c", 1, 3), "g", "c", 1, "t", 0, 0, 1, 2, 0, 3, 3, latency=_LATENCY)
-    yield Ownership(Stamp("c", 2, 4), "g", "c", 1, Change.ACQUIRED, (TopicPartition("t", 0),), 0)
+    yield Ownership(Stamp("c", 2, 4), "g", "c", 1, OwnershipChange.ACQUIRED, (TopicPartition("t", 0),), 0)
     yield Stop(Stamp("c", 3, 5), clean=True)
 
 

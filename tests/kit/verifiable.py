@@ -19,19 +19,19 @@ from typing import Any, Final
 
 from airflow_provider_kmigrate.core.events import (
     Ack,
-    Change,
     Commit,
     DeliveryRun,
     Event,
     Ownership,
+    OwnershipChange,
     Position,
     Remark,
-    Role,
     SendFailure,
     Stamp,
     Start,
     Stop,
     TopicPartition,
+    WriterRole,
 )
 from airflow_provider_kmigrate.core.intervals import size, union
 
@@ -104,7 +104,7 @@ class _ProducerTool(_Tool):
         self._failed = 0
 
     def _start(self, value: _Json) -> Iterable[Event]:
-        return [Start(self._stamp(value), Role.PRODUCER)]
+        return [Start(self._stamp(value), WriterRole.PRODUCER)]
 
     def _ack(self, value: _Json) -> Iterable[Event]:
         self._acked += 1
@@ -130,8 +130,8 @@ class _ConsumerTool(_Tool):
     def __init__(self, writer: str, group: str, topics: Sequence[str], reset: str) -> None:
         translators: dict[str, _Translate] = {
             "startup_complete": self._start,
-            "partitions_assigned": lambda value: self._ownership(value, Change.ACQUIRED),
-            "partitions_revoked": lambda value: self._ownership(value, Change.RELEASED),
+            "partitions_assigned": lambda value: self._ownership(value, OwnershipChange.ACQUIRED),
+            "partitions_revoked": lambda value: self._ownership(value, OwnershipChange.RELEASED),
             "records_consumed": self._runs,
             "record_data": self._record,
             "offsets_committed": self._commit,
@@ -143,9 +143,9 @@ class _ConsumerTool(_Tool):
         self._reported: list[tuple[TopicPartition, int]] = []  # records of the poll whose sum comes next
 
     def _start(self, value: _Json) -> Iterable[Event]:
-        return [Start(self._stamp(value), Role.CONSUMER, group=self._group, topics=self._topics, reset=self._reset)]
+        return [Start(self._stamp(value), WriterRole.CONSUMER, group=self._group, topics=self._topics, reset=self._reset)]
 
-    def _ownership(self, value: _Json, change: Change) -> Iterable[Event]:
+    def _ownership(self, value: _Json, change: OwnershipChange) -> Iterable[Event]:
         partitions = tuple(_topic_partition(part) for part in value["partitions"])
         return [Ownership(self._stamp(value), self._group, self.writer, None, change, partitions)]
 

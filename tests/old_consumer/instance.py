@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Ownership
-from airflow_provider_kmigrate.probe.process import Life
+from airflow_provider_kmigrate.probe.process import Lifetime
 from tests.kit.localcluster import runtime
 from tests.kit.verifiable import consumer_events
 from tests.old_consumer.old_consumers import java_program
@@ -88,14 +88,14 @@ def run(folder: Path, name: str, kind: str) -> None:
     """Be the instance, until SIGTERM."""
     application = Application.read(folder)
     events = Path(application.events)
-    sink, life = FileSink(events), Life(folder).listen()
+    sink, lifetime = FileSink(events), Lifetime(folder).listen()
     writer = new_writer(f"{name}-")
     if kind == MemberKind.ZOOKEEPER:
-        _old(application, name, sink, writer, life)
+        _old(application, name, sink, writer, lifetime)
     elif kind in _STAGES:
-        _ours(folder, name, sink, writer, life, kind=kind)
+        _ours(folder, name, sink, writer, lifetime, kind=kind)
     elif kind == "jvm":
-        _jvm(application, folder / name, sink, writer, life)
+        _jvm(application, folder / name, sink, writer, lifetime)
     else:
         raise ValueError(f"nothing is {kind!r}")
 
@@ -110,7 +110,7 @@ def _late(folder: Path, name: str) -> float:
     return float(path.read_text()) if path.exists() else 0.0
 
 
-def _ours(folder: Path, name: str, sink: FileSink, writer: str, life: Life, *, kind: str) -> None:
+def _ours(folder: Path, name: str, sink: FileSink, writer: str, lifetime: Lifetime, *, kind: str) -> None:
     """An application that changes one setting a restart."""
     application = Application.read(folder)
     properties = {
@@ -127,18 +127,18 @@ def _ours(folder: Path, name: str, sink: FileSink, writer: str, life: Life, *, k
     consumer = audited_of(properties, sink, writer=writer)
     consumer.subscribe([application.topic])
     late = _late(folder, name) if kind == MemberKind.MIGRATING else 0.0
-    while not life.over:
+    while not lifetime.over:
         consumer.poll(0.2)
         time.sleep(late)
     consumer.close()
 
 
-def _old(application: Application, name: str, sink: FileSink, writer: str, life: Life) -> None:
+def _old(application: Application, name: str, sink: FileSink, writer: str, lifetime: Lifetime) -> None:
     argv = java_program("OldInstance", application.zookeeper, application.group, name, application.topic)
-    _written(argv, {}, application, sink, writer, life)
+    _written(argv, {}, application, sink, writer, lifetime)
 
 
-def _jvm(application: Application, folder: Path, sink: FileSink, writer: str, life: Life) -> None:
+def _jvm(application: Application, folder: Path, sink: FileSink, writer: str, lifetime: Lifetime) -> None:
     """With the one assignor that is asked of plain consumers."""
     found, client = runtime.find(), folder / "client.properties"
     client.write_text(f"client.id={writer}\n")
@@ -148,11 +148,11 @@ def _jvm(application: Application, folder: Path, sink: FileSink, writer: str, li
     more = ["--reset-policy", "earliest", "--session-timeout", "10000", "--consumer.config", str(client)]
     main = "org.apache.kafka.tools.VerifiableConsumer"
     argv = found.command(main, [*where, *how, *more], kind="tool", heap="96m", folder=folder)
-    _written(argv, found.env, application, sink, writer, life)
+    _written(argv, found.env, application, sink, writer, lifetime)
 
 
 def _written(  # noqa: PLR0917  # what one writer is made of
-    argv: Sequence[str], env: Mapping[str, str], application: Application, sink: FileSink, writer: str, life: Life
+    argv: Sequence[str], env: Mapping[str, str], application: Application, sink: FileSink, writer: str, lifetime: Lifetime
 ) -> None:
     """The JVM is a child; what it says is written down line by line, until it has said all."""
     with subprocess.Popen(argv, stdout=subprocess.PIPE, encoding="utf-8", env={**os.environ, **env}) as child:
@@ -163,7 +163,7 @@ def _written(  # noqa: PLR0917  # what one writer is made of
                     sink.own(event)
                 else:
                     sink.append(writer, [encode(event)])
-                if life.abandoned:
+                if lifetime.abandoned:
                     break
         finally:
             child.terminate()

@@ -12,28 +12,30 @@ from tests.core.test_preflight import Case, both, healthy, orders, zk
 HOSTILE = '<script>alert("x")</script>\x00\u202e'
 
 
-def looked(case: Case) -> Preflight:
+def observed(case: Case) -> Preflight:
     return Preflight(*case, findings(*case), 1.25)
 
 
 def good() -> Preflight:
-    return looked(healthy())
+    return observed(healthy())
 
 
 def open_questions() -> Preflight:
-    case = around.release("3.6-IV2")(*around.commanded()(*around.around(one_machine=False)(*healthy())))
-    return looked(case)
+    case = around.release("3.6-IV2")(*around.commanded()(*around.environment(one_machine=False)(*healthy())))
+    return observed(case)
 
 
 def broken() -> Preflight:
     """Every kind of finding, and text that would like to be markup."""
     change = both(orders(replicas=(0,), isr=(0,)), zk(reassigning=True, pending_deletions=(HOSTILE,)))
     view, facts = around.commanded()(*around.named("__CruiseControlMetrics")(*change(*healthy())))
-    tree = facts.around.tree
+    tree = facts.environment.tree
     assert tree is not None
     tree = replace(tree, broker_settings={"1": ("leader.replication.throttled.rate", HOSTILE)}, guarded=("sasl",))
-    more = replace(facts.around, tree=tree, unread=(f"broker 1 did not report its release: {HOSTILE}",), moving=("orders-0",))
-    return looked((view, replace(facts, around=more)))
+    more = replace(
+        facts.environment, tree=tree, unread=(f"broker 1 did not report its release: {HOSTILE}",), moving=("orders-0",)
+    )
+    return observed((view, replace(facts, environment=more)))
 
 
 PAGES = {"broken": broken, "open": open_questions, "good": good}

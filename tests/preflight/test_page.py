@@ -48,11 +48,11 @@ def test_the_page_is_whole_and_asks_for_nothing(name: str) -> None:
 
 
 def test_every_finding_is_on_the_page_with_all_its_parts(tmp_path: Path) -> None:
-    looked = PAGES["broken"]()
-    report = write(looked, tmp_path)
+    result = PAGES["broken"]()
+    report = write(result, tmp_path)
     page, kept = report.html.read_text(), json.loads(report.json.read_text())
-    assert page.count('<article class="finding">') == len(looked.found) == len(kept["findings"])
-    assert all(f"<code>{finding.code}</code>" in page for finding in looked.found)
+    assert page.count('<article class="finding">') == len(result.found) == len(kept["findings"])
+    assert all(f"<code>{finding.code}</code>" in page for finding in result.found)
     assert HOSTILE not in page
     assert report.html.stat().st_mode & 0o777 == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["preflight.html", "preflight.json"]
@@ -73,8 +73,8 @@ class TestInTheBrowser:
         sections = tab.value("[...document.querySelectorAll('section')].map(section => section.id)")
         assert sections == ["counts", "block", "not-known", "warn", "unread", "about"]
         assert tab.value("document.querySelector('.outcome').innerText.trim().endsWith('BLOCKED')")
-        told = tab.value("document.querySelector('#block').innerText")
-        assert '<script>alert("x")</script>' in told
+        message = tab.value("document.querySelector('#block').innerText")
+        assert '<script>alert("x")</script>' in message
 
     def test_a_good_cluster_has_no_empty_parts(self, tab: Browser, pages: dict[str, Path]) -> None:
         tab.load(pages["good"])

@@ -59,18 +59,18 @@ class SimSession(MemoryZooKeeper):
 class Rehearsal:
     """A simulated cluster, its cluster file, and `open` for `hooks.step_context.opener`.
 
-    `blind_looks`: so many looks see no broker. `failure`: what opening it raises. The first `hanging` looks end when they are `released`;
-    `looked`: they all have begun.
+    `blind_observations`: so many looks see no broker. `failure`: what opening it raises. The first `hanging` looks end when they are `released`;
+    `observed`: they all have begun.
     """
 
     path: Path
     cluster: SimCluster
     ensemble: Ensemble = field(default_factory=lambda: Ensemble(CLUSTER_ID))
-    blind_looks: int = 0
+    blind_observations: int = 0
     failure: Exception | None = None
     opened: int = 0
-    looks: int = 0
-    looked: Event = field(default_factory=Event)
+    observations: int = 0
+    observed: Event = field(default_factory=Event)
     hanging: int = 0
     released: Event = field(default_factory=Event)
     closed: Event = field(default_factory=Event)
@@ -89,17 +89,17 @@ class Rehearsal:
             session.close()
             self.closed.set()
 
-    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        self.looks += 1
-        if self.looks >= self.hanging:
-            self.looked.set()
-        if self.looks <= self.hanging:
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        self.observations += 1
+        if self.observations >= self.hanging:
+            self.observed.set()
+        if self.observations <= self.hanging:
             assert self.released.wait(60.0)
-        view = self.cluster.look(what, nodes)
-        return replace(view, brokers={}) if self.looks <= self.blind_looks else view
+        view = self.cluster.observe(what, nodes)
+        return replace(view, brokers={}) if self.observations <= self.blind_observations else view
 
-    def surroundings(self, view: ClusterView) -> ClusterEnvironment:
-        return self.cluster.surroundings(view)
+    def environment(self, view: ClusterView) -> ClusterEnvironment:
+        return self.cluster.environment(view)
 
     def restarts(self) -> int:
         return sum(node.stops for node in self.cluster.nodes.values())

@@ -81,12 +81,12 @@ class GroupRehearsal:
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         return dict.fromkeys(topics, self.settings)
 
-    def look(self, what: Fields, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
-        seen = {name: self.groups[name].look(what, nodes, [name]).groups or {} for name in groups}
+    def observe(self, what: Fields, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
+        seen = {name: self.groups[name].observe(what, nodes, [name]).groups or {} for name in groups}
         found = {name: each[name] for name, each in seen.items()}
         return ClusterView(taken_at=self.clock.time, zk=ZkView(cluster_id=CLUSTER_ID), groups=found)
 
-    def surroundings(self, view: ClusterView) -> Any:
+    def environment(self, view: ClusterView) -> Any:
         raise AssertionError(f"nobody asks for it here: {view}")
 
 

@@ -118,12 +118,12 @@ def test_hold_fails_without_asking_again(run_dag: RunDag) -> None:
     assert (state, instance.try_number) == ("failed", 1)
 
 
-@pytest.mark.parametrize(("user", "told"), [({"id": "7", "name": "ann"}, "ann"), (None, "a user whom Airflow does not name")])
-def test_its_log_says_who_answered_what(user: object, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("user", "message"), [({"id": "7", "name": "ann"}, "ann"), (None, "a user whom Airflow does not name")])
+def test_its_log_says_who_answered_what(user: object, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ApproveFinalizationOperator, "log", log := Mock())
     event = {"chosen_options": [FINALIZE], "params_input": {}, "responded_at": timezone.utcnow(), "responded_by_user": user}
     gate().get_task("approve").execute_complete({}, event)  # type: ignore[attr-defined]
-    log.info.assert_called_with("Answered %s by %s.", FINALIZE, told)
+    log.info.assert_called_with("Answered %s by %s.", FINALIZE, message)
 
 
 def test_a_run_that_names_the_cluster_is_not_asked(run_dag: RunDag) -> None:

@@ -13,7 +13,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import BaseOperator, BaseSensorOperator
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.get_provider_info import get_provider_info
 from tests.provider.simulated import Rehearsal
@@ -128,9 +128,9 @@ def test_the_example_runs(example: DagBag, rehearse: Callable[..., Rehearsal], r
     conf = {"cluster_file": str(sim.path)}
     run = run_dag(example.dags["prod_to_dual_write"], run_conf=conf)
     assert str(run.state) == "success", {each.task_id: str(each.state) for each in run.get_task_instances()}
-    view = sim.cluster.look(None)
+    view = sim.cluster.observe(None)
     assert view.modes() == dict.fromkeys(range(3), BrokerMode.KRAFT)
-    assert sim.cluster.nodes[Role.CONTROLLER, 3000].starts == 1
+    assert sim.cluster.nodes[NodeRole.CONTROLLER, 3000].starts == 1
     run = run_dag(example.dags["prod_rollback"], run_conf=conf)
     assert str(run.state) == "success"
     check_back(sim.cluster)

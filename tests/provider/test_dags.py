@@ -224,7 +224,7 @@ class TestRuns:
         assert "failed" not in {states[task] for task in order[:failed]}
         [instance] = [each for each in run.get_task_instances() if each.task_id == order[failed]]
         assert instance.try_number == 1, "a refusal is no accident: a retry would see the same"
-        assert sim.cluster.look(None).modes()[2] is BrokerMode.MIGRATION
+        assert sim.cluster.observe(None).modes()[2] is BrokerMode.MIGRATION
 
         before = sim.restarts()
         sim.cluster.live_groups = ()

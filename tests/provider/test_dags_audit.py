@@ -18,7 +18,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from jinja2 import Environment
 
 from airflow_provider_kmigrate.audit.request import parse
-from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level, Outcome, as_dict
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level, as_dict
 from airflow_provider_kmigrate.core.ledger import Demand
 from airflow_provider_kmigrate.dag_builders import audit, folder, rollback, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import Refused
@@ -39,7 +39,7 @@ class Spark:
         self.requests = where / "requests.jsonl"
         (self.home / "bin").mkdir(parents=True)
         script = self.home / "bin" / "spark-submit"
-        texts = {str(outcome): json.dumps(as_dict(AuditVerdict(outcome, {Level.CONSUMER: outcome}))) for outcome in Outcome}
+        texts = {str(outcome): json.dumps(as_dict(AuditVerdict(outcome, {Level.CONSUMER: outcome}))) for outcome in AuditOutcome}
         script.write_text(
             f"#!{sys.executable}\nimport json, os, sys\nlooks = sys.argv[-2].endswith('look.py')\n"
             f"request, place = (sys.argv[-1], None) if looks else sys.argv[-2:]\ntexts = {texts!r}\n"
@@ -54,7 +54,7 @@ class Spark:
         )
         script.chmod(0o755)
 
-    def concludes(self, *outcomes: Outcome) -> None:
+    def concludes(self, *outcomes: AuditOutcome) -> None:
         self._todo.write_text(" ".join(map(str, outcomes)))
 
     def runs(self) -> int:
@@ -83,9 +83,9 @@ def migration(sim: Rehearsal) -> DAG:
 
 def rendered(request: dict[str, Any]) -> dict[str, Any]:
     """As Airflow hands it over when the step began at 1795000000000."""
-    demand = request["policy"]["demand"]
+    demand = request["policy"]["required_evidence"]
     assert "xcom_pull" in demand["since"]
-    return request | {"policy": request["policy"] | {"demand": demand | {"since": "1795000000000"}}}
+    return request | {"policy": request["policy"] | {"required_evidence": demand | {"since": "1795000000000"}}}
 
 
 def states(run: Any) -> dict[str, str]:
@@ -113,7 +113,7 @@ class TestShape:
             audited(sim, **given)
             made = audit.build(load(str(sim.path)))
             assert made is not None
-            assert parse(made.task_dict["audit"].request).policy.demand.since == since
+            assert parse(made.task_dict["audit"].request).policy.required_evidence.since == since
 
     def test_topics_alone_are_for_migrations(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
@@ -224,9 +224,9 @@ class TestShape:
         steps = ["first_roll.broker_0", "second_roll.broker_0", "soak", "finalize.controller_3000"]
         for gate, step in zip(GATES, steps, strict=True):
             request = dag.task_dict[f"audit_{gate}.audit"].request
-            assert f"task_ids='{step}'" in request["policy"]["demand"]["since"]
+            assert f"task_ids='{step}'" in request["policy"]["required_evidence"]["since"]
             assert dag.task_dict[step]._pre_execute_hook is not None
-            assert parse(rendered(request)).policy.demand == Demand(1_795_000_000_000)
+            assert parse(rendered(request)).policy.required_evidence == Demand(1_795_000_000_000)
 
     @pytest.mark.parametrize(("left", "since"), [(1_795_000_000_000, 1_795_000_000_000), (None, 1_794_000_000_500)])
     def test_a_step_that_a_person_marked_as_done_began_with_its_run(
@@ -234,18 +234,18 @@ class TestShape:
     ) -> None:
         sim = rehearse()
         audited(sim)
-        told = migration(sim).task_dict["audit_before_approval.audit"].request["policy"]["demand"]["since"]
+        message = migration(sim).task_dict["audit_before_approval.audit"].request["policy"]["required_evidence"]["since"]
         ti, run = (
             SimpleNamespace(xcom_pull=lambda **_: left),
             SimpleNamespace(start_date=datetime.fromtimestamp(1_794_000_000.5, UTC)),
         )
-        assert Environment(autoescape=True).from_string(told).render(ti=ti, dag_run=run) == str(since)
+        assert Environment(autoescape=True).from_string(message).render(ti=ti, dag_run=run) == str(since)
 
     def test_a_step_that_left_no_time_is_no_time(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
         audited(sim)
         request = rendered(migration(sim).task_dict["audit_before_approval.audit"].request)
-        request["policy"]["demand"]["since"] = "None"
+        request["policy"]["required_evidence"]["since"] = "None"
         with pytest.raises(Refused, match="X08"):
             parse(request)
 
@@ -280,13 +280,13 @@ class TestRuns:
     ) -> None:
         sim = rehearse()
         audited(sim, spark)
-        spark.concludes(Outcome.PASS)
+        spark.concludes(AuditOutcome.PASS)
         run = run_dag(migration(sim), run_conf=APPROVED)
         assert str(run.state) == "success"
         assert spark.runs() == len(GATES)
         results = sorted(path.parent.parent.name for path in (sim.path.parent.parent / "result" / "sim").glob("*/*/verdict.json"))
         assert results == sorted(GATES), "each audit keeps its own"
-        times = [parse(json.loads(line)).policy.demand.since for line in spark.requests.read_text().splitlines()]
+        times = [parse(json.loads(line)).policy.required_evidence.since for line in spark.requests.read_text().splitlines()]
         assert None not in times
         assert times == sorted(times)
         assert len(set(times)) == len(GATES)
@@ -299,14 +299,16 @@ class TestRuns:
         connection("sim_zookeeper", "kmigrate_zookeeper", host="127.0.0.1:1")
         sim = rehearse()
         audited(sim, spark, topics=["t"], sample_fraction=0.5, resetting_groups=["loader"], jars=["/jars/a.jar", "/jars/b.jar"])
-        spark.concludes(Outcome.PASS)
+        spark.concludes(AuditOutcome.PASS)
         dag = migration(sim)
         assert dag.task_dict["fingerprint_logs"].downstream_task_ids == {"first_roll.broker_0"}
         assert str(run_dag(dag, run_conf=APPROVED).state) == "success"
         asked = [parse(json.loads(line)).logs for line in spark.requests.read_text().splitlines()]
         assert len(asked) == len(GATES)
         assert len({logs.before for logs in asked if logs}) == 1
-        assert [[Path(left).parts[-3] for left in logs.renewed] for logs in asked if logs] == [list(GATES[:n]) for n in range(4)]
+        assert [[Path(left).parts[-3] for left in logs.refreshed] for logs in asked if logs] == [
+            list(GATES[:n]) for n in range(4)
+        ]
         assert {(logs.topics, logs.sample.share, logs.resetting_groups) for logs in asked if logs} == {(("t",), 0.5, ("loader",))}
         kept = [path for path in (sim.path.parent.parent / "result").rglob("*") if path.is_file()]
         assert not [path for path in kept if "s3cr3t" in path.read_text() or path.name.startswith("kafka-")]
@@ -317,7 +319,7 @@ class TestRuns:
     ) -> None:
         sim = rehearse()
         audited(sim, spark)
-        spark.concludes(Outcome.PASS, Outcome.FAIL)
+        spark.concludes(AuditOutcome.PASS, AuditOutcome.FAIL)
         dag = migration(sim)
         found = states(run_dag(dag, run_conf=APPROVED))
         assert found["audit_after_first_roll.verdict"] == "success"
@@ -336,7 +338,7 @@ class TestRuns:
     ) -> None:
         sim = rehearse()
         audited(sim, spark, retries=3, retry_delay=0.1)
-        spark.concludes(Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.PASS)
+        spark.concludes(AuditOutcome.INCONCLUSIVE, AuditOutcome.INCONCLUSIVE, AuditOutcome.PASS)
         dag = folder.dags_of(sim.path.parent)["kmigrate_audit__sim"]
         assert str(run_dag(dag).state) == "success"
         assert spark.runs() == 3
@@ -347,7 +349,7 @@ class TestRuns:
     ) -> None:
         sim = rehearse()
         audited(sim, spark, retries=1, retry_delay=0.1)
-        spark.concludes(Outcome.INCONCLUSIVE)
+        spark.concludes(AuditOutcome.INCONCLUSIVE)
         found = states(run_dag(folder.dags_of(sim.path.parent)["kmigrate_audit__sim"]))
         assert found == {"audit": "success", "verdict": "failed"}
         assert spark.runs() == 2

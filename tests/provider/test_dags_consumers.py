@@ -74,7 +74,7 @@ class TestForward:
         assert states["billing.to_kafka_app0"] == "upstream_failed"
         assert states["billing.rollback_to_kafka"] == "skipped", "it was not red itself"
         assert group.kinds() == [MIGRATING, MIGRATING]
-        assert group.toggle == "zookeeper"
+        assert group.requested_mode == "zookeeper"
 
     def test_an_audit_that_spark_does_not_make_stops_the_line_and_takes_nothing_back(
         self, made: Group, run_dag: RunDag, tmp_path: Path
@@ -101,7 +101,7 @@ class TestForward:
     ) -> None:
         group = SimGroup(2)
         there = made(group)
-        run(group.world(), way_of(group)[:1])
+        run(group.context(), way_of(group)[:1])
         group.token = 0
         path = tmp_path / "verdict.json"
         if verdict is not None:
@@ -121,16 +121,16 @@ class TestForward:
         group = SimGroup(2)
         group.spec = replace(group.spec, bake=1000.0, commit_within=commit_within)
         there = made(group)
-        run(group.world(), way_of(group)[:3])
+        run(group.context(), way_of(group)[:3])
         group.token, group.ill = 0, frozenset({MIGRATING})
         began = there.clock.time = group.clock.time
-        look = there.look
+        observe = there.observe
 
         def bounded(*asked: Any, **named: Any) -> Any:
             assert there.clock.time < began + 5000.0, "it watches for ever"
-            return look(*asked, **named)
+            return observe(*asked, **named)
 
-        there.look = bounded  # type: ignore[method-assign]
+        there.observe = bounded  # type: ignore[method-assign]
         with DAG(dag_id=f"watch_{commit_within:.0f}", schedule=None) as dag:
             GroupStepOperator(step="watch group", cluster_file=str(there.path), task_id="watch", group="billing", deferrable=True)
         assert tasks(run_dag(dag)) == {"watch": "failed"}
@@ -140,16 +140,16 @@ class TestForward:
         """The coordinator is away for longer than the watch has patience; unknown is no reason to go back."""
         group = SimGroup(2)
         there = made(group)
-        run(group.world(), way_of(group)[:3])
-        group.token, look = 0, there.look
+        run(group.context(), way_of(group)[:3])
+        group.token, observe = 0, there.observe
         away_till = there.clock.time = group.clock.time
         away_till += 2 * group.spec.switch_timeout
 
         def sees(*asked: Any, **named: Any) -> Any:
             group.blind = there.clock.time < away_till
-            return look(*asked, **named)
+            return observe(*asked, **named)
 
-        there.look = sees  # type: ignore[method-assign]
+        there.observe = sees  # type: ignore[method-assign]
         with DAG(dag_id="blind_watch", schedule=None) as dag:
             file = str(there.path)
             watch = GroupStepOperator(step="watch group", cluster_file=file, task_id="watch", group="billing", deferrable=False)
@@ -171,13 +171,13 @@ class TestForward:
         """The command that takes it back did it, or not, and its connection broke."""
         group = SimGroup(2, ill=frozenset({MIGRATING}))
         there = made(group)
-        switch, told = there.switch, list[str]()
+        switch, messages = there.switch, list[str]()
 
         def breaks(spec: Any, instance: Any, kind: str, token: int) -> None:
-            told.append(str(kind))
-            if done or len(told) != 2:
+            messages.append(str(kind))
+            if done or len(messages) != 2:
                 switch(spec, instance, kind, token)
-            if len(told) == 2:
+            if len(messages) == 2:
                 raise Unreachable("its switch command found no connection")
 
         there.switch = breaks  # type: ignore[method-assign]
@@ -192,7 +192,7 @@ class TestForward:
                 bake=True,
             )
         assert tasks(run_dag(dag)) == {"c": "failed"}
-        assert told == ["migrating", "zookeeper"] + ([] if done else ["zookeeper"])
+        assert messages == ["migrating", "zookeeper"] + ([] if done else ["zookeeper"])
         assert group.kinds() == [OLD, OLD]
 
     @pytest.mark.usefixtures("no_variables")
@@ -203,7 +203,7 @@ class TestForward:
         groups = [SimGroup(2), SimGroup(2, "mail"), SimGroup(2, "shop")]
         there = made(*groups)
         for group, far in zip(groups, (2, 1, 2), strict=True):
-            run(group.world(), way_of(group)[:far])
+            run(group.context(), way_of(group)[:far])
             there.clock.time, group.token = max(there.clock.time, group.clock.time), 0
         with DAG(dag_id="modes", schedule=None) as dag:
             SetModeOperator(cluster_file=str(there.path), task_id="m", groups=[group.name for group in groups], mode="kafka")
@@ -216,21 +216,21 @@ class TestForward:
         }
         with pytest.raises(AirflowFailException, match=r"K58.* mail .*mail_app1"):
             dag.get_task("m").execute(context)
-        assert [group.toggle for group in groups] == [Mode.KAFKA, Mode.ZOOKEEPER, Mode.ZOOKEEPER]
+        assert [group.requested_mode for group in groups] == [Mode.KAFKA, Mode.ZOOKEEPER, Mode.ZOOKEEPER]
         assert f"{groups[2].root}/migration/mode" not in groups[2].znodes
         assert "Stopped at group mail. In kafka mode already: billing; not changed: shop." in capsys.readouterr().out
         written = groups[0].znodes[f"{groups[0].root}/migration/mode"]
-        run(groups[1].world(), way_of(groups[1])[:2])
+        run(groups[1].context(), way_of(groups[1])[:2])
         groups[1].token = 0
         dag.get_task("m").execute(context)
-        assert [group.toggle for group in groups] == [Mode.KAFKA] * 3
+        assert [group.requested_mode for group in groups] == [Mode.KAFKA] * 3
         assert groups[0].znodes[f"{groups[0].root}/migration/mode"] == written, "it is not written again"
 
     @pytest.mark.usefixtures("no_variables")
     def test_a_verdict_is_kept_until_the_canary_is_back_and_no_longer(self, made: Group) -> None:
         group = SimGroup(2)
         there = made(group)
-        run(group.world(), way_of(group)[:1])
+        run(group.context(), way_of(group)[:1])
         with DAG(dag_id="canary_judged", schedule=None) as dag:
             SwitchInstanceOperator(
                 cluster_file=str(there.path),
@@ -260,13 +260,13 @@ class TestForward:
     def test_a_group_that_does_not_settle_after_the_toggle_is_taken_back(self, made: Group, run_dag: RunDag) -> None:
         group = SimGroup(2)
         there = made(group)
-        group.restless_in_kafka_mode = True
+        group.rebalancing_in_kafka_mode = True
         states = tasks(run_dag(dag_of(there)))
         assert states["billing.mode_kafka"] == "failed"
         assert states["billing.rollback_mode_kafka"] == "success"
         assert states["billing.rollback_to_kafka"] == "skipped"
         assert group.kinds() == [MIGRATING, MIGRATING]
-        assert group.toggle == "zookeeper"
+        assert group.requested_mode == "zookeeper"
 
     @pytest.mark.parametrize("conf", [{"wave": 7}, {"wave": 0}])
     def test_a_wave_that_the_file_does_not_have_is_refused(self, made: Group, run_dag: RunDag, conf: dict[str, Any]) -> None:
@@ -296,7 +296,7 @@ class TestBack:
         run = run_dag(dag_of(there, BACK), run_conf={**APPROVED, "goal": goal})
         assert str(run.state) == "success", tasks(run)
         assert there.groups["billing"].kinds() == kinds
-        assert there.groups["billing"].toggle == ("kafka" if goal == "kafka" else "zookeeper")
+        assert there.groups["billing"].requested_mode == ("kafka" if goal == "kafka" else "zookeeper")
 
     def test_only_the_groups_that_were_named(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(1), SimGroup(1, "mail"))
@@ -337,7 +337,7 @@ class TestBack:
 
 
 @pytest.mark.parametrize(
-    ("operator", "arguments", "told"),
+    ("operator", "arguments", "message"),
     [
         (SetModeOperator, {"groups": ["billing", "search"], "mode": "kafka"}, "has no consumer group 'search'; it has billing."),
         (SetModeOperator, {"groups": "search", "mode": "kafka"}, "has no consumer group 'search'; it has billing."),
@@ -361,7 +361,7 @@ class TestBack:
     ],
 )
 def test_what_the_cluster_file_does_not_have_is_refused(
-    made: Group, no_variables: None, operator: type[Any], arguments: dict[str, Any], told: str
+    made: Group, no_variables: None, operator: type[Any], arguments: dict[str, Any], message: str
 ) -> None:
     group = SimGroup(2)
     there = made(group)
@@ -371,6 +371,6 @@ def test_what_the_cluster_file_does_not_have_is_refused(
     ti = SimpleNamespace(xcom_push=lambda _, found: codes.extend(found))
     with pytest.raises(AirflowFailException) as caught:
         task.execute({"dag": dag, "run_id": "manual__1", "ti": ti, "task_state_store": {}, "params": {}})
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "[F09]" in str(caught.value)
     assert group.kinds() == [OLD, OLD]

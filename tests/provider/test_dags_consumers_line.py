@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_kmigrate.core.coordination.registration import Hold, write_hold
+from airflow_provider_kmigrate.core.coordination.registration import GroupHold, write_hold
 from airflow_provider_kmigrate.operators.groups import SetModeOperator
 from tests.provider.group_dags import APPROVED, BACK, Group, RunDag, dag_of
 from tests.provider.test_dags import tasks
@@ -44,7 +44,7 @@ def test_the_mode_of_a_way_back_is_set_of_a_group_that_was_taken_back_too(
     made: Group, run_dag: RunDag, mode: str, state: str
 ) -> None:
     group = gone(SimGroup(2), 2)
-    group.znodes[HOLD] = (write_hold(Hold("another/run", "it was worse")), 0, 1)
+    group.znodes[HOLD] = (write_hold(GroupHold("another/run", "it was worse")), 0, 1)
     there = made(group)
     group.token = 0
     with DAG(dag_id=f"own_{mode}", schedule=None) as dag:

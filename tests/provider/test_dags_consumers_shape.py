@@ -60,7 +60,7 @@ class TestShape:
             "to_kafka": "watch_to_kafka",
         }
         for name, step in begins.items():
-            demand = dag.task_dict[f"billing.audit_{name}"].request["policy"]["demand"]
+            demand = dag.task_dict[f"billing.audit_{name}"].request["policy"]["required_evidence"]
             assert demand["groups"] == ["billing"]
             assert demand["mixed"] == (["billing"] if name == "canary_migrating" else []), "old consumers write no events"
             assert f"task_ids='billing.{step}'" in demand["since"]

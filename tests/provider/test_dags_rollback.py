@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import folder, rollback
@@ -33,9 +33,9 @@ RunDag = Callable[..., Any]
 Rehearse = Callable[..., Rehearsal]
 
 
-def one_does_not_start(cluster: SimCluster, world: StepContext) -> None:
+def one_does_not_start(cluster: SimCluster, context: StepContext) -> None:
     """As some brokers in migration mode; one of them has failed in it, which may be why one goes back."""
-    some_in_migration(cluster, world)
+    some_in_migration(cluster, context)
     cluster.stop(cluster.spec.brokers[-1])
 
 
@@ -49,12 +49,12 @@ def begun(rehearse: Rehearse, tmp_path: Path) -> Callable[..., tuple[Rehearsal, 
 
     def make(phase: Callable[..., None]) -> tuple[Rehearsal, DAG]:
         sim = rehearse()
-        world = sim.cluster.world(tmp_path / "forward")
-        phase(sim.cluster, world)
+        context = sim.cluster.context(tmp_path / "forward")
+        phase(sim.cluster, context)
         sim.cluster.token = 0  # tokens come from the fence of the run from here on
         kept = BackupStore(tmp_path / "kmigrate" / "backup", "sim", CLUSTER_ID)
         for node in sim.cluster.spec.brokers:
-            kept.keep_original(node, world.backup.original(node))
+            kept.keep_original(node, context.backup.original(node))
         kept.keep_version("3.9-IV0")
         return sim, folder.dags_of(sim.path.parent)[DAG_ID]
 
@@ -112,8 +112,8 @@ class TestRuns:
         sim, dag = begun(all_kraft)
         sim.cluster.finalized = True
         for node in sim.cluster.spec.controllers:
-            sim.cluster.nodes[Role.CONTROLLER, node.id].running = "process.roles=controller\n"
-        assert where(sim.cluster.look(None)).phase is Phase.FINALIZED
+            sim.cluster.nodes[NodeRole.CONTROLLER, node.id].running = "process.roles=controller\n"
+        assert where(sim.cluster.observe(None)).phase is Phase.FINALIZED
         before = sim.restarts()
         states = tasks(run_dag(dag, run_conf=APPROVED))
         assert states.pop("plan") == "failed"
@@ -125,8 +125,8 @@ class TestRuns:
     def test_without_a_failover_a_loss_must_be_accepted(self, begun: Callable[..., Any], run_dag: RunDag, accepted: bool) -> None:
         sim, dag = begun(all_in_migration)
         topics = ({}, {"orders": TopicMetadata("orders", "id", {})})
-        looked = sim.cluster.look
-        sim.cluster.look = lambda *given: replace(looked(*given), topics=topics)
+        looked = sim.cluster.observe
+        sim.cluster.observe = lambda *given: replace(looked(*given), topics=topics)
         conf = {**APPROVED, "skip_failover": True} | ({"accept_loss": CLUSTER_ID} if accepted else {})
         states = tasks(run_dag(dag, run_conf=conf))
         assert states["controller_failover.failover"] == "skipped"
@@ -157,7 +157,7 @@ class TestRuns:
         assert person.asked is not None
         assert "1. stop controllers 3000, 3001, 3002" in (person.asked.body or "")
         assert "Kept: everything" in (person.asked.body or "")
-        back = sim.cluster.look(None).modes() == dict.fromkeys(range(3), BrokerMode.ZOOKEEPER)
+        back = sim.cluster.observe(None).modes() == dict.fromkeys(range(3), BrokerMode.ZOOKEEPER)
         assert back is (answer == ROLL_BACK)
 
     @pytest.mark.slow

@@ -14,7 +14,7 @@ import yaml
 from airflow.sdk import DAG, TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_kmigrate.applications.spark_hold import Gate, LocalFiles, keep_running
+from airflow_provider_kmigrate.applications.spark_hold import BatchGate, LocalFiles, keep_running
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.dag_builders import rollback, zk_to_kraft
@@ -147,7 +147,7 @@ class Ticking:
 @contextmanager
 def living(folder: Path) -> Iterator[FakeStream]:
     """A job under `keep_running` in a thread; its query and its checkpoint are stand-ins."""
-    stream, gate, over = FakeStream(folder), Gate(), threading.Event()
+    stream, gate, over = FakeStream(folder), BatchGate(), threading.Event()
     stream.write = gate(stream.append)
     arguments = {"gate": gate, "files": LocalFiles(), "stop": over.is_set, "poll": 0.02, "clock": Ticking(stream)}
     thread = threading.Thread(target=keep_running, args=(stream.start, str(folder)), kwargs=arguments, daemon=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from tests.provider.simulated import Rehearsal
@@ -47,7 +47,7 @@ def test_a_flag_that_is_lost_turns_it_red_and_stands_in_a_journal(
 ) -> None:
     sim, _ = begun(some_kraft)
     standby = sim.cluster.spec.controllers[-1]
-    sim.cluster.nodes[Role.CONTROLLER, standby.id].running = "process.roles=controller\n"
+    sim.cluster.nodes[NodeRole.CONTROLLER, standby.id].running = "process.roles=controller\n"
     assert tasks(run_dag(watching(sim))) == {"watch": "failed"}
     assert any("G05" in path.read_text() for path in (tmp_path / "kmigrate" / "journal" / "sim").glob("*watch*.jsonl"))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
@@ -36,8 +36,8 @@ def finalized(rehearse: Callable[..., Rehearsal], run_dag: RunDag) -> tuple[Rehe
 
 
 def changed(sim: Rehearsal, change: Change) -> None:
-    look = sim.cluster.look
-    sim.cluster.look = lambda *given: change(look(*given))  # type: ignore[method-assign]
+    observe = sim.cluster.observe
+    sim.cluster.observe = lambda *given: change(observe(*given))  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(
@@ -89,24 +89,24 @@ def test_a_new_run_finishes_a_finalization_that_was_left_half_way(begun: Callabl
     sim, _ = begun(half_finalized)
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
     assert str(run_dag(dag, run_conf=APPROVED).state) == "success"
-    assert where(sim.cluster.look(Fields(0))).phase is Phase.FINALIZED
+    assert where(sim.cluster.observe(Fields(0))).phase is Phase.FINALIZED
 
 
 def test_a_new_run_takes_along_the_brokers_that_a_finalization_left_behind(begun: Callable[..., Any], run_dag: RunDag) -> None:  # noqa: F811
     """Somebody took a controller's flag in the middle of the second roll, and it was elected."""
-    sim, _ = begun(stranded)
-    assert where(sim.cluster.look(Fields(0))).phase is Phase.STRANDED
+    sim, _ = begun(left_behind)
+    assert where(sim.cluster.observe(Fields(0))).phase is Phase.LEFT_BEHIND
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
     run = run_dag(dag, run_conf=APPROVED)
     assert str(run.state) == "success", tasks(run)
-    assert where(sim.cluster.look(Fields(0))).phase is Phase.FINALIZED
+    assert where(sim.cluster.observe(Fields(0))).phase is Phase.FINALIZED
 
 
-def stranded(cluster: SimCluster, world: StepContext) -> None:
-    some_kraft(cluster, world)
+def left_behind(cluster: SimCluster, context: StepContext) -> None:
+    some_kraft(cluster, context)
     cluster.meddled = True
-    active = cluster.spec.node(Role.CONTROLLER, cluster.leader)
-    install(world, active, FileStage.CONTROLLER_FINAL)
+    active = cluster.spec.node(NodeRole.CONTROLLER, cluster.leader)
+    install(context, active, FileStage.CONTROLLER_FINAL)
     for others in cluster.spec.controllers:
         if others != active:
             cluster.stop(others)
@@ -116,10 +116,10 @@ def stranded(cluster: SimCluster, world: StepContext) -> None:
     assert cluster.finalized
 
 
-def half_finalized(cluster: SimCluster, world: StepContext) -> None:
-    all_kraft(cluster, world)
-    active, standby = cluster.spec.node(Role.CONTROLLER, cluster.leader), cluster.spec.controllers[-1]
-    install(world, standby, FileStage.CONTROLLER_FINAL)
+def half_finalized(cluster: SimCluster, context: StepContext) -> None:
+    all_kraft(cluster, context)
+    active, standby = cluster.spec.node(NodeRole.CONTROLLER, cluster.leader), cluster.spec.controllers[-1]
+    install(context, standby, FileStage.CONTROLLER_FINAL)
     cluster.stop(standby)
     cluster.start(standby)
     cluster.stop(active)

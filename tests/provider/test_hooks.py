@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.hosts.local import LocalHost
 from airflow_provider_kmigrate.clients.settings import HostSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.tools import opened
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.hooks.connections import (
     BrokerHostHook,
@@ -74,7 +74,7 @@ class TestBuilding:
     def test_hosts(self, connection: Define) -> None:
         hook = BrokerHostHook(connection("hosts", "kmigrate_host", extra={"environment": {"A": "x"}}))
         assert hook.get_conn() == HostSettings({"A": "x"})
-        assert isinstance(hook.host(NodeSpec(0, Role.BROKER, "h", 9092, HostSpec("local", "/p"))), LocalHost)
+        assert isinstance(hook.host(NodeSpec(0, NodeRole.BROKER, "h", 9092, HostSpec("local", "/p"))), LocalHost)
 
     @pytest.mark.parametrize("hook", HOOKS)
     def test_a_hook_is_what_airflow_asks_of_one(self, hook: Any) -> None:

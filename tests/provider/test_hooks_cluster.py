@@ -56,7 +56,7 @@ def test_a_wrong_chroot_is_named_and_not_created(local: LocalCluster, connection
 
 def test_the_tools_of_a_cluster_file_see_the_cluster(cluster: ClusterSpec) -> None:
     with opened(settings_of(cluster), cluster.name) as tools, Observer(cluster, tools) as observer:
-        view = observer.look(Fields.PROCESSES | Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS)
+        view = observer.observe(Fields.PROCESSES | Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS)
     assert view.unknowns == ()
     assert tools.chroot == "/kafka/main"
     assert view.brokers[0].mode is BrokerMode.ZOOKEEPER

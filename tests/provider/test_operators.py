@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow.utils.session import create_session
 from sqlalchemy import text
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable, Unreachable
@@ -86,8 +86,8 @@ def late(_: int) -> Health:
     return Health(seconds=1.5)
 
 
-def leaving(look: int) -> Health:
-    return Health(in_sync=look % 7 != 0)
+def leaving(observation: int) -> Health:
+    return Health(in_sync=observation % 7 != 0)
 
 
 def refusal(operator: type[BaseOperator], path: Path) -> str:
@@ -100,12 +100,12 @@ def refusal(operator: type[BaseOperator], path: Path) -> str:
 
 def in_dual_write(sim: Rehearsal, folder: Path) -> None:
     """Every broker in KRaft mode."""
-    world = sim.cluster.world(folder)
+    context = sim.cluster.context(folder)
     for node in sim.cluster.spec.controllers:
-        run_step(ProvisionController(node, sim.cluster.spec.cluster_id), world)
+        run_step(ProvisionController(node, sim.cluster.spec.cluster_id), context)
     for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
         for broker in sim.cluster.spec.brokers:
-            run_step(RollBroker(broker, mode, sim.cluster.spec.policy), world)
+            run_step(RollBroker(broker, mode, sim.cluster.spec.policy), context)
 
 
 CLUSTER_FILE = """\
@@ -130,25 +130,25 @@ class TestRefusals:
 
     @pytest.mark.parametrize("operator", [PreflightOperator, WaitAllBrokersRegisteredSensor])
     def test_a_missing_connection(self, path: Path, airflow_db: None, operator: type[BaseOperator]) -> None:
-        told = refusal(operator, path)
-        assert told.startswith("AirflowFailException: [N01]")
-        assert "airflow connections add kf --conn-type kafka" in told
+        message = refusal(operator, path)
+        assert message.startswith("AirflowFailException: [N01]")
+        assert "airflow connections add kf --conn-type kafka" in message
 
     def test_nobody_there(self, path: Path, connection: Callable[..., str], airflow_db: None) -> None:
         address = f"127.0.0.1:{closed_port()}"
         connection("zk", "kmigrate_zookeeper", host=address, extra={"connect_timeout": 1})
         connection("kf", "kafka", extra={"bootstrap.servers": address})
-        told = refusal(BackupOperator, path)
-        assert told.startswith("TimedOut: "), "it may be a moment's trouble: the task is retried"
-        assert address in told
+        message = refusal(BackupOperator, path)
+        assert message.startswith("TimedOut: "), "it may be a moment's trouble: the task is retried"
+        assert address in message
 
     def test_another_cluster_in_zookeeper(self, rehearse: Rehearse) -> None:
         sim = rehearse()
         sim.ensemble.cluster_id = "another-cluster"
-        told = refusal(BackupOperator, sim.path)
-        assert told.startswith("AirflowFailException: ")
-        assert "another-cluster" in told
-        assert sim.cluster.spec.cluster_id in told
+        message = refusal(BackupOperator, sim.path)
+        assert message.startswith("AirflowFailException: ")
+        assert "another-cluster" in message
+        assert sim.cluster.spec.cluster_id in message
         assert set(sim.ensemble.znodes) == {""}, "nothing was written there"
 
     def test_another_cluster_answers(self, rehearse: Rehearse) -> None:
@@ -197,9 +197,9 @@ class TestRuns:
     ) -> None:
         sim = rehearse()
         run_dag(alone(BackupOperator, sim.path))
-        world = sim.cluster.world(tmp_path)
+        context = sim.cluster.context(tmp_path)
         for node in sim.cluster.spec.controllers:
-            run_step(ProvisionController(node, sim.cluster.spec.cluster_id), world)
+            run_step(ProvisionController(node, sim.cluster.spec.cluster_id), context)
         sim.cluster.token = 0  # tokens come from the fence of the run from here on
         dag = alone(RollBrokerOperator, sim.path, broker=1, target=BrokerMode.MIGRATION)
         Variable.set(name, "Ann: disk full")
@@ -219,7 +219,7 @@ class TestRuns:
         sim = rehearse()
         dag = alone(BackupOperator, sim.path)
         run_dag(dag)
-        controller = sim.cluster.nodes[Role.CONTROLLER, 3000]
+        controller = sim.cluster.nodes[NodeRole.CONTROLLER, 3000]
         provision = alone(ProvisionControllersOperator, sim.path, controller=3000)
         with variables_gone():
             state, _ = result(run_dag(provision))
@@ -243,7 +243,7 @@ class TestRuns:
     @pytest.mark.parametrize("deferrable", [True, False])
     def test_a_long_wait_ends_as_a_short_one(self, rehearse: Rehearse, run_dag: RunDag, deferrable: bool) -> None:
         sim = rehearse()
-        sim.blind_looks = 200  # about 60 s here, so that the task defers after 30 of them
+        sim.blind_observations = 200  # about 60 s here, so that the task defers after 30 of them
         state, _ = result(run_dag(alone(WaitAllBrokersRegisteredSensor, sim.path, deferrable=deferrable)))
         assert state == "success"
         assert sim.opened == (3 if deferrable else 1), "task, trigger, task again"
@@ -257,9 +257,9 @@ class TestRuns:
 
     def test_a_broker_that_never_comes_back_fails_its_task(self, rehearse: Rehearse, run_dag: RunDag, tmp_path: Path) -> None:
         sim = rehearse()
-        world = sim.cluster.world(tmp_path)
+        context = sim.cluster.context(tmp_path)
         for node in sim.cluster.spec.controllers:
-            run_step(ProvisionController(node, sim.cluster.spec.cluster_id), world)
+            run_step(ProvisionController(node, sim.cluster.spec.cluster_id), context)
         sim.cluster.stop(sim.cluster.spec.brokers[2])
         began = sim.cluster.clock.time
         state, _ = result(run_dag(alone(RollBrokerOperator, sim.path, broker=1, target=BrokerMode.MIGRATION)))
@@ -274,15 +274,15 @@ class TestRuns:
         """What the triggerer saw in minutes the task that it wakes cannot see again in the seconds before it defers."""
         sim = rehearse(canary_bake=600.0)
         run_dag(alone(BackupOperator, sim.path))
-        world = sim.cluster.world(tmp_path)
+        context = sim.cluster.context(tmp_path)
         for node in sim.cluster.spec.controllers:
-            run_step(ProvisionController(node, sim.cluster.spec.cluster_id), world)
+            run_step(ProvisionController(node, sim.cluster.spec.cluster_id), context)
         sim.cluster.token = 0  # tokens come from the fence of the run from here on
         bad_from = sim.cluster.clock.time + 100.0
 
-        def health(broker: int, mode: BrokerMode, look: int) -> Health:
+        def health(broker: int, mode: BrokerMode, observation: int) -> Health:
             worse = mode is BrokerMode.MIGRATION and sim.cluster.clock.time > bad_from
-            return ill(look // 3) if worse and broker == 1 else Health()
+            return ill(observation // 3) if worse and broker == 1 else Health()
 
         sim.cluster.health = health
         dag = alone(RollBrokerOperator, sim.path, broker=1, target=BrokerMode.MIGRATION, retries=3)
@@ -381,15 +381,15 @@ class TestSoak:
         assert deferred.value.trigger.progress["healthy_seconds"] == 0.0
 
     def test_time_that_is_void_is_not_left_in_the_store_by_a_process_that_is_killed(self, sim: Rehearsal) -> None:
-        store, left, died, look = kept(healthy_seconds=480.0), dict[str, Any](), sim.looks + 10, sim.cluster.look
+        store, left, died, observe = kept(healthy_seconds=480.0), dict[str, Any](), sim.observations + 10, sim.cluster.observe
 
         def dies(*asked: Any) -> ClusterView:
-            if sim.looks == died:
+            if sim.observations == died:
                 left.update(store["progress"])
                 raise Killed
-            return look(*asked)
+            return observe(*asked)
 
-        sim.cluster.look = dies  # type: ignore[method-assign]
+        sim.cluster.observe = dies  # type: ignore[method-assign]
         for node in sim.cluster.spec.controllers[:2]:
             sim.cluster.stop(node)
         with pytest.raises(Killed):
@@ -399,7 +399,7 @@ class TestSoak:
     @pytest.mark.parametrize("stored", [{"version": 2, "anything": 1}, {"held": 480.0}, "garbage"])
     def test_progress_that_cannot_be_read_is_refused_and_left_as_it_is(self, sim: Rehearsal, stored: Any) -> None:
         """It may hold a verdict: a fresh start could go on in spite of it."""
-        store, looks = Memory(progress=stored), sim.looks
+        store, looks = Memory(progress=stored), sim.observations
         task = (dag := alone(ProvisionControllersOperator, sim.path, controller=3000)).get_task("task")
         there = context(dag) | {"task_state_store": store}
         for tried in (
@@ -408,14 +408,14 @@ class TestSoak:
         ):
             with pytest.raises(AirflowFailException, match="H09"):
                 tried()
-        assert (store["progress"], sim.looks) == (stored, looks)
+        assert (store["progress"], sim.observations) == (stored, looks)
 
 
 class TestArguments:
     """What a user gets wrong ends in a refusal that says what there is; templates arrive as text."""
 
     @pytest.mark.parametrize(
-        ("operator", "arguments", "told"),
+        ("operator", "arguments", "message"),
         [
             (RollBrokerOperator, {"broker": 9, "target": "kraft"}, "has no broker 9; it has 0, 1, 2."),
             (RollBrokerOperator, {"broker": "one", "target": "kraft"}, "has no broker 'one'; it has 0, 1, 2."),
@@ -450,13 +450,13 @@ class TestArguments:
         ],
     )
     def test_what_the_cluster_file_does_not_have_is_refused(
-        self, rehearse: Rehearse, operator: type[BaseOperator], arguments: dict[str, Any], told: str
+        self, rehearse: Rehearse, operator: type[BaseOperator], arguments: dict[str, Any], message: str
     ) -> None:
         sim = rehearse()
         dag = alone(operator, sim.path, **arguments)
         with pytest.raises(AirflowFailException) as caught:
             dag.get_task("task").execute(context(dag))
-        assert told in str(caught.value)
+        assert message in str(caught.value)
         assert "[F09]" in str(caught.value)
         assert "Next: Correct the argument" in str(caught.value)
         assert sim.restarts() == 0
@@ -481,24 +481,24 @@ class TestKilled:
         sim = rehearse()
         dag = alone(ProvisionControllersOperator, sim.path, controller=3000)
         task = dag.get_task("task")
-        looked = sim.cluster.look
+        looked = sim.cluster.observe
 
         def killed(*given: Any) -> Any:
             task.on_kill()
             return looked(*given)
 
-        sim.cluster.look = killed  # type: ignore[method-assign]
+        sim.cluster.observe = killed  # type: ignore[method-assign]
         with pytest.raises(Unavailable, match="Airflow ends this task"):
             task.execute(context(dag))
-        assert sim.cluster.nodes[Role.CONTROLLER, 3000].formatted is None
+        assert sim.cluster.nodes[NodeRole.CONTROLLER, 3000].formatted is None
         assert any(path.endswith("/owner") for path in sim.ensemble.znodes), "the run still owns the cluster"
 
     def test_an_act_that_was_begun_goes_on_to_its_end(self, rehearse: Rehearse, no_variables: None, tmp_path: Path) -> None:
         sim = rehearse()
-        sim.cluster.world(tmp_path / "kmigrate" / "backup")  # has the originals
+        sim.cluster.context(tmp_path / "kmigrate" / "backup")  # has the originals
         sim.cluster.token = 0  # tokens come from the fence of the run from here on
         dag = alone(ProvisionControllersOperator, sim.path, controller=3000)
-        task, node = dag.get_task("task"), sim.cluster.nodes[Role.CONTROLLER, 3000]
+        task, node = dag.get_task("task"), sim.cluster.nodes[NodeRole.CONTROLLER, 3000]
         start = sim.cluster.start
 
         def killed(spec: Any) -> Any:

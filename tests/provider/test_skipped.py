@@ -3,7 +3,7 @@
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
@@ -39,14 +39,14 @@ def test_nothing_goes_back_that_nobody_approved(begun, run_dag, name):  # noqa: 
     skipped(dag, name)
     run = run_dag(dag)
     assert tasks(run)["controller_failover.restore_flag_3000"] == "failed"
-    assert sim.cluster.look(Fields(0)).modes() == dict.fromkeys(range(3), BrokerMode.KRAFT)
+    assert sim.cluster.observe(Fields(0)).modes() == dict.fromkeys(range(3), BrokerMode.KRAFT)
 
 
 def test_a_flag_that_is_lost_in_the_soak_ends_it_red(rehearse, run_dag):
     """A standby that comes back without its flag: the next election finalizes, but nobody has soaked or approved that."""
     sim = rehearse(min_soak=86_400.0)
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
-    cluster, look, since = sim.cluster, sim.cluster.look, []
+    cluster, look, since = sim.cluster, sim.cluster.observe, []
 
     def looked(*args, **kwargs):
         view = look(*args, **kwargs)
@@ -54,12 +54,12 @@ def test_a_flag_that_is_lost_in_the_soak_ends_it_red(rehearse, run_dag):
             since.append(cluster.clock.time)
         if since and cluster.clock.time > since[0] + 100:
             standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
-            node = cluster.nodes[Role.CONTROLLER, standby.id]
+            node = cluster.nodes[NodeRole.CONTROLLER, standby.id]
             if node.stage is not FileStage.CONTROLLER_FINAL:
                 node.text = node.running = "process.roles=controller\nnode.id=1\n"
         return view
 
-    cluster.look = looked
+    cluster.observe = looked
     run = run_dag(dag, run_conf={"approve_finalization": CLUSTER_ID})
     assert tasks(run)["soak"] == "failed"
     assert not cluster.finalized

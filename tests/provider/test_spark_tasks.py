@@ -20,10 +20,10 @@ from airflow.sdk import DAG, BaseOperator, Variable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level, Outcome, as_dict, combine
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level, as_dict, combine
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
-from airflow_provider_kmigrate.core.spark.hold import Hold, JobReport, JobState
+from airflow_provider_kmigrate.core.spark.hold import JobReport, JobState, SparkHold
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.hooks.spark_jobs import ObjectFiles, control_of, files_of, stored
 from airflow_provider_kmigrate.operators import spark_audit as module
@@ -88,7 +88,7 @@ class TestHolding:
     def test_a_job_that_says_it_is_held(self, job_file: Path, tmp_path: Path) -> None:
         now = round(1000 * time.time())
         (tmp_path / "orders" / "_kmigrate").mkdir()
-        (tmp_path / "orders" / "_kmigrate" / "hold.json").write_text(spark_hold.hold_text(Hold("h", RUN, "", now)))
+        (tmp_path / "orders" / "_kmigrate" / "hold.json").write_text(spark_hold.hold_text(SparkHold("h", RUN, "", now)))
         says(tmp_path / "orders", JobReport(JobState.HELD, now, "h", "q", 0, 0))
         assert "batch 0" in executed(HoldSparkJobOperator, cluster_file=str(job_file), job="orders", risky=True)
         assert (tmp_path / "orders" / "_kmigrate" / "held.json").exists()
@@ -181,9 +181,9 @@ class TestSilence:
         os.close(os.open(tmp_path / "pipe", os.O_RDWR))
 
     @pytest.mark.parametrize("read", [lambda path: stored(path, limit=0.1), lambda path: ObjectFiles(None, 0.1).read(path)])
-    def test_verdicts_and_hold_folders_are_read_with_a_limit(self, silent: str, read: Callable[[str], object]) -> None:
+    def test_verdicts_and_hold_folders_are_read_with_a_limit(self, unresponsive: str, read: Callable[[str], object]) -> None:
         with pytest.raises(Unavailable, match=r"pipe: no answer within 0\.1 s"):
-            read(silent)
+            read(unresponsive)
 
     def test_a_gate_looks_again(self, tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="IsADirectory"):
@@ -205,7 +205,7 @@ class TestVerdictSensor:
         assert not self.poke(path)
         path.write_text(json.dumps(as_dict(combine([], []))))
         assert not self.poke(path)
-        path.write_text(json.dumps(as_dict(AuditVerdict(Outcome.PASS, {Level.LOG: Outcome.PASS}))))
+        path.write_text(json.dumps(as_dict(AuditVerdict(AuditOutcome.PASS, {Level.LOG: AuditOutcome.PASS}))))
         assert self.poke(path).is_done
         assert self.poke(path).xcom_value.startswith("PASS")
 
@@ -270,7 +270,7 @@ def spark_environment(tmp_path: Path) -> Path:
     """An environment whose spark-submit notes its arguments and leaves a verdict, as the audit's job does."""
     home = tmp_path / "spark"
     (home / "bin").mkdir(parents=True)
-    verdict = json.dumps(as_dict(AuditVerdict(Outcome.PASS, {Level.LOG: Outcome.PASS})))
+    verdict = json.dumps(as_dict(AuditVerdict(AuditOutcome.PASS, {Level.LOG: AuditOutcome.PASS})))
     script = home / "bin" / "spark-submit"
     script.write_text(
         f"#!{sys.executable}\nimport json, os, sys\nplace = sys.argv[-1]\n"

@@ -57,12 +57,12 @@ def kept(found: dict[str, Any]) -> StepProgress:
 
 def up_to(sim: Rehearsal, target: BrokerMode | None, tmp_path: Any) -> None:
     """Controllers provisioned and, with a target, every broker rolled there on the way."""
-    world = sim.cluster.world(tmp_path / "by-hand")
+    context = sim.cluster.context(tmp_path / "by-hand")
     for node in sim.cluster.spec.controllers:
-        run_step(ProvisionController(node, sim.cluster.spec.cluster_id), world)
+        run_step(ProvisionController(node, sim.cluster.spec.cluster_id), context)
     for mode in [mode for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT) if target in {mode, BrokerMode.KRAFT}]:
         for broker in sim.cluster.spec.brokers:
-            run_step(RollBroker(broker, mode, sim.cluster.spec.policy), world)
+            run_step(RollBroker(broker, mode, sim.cluster.spec.policy), context)
 
 
 def test_it_comes_back_from_the_database_as_it_went(rehearse: Rehearse) -> None:
@@ -82,15 +82,15 @@ def test_what_is_so_already_is_ready(rehearse: Rehearse) -> None:
 
 def test_what_comes_about_while_it_watches_is_ready(rehearse: Rehearse) -> None:
     sim = rehearse()
-    sim.blind_looks = 10
+    sim.blind_observations = 10
     assert event(trigger(sim))["outcome"] == "ready"
-    assert sim.looks > 10
+    assert sim.observations > 10
     assert sim.opened == 1, "its clients stay open"
 
 
 def test_what_lasts_is_handed_back_with_the_time_it_took(rehearse: Rehearse) -> None:
     sim = rehearse()
-    sim.blind_looks = 1000
+    sim.blind_observations = 1000
     found = event(trigger(sim, progress=StepProgress(waited_seconds=100.0)))
     assert found["outcome"] == "waiting"
     assert 160.0 <= kept(found).waited_seconds < 165.0
@@ -98,7 +98,7 @@ def test_what_lasts_is_handed_back_with_the_time_it_took(rehearse: Rehearse) -> 
 
 def test_a_wait_without_end_is_refused(rehearse: Rehearse) -> None:
     sim = rehearse()
-    sim.blind_looks = 1000
+    sim.blind_observations = 1000
     found = event(trigger(sim, progress=StepProgress(waited_seconds=590.0)))
     assert found["outcome"] == "refused"
     assert "[R03]" in found["text"]
@@ -127,15 +127,15 @@ class TestSoak:
     @pytest.mark.parametrize(("before", "at_once"), [(200.0, True), (0.0, False)])
     def test_lost_health_is_handed_back_at_once_where_more_is_stored(self, sim: Rehearsal, before: float, at_once: bool) -> None:
         """Or a triggerer that dies before its watch is over would leave the task with time that is void."""
-        began, alarm = sim.cluster.clock.time, sim.looks + 12
+        began, alarm = sim.cluster.clock.time, sim.observations + 12
 
         def look(*asked: Any) -> ClusterView:
-            if sim.looks == alarm:
+            if sim.observations == alarm:
                 for node in sim.cluster.spec.controllers[:2]:
                     sim.cluster.stop(node)
             return seen(*asked)
 
-        seen, sim.cluster.look = sim.cluster.look, look  # type: ignore[method-assign]
+        seen, sim.cluster.observe = sim.cluster.observe, look  # type: ignore[method-assign]
         found = event(trigger(sim, "soak", StepProgress(healthy_seconds=before)))
         assert (found["outcome"], kept(found).healthy_seconds) == ("waiting", 0.0)
         assert "[G23]" in found["text"], "it says what is not healthy"
@@ -192,7 +192,7 @@ def test_clusters_that_hang_hold_no_other_up(rehearse: Rehearse) -> None:
 
     async def found() -> tuple[str, int]:
         hang = [asyncio.create_task(first(trigger(sim))) for _ in range(sim.hanging)]
-        assert await asyncio.to_thread(sim.looked.wait, 30.0)
+        assert await asyncio.to_thread(sim.observed.wait, 30.0)
         answer = await first(trigger(sim))
         left = sum(not task.done() for task in hang)
         sim.released.set()
@@ -208,7 +208,7 @@ def test_a_cancelled_trigger_stops_looking_and_closes_its_clients(rehearse: Rehe
 
     async def cancelled() -> None:
         task = asyncio.create_task(anext(aiter(trigger(sim).run())))
-        assert await asyncio.to_thread(sim.looked.wait, 30.0)
+        assert await asyncio.to_thread(sim.observed.wait, 30.0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -217,4 +217,4 @@ def test_a_cancelled_trigger_stops_looking_and_closes_its_clients(rehearse: Rehe
     assert not sim.closed.is_set(), "what it observes with is in use"
     sim.released.set()
     assert sim.closed.wait(10.0)
-    assert sim.looks == 1
+    assert sim.observations == 1

@@ -47,7 +47,7 @@ def test_one_that_cannot_be_looked_at_waits(made: Group) -> None:
     def blind(*_: Any, **__: Any) -> Any:
         raise Unreachable("the ensemble is away")
 
-    there.look = blind  # type: ignore[method-assign]
+    there.observe = blind  # type: ignore[method-assign]
     assert sensor(there, closed()).poke(CONTEXT) is False
 
 

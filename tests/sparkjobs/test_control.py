@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.applications.spark_hold import Gate, LocalFiles, keep_running
+from airflow_provider_kmigrate.applications.spark_hold import BatchGate, LocalFiles, keep_running
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
@@ -87,8 +87,8 @@ class TestControl:
     def test_a_long_batch_does_not_withdraw_a_hold_in_effect_either(self, control: JobControl, stream: FakeStream) -> None:
         control.hold("dag/run", "roll")
         folder = str(stream.folder / "_kmigrate")
-        told = spark_hold.read_report(FILES.read(f"{folder}/{STATE}") or "")
-        running = replace(told, state=JobState.RUNNING, at_ms=round(1000 * control.clock.now()) + 40_000)
+        reported = spark_hold.read_report(FILES.read(f"{folder}/{STATE}") or "")
+        running = replace(reported, state=JobState.RUNNING, at_ms=round(1000 * control.clock.now()) + 40_000)
         FILES.write(f"{folder}/{STATE}", spark_hold.report_text(running))
         with pytest.raises(TimedOut, match="J01"):
             replace(control, clock=FakeClock(control.clock.now())).hold("dag/run", "roll")
@@ -143,10 +143,10 @@ class TestControl:
         control.resume("dag/run", logs_to(900))
 
     def test_a_hold_does_not_fail_because_nobody_tells_of_the_logs(self, control: JobControl, stream: FakeStream) -> None:
-        def silent(_: object) -> dict[TopicPartition, LogMark]:
+        def unresponsive(_: object) -> dict[TopicPartition, LogMark]:
             raise Unavailable("no broker answers")
 
-        assert control.hold("dag/run", "roll", silent)
+        assert control.hold("dag/run", "roll", unresponsive)
         control.resume("dag/run", logs_to(stream.end))
 
     def test_a_job_that_was_never_held_is_let_go_at_once(self, job: SparkJobSpec) -> None:
@@ -178,7 +178,7 @@ class Beside:
 
     def _run(self) -> None:
         self._job.acquire()
-        gate = Gate()
+        gate = BatchGate()
         self._stream.write = gate(self._stream.append)
         clock = FakeClock(self._t, [self._handed_over])
         clock.now = lambda: self._t  # type: ignore[method-assign]

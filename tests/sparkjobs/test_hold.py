@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.applications.spark_hold import Gate, LocalFiles, join, keep_running, read_checkpoint
+from airflow_provider_kmigrate.applications.spark_hold import BatchGate, LocalFiles, join, keep_running, read_checkpoint
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
-from airflow_provider_kmigrate.core.spark.hold import HOLD, STATE, Hold, JobState
+from airflow_provider_kmigrate.core.spark.hold import HOLD, STATE, JobState, SparkHold
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from tests.sparkjobs.fakes import FakeClock, FakeStream
 
 FILES = LocalFiles()
-WISH = Hold("h1", "dag/run", "a rehearsal", 0)
+WISH = SparkHold("h1", "dag/run", "a rehearsal", 0)
 
 
 class Job:
     """A job in a fake world: the log grows and the query steps with every tick; `script` says what happens at which tick."""
 
     def __init__(self, folder: Path, *, gated: bool = True, files: LocalFiles | None = None) -> None:
-        self.gate = Gate() if gated else None
+        self.gate = BatchGate() if gated else None
         self.stream = FakeStream(folder / "checkpoint")
         if self.gate:
             self.stream.write = self.gate(self.stream.append)

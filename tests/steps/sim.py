@@ -11,11 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Policy, Role
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec, Policy
 from airflow_provider_kmigrate.core.environment import (
+    BrokerRegistration,
     ClusterEnvironment,
     LogDir,
-    Registration,
     Taken,
     ZooKeeperServer,
     ZooKeeperTree,
@@ -78,16 +78,16 @@ class SimCluster:
     stuck: int | None = None  # a leader that takes nobody back into its ISRs until it is restarted
     kept_out: set[int] = field(default_factory=set)
     behind: int = 0  # records that every follower is behind
-    deaf: bool = False  # after a handover brokers skip what the ZooKeeper controller says
+    out_of_isr: bool = False  # after a handover brokers skip what the ZooKeeper controller says
     ahead: int = 0  # by how much KRaft's partition epochs exceed the versions of the states in ZooKeeper
-    headless: set[int] = field(default_factory=set)  # partitions that the takeover leaves without a leader until one is elected
+    leaderless: set[int] = field(default_factory=set)  # partitions that the takeover leaves without a leader until one is elected
     health: Callable[[int, BrokerMode, int], Health] = well  # of a broker, in a mode, at the nth look
-    looks: int = 0
+    observations: int = 0
     note: bytes | None = None  # of brokers that were taken back alone
     ended: int | None = (
         None  # the leader's epoch in which it lost the version of /migration: it writes nothing to ZooKeeper any more
     )
-    unheard: set[int] = field(default_factory=set)  # brokers that were started when nobody was told anything any more
+    uninformed: set[int] = field(default_factory=set)  # brokers that were started when nobody was told anything any more
     half_made: int | None = None  # since this epoch ZooKeeper lacks a partition's state: who is elected later writes nothing
     wrote: tuple[int, int] | None = None  # the leader, and its epoch, of the last dual-write
     version: int = 0  # of /migration
@@ -97,13 +97,13 @@ class SimCluster:
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
-        nodes = [node_of(Role.BROKER, node) for node in range(self.brokers)]
-        quorum = [node_of(Role.CONTROLLER, 3000 + node) for node in range(self.controllers)]
+        nodes = [node_of(NodeRole.BROKER, node) for node in range(self.brokers)]
+        quorum = [node_of(NodeRole.CONTROLLER, 3000 + node) for node in range(self.controllers)]
         policy = Policy(min_soak=3.0, canary_bake=0.0)
         self.spec = ClusterSpec("sim", CLUSTER_ID, "zk", "kafka", tuple(nodes), tuple(quorum), policy)
         self.nodes = {(node.role, node.id): SimNode(node) for node in self.spec.nodes()}
         for node in nodes:
-            mine = self.nodes[Role.BROKER, node.id]
+            mine = self.nodes[NodeRole.BROKER, node.id]
             mine.text = mine.running = original_of(node.id)
         self.zookeeper_controller, self.led = 0, False
         self.leaders = {p: p % self.brokers for p in range(2 * self.brokers)}
@@ -115,11 +115,11 @@ class SimCluster:
         if mine.running is not None:
             return
         mine.running, mine.starts = mine.text, mine.starts + 1
-        if node.role is Role.BROKER and (self.deaf or self.stuck not in {None, node.id}):
+        if node.role is NodeRole.BROKER and (self.out_of_isr or self.stuck not in {None, node.id}):
             self.kept_out.add(node.id)
-        if node.role is Role.BROKER and self.kraft_owns and self._zookeeper_brokers() and not self._writes():
-            self.unheard.add(node.id)
-        if node.role is Role.CONTROLLER:
+        if node.role is NodeRole.BROKER and self.kraft_owns and self._zookeeper_brokers() and not self._writes():
+            self.uninformed.add(node.id)
+        if node.role is NodeRole.CONTROLLER:
             assert mine.formatted == CLUSTER_ID
             mine.log, mine.copied = True, mine.copied or self.kraft_owns
             self.offset = -1 if self.offset is None else self.offset
@@ -138,13 +138,13 @@ class SimCluster:
         mine = self.nodes[node.role, node.id]
         if mine.running is None:
             return
-        if node.role is Role.BROKER and self.kraft_owns and not self._majority():
+        if node.role is NodeRole.BROKER and self.kraft_owns and not self._majority():
             self.disasters.append(f"broker {node.id} stopped without a controller: 300 s")
         mine.running, mine.stops = None, mine.stops + 1
-        if node.role is Role.BROKER and node.id == self.stuck:
+        if node.role is NodeRole.BROKER and node.id == self.stuck:
             self.stuck = None
             self.kept_out.clear()
-        if node.role is Role.CONTROLLER:
+        if node.role is NodeRole.CONTROLLER:
             self._elect()
             return
         for partition, leader in self.leaders.items():
@@ -178,7 +178,7 @@ class SimCluster:
         return [b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION}]
 
     def _up(self, broker: int) -> bool:
-        return self.nodes[Role.BROKER, broker].running is not None
+        return self.nodes[NodeRole.BROKER, broker].running is not None
 
     def _elect(self) -> None:
         """The present leader stays while it runs; a leader without the flag finalizes."""
@@ -195,7 +195,11 @@ class SimCluster:
         if self.kraft_owns:
             self.controller_epoch += 1
             self.state_epoch = self.epoch
-        if self.kraft_owns and not self.finalized and self.nodes[Role.CONTROLLER, controller].stage is FileStage.CONTROLLER_FINAL:
+        if (
+            self.kraft_owns
+            and not self.finalized
+            and self.nodes[NodeRole.CONTROLLER, controller].stage is FileStage.CONTROLLER_FINAL
+        ):
             self.finalized = True
             left = [] if self.meddled else self._zookeeper_brokers()
             self.disasters += [f"finalized with broker {broker} left behind" for broker in left]
@@ -225,9 +229,9 @@ class SimCluster:
 
     # What a look shows.
 
-    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         self.mortal.step()
-        self.looks += 1
+        self.observations += 1
         self.clock.time += 0.1
         if self.kraft_owns and not self.finalized and self.offset is not None and self.led:
             self._dual_write(self.offset)
@@ -255,17 +259,17 @@ class SimCluster:
         self.version += 1  # an attempt that fails half-way shows, too
         if self._writes():
             self.offset, self.wrote = offset + 1, (self.leader, self.epoch)
-            self.unheard.clear()
+            self.uninformed.clear()
 
     def _writes(self) -> bool:
         """Whether the thread that writes to ZooKeeper gets as far as telling brokers in migration mode, behind each write, what there is."""
         return self.epoch != self.ended and (self.half_made is None or self.epoch <= self.half_made)
 
-    def surroundings(self, view: ClusterView) -> ClusterEnvironment:
+    def environment(self, view: ClusterView) -> ClusterEnvironment:
         """Nothing but what is well: each broker has one directory and runs 3.9, by one clock."""
         del view
         ids = [node.id for node in self.spec.brokers]
-        tree = ZooKeeperTree(registrations={broker: Registration(1.0, 1.0) for broker in ids})
+        tree = ZooKeeperTree(registrations={broker: BrokerRegistration(1.0, 1.0) for broker in ids})
         dirs = {broker: (LogDir("/data"),) for broker in ids}
         servers = (ZooKeeperServer("127.0.0.1:2181", "3.8.4"),)
         taken = {broker: Taken(self.broker_config(broker)) for broker in ids}
@@ -276,8 +280,8 @@ class SimCluster:
         up = [b.id for b in self.spec.brokers if self._up(b.id)]
         health = self._health(node.id)
         # One in migration mode waits for a word before it answers.
-        told = node.id not in self.unheard or mine.stage is not FileStage.MIGRATION
-        mode = MODES.get(mine.stage) if mine.stage and health.seconds is not None and told else None
+        reported = node.id not in self.uninformed or mine.stage is not FileStage.MIGRATION
+        mode = MODES.get(mine.stage) if mine.stage and health.seconds is not None and reported else None
         return Broker(
             node.id,
             process_of(mine),
@@ -290,8 +294,8 @@ class SimCluster:
         )
 
     def _health(self, broker: int) -> Health:
-        mode = MODES.get(stage) if (stage := self.nodes[Role.BROKER, broker].stage) else None
-        return self.health(broker, mode, self.looks) if mode else Health(in_sync=False)
+        mode = MODES.get(stage) if (stage := self.nodes[NodeRole.BROKER, broker].stage) else None
+        return self.health(broker, mode, self.observations) if mode else Health(in_sync=False)
 
     def _controller(self, node: NodeSpec) -> Controller:
         mine = self.nodes[node.role, node.id]
@@ -329,9 +333,9 @@ class SimCluster:
         rows = []
         for partition, leader in self.leaders.items():
             replicas = self._replicas(partition)
-            out = self.kept_out if self.deaf or leader == self.stuck else ()
-            isr = tuple(b for b in replicas if self._health(b).in_sync and b not in out and b not in self.unheard)
-            headless = self.kraft_owns and partition in self.headless
+            out = self.kept_out if self.out_of_isr or leader == self.stuck else ()
+            isr = tuple(b for b in replicas if self._health(b).in_sync and b not in out and b not in self.uninformed)
+            headless = self.kraft_owns and partition in self.leaderless
             if leader not in isr or headless:
                 self.leaders[partition] = -1 if headless or not isr else isr[0]
             rows.append(Partition("t", partition, self.leaders[partition], replicas, isr))
@@ -340,14 +344,14 @@ class SimCluster:
     def elect_preferred(self, partitions: Sequence[Partition]) -> None:
         self.mortal.step()
         for partition in partitions:
-            self.headless.discard(partition.index)
+            self.leaderless.discard(partition.index)
             first = self._replicas(partition.index)[0]
             self.leaders[partition.index] = first if self._up(first) else self.leaders[partition.index]
 
     def broker_config(self, broker: int) -> dict[str, str]:
-        return dict(parse(self.nodes[Role.BROKER, broker].running or ""))
+        return dict(parse(self.nodes[NodeRole.BROKER, broker].running or ""))
 
-    def world(self, folder: Path) -> StepContext:
+    def context(self, folder: Path) -> StepContext:
         """A new run of the tool on this cluster."""
         said: list[str] = []
         lags = {("t", partition): self.behind for partition in self.leaders}

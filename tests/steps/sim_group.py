@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration, read_hold, read_offset
+from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode, Registration, read_hold, read_offset
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, ZkView
 from airflow_provider_kmigrate.exceptions import Failed
@@ -69,10 +69,10 @@ class SimGroup:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     blind: bool = False  # the coordinator does not answer
     ill_in_kafka_mode: bool = False
-    restless: frozenset[MemberKind] = frozenset()  # kinds that never settle
-    restless_in_kafka_mode: bool = False
+    rebalancing: frozenset[MemberKind] = frozenset()  # kinds that never settle
+    rebalancing_in_kafka_mode: bool = False
     crashing: frozenset[MemberKind] = frozenset()  # kinds that end by themselves every CRASH_S seconds, and are started again
-    deaf: bool = False  # ZooKeeper takes no migrating member's commits once one member is old
+    out_of_isr: bool = False  # ZooKeeper takes no migrating member's commits once one member is old
     ghosts: set[str] = field(default_factory=set)  # instances whose dead members Kafka keeps for a session, once they have died
     ghosts_until: float = 45.0
 
@@ -136,7 +136,7 @@ class SimGroup:
                     del self.znodes[path]
         self.mortal.step()
 
-    def look(self, what: Fields, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def observe(self, what: Fields, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
         assert Fields.GROUP_MEMBERS in what
         assert tuple(groups) == (self.name,)
         assert not nodes
@@ -145,7 +145,7 @@ class SimGroup:
         seen = None if self.blind else {self.name: self.seen()}
         return ClusterView(taken_at=self.clock.time, zk=ZkView(cluster_id=CLUSTER_ID), groups=seen)
 
-    def world(self) -> StepContext:
+    def context(self) -> StepContext:
         """A new run of the tool."""
         self.token += 1
         tools: Any = SimpleNamespace(zk=self, instances=self)
@@ -165,7 +165,7 @@ class SimGroup:
         zk = ZkGroup(
             {self._id(one): Registration("static", {"t": 1, "idle": 1}, str(one.lives)) for one in registered},
             {
-                self._id(one): Progress(mode[2] if mode else 0, self.mode, settled=self._settles())
+                self._id(one): MemberProgress(mode[2] if mode else 0, self.mode, settled=self._settles())
                 for one in here
                 if one.kind is MIGRATING
             },
@@ -189,18 +189,18 @@ class SimGroup:
         )
 
     @property
-    def toggle(self) -> Mode:
+    def requested_mode(self) -> Mode:
         return Mode.KAFKA if self.znodes.get(f"{self.root}/migration/mode", (b"",))[0] == b"kafka" else Mode.ZOOKEEPER
 
     @property
     def mode(self) -> Mode:
-        return Mode.ZOOKEEPER if OLD in self.kinds() else self.toggle
+        return Mode.ZOOKEEPER if OLD in self.kinds() else self.requested_mode
 
     def kinds(self) -> list[MemberKind]:
         return [one.kind for one in self.instances.values() if one.kind is not None]
 
     def _settles(self) -> bool:
-        return MIGRATING not in self.restless and not (self.restless_in_kafka_mode and self.mode is Mode.KAFKA)
+        return MIGRATING not in self.rebalancing and not (self.rebalancing_in_kafka_mode and self.mode is Mode.KAFKA)
 
     # What happens by itself.
 
@@ -231,7 +231,7 @@ class SimGroup:
 
     def _commits(self, one: SimInstance, where: TopicPartition, offset: int) -> None:
         self.committed[where] = max(offset, self.committed.get(where, -1))
-        if one.kind is OLD or (one.kind is MIGRATING and not (self.deaf and OLD in self.kinds())):
+        if one.kind is OLD or (one.kind is MIGRATING and not (self.out_of_isr and OLD in self.kinds())):
             self._commit_zk(where, offset)
         if one.kind in {MIGRATING, PLAIN}:
             self.kafka[where] = offset

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.model import (
@@ -43,9 +43,9 @@ class Health:
     in_sync: bool = True
 
 
-def well(broker: int, mode: BrokerMode, look: int) -> Health:
+def well(broker: int, mode: BrokerMode, observation: int) -> Health:
     """Of every broker in every mode at every look."""
-    del broker, mode, look
+    del broker, mode, observation
     return Health()
 
 
@@ -96,7 +96,7 @@ class SimClock:
         self.sleep(seconds)
 
 
-def node_of(role: Role, node: int) -> NodeSpec:
+def node_of(role: NodeRole, node: int) -> NodeSpec:
     host = HostSpec("local", f"properties-{node}")
     return NodeSpec(node, role, "127.0.0.1", 10000 + node, host, log_dir=f"/kraft/{node}")
 
@@ -106,9 +106,12 @@ def process_of(node: SimNode) -> Process:
 
 
 def files_of(node: SimNode) -> NodeFiles:
-    keys = {"broker.id" if node.spec.role is Role.BROKER else "node.id": str(node.spec.id), "cluster.id": node.cluster_id or ""}
-    folder = "/data" if node.spec.role is Role.BROKER else node.spec.log_dir or ""
-    written = node.spec.role is Role.BROKER or node.formatted is not None
+    keys = {
+        "broker.id" if node.spec.role is NodeRole.BROKER else "node.id": str(node.spec.id),
+        "cluster.id": node.cluster_id or "",
+    }
+    folder = "/data" if node.spec.role is NodeRole.BROKER else node.spec.log_dir or ""
+    written = node.spec.role is NodeRole.BROKER or node.formatted is not None
     meta = {folder: keys if written else {}} if node.cluster_id is not None else None
     return NodeFiles(parse(node.text) if node.text else None, meta, node.log)
 
@@ -118,17 +121,18 @@ def as_asked(view: ClusterView, what: Fields, nodes: Collection[NodeSpec]) -> Cl
     if not what:
         return view
     asked = what.value  # numbers: a search makes a million looks
-    changed: dict[str, Any] = {name: None for name, by in _TOLD_BY.items() if not asked & by}
+    changed: dict[str, Any] = {name: None for name, by in _REPORTED_BY.items() if not asked & by}
     if asked & _GROUPS == 0 and view.zk is not None and view.zk.live_groups:
         changed.setdefault("zk", replace(view.zk, live_groups=(), live_members={}))
     hosts = {(node.role, node.id) for node in nodes}
-    told = partial(_of_host, asked)
+    reported = partial(_of_host, asked)
     changed["brokers"] = {
-        n: _broker(b, asked, *told(b, not hosts or (Role.BROKER, n) in hosts), known=bool(asked & _ZOOKEEPER))
+        n: _broker(b, asked, *reported(b, not hosts or (NodeRole.BROKER, n) in hosts), known=bool(asked & _ZOOKEEPER))
         for n, b in view.brokers.items()
     }
     changed["controllers"] = {
-        n: _controller(c, asked, *told(c, not hosts or (Role.CONTROLLER, n) in hosts)) for n, c in view.controllers.items()
+        n: _controller(c, asked, *reported(c, not hosts or (NodeRole.CONTROLLER, n) in hosts))
+        for n, c in view.controllers.items()
     }
     return replace(view, **changed)
 
@@ -137,7 +141,7 @@ _GROUPS, _PROCESSES, _FILES = (look.value for look in (Fields.GROUPS, Fields.PRO
 _BROKERS, _CONTROLLERS, _ZOOKEEPER = (
     look.value for look in (Fields.BROKERS, Fields.CONTROLLERS, Fields.ZOOKEEPER | Fields.GROUPS)
 )
-_TOLD_BY = {
+_REPORTED_BY = {
     "zk": _ZOOKEEPER,
     "kafka_cluster_id": _BROKERS,
     "quorum": Fields.QUORUM.value,

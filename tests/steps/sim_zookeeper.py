@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_kmigrate.clients.znodes import REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import Migration, ZkController
 from airflow_provider_kmigrate.exceptions import Fenced
 
@@ -51,7 +51,9 @@ class SimZooKeeper:
             raise Fenced("a newer run holds the cluster")
         apart = [operation.path in _NOTES or operation.path.startswith(TOPIC) for operation in operations]
         handed = not all(apart)
-        if handed and any(node.running is not None for (role, _), node in self.cluster.nodes.items() if role is Role.CONTROLLER):
+        if handed and any(
+            node.running is not None for (role, _), node in self.cluster.nodes.items() if role is NodeRole.CONTROLLER
+        ):
             self.cluster.disasters.append("handed over under a living controller")
         for operation in operations:
             self._apply(operation)
@@ -72,8 +74,8 @@ class SimZooKeeper:
             case Set(path) if path == STATE:
                 self.cluster.ahead = max(0, self.cluster.ahead - 1)
             case Delete("/controller"):
-                self.cluster.deaf = self.cluster.ahead > 0
-                if self.cluster.deaf:
+                self.cluster.out_of_isr = self.cluster.ahead > 0
+                if self.cluster.out_of_isr:
                     self.cluster.disasters.append("leaders skip what the ZooKeeper controller says")
                 else:
                     self.cluster.kept_out.clear()

@@ -28,21 +28,21 @@ class Old(SimCluster):
         return replace(view, migration=made)
 
 
-def told(world: StepContext) -> tuple[list[str], Written]:
+def messages(context: StepContext) -> tuple[list[str], Written]:
     """What a step says, and what it writes down."""
     said: list[str] = []
     journal = Written()
-    run_step(BrokersRegistered([0, 1, 2]), replace(world, say=said.append, journal=journal))
+    run_step(BrokersRegistered([0, 1, 2]), replace(context, say=said.append, journal=journal))
     return [text for text in said if text.startswith("ALARM")], journal
 
 
 def test_a_cluster_that_is_half_way_for_too_long_is_an_alarm(tmp_path: Path) -> None:
     cluster = Old()
-    all_in_migration(cluster, cluster.world(tmp_path))
-    patient = cluster.world(tmp_path)
-    assert told(patient)[0] == []
+    all_in_migration(cluster, cluster.context(tmp_path))
+    patient = cluster.context(tmp_path)
+    assert messages(patient)[0] == []
     policy = replace(cluster.spec.policy, max_hybrid=500.0)
-    said, journal = told(replace(patient, spec=replace(cluster.spec, policy=policy)))
+    said, journal = messages(replace(patient, spec=replace(cluster.spec, policy=policy)))
     assert len(said) == 1, "once, not at each look"
     assert "[T06]" in said[0]
     assert "brokers are still in migration mode: [0, 1, 2]" in said[0]
@@ -51,26 +51,26 @@ def test_a_cluster_that_is_half_way_for_too_long_is_an_alarm(tmp_path: Path) -> 
 
 def test_a_controller_without_the_flag_is_an_alarm_but_for_the_step_that_takes_it(tmp_path: Path) -> None:
     cluster = SimCluster()
-    finalization_begun(cluster, cluster.world(tmp_path))
-    said, journal = told(world := cluster.world(tmp_path))
+    finalization_begun(cluster, cluster.context(tmp_path))
+    said, journal = messages(context := cluster.context(tmp_path))
     assert len(said) == 1
     assert "[G05] Controller" in said[0]
     assert [text for kind, text in journal.lines if kind == "alarm"] == [said[0].removeprefix("ALARM: ")]
     quiet: list[str] = []
-    run_step(Finalized(), replace(world, say=quiet.append), sync_for=1.0)
+    run_step(Finalized(), replace(context, say=quiet.append), sync_for=1.0)
     assert not [text for text in quiet if "ALARM" in text and "G05" in text]
 
 
 def test_a_watch_in_the_middle_of_a_finalization_is_red_only_if_that_stays_half_way(tmp_path: Path) -> None:
     """kmigrate's own note tells its finalization from a flag that was lost."""
     cluster = SimCluster()
-    world = cluster.world(tmp_path)
-    finalization_begun(cluster, world)
+    context = cluster.context(tmp_path)
+    finalization_begun(cluster, context)
     with pytest.raises(Refused, match="G05"):
-        run_watch(world)
-    for controller in cluster.look(None).controllers.values():
+        run_watch(context)
+    for controller in cluster.observe(None).controllers.values():
         if controller.migration_flag is False:
-            note_unflagged(world, controller.id)
+            note_unflagged(context, controller.id)
     with pytest.raises(Unavailable, match="G05") as later:
-        run_watch(world)
+        run_watch(context)
     assert later.value.retriable, "the task looks again, twice"

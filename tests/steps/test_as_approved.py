@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
@@ -30,8 +30,8 @@ class Changing(SimCluster):
 
     since: Callable[[ClusterView], ClusterView] = staticmethod(lambda view: view)
 
-    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        return self.since(super().look(what, nodes, groups))
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        return self.since(super().observe(what, nodes, groups))
 
 
 def dual_write_dies(cluster: Changing) -> None:
@@ -43,7 +43,7 @@ def a_write_is_lost(cluster: Changing) -> None:
 
 
 def a_follower_falls_out(cluster: Changing) -> None:
-    cluster.health = lambda broker, mode, look: Health(in_sync=broker != 1)
+    cluster.health = lambda broker, mode, observation: Health(in_sync=broker != 1)
 
 
 def a_broker_is_fenced(cluster: Changing) -> None:
@@ -54,7 +54,7 @@ def a_broker_is_fenced(cluster: Changing) -> None:
     cluster.since = fenced
 
 
-def somebody_reassigns(cluster: Changing) -> None:
+def a_reassignment_begins(cluster: Changing) -> None:
     cluster.moving = ("orders-3",)
 
 
@@ -68,89 +68,89 @@ CHANGES: list[tuple[Change, str]] = [
     (a_follower_falls_out, "S02"),
     (a_broker_is_fenced, "R03"),
     (a_group_comes_to_life, "G21"),
-    (somebody_reassigns, "S04"),
+    (a_reassignment_begins, "S04"),
 ]
 
 
 def approved(folder: Path) -> tuple[Changing, StepContext]:
     cluster = Changing()
-    all_kraft(cluster, cluster.world(folder))
-    return cluster, cluster.world(folder)
+    all_kraft(cluster, cluster.context(folder))
+    return cluster, cluster.context(folder)
 
 
 @pytest.mark.parametrize(("change", "code"), CHANGES, ids=lambda given: getattr(given, "__name__", given))
 def test_nothing_is_finalized_on_what_is_not_so_any_more(tmp_path: Path, change: Change, code: str) -> None:
-    cluster, world = approved(tmp_path)
+    cluster, context = approved(tmp_path)
     change(cluster)
     before = [node.stops for node in cluster.nodes.values()]
     with pytest.raises(TimedOut, match=rf"G34.*{code}"):
-        finalize(cluster, world)
+        finalize(cluster, context)
     assert [node.stops for node in cluster.nodes.values()] == before
 
 
 @pytest.mark.parametrize(("change", "code"), CHANGES, ids=lambda given: getattr(given, "__name__", given))
 def test_nor_is_the_next_controller(tmp_path: Path, change: Change, code: str) -> None:
-    cluster, world = approved(tmp_path)
+    cluster, context = approved(tmp_path)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
-    run_step(FinalizeController(standby), world)
+    run_step(FinalizeController(standby), context)
     change(cluster)
     with pytest.raises(TimedOut, match=rf"G34.*{code}"):
-        finalize(cluster, world)
+        finalize(cluster, context)
     assert not cluster.finalized
     assert sum(node.stops for (role, _), node in cluster.nodes.items() if role == standby.role) == 1
 
 
 def begun(folder: Path) -> tuple[Changing, StepContext]:
     """One standby is without its flag; then one with it was elected, which has not written to ZooKeeper in its epoch."""
-    cluster, world = approved(folder)
-    run_step(FinalizeController(cluster.spec.controllers[1]), world)
+    cluster, context = approved(folder)
+    run_step(FinalizeController(cluster.spec.controllers[1]), context)
     cluster.leader, cluster.epoch = 3002, cluster.epoch + 1
     cluster.ended = cluster.epoch
-    return cluster, world
+    return cluster, context
 
 
 def test_a_new_leader_that_has_not_written_is_no_proof_that_it_is_over(tmp_path: Path) -> None:
-    cluster, world = begun(tmp_path)
+    cluster, context = begun(tmp_path)
     a_write_is_lost(cluster)
     for node in (cluster.spec.controllers[0], cluster.spec.controllers[2]):
         with pytest.raises(TimedOut, match=r"(?s)G34.*G07.*E01.*R12.*Completing the ZK migration"):
-            run_step(FinalizeController(node), world)
+            run_step(FinalizeController(node), context)
     assert not cluster.finalized
 
 
 def test_it_goes_on_once_that_leader_writes(tmp_path: Path) -> None:
-    cluster, world = begun(tmp_path)
+    cluster, context = begun(tmp_path)
     cluster.ended = None
-    finalize(cluster, world)
+    finalize(cluster, context)
     check_end(cluster)
 
 
 def test_once_one_without_the_flag_leads_the_rest_follows_and_says_what_it_left_out(tmp_path: Path) -> None:
     """The way out where the logs show that it is over: the leader was restarted until one without the flag led."""
-    cluster, world = begun(tmp_path)
+    cluster, context = begun(tmp_path)
     cluster.finalized, cluster.leader, cluster.epoch = True, 3001, cluster.epoch + 1
     said: list[str] = []
-    run_step(FinalizeController(cluster.spec.controllers[0]), replace(world, say=said.append))
+    run_step(FinalizeController(cluster.spec.controllers[0]), replace(context, say=said.append))
     assert any("not compared any more" in text for text in said)
     assert not any("the approved state still holds" in text for text in said)
 
 
 def test_once_it_has_happened_the_rest_follows(tmp_path: Path) -> None:
-    cluster, world = approved(tmp_path)
-    finalize(cluster, world)
+    cluster, context = approved(tmp_path)
+    finalize(cluster, context)
     a_follower_falls_out(cluster)
-    finalize(cluster, world)
+    finalize(cluster, context)
     cluster.health = lambda *_: Health()
     check_end(cluster)
 
 
 def test_it_says_what_changed_since(tmp_path: Path) -> None:
-    cluster, world = approved(tmp_path)
+    cluster, context = approved(tmp_path)
     said: list[str] = []
-    world = replace(world, say=said.append)
+    context = replace(context, say=said.append)
     cluster.since = lambda view: replace(view, topics=({"t": TopicMetadata("t", "id", {})},) * 2)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
-    run_step(FinalizeController(standby, "ZooKeeper and KRaft store the same 0 topics."), world)
+    run_step(FinalizeController(standby, "ZooKeeper and KRaft store the same 0 topics."), context)
     assert any("Changed since the approval" in text and "1 topics" in text for text in said)
 
 
@@ -158,10 +158,10 @@ def test_it_says_what_changed_since(tmp_path: Path) -> None:
 def test_a_soak_is_not_green_while_replicas_are_out_or_a_broker_is_fenced_or_a_group_starves(
     tmp_path: Path, change: Change, code: str
 ) -> None:
-    cluster, world = approved(tmp_path)
+    cluster, context = approved(tmp_path)
     change(cluster)
     with pytest.raises(TimedOut, match=code):
-        run_step(Soak(30.0, interval=1.0), world)
+        run_step(Soak(30.0, interval=1.0), context)
 
 
 class Written(SimJournal):
@@ -173,12 +173,12 @@ class Written(SimJournal):
         self.lines.append((kind, text))
 
 
-def an_original_is_gone(world: StepContext) -> None:
-    world.backup.path(world.spec.brokers[1]).unlink()
+def an_original_is_gone(context: StepContext) -> None:
+    context.backup.path(context.spec.brokers[1]).unlink()
 
 
-def an_original_is_altered(world: StepContext) -> None:
-    world.backup.path(world.spec.brokers[1]).write_text("broker.id=1\n")
+def an_original_is_altered(context: StepContext) -> None:
+    context.backup.path(context.spec.brokers[1]).write_text("broker.id=1\n")
 
 
 LOSSES = [(an_original_is_gone, "O01"), (an_original_is_altered, "O01")]
@@ -187,25 +187,25 @@ LOSSES = [(an_original_is_gone, "O01"), (an_original_is_altered, "O01")]
 @pytest.mark.parametrize(("lose", "code"), LOSSES, ids=lambda given: getattr(given, "__name__", given))
 def test_nothing_is_finalized_once_the_way_back_is_lost(tmp_path: Path, lose: Callable[[StepContext], None], code: str) -> None:
     """A person is asked first: until the finalization it can be mended, and what made it go may be what speaks against going on."""
-    cluster, world = approved(tmp_path)
-    world = replace(world, journal=Written())
-    lose(world)
+    cluster, context = approved(tmp_path)
+    context = replace(context, journal=Written())
+    lose(context)
     with pytest.raises(Refused) as refused:
-        finalize(cluster, world)
+        finalize(cluster, context)
     assert [reason.code for reason in refused.value.reasons] == [code]
     assert all(
-        node.stage is FileStage.CONTROLLER_MIGRATION for (role, _), node in cluster.nodes.items() if role is Role.CONTROLLER
+        node.stage is FileStage.CONTROLLER_MIGRATION for (role, _), node in cluster.nodes.items() if role is NodeRole.CONTROLLER
     )
-    assert ("lost", code) in [(kind, code) for kind, text in world.journal.lines if code in text]
+    assert ("lost", code) in [(kind, code) for kind, text in context.journal.lines if code in text]
 
 
 def test_once_it_has_happened_no_backup_is_needed(tmp_path: Path) -> None:
-    cluster, world = approved(tmp_path)
-    finalize(cluster, world)
+    cluster, context = approved(tmp_path)
+    finalize(cluster, context)
     last = cluster.spec.controllers[2]
     cluster.stop(last)
-    install(world, last, FileStage.CONTROLLER_MIGRATION)
+    install(context, last, FileStage.CONTROLLER_MIGRATION)
     cluster.start(last)
-    an_original_is_gone(world)
-    run_step(FinalizeController(last), world)
+    an_original_is_gone(context)
+    run_step(FinalizeController(last), context)
     check_end(cluster, controller_stops=3)

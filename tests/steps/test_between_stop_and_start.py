@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
@@ -30,11 +30,11 @@ class Blind(SimCluster):
 
     blind: bool = False
 
-    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         down = any(self.nodes[node.role, node.id].running is None for node in self.spec.brokers)
         if self.blind and down:
             raise AuthenticationFailed("the login service is away")
-        return super().look(what, nodes, groups)
+        return super().observe(what, nodes, groups)
 
 
 def running(cluster: SimCluster, node: NodeSpec) -> bool:
@@ -45,19 +45,21 @@ def test_a_look_after_a_slow_stop_that_fails_does_not_keep_the_broker_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Blind()
-    world = cluster.world(tmp_path)
-    controllers(cluster, world)
+    context = cluster.context(tmp_path)
+    controllers(cluster, context)
     stop = SimHost.stop
     monkeypatch.setattr(SimHost, "stop", lambda host, node, token: stop(host, node, token) + 20.0)
     cluster.blind = True
-    run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), world)
+    run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), context)
     assert running(cluster, cluster.spec.brokers[1])
 
 
-@pytest.mark.parametrize(("role", "hangs"), [(Role.CONTROLLER, True), (Role.BROKER, False)])
-def test_a_stop_in_vain_says_what_to_do_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role, hangs: bool) -> None:
+@pytest.mark.parametrize(("role", "hangs"), [(NodeRole.CONTROLLER, True), (NodeRole.BROKER, False)])
+def test_a_stop_in_vain_says_what_to_do_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: NodeRole, hangs: bool
+) -> None:
     cluster = SimCluster()
-    world = cluster.world(tmp_path)
+    context = cluster.context(tmp_path)
     node = next(node for node in cluster.spec.nodes() if node.role is role)
 
     def stop(host: SimHost, node: NodeSpec, token: int) -> float:
@@ -65,7 +67,7 @@ def test_a_stop_in_vain_says_what_to_do_next(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(SimHost, "stop", stop)
     with pytest.raises(TimedOut, match=rf"{role} \d+ still runs\. Next: Read the end of its log\..*clear the task") as raised:
-        nodes.stop(world, node)
+        nodes.stop(context, node)
     assert ("kill -9" in str(raised.value)) is hangs
 
 
@@ -83,39 +85,39 @@ def faltering(monkeypatch: pytest.MonkeyPatch, verb: str, times: int, error: KMi
     return failed
 
 
-def one_broker(cluster: SimCluster, world: StepContext) -> None:
-    run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), world)
+def one_broker(cluster: SimCluster, context: StepContext) -> None:
+    run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), context)
 
 
-def finalized(cluster: SimCluster, world: StepContext) -> None:
-    run_step(FinalizeController(standby(cluster)), world)
+def finalized(cluster: SimCluster, context: StepContext) -> None:
+    run_step(FinalizeController(standby(cluster)), context)
 
 
-def flagged(cluster: SimCluster, world: StepContext) -> None:
-    run_step(RestoreFlag(standby(cluster)), world)
+def flagged(cluster: SimCluster, context: StepContext) -> None:
+    run_step(RestoreFlag(standby(cluster)), context)
 
 
 def standby(cluster: SimCluster) -> NodeSpec:
     return next(node for node in cluster.spec.controllers if node.id != cluster.leader)
 
 
-def untouched(cluster: SimCluster, world: StepContext) -> None:
+def untouched(cluster: SimCluster, context: StepContext) -> None:
     """Before anything."""
 
 
-def one_controller(cluster: SimCluster, world: StepContext) -> None:
+def one_controller(cluster: SimCluster, context: StepContext) -> None:
     """Formatted, and not yet started, when its host falters."""
-    run_step(ProvisionController(cluster.spec.controllers[0], cluster.spec.cluster_id), world)
+    run_step(ProvisionController(cluster.spec.controllers[0], cluster.spec.cluster_id), context)
 
 
-def one_down(cluster: SimCluster, world: StepContext) -> None:
+def one_down(cluster: SimCluster, context: StepContext) -> None:
     """As a failover leaves a controller that was killed between its stop and start."""
-    all_kraft(cluster, world)
+    all_kraft(cluster, context)
     cluster.stop(standby(cluster))
 
 
-def brought_up(cluster: SimCluster, world: StepContext) -> None:
-    start_what_is_down(world, "copy")
+def brought_up(cluster: SimCluster, context: StepContext) -> None:
+    start_what_is_down(context, "copy")
 
 
 ACTS = [
@@ -132,9 +134,9 @@ def test_a_host_that_is_out_of_reach_for_a_moment_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: Callable[..., None], act: Callable[..., None]
 ) -> None:
     cluster = SimCluster()
-    begun(cluster, cluster.world(tmp_path))
+    begun(cluster, cluster.context(tmp_path))
     failed = faltering(monkeypatch, "start", 3, Unreachable("ssh: connection refused"))
-    act(cluster, cluster.world(tmp_path))
+    act(cluster, cluster.context(tmp_path))
     assert failed == [3]
     asked = cluster.spec.brokers + (cluster.spec.controllers[:1] if begun is untouched else cluster.spec.controllers)
     assert all(running(cluster, node) for node in asked)
@@ -142,19 +144,19 @@ def test_a_host_that_is_out_of_reach_for_a_moment_is_asked_again(
 
 def test_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = SimCluster()
-    controllers(cluster, cluster.world(tmp_path))
+    controllers(cluster, cluster.context(tmp_path))
     faltering(monkeypatch, "start", 1000, Unreachable("ssh: connection refused"))
     with pytest.raises(Unreachable):
-        one_broker(cluster, cluster.world(tmp_path))
+        one_broker(cluster, cluster.context(tmp_path))
 
 
 def handed_over(cluster: SimCluster, folder: Path) -> StepContext:
-    all_in_migration(cluster, cluster.world(folder))
-    world = cluster.world(folder)
-    run_plan(world, stage(ROLLBACK, "stop_controllers"))
-    run_step(Handover(cluster.spec.controllers), world)
-    run_step(ZooKeeperLeads(), world)
-    return world
+    all_in_migration(cluster, cluster.context(folder))
+    context = cluster.context(folder)
+    run_plan(context, stage(ROLLBACK, "stop_controllers"))
+    run_step(Handover(cluster.spec.controllers), context)
+    run_step(ZooKeeperLeads(), context)
+    return context
 
 
 def back(cluster: SimCluster) -> RollBackBroker:
@@ -164,17 +166,17 @@ def back(cluster: SimCluster) -> RollBackBroker:
 VERSION_1 = {"/data": {"cluster.id": "c", "version": "1", "node.id": "1"}}
 
 
-def formatted_anew(monkeypatch: pytest.MonkeyPatch, broker: int) -> list[int]:
+def formatted_again(monkeypatch: pytest.MonkeyPatch, broker: int) -> list[int]:
     """That broker's meta.properties has version 1, with which a plain ZooKeeper broker exits; the starts with it."""
     put, bad = [0], [0]
     files, start = SimHost.files, SimHost.start
 
     def seen(host: SimHost, node: NodeSpec) -> NodeFiles:
         found = files(host, node)
-        return replace(found, meta=VERSION_1) if (node.role, node.id) == (Role.BROKER, broker) and not put[0] else found
+        return replace(found, meta=VERSION_1) if (node.role, node.id) == (NodeRole.BROKER, broker) and not put[0] else found
 
     def started(host: SimHost, node: NodeSpec, token: int) -> None:
-        bad[0] += (node.role, node.id) == (Role.BROKER, broker) and not put[0]
+        bad[0] += (node.role, node.id) == (NodeRole.BROKER, broker) and not put[0]
         start(host, node, token)
 
     def put_meta(host: SimHost, node: NodeSpec, folder: str, text: str, token: int) -> None:
@@ -189,8 +191,8 @@ def formatted_anew(monkeypatch: pytest.MonkeyPatch, broker: int) -> list[int]:
 def test_a_broker_that_was_left_down_gets_what_its_start_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tool died between the stop and the file: the next run must not start the broker without it."""
     cluster = SimCluster()
-    world = handed_over(cluster, tmp_path)
-    bad = formatted_anew(monkeypatch, 1)
+    context = handed_over(cluster, tmp_path)
+    bad = formatted_again(monkeypatch, 1)
     stop = SimHost.stop
 
     def stop_and_die(host: SimHost, node: NodeSpec, token: int) -> float:
@@ -200,19 +202,19 @@ def test_a_broker_that_was_left_down_gets_what_its_start_needs(tmp_path: Path, m
     with monkeypatch.context() as patch:
         patch.setattr(SimHost, "stop", stop_and_die)
         with pytest.raises(Killed):
-            run_step(back(cluster), world)
-    run_step(back(cluster), cluster.world(tmp_path))
+            run_step(back(cluster), context)
+    run_step(back(cluster), cluster.context(tmp_path))
     assert bad == [0]
     assert running(cluster, cluster.spec.brokers[1])
 
 
 def test_a_file_that_cannot_be_written_does_not_keep_the_broker_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = SimCluster()
-    world = handed_over(cluster, tmp_path)
-    formatted_anew(monkeypatch, 1)
+    context = handed_over(cluster, tmp_path)
+    formatted_again(monkeypatch, 1)
     faltering(monkeypatch, "put_meta", 1000, Failed("no space left"))
     with pytest.raises(Failed, match="no space"):
-        run_step(back(cluster), world)
+        run_step(back(cluster), context)
     assert running(cluster, cluster.spec.brokers[1]), "it may well start with what it has"
 
 
@@ -220,8 +222,8 @@ def test_a_file_that_cannot_be_written_does_not_keep_the_broker_down(tmp_path: P
 def test_a_stop_whose_answer_is_lost_leaves_no_node_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool) -> None:
     """The connection breaks while the service stops, or just before it would."""
     cluster = SimCluster()
-    world = cluster.world(tmp_path)
-    controllers(cluster, world)
+    context = cluster.context(tmp_path)
+    controllers(cluster, context)
     stop = SimHost.stop
 
     def breaks(host: SimHost, node: NodeSpec, token: int) -> float:
@@ -232,7 +234,7 @@ def test_a_stop_whose_answer_is_lost_leaves_no_node_down(tmp_path: Path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(SimHost, "stop", breaks)
         with pytest.raises(Unreachable):
-            one_broker(cluster, world)
+            one_broker(cluster, context)
     assert running(cluster, cluster.spec.brokers[1])
-    one_broker(cluster, world)
+    one_broker(cluster, context)
     assert cluster.disasters == []

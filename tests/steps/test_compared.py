@@ -29,87 +29,87 @@ class Losing(SimCluster):
 
     asked: int = 0
     lost: int = 0
-    looks: int = 0
+    observations: int = 0
 
-    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        view = super().look(what, nodes)
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        view = super().observe(what, nodes)
         if Fields.METADATA not in Fields(what):
-            self.looks += 1
+            self.observations += 1
             return replace(view, topics=None, stored=None)
         self.asked += 1
         return replace(view, stored=DIFFERENT.stored if 0 < self.lost <= self.asked else NOTHING)
 
 
 def in_dual_write(tmp_path: Path, cluster: Made) -> tuple[Made, StepContext]:
-    world = cluster.world(tmp_path)
+    context = cluster.context(tmp_path)
     for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
-    roll(cluster, world, BrokerMode.MIGRATION)
-    run_step(Copied(), world)
-    roll(cluster, world, BrokerMode.KRAFT)
-    cluster.asked = cluster.looks = 0
-    return cluster, world
+        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    roll(cluster, context, BrokerMode.MIGRATION)
+    run_step(Copied(), context)
+    roll(cluster, context, BrokerMode.KRAFT)
+    cluster.asked = cluster.observations = 0
+    return cluster, context
 
 
 def test_a_soak_compares_a_few_times(tmp_path: Path) -> None:
-    cluster, world = in_dual_write(tmp_path, Losing())
-    assert isinstance(run_step(Soak(1000.0, interval=1.0), world), Done)
+    cluster, context = in_dual_write(tmp_path, Losing())
+    assert isinstance(run_step(Soak(1000.0, interval=1.0), context), Done)
     assert cluster.asked == 4
-    assert cluster.looks > 100
+    assert cluster.observations > 100
 
 
-class Lacking(Losing):
+class Missing(Losing):
     """ZooKeeper lacks a topic until as many other controllers have led as it takes."""
 
     before: int = 0
     takes: int = 0
 
-    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        view, topics = super().look(what, nodes), {"t": TopicMetadata("t", "id", {})}
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        view, topics = super().observe(what, nodes), {"t": TopicMetadata("t", "id", {})}
         if view.topics is None:
             return view
         return replace(view, topics=(topics if self.epoch - self.before >= self.takes else {}, topics))
 
 
-def lacking(tmp_path: Path, takes: int) -> tuple[Lacking, StepContext, int]:
-    cluster, world = in_dual_write(tmp_path, Lacking())
+def missing(tmp_path: Path, takes: int) -> tuple[Missing, StepContext, int]:
+    cluster, context = in_dual_write(tmp_path, Missing())
     cluster.before, cluster.takes = cluster.epoch, takes
-    return cluster, world, cluster.epoch
+    return cluster, context, cluster.epoch
 
 
 @pytest.mark.parametrize("takes", [1, 2, 3])
 def test_what_zookeeper_merely_lacks_is_written_by_a_new_leader(tmp_path: Path, takes: int) -> None:
-    cluster, world, before = lacking(tmp_path, takes)
-    assert isinstance(run_step(Soak(100.0, interval=1.0), world), Done)
+    cluster, context, before = missing(tmp_path, takes)
+    assert isinstance(run_step(Soak(100.0, interval=1.0), context), Done)
     assert cluster.epoch - before == takes
     assert cluster.disasters == []
 
 
 def test_what_three_leaders_do_not_write_refuses(tmp_path: Path) -> None:
-    cluster, world, before = lacking(tmp_path, 100)
+    cluster, context, before = missing(tmp_path, 100)
     with pytest.raises(Refused, match="E02"):
-        run_step(Soak(100.0, interval=1.0), world)
+        run_step(Soak(100.0, interval=1.0), context)
     assert cluster.epoch - before == MAX_RECOVERIES
 
 
 def test_what_zookeeper_has_beyond_kraft_is_not_written_over(tmp_path: Path) -> None:
-    cluster, world, before = lacking(tmp_path, 100)
-    looked = cluster.look
+    cluster, context, before = missing(tmp_path, 100)
+    looked = cluster.observe
 
     def beyond(what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         view = looked(what, nodes)
         return view if view.topics is None else replace(view, topics=view.topics[::-1])
 
-    cluster.look = beyond  # type: ignore[method-assign]
+    cluster.observe = beyond  # type: ignore[method-assign]
     with pytest.raises(Refused, match="E01"):
-        run_step(Soak(100.0, interval=1.0), world)
+        run_step(Soak(100.0, interval=1.0), context)
     assert cluster.epoch == before
 
 
 def test_a_lost_write_ends_the_soak_with_its_reason(tmp_path: Path) -> None:
-    cluster, world = in_dual_write(tmp_path, Losing())
+    cluster, context = in_dual_write(tmp_path, Losing())
     cluster.lost = 2
     with pytest.raises(Refused) as caught:
-        run_step(Soak(1000.0, interval=1.0), world)
+        run_step(Soak(1000.0, interval=1.0), context)
     assert [reason.code for reason in caught.value.reasons] == ["E08"]
     assert cluster.asked == 3, "the first comparison was equal, the second found it, the third found it again"

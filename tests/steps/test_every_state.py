@@ -21,7 +21,7 @@ import pytest
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core import rollback as back_gates
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.migration import controllers, roll
 from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, where
@@ -108,22 +108,22 @@ def run(cluster: SimCluster, way: Callable[[SimCluster, StepContext], object], f
     mine = clone(cluster)
     recorder = Recorder(cluster=mine)
     mine.mortal = recorder
-    world = mine.world(folder)
+    context = mine.context(folder)
     try:
-        way(mine, world)
+        way(mine, context)
         error = None
     except KMigrateError as raised:
         error = raised
     return Run(mine, recorder.seen, error)
 
 
-def told(error: KMigrateError) -> str:
+def messages(error: KMigrateError) -> str:
     codes = [reason.code for reason in getattr(error, "reasons", ())]
     return f"{type(error).__name__} {' '.join(codes)}".strip()
 
 
-def back(_: SimCluster, world: StepContext) -> None:
-    run_rollback(world)
+def back(_: SimCluster, context: StepContext) -> None:
+    run_rollback(context)
 
 
 def crashed(cluster: SimCluster, node: NodeSpec) -> SimCluster:
@@ -168,7 +168,7 @@ def by_others(cluster: SimCluster) -> Iterator[tuple[str, SimCluster]]:
 
 def start(cluster: SimCluster, node: NodeSpec) -> None:
     cluster.start(node)
-    cluster.disasters = [told for told in cluster.disasters if not told.startswith(NOT_TO_BE_STARTED)]
+    cluster.disasters = [message for message in cluster.disasters if not message.startswith(NOT_TO_BE_STARTED)]
 
 
 def events(cluster: SimCluster) -> Iterator[tuple[str, SimCluster]]:
@@ -177,18 +177,18 @@ def events(cluster: SimCluster) -> Iterator[tuple[str, SimCluster]]:
         mine = cluster.nodes[node.role, node.id]
         if mine.running is not None:
             yield f"{node.name} dies", crashed(cluster, node)
-        elif mine.text and (node.role is Role.BROKER or mine.formatted):
+        elif mine.text and (node.role is NodeRole.BROKER or mine.formatted):
             made = clone(cluster)
             start(made, node)
             yield f"{node.name} is started", made
 
 
-def healed(cluster: SimCluster) -> SimCluster:
+def equal_after_failover(cluster: SimCluster) -> SimCluster:
     """Every broker runs, and every controller that was begun."""
     made = clone(cluster)
     for node in made.spec.nodes():
         mine = made.nodes[node.role, node.id]
-        if mine.running is None and mine.text and (node.role is Role.BROKER or mine.formatted):
+        if mine.running is None and mine.text and (node.role is NodeRole.BROKER or mine.formatted):
             start(made, node)
     return made
 
@@ -223,13 +223,13 @@ class Search:
 
     def _next(self, cluster: SimCluster, path: tuple[str, ...], used: int) -> Iterator[tuple[str, SimCluster]]:
         for name, made in self._both(cluster).items():
-            said = "done" if made.error is None else told(made.error)
+            said = "done" if made.error is None else messages(made.error)
             self.ends[name, said] = self.ends.get((name, said), 0) + 1
             if made.end.disasters:
                 self.problems.append(f"{(*path, name)}: {made.end.disasters}")
             else:
                 yield from ((name, state) for state in made.states.values())
-        self._judge(healed(cluster), path)
+        self._judge(equal_after_failover(cluster), path)
         if used < self.most:
             yield from events(cluster)
             yield from by_others(cluster)
@@ -250,7 +250,7 @@ class Search:
         errors = self.outcomes[key]
         if None not in errors.values():
             self.problems.append(f"{path}: neither way: { {name: str(error)[:200] for name, error in errors.items()} }")
-        if where(whole.look(EVERYTHING)).phase is Phase.FINALIZED and errors["back"] is None:
+        if where(whole.observe(EVERYTHING)).phase is Phase.FINALIZED and errors["back"] is None:
             self.problems.append(f"{path}: back after the finalization")
 
 
@@ -280,7 +280,7 @@ def test_it_finds_brokers_that_a_finalization_left_behind_and_no_run_takes_along
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the one cure: somebody takes the controller's flag, which finalizes under a broker in migration mode."""
-    monkeypatch.setitem(TABLE, (Phase.STRANDED, Intent.TO_KRAFT), PhasePermit.REFUSE)
+    monkeypatch.setitem(TABLE, (Phase.LEFT_BEHIND, Intent.TO_KRAFT), PhasePermit.REFUSE)
     assert searched(tmp_path, 1, 1, 1, "P12", "neither way").found()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import Policy, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
@@ -26,29 +26,29 @@ SECRET = "ssl.keystore.password=ROTATED\n"
 def begun(folder: Path) -> tuple[SimCluster, StepContext]:
     """Controllers up, broker 0 in migration mode."""
     cluster = SimCluster()
-    world = cluster.world(folder)
+    context = cluster.context(folder)
     for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
-    run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), world)
-    return cluster, world
+        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), context)
+    return cluster, context
 
 
 def broker(cluster: SimCluster, number: int) -> SimNode:
-    return cluster.nodes[Role.BROKER, number]
+    return cluster.nodes[NodeRole.BROKER, number]
 
 
-def said(world: StepContext) -> str:
-    return "\n".join(world.say.__self__)  # type: ignore[attr-defined]
+def said(context: StepContext) -> str:
+    return "\n".join(context.say.__self__)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("number", "stage"), [(0, FileStage.KRAFT), (1, FileStage.MIGRATION)], ids=["rendered", "original"])
 def test_forward_an_edited_file_is_refused_before_its_broker_stops(tmp_path: Path, number: int, stage: FileStage) -> None:
-    cluster, world = begun(tmp_path)
+    cluster, context = begun(tmp_path)
     node = broker(cluster, number)
     node.text += SECRET + "num.io.threads=32\n"
     before, stops = node.text, node.stops
     with pytest.raises(Refused) as refused:
-        install(world, node.spec, stage)
+        install(context, node.spec, stage)
     (reason,) = refused.value.reasons
     assert (reason.code, node.text, node.stops) == ("O03", before, stops)
     assert "num.io.threads, ssl.keystore.password" in reason.text
@@ -56,59 +56,59 @@ def test_forward_an_edited_file_is_refused_before_its_broker_stops(tmp_path: Pat
 
 
 def test_a_roll_stops_at_an_edited_file(tmp_path: Path) -> None:
-    cluster, world = begun(tmp_path)
+    cluster, context = begun(tmp_path)
     broker(cluster, 1).text += SECRET
     with pytest.raises(Refused, match="O03"):
-        run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), world)
+        run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), context)
     assert broker(cluster, 1).stops == 0
 
 
 def test_comments_and_order_are_nobodys_edit(tmp_path: Path) -> None:
-    cluster, world = begun(tmp_path)
+    cluster, context = begun(tmp_path)
     node = broker(cluster, 1)
     node.text = "# Ansible managed\n" + "".join(reversed(node.text.splitlines(keepends=True)))
-    run_backup(world)
-    install(world, node.spec, FileStage.MIGRATION)
+    run_backup(context)
+    install(context, node.spec, FileStage.MIGRATION)
     assert stage_of(parse(node.text)) is FileStage.MIGRATION
 
 
 def test_a_policy_that_changed_between_runs_is_nobodys_edit(tmp_path: Path) -> None:
-    cluster, world = begun(tmp_path)
+    cluster, context = begun(tmp_path)
     node = broker(cluster, 0)
-    faster = replace(world, spec=replace(cluster.spec, policy=Policy(fast_failover=True)))
+    faster = replace(context, spec=replace(cluster.spec, policy=Policy(fast_failover=True)))
     assert edits(faster, node.spec, node.text) == ()
     install(faster, node.spec, FileStage.KRAFT)
     assert "broker.heartbeat.interval.ms=250" in node.text
-    install(world, node.spec, FileStage.KRAFT)
+    install(context, node.spec, FileStage.KRAFT)
 
 
 def test_a_run_that_was_killed_before_its_write_is_no_edit(tmp_path: Path) -> None:
-    cluster, world = begun(tmp_path)
+    cluster, context = begun(tmp_path)
     node = broker(cluster, 1)
     cluster.mortal.at = cluster.mortal.count + 1
     with pytest.raises(Killed):
-        install(world, node.spec, FileStage.MIGRATION)
+        install(context, node.spec, FileStage.MIGRATION)
     assert stage_of(parse(node.text)) is FileStage.ZOOKEEPER
-    install(world, node.spec, FileStage.MIGRATION)
+    install(context, node.spec, FileStage.MIGRATION)
     assert stage_of(parse(node.text)) is FileStage.MIGRATION
 
 
 def test_what_an_earlier_release_wrote_is_known_by_its_keys(tmp_path: Path) -> None:
-    cluster, world = begun(tmp_path)
-    (world.backup.folder / "broker-0.written").unlink()
-    assert edits(world, cluster.spec.brokers[0], broker(cluster, 0).text) == ()
+    cluster, context = begun(tmp_path)
+    (context.backup.folder / "broker-0.written").unlink()
+    assert edits(context, cluster.spec.brokers[0], broker(cluster, 0).text) == ()
 
 
 def test_the_way_back_says_what_goes_and_where_it_is_kept(tmp_path: Path) -> None:
-    cluster, world = begun(tmp_path)
+    cluster, context = begun(tmp_path)
     node = broker(cluster, 0)
     node.text += SECRET
-    install(world, node.spec, FileStage.ZOOKEEPER, back=True)
-    assert node.text == world.backup.original(node.spec)
-    assert "ATTENTION: The properties of broker 0 were edited after the backup: ssl.keystore.password." in said(world)
-    assert f"kept as {node.spec.hosts.properties}." in said(world)
-    assert ".bak on 127.0.0.1" in said(world)
-    assert "ROTATED" not in said(world)
+    install(context, node.spec, FileStage.ZOOKEEPER, back=True)
+    assert node.text == context.backup.original(node.spec)
+    assert "ATTENTION: The properties of broker 0 were edited after the backup: ssl.keystore.password." in said(context)
+    assert f"kept as {node.spec.hosts.properties}." in said(context)
+    assert ".bak on 127.0.0.1" in said(context)
+    assert "ROTATED" not in said(context)
 
 
 def test_only_the_way_back_goes_on() -> None:
@@ -116,40 +116,40 @@ def test_only_the_way_back_goes_on() -> None:
 
 
 def test_an_edit_that_is_wanted_is_taken_into_the_original(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster, world = begun(tmp_path)
+    cluster, context = begun(tmp_path)
     for number, stage in ((0, FileStage.KRAFT), (1, FileStage.MIGRATION)):
         node = broker(cluster, number)
         node.text += SECRET
-        original = world.backup.original(node.spec)
+        original = context.backup.original(node.spec)
         wanted = tmp_path / "wanted"
         wanted.write_text(original + SECRET)
-        assert main([str(world.backup.folder), str(number), str(wanted)]) == 0
-        assert "ssl.keystore.password" in (told := capsys.readouterr().out)
-        assert "ROTATED" not in told
-        install(world, node.spec, stage)
+        assert main([str(context.backup.folder), str(number), str(wanted)]) == 0
+        assert "ssl.keystore.password" in (message := capsys.readouterr().out)
+        assert "ROTATED" not in message
+        install(context, node.spec, stage)
         assert SECRET in node.text
         assert stage_of(parse(node.text)) is stage
-        assert world.backup.original(node.spec) == original + SECRET
-        assert [kept.read_text() for kept in world.backup.folder.glob(f"broker-{number}.properties.*.bak")] == [original]
-    assert "broker-0.properties" in world.backup.verify()
+        assert context.backup.original(node.spec) == original + SECRET
+        assert [kept.read_text() for kept in context.backup.folder.glob(f"broker-{number}.properties.*.bak")] == [original]
+    assert "broker-0.properties" in context.backup.verify()
 
 
 def test_without_a_file_an_editor_opens_on_a_private_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, world = begun(tmp_path)
+    _, context = begun(tmp_path)
     editor = tmp_path / "editor"
     editor.write_text(f"#!/bin/sh\nstat -c %a $1 > {tmp_path}/mode\necho '{SECRET.strip()}' >> $1\n")
     editor.chmod(0o755)
     monkeypatch.setenv("VISUAL", str(editor))
-    before = world.backup.original(world.spec.brokers[1])
-    assert main([str(world.backup.folder), "1"]) == 0
-    assert world.backup.original(world.spec.brokers[1]) == before + SECRET
+    before = context.backup.original(context.spec.brokers[1])
+    assert main([str(context.backup.folder), "1"]) == 0
+    assert context.backup.original(context.spec.brokers[1]) == before + SECRET
     assert (tmp_path / "mode").read_text() == "600\n"
 
 
 def test_a_backup_that_is_lost_is_made_again_from_the_files_of_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster, world = begun(tmp_path)
-    saved = {node: world.backup.original(node) for node in cluster.spec.brokers}
-    folder, version, rendered = world.backup.folder, world.backup.version(), broker(cluster, 0).text
+    cluster, context = begun(tmp_path)
+    saved = {node: context.backup.original(node) for node in cluster.spec.brokers}
+    folder, version, rendered = context.backup.folder, context.backup.version(), broker(cluster, 0).text
     shutil.rmtree(folder)
     for node, text in saved.items():
         (tmp_path / "wrong").write_text(rendered)
@@ -159,7 +159,7 @@ def test_a_backup_that_is_lost_is_made_again_from_the_files_of_before(tmp_path: 
         assert main([*lost, str(tmp_path / "bak")]) == 0
         assert main([*lost, str(tmp_path / "bak")]) == 1, "it is not lost any more"
     assert "[O01]" in capsys.readouterr().err
-    install(world, cluster.spec.brokers[0], FileStage.KRAFT)
+    install(context, cluster.spec.brokers[0], FileStage.KRAFT)
     assert stage_of(parse(broker(cluster, 0).text)) is FileStage.KRAFT
 
 
@@ -167,23 +167,23 @@ def test_another_users_backup_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Written by root it would be closed to Airflow's user."""
-    _, world = begun(tmp_path)
+    _, context = begun(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    assert main([str(world.backup.folder), "1", str(world.backup.path(world.spec.brokers[1]))]) == 1
-    assert "[O05]" in (told := capsys.readouterr().err)
-    assert "sudo -u" in told
+    assert main([str(context.backup.folder), "1", str(context.backup.path(context.spec.brokers[1]))]) == 1
+    assert "[O05]" in (message := capsys.readouterr().err)
+    assert "sudo -u" in message
 
 
 @pytest.mark.parametrize("wrong", ["rendered", "of another broker", "absent"])
 def test_only_an_original_is_taken_in(tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: str) -> None:
-    cluster, world = begun(tmp_path)
-    texts = {"rendered": broker(cluster, 0).text, "of another broker": world.backup.original(cluster.spec.brokers[1])}
+    cluster, context = begun(tmp_path)
+    texts = {"rendered": broker(cluster, 0).text, "of another broker": context.backup.original(cluster.spec.brokers[1])}
     if wrong in texts:
         (tmp_path / "wanted").write_text(texts[wrong])
-    before = world.backup.original(cluster.spec.brokers[0])
-    assert main([str(world.backup.folder), "0", str(tmp_path / "wanted")]) == 1
+    before = context.backup.original(cluster.spec.brokers[0])
+    assert main([str(context.backup.folder), "0", str(tmp_path / "wanted")]) == 1
     assert "[O01]" in capsys.readouterr().err
-    assert world.backup.original(cluster.spec.brokers[0]) == before
+    assert context.backup.original(cluster.spec.brokers[0]) == before
 
 
 @pytest.mark.parametrize(
@@ -196,16 +196,16 @@ def test_only_an_original_is_taken_in(tmp_path: Path, capsys: pytest.CaptureFixt
 )
 def test_somebody_elses_file_is_never_replaced_by_a_controllers(tmp_path: Path, text: str, whose: str) -> None:
     cluster = SimCluster()
-    node = cluster.nodes[Role.CONTROLLER, 3000]
+    node = cluster.nodes[NodeRole.CONTROLLER, 3000]
     node.text = text
     with pytest.raises(Refused, match=f"M01.*{whose}"):
-        install(cluster.world(tmp_path), node.spec, FileStage.CONTROLLER_MIGRATION)
+        install(cluster.context(tmp_path), node.spec, FileStage.CONTROLLER_MIGRATION)
     assert node.text == text
 
 
 def test_a_controllers_own_file_is_replaced_as_often_as_it_takes(tmp_path: Path) -> None:
-    cluster, world = begun(tmp_path)
-    node = cluster.nodes[Role.CONTROLLER, 3000]
+    cluster, context = begun(tmp_path)
+    node = cluster.nodes[NodeRole.CONTROLLER, 3000]
     for stage in (FileStage.CONTROLLER_FINAL, FileStage.CONTROLLER_MIGRATION, FileStage.CONTROLLER_MIGRATION):
-        install(world, node.spec, stage)
+        install(context, node.spec, stage)
         assert stage_of(parse(node.text)) is stage

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import Policy, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
 from airflow_provider_kmigrate.core.decision import Act, Done, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.migration.roll import JUDGED_FOR, SETTLING
@@ -35,39 +35,39 @@ def late(_look: int) -> Health:
     return Health(seconds=1.5)
 
 
-def pausing(look: int) -> Health:
-    return Health(seconds=None if look % 2 else 0.005)
+def pausing(observation: int) -> Health:
+    return Health(seconds=None if observation % 2 else 0.005)
 
 
-def hanging_after(look: int) -> Ill:
-    return lambda now: Health() if now < look else Health(None, in_sync=False)
+def hanging_after(observation: int) -> Ill:
+    return lambda now: Health() if now < observation else Health(None, in_sync=False)
 
 
-def leaving(look: int) -> Health:
-    return Health(in_sync=look % 60 != 0)
+def leaving(observation: int) -> Health:
+    return Health(in_sync=observation % 60 != 0)
 
 
 def only(target: BrokerMode, ill: Ill) -> Callable[[int, BrokerMode, int], Health]:
     """The first broker is ill in its new mode, and well in every other; so are the others in every mode."""
-    return lambda broker, mode, look: ill(look) if (broker, mode) == (CANARY, target) else Health()
+    return lambda broker, mode, observation: ill(observation) if (broker, mode) == (CANARY, target) else Health()
 
 
 def ready(tmp_path, target: BrokerMode, brokers: int = 3):
     """A cluster before the first restart of the pass."""
     cluster = SimCluster(brokers)
     cluster.spec = replace(cluster.spec, policy=BAKE)
-    world = cluster.world(tmp_path)
+    context = cluster.context(tmp_path)
     for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
     if target is BrokerMode.KRAFT:
         for node in cluster.spec.brokers:
-            run_step(RollBroker(node, BrokerMode.MIGRATION, replace(BAKE, canary_bake=0.0)), world)
-        run_step(Copied(), world)
+            run_step(RollBroker(node, BrokerMode.MIGRATION, replace(BAKE, canary_bake=0.0)), context)
+        run_step(Copied(), context)
     return cluster
 
 
 def step(cluster, target: BrokerMode, broker: int = CANARY, **progress) -> RollBroker:
-    made = RollBroker(cluster.spec.node(Role.BROKER, broker), target, cluster.spec.policy)
+    made = RollBroker(cluster.spec.node(NodeRole.BROKER, broker), target, cluster.spec.policy)
     return made.resume(StepProgress(**progress))
 
 
@@ -76,13 +76,15 @@ def counts(cluster):
 
 
 def check_alone_back(cluster, before: BrokerMode, counted) -> None:
-    canary = cluster.nodes[Role.BROKER, CANARY]
+    canary = cluster.nodes[NodeRole.BROKER, CANARY]
     assert canary.running == canary.text
     assert canary.stage is STAGES[before]
-    starts, stops = counted[Role.BROKER, CANARY]
-    assert counts(cluster) == counted | {(Role.BROKER, CANARY): (starts + 2, stops + 2)}, "once forward, once back, nobody else"
+    starts, stops = counted[NodeRole.BROKER, CANARY]
+    assert counts(cluster) == counted | {(NodeRole.BROKER, CANARY): (starts + 2, stops + 2)}, (
+        "once forward, once back, nobody else"
+    )
     assert cluster.disasters == []
-    assert not any(partition.under_replicated for partition in cluster.look(EVERYTHING).partitions)
+    assert not any(partition.under_replicated for partition in cluster.observe(EVERYTHING).partitions)
 
 
 def codes(refused) -> list[str]:
@@ -98,7 +100,7 @@ def test_a_first_broker_that_is_worse_is_taken_back_alone(tmp_path, target, befo
     cluster.health, counted = only(target, ill), counts(cluster)
     cluster.spec = replace(cluster.spec, policy=replace(BAKE, canary_bake=600.0))
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, target), cluster.world(tmp_path))
+        run_step(step(cluster, target), cluster.context(tmp_path))
     assert codes(refused) == [code, "V26"]
     check_alone_back(cluster, before, counted)
 
@@ -106,9 +108,9 @@ def test_a_first_broker_that_is_worse_is_taken_back_alone(tmp_path, target, befo
 @both
 def test_one_that_hangs_while_it_bakes_is_taken_back_too(tmp_path, target, before):
     cluster = ready(tmp_path, target)
-    counted, cluster.health = counts(cluster), only(target, hanging_after(cluster.looks + 60))
+    counted, cluster.health = counts(cluster), only(target, hanging_after(cluster.observations + 60))
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, target), cluster.world(tmp_path))
+        run_step(step(cluster, target), cluster.context(tmp_path))
     assert codes(refused) == ["V23", "V26"]
     check_alone_back(cluster, before, counted)
 
@@ -118,9 +120,9 @@ def test_once_the_cause_is_mended_the_next_run_goes_on_to_the_end(tmp_path, targ
     cluster = ready(tmp_path, target)
     cluster.health = lambda broker, mode, look: late(look) if mode is target else Health()
     with pytest.raises(Refused):
-        forward(cluster, cluster.world(tmp_path))
+        forward(cluster, cluster.context(tmp_path))
     cluster.health = well
-    forward(cluster, cluster.world(tmp_path))
+    forward(cluster, cluster.context(tmp_path))
     assert cluster.disasters == []
     assert cluster.finalized
 
@@ -130,8 +132,8 @@ def test_the_whole_cluster_can_go_back_from_there(tmp_path, target, before):
     cluster = ready(tmp_path, target)
     cluster.health = only(target, late)
     with pytest.raises(Refused):
-        run_step(step(cluster, target), cluster.world(tmp_path))
-    run_rollback(cluster.world(tmp_path))
+        run_step(step(cluster, target), cluster.context(tmp_path))
+    run_rollback(cluster.context(tmp_path))
     check_back(cluster)
     assert cluster.note is None, "the next migration's controllers know nobody"
 
@@ -140,29 +142,29 @@ def test_the_whole_cluster_can_go_back_from_there(tmp_path, target, before):
 def test_a_way_back_that_takes_its_time_is_waited_for(tmp_path, target, before):
     """Back in its old mode it says nothing for a while: it starts, and is not stopped again."""
     cluster = ready(tmp_path, target)
-    run_step(step(cluster, target), cluster.world(tmp_path), sync_for=4.0)
-    counted, back = counts(cluster), cluster.looks + 200
+    run_step(step(cluster, target), cluster.context(tmp_path), sync_for=4.0)
+    counted, back = counts(cluster), cluster.observations + 200
 
-    def health(broker: int, mode: BrokerMode, look: int) -> Health:
-        return Health(None, in_sync=False) if (broker, mode) == (CANARY, before) and look < back else Health()
+    def health(broker: int, mode: BrokerMode, observation: int) -> Health:
+        return Health(None, in_sync=False) if (broker, mode) == (CANARY, before) and observation < back else Health()
 
     cluster.health = health
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, target, worse=(Reason("V23", "slow"),)), cluster.world(tmp_path))
+        run_step(step(cluster, target, worse=(Reason("V23", "slow"),)), cluster.context(tmp_path))
     assert codes(refused) == ["V23", "V26"]
-    starts, stops = counted[Role.BROKER, CANARY]
-    assert counts(cluster) == counted | {(Role.BROKER, CANARY): (starts + 1, stops + 1)}
-    assert cluster.looks > back
+    starts, stops = counted[NodeRole.BROKER, CANARY]
+    assert counts(cluster) == counted | {(NodeRole.BROKER, CANARY): (starts + 1, stops + 1)}
+    assert cluster.observations > back
 
 
 @both
 def test_one_that_says_nothing_any_more_is_taken_back_when_another_process_has_found_it_worse(tmp_path, target, before):
     cluster = ready(tmp_path, target)
     counted = counts(cluster)
-    run_step(step(cluster, target), cluster.world(tmp_path), sync_for=4.0)
+    run_step(step(cluster, target), cluster.context(tmp_path), sync_for=4.0)
     cluster.health = only(target, hanging_after(0))
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, target, worse=(Reason("V23", "silent"),)), cluster.world(tmp_path))
+        run_step(step(cluster, target, worse=(Reason("V23", "silent"),)), cluster.context(tmp_path))
     assert codes(refused) == ["V23", "V26"]
     check_alone_back(cluster, before, counted)
 
@@ -171,7 +173,7 @@ def slow_start(cluster) -> Callable[[int, BrokerMode, int], Health]:
     """Late for the first seconds in the new mode, as a cold JVM is."""
     begun: list[float] = []
 
-    def health(broker: int, mode: BrokerMode, look: int) -> Health:
+    def health(broker: int, mode: BrokerMode, observation: int) -> Health:
         if broker != CANARY or mode is not BrokerMode.MIGRATION:
             return Health()
         begun.append(cluster.clock.time)
@@ -180,46 +182,48 @@ def slow_start(cluster) -> Callable[[int, BrokerMode, int], Health]:
     return health
 
 
-def burdened(broker: int, mode: BrokerMode, look: int) -> Health:
+def burdened(broker: int, mode: BrokerMode, observation: int) -> Health:
     """Everybody is slow since the restart, the machine that looks perhaps."""
     return Health(seconds=0.005 if mode is BrokerMode.ZOOKEEPER and broker == CANARY else 1.0)
 
 
-def far(broker: int, mode: BrokerMode, look: int) -> Health:
+def far(broker: int, mode: BrokerMode, observation: int) -> Health:
     """It has always been slow."""
     return Health(seconds=1.0 if broker == CANARY else 0.005)
 
 
-def hiccup(broker: int, mode: BrokerMode, look: int) -> Health:
+def hiccup(broker: int, mode: BrokerMode, observation: int) -> Health:
     """Every tenth look at it is slow, and it lost its ISRs once."""
-    return Health(seconds=3.0 if broker == CANARY and look % 10 == 0 else 0.005, in_sync=broker != CANARY or look != 100)
+    return Health(
+        seconds=3.0 if broker == CANARY and observation % 10 == 0 else 0.005, in_sync=broker != CANARY or observation != 100
+    )
 
 
 @pytest.mark.parametrize("health", [well, burdened, far, hiccup, "slow start"])
 def test_what_is_not_its_fault_or_passes_lets_it_stay(tmp_path, health):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
     cluster.health = slow_start(cluster) if health == "slow start" else health
-    assert isinstance(run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path)), Done)
-    assert cluster.nodes[Role.BROKER, CANARY].stops == 1
+    assert isinstance(run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path)), Done)
+    assert cluster.nodes[NodeRole.BROKER, CANARY].stops == 1
 
 
 def test_a_run_that_saw_nothing_before_the_restart_compares_with_the_others(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
     counted = counts(cluster)
-    run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path), sync_for=4.0)
+    run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path), sync_for=4.0)
     cluster.health = only(BrokerMode.MIGRATION, late)
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path))
+        run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path))
     assert codes(refused) == ["V23", "V26"]
     check_alone_back(cluster, BrokerMode.ZOOKEEPER, counted)
 
 
 def test_what_another_process_found_is_acted_on_at_once(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
-    run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path), sync_for=4.0)
+    run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path), sync_for=4.0)
     began, worse = cluster.clock.time, (Reason("V23", "seen by the triggerer"),)
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, BrokerMode.MIGRATION, worse=worse), cluster.world(tmp_path))
+        run_step(step(cluster, BrokerMode.MIGRATION, worse=worse), cluster.context(tmp_path))
     assert refused.value.reasons[0] == Reason("V23", "seen by the triggerer")
     assert cluster.clock.time - began < 10.0
 
@@ -228,19 +232,19 @@ def test_what_was_found_before_another_restart_is_forgotten(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
     again = step(cluster, BrokerMode.MIGRATION, healthy_seconds=1000.0, worse=(Reason("V23", "of a life before this one"),))
     began = cluster.clock.time
-    assert isinstance(run_step(again, cluster.world(tmp_path)), Done)
+    assert isinstance(run_step(again, cluster.context(tmp_path)), Done)
     assert cluster.clock.time - began > BAKE.canary_bake
     assert again.progress.worse == ()
 
 
 def test_a_look_that_finds_it_worse_tells_another_process_why(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
-    run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path), sync_for=4.0)
+    run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path), sync_for=4.0)
     cluster.health = only(BrokerMode.MIGRATION, late)
     watching = step(cluster, BrokerMode.MIGRATION)
     decision = None
     while not isinstance(decision, Act):
-        view = cluster.look(watching.fields)
+        view = cluster.observe(watching.fields)
         decision = watching.decide(view, view)
     assert [reason.code for reason in watching.progress.worse] == ["V23"]
 
@@ -249,7 +253,7 @@ def test_without_baking_nothing_is_compared(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
     cluster.spec = replace(cluster.spec, policy=replace(BAKE, canary_bake=0.0))
     cluster.health = only(BrokerMode.MIGRATION, late)
-    assert isinstance(run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path)), Done)
+    assert isinstance(run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path)), Done)
 
 
 def test_it_bakes_until_enough_was_seen_of_it(tmp_path):
@@ -257,18 +261,18 @@ def test_it_bakes_until_enough_was_seen_of_it(tmp_path):
     cluster.spec = replace(cluster.spec, policy=replace(BAKE, canary_bake=0.1))
     cluster.health = only(BrokerMode.MIGRATION, late)
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path))
+        run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path))
     assert codes(refused) == ["V23", "V26"]
 
 
 def test_before_the_first_restart_of_a_pass_it_is_looked_at_for_a_moment(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
-    view = cluster.look(EVERYTHING)
+    view = cluster.observe(EVERYTHING)
     first = step(cluster, BrokerMode.MIGRATION).decide(view, view)
     assert isinstance(first, Wait)
     assert (first.healthy, [reason.code for reason in first.reasons]) == (True, ["T01"])
-    run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path))
-    view = cluster.look(EVERYTHING)
+    run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path))
+    view = cluster.observe(EVERYTHING)
     assert isinstance(step(cluster, BrokerMode.MIGRATION, broker=2).decide(view, view), Act), "the second one is not"
 
 
@@ -282,7 +286,7 @@ def another_down(cluster):
 
 
 def without_flag(cluster):
-    node = cluster.nodes[Role.CONTROLLER, 3001]
+    node = cluster.nodes[NodeRole.CONTROLLER, 3001]
     node.running = node.running.replace("zookeeper.metadata.migration.enable=true", "zookeeper.metadata.migration.enable=false")
 
 
@@ -297,12 +301,12 @@ def without_flag(cluster):
 )
 def test_where_the_way_back_is_not_open_it_only_stops_and_says_so(tmp_path, target, obstacle, code):
     cluster = ready(tmp_path, target)
-    run_step(step(cluster, target), cluster.world(tmp_path), sync_for=4.0)
+    run_step(step(cluster, target), cluster.context(tmp_path), sync_for=4.0)
     obstacle(cluster)
     counted, files = counts(cluster), {key: node.text for key, node in cluster.nodes.items()}
     worse = (Reason("V23", "slow"),)
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, target, worse=worse), cluster.world(tmp_path))
+        run_step(step(cluster, target, worse=worse), cluster.context(tmp_path))
     assert codes(refused)[:2] == ["V23", "V27"]
     assert code in codes(refused)
     assert (counts(cluster), {key: node.text for key, node in cluster.nodes.items()}) == (counted, files)
@@ -311,11 +315,11 @@ def test_where_the_way_back_is_not_open_it_only_stops_and_says_so(tmp_path, targ
 def test_the_only_broker_is_never_taken_back_from_migration_mode(tmp_path):
     """The controllers took the cluster over the moment it registered."""
     cluster = ready(tmp_path, BrokerMode.MIGRATION, brokers=1)
-    run_step(step(cluster, BrokerMode.MIGRATION, broker=0), cluster.world(tmp_path), sync_for=4.0)
+    run_step(step(cluster, BrokerMode.MIGRATION, broker=0), cluster.context(tmp_path), sync_for=4.0)
     assert cluster.kraft_owns
     counted = counts(cluster)
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, BrokerMode.MIGRATION, broker=0, worse=(Reason("V23", "slow"),)), cluster.world(tmp_path))
+        run_step(step(cluster, BrokerMode.MIGRATION, broker=0, worse=(Reason("V23", "slow"),)), cluster.context(tmp_path))
     assert codes(refused)[:3] == ["V23", "V27", "G32"]
     assert counts(cluster) == counted
 
@@ -325,31 +329,31 @@ def test_the_only_broker_is_never_taken_back_from_migration_mode(tmp_path):
 def test_a_tool_killed_anywhere_in_it_leaves_nothing_half_done(tmp_path, target, before):
     """Whoever runs it again finds the file, the process and the note: it ends as a restart forward, or once more as one back."""
     rehearsal = ready(tmp_path, target)
-    run_step(step(rehearsal, target), rehearsal.world(tmp_path), sync_for=4.0)
+    run_step(step(rehearsal, target), rehearsal.context(tmp_path), sync_for=4.0)
     begun = rehearsal.mortal.count
     with pytest.raises(Refused):
-        run_step(step(rehearsal, target, worse=(Reason("V23", "slow"),)), rehearsal.world(tmp_path))
+        run_step(step(rehearsal, target, worse=(Reason("V23", "slow"),)), rehearsal.context(tmp_path))
     for at in range(begun + 1, rehearsal.mortal.count + 1):
         for ill in (False, True):
             cluster = ready(tmp_path, target)
-            run_step(step(cluster, target), cluster.world(tmp_path), sync_for=4.0)
+            run_step(step(cluster, target), cluster.context(tmp_path), sync_for=4.0)
             cluster.mortal.at = at
             with pytest.raises(Killed):
-                run_step(step(cluster, target, worse=(Reason("V23", "slow"),)), cluster.world(tmp_path))
+                run_step(step(cluster, target, worse=(Reason("V23", "slow"),)), cluster.context(tmp_path))
             cluster.health = only(target, late) if ill else well
-            run_again(cluster, cluster.world(tmp_path), target, ill=ill)
-            canary = cluster.nodes[Role.BROKER, CANARY]
+            run_again(cluster, cluster.context(tmp_path), target, ill=ill)
+            canary = cluster.nodes[NodeRole.BROKER, CANARY]
             assert canary.running == canary.text
             assert canary.stage is STAGES[before if ill else target]
             assert cluster.disasters == []
 
 
-def run_again(cluster, world, target, *, ill: bool) -> None:
+def run_again(cluster, context, target, *, ill: bool) -> None:
     if not ill:
-        run_step(step(cluster, target), world)
+        run_step(step(cluster, target), context)
         return
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, target), world)
+        run_step(step(cluster, target), context)
     assert codes(refused) == ["V23", "V26"]
 
 

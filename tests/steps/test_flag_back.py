@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
@@ -24,11 +24,11 @@ from tests.steps.test_rollback import all_kraft, finalization_begun
 def finalized_but_one(folder: Path) -> SimCluster:
     """One without the flag was elected, and finalized; the last one to be restarted still has its flag. Then all of them died."""
     cluster = SimCluster()
-    world = cluster.world(folder)
-    all_kraft(cluster, world)
+    context = cluster.context(folder)
+    all_kraft(cluster, context)
     last = cluster.spec.controllers[2]
     for node in cluster.spec.controllers[:2]:
-        install(world, node, FileStage.CONTROLLER_FINAL)
+        install(context, node, FileStage.CONTROLLER_FINAL)
         cluster.stop(node)
         cluster.start(node)
     cluster.stop(last)
@@ -51,7 +51,7 @@ def test_not_while_the_flagged_one_alone_is_back(tmp_path: Path, which: int) -> 
     cluster = finalized_but_one(tmp_path)
     cluster.start(cluster.spec.controllers[2])
     with pytest.raises(KMigrateError, match="R12"):
-        run_step(steps_of(cluster, cluster.spec.controllers[0])[which], cluster.world(tmp_path))
+        run_step(steps_of(cluster, cluster.spec.controllers[0])[which], cluster.context(tmp_path))
     assert untouched(cluster, cluster.spec.controllers[:2])
 
 
@@ -62,10 +62,10 @@ def test_not_while_the_flagged_one_leads_and_writes_nothing(tmp_path: Path) -> N
     cluster.leader = 3002
     back, forward = steps_of(cluster, cluster.spec.controllers[0])
     with pytest.raises(KMigrateError, match="R12"):
-        run_step(back, cluster.world(tmp_path))
-    run_step(forward, cluster.world(tmp_path))  # one that answers without the flag tells that it ends: it starts as it is
+        run_step(back, cluster.context(tmp_path))
+    run_step(forward, cluster.context(tmp_path))  # one that answers without the flag tells that it ends: it starts as it is
     assert untouched(cluster, cluster.spec.controllers[:2])
-    assert cluster.nodes[Role.CONTROLLER, 3000].stage is FileStage.CONTROLLER_FINAL
+    assert cluster.nodes[NodeRole.CONTROLLER, 3000].stage is FileStage.CONTROLLER_FINAL
 
 
 def test_a_standby_that_answers_without_it_does_not_get_it_either(tmp_path: Path) -> None:
@@ -74,38 +74,38 @@ def test_a_standby_that_answers_without_it_does_not_get_it_either(tmp_path: Path
         cluster.start(node)
     cluster.leader, cluster.epoch = 3002, cluster.epoch + 1
     with pytest.raises(KMigrateError, match="R12"):
-        run_rollback(cluster.world(tmp_path))
+        run_rollback(cluster.context(tmp_path))
     assert untouched(cluster, cluster.spec.controllers[:2])
 
 
 def test_a_cure_starts_only_what_may_be_started(tmp_path: Path) -> None:
     cluster = finalized_but_one(tmp_path)
     cluster.start(cluster.spec.controllers[2])
-    start_what_is_down(cluster.world(tmp_path), "a cure")
+    start_what_is_down(cluster.context(tmp_path), "a cure")
     assert untouched(cluster, cluster.spec.controllers[:2])
     assert cluster.nodes[cluster.spec.controllers[0].role, 3000].running is None
 
 
 def test_while_the_leader_dual_writes_it_comes_back(tmp_path: Path) -> None:
     cluster = SimCluster()
-    world = cluster.world(tmp_path)
-    all_kraft(cluster, world)
+    context = cluster.context(tmp_path)
+    all_kraft(cluster, context)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
-    install(world, standby, FileStage.CONTROLLER_FINAL)
+    install(context, standby, FileStage.CONTROLLER_FINAL)
     cluster.stop(standby)
-    run_step(RestoreFlag(standby), cluster.world(tmp_path))
+    run_step(RestoreFlag(standby), cluster.context(tmp_path))
     assert cluster.nodes[standby.role, standby.id].stage is FileStage.CONTROLLER_MIGRATION
 
 
 def test_a_new_run_gives_a_standby_its_flag_back_on_the_leaders_word(tmp_path: Path) -> None:
     """A finalization was killed between the stop and the start of a standby; the leader, with the flag, goes on dual-writing."""
     cluster = SimCluster()
-    finalization_begun(cluster, cluster.world(tmp_path))
+    finalization_begun(cluster, cluster.context(tmp_path))
     standby = next(
         node for node in cluster.spec.controllers if cluster.nodes[node.role, node.id].stage is FileStage.CONTROLLER_FINAL
     )
     cluster.stop(standby)
-    run_step(ProvisionController(standby, cluster.spec.cluster_id), cluster.world(tmp_path))
+    run_step(ProvisionController(standby, cluster.spec.cluster_id), cluster.context(tmp_path))
     assert cluster.nodes[standby.role, standby.id].stage is FileStage.CONTROLLER_MIGRATION
     assert not cluster.finalized
 
@@ -113,20 +113,20 @@ def test_a_new_run_gives_a_standby_its_flag_back_on_the_leaders_word(tmp_path: P
 def test_a_soak_that_found_a_lost_flag_stays_red_when_it_is_only_cleared(tmp_path: Path) -> None:
     """Begun anew it saw a finalization under way, which nobody had begun: the point of no return without a soak."""
     cluster = SimCluster()
-    finalization_begun(cluster, cluster.world(tmp_path))
+    finalization_begun(cluster, cluster.context(tmp_path))
     for _ in range(2):
         with pytest.raises(Refused) as refused:
-            run_step(Soak(3.0), cluster.world(tmp_path))
+            run_step(Soak(3.0), cluster.context(tmp_path))
         assert {reason.code for reason in refused.value.reasons} == {"G05"}
 
 
 def test_a_finalization_that_was_begun_needs_no_second_soak_until_the_flag_is_given_back(tmp_path: Path) -> None:
     cluster = SimCluster()
-    all_kraft(cluster, cluster.world(tmp_path))
+    all_kraft(cluster, cluster.context(tmp_path))
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
-    run_step(FinalizeController(standby), cluster.world(tmp_path))
-    run_step(Soak(3.0), cluster.world(tmp_path))
+    run_step(FinalizeController(standby), cluster.context(tmp_path))
+    run_step(Soak(3.0), cluster.context(tmp_path))
     assert json.loads(cluster.unflagged or b"") == [standby.id]
-    run_step(RestoreFlag(standby), cluster.world(tmp_path))
+    run_step(RestoreFlag(standby), cluster.context(tmp_path))
     assert json.loads(cluster.unflagged or b"") == []
     assert not cluster.finalized

@@ -12,7 +12,7 @@ import yaml
 
 from airflow_provider_kmigrate.clients.hosts.command import CommandHost
 from airflow_provider_kmigrate.core import rollback
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.model import Controller, ProcessState
@@ -39,7 +39,7 @@ def stand_in() -> NodeSpec:
     [node] = yaml.safe_load(block[1])
     commands = {name: tuple(node[name]) for name in ("status", "read", "write", "start", "stop", "format", "wipe")}
     hosts = HostSpec("command", node["properties"], **commands)
-    return NodeSpec(node["id"], Role.CONTROLLER, node["host"], node["port"], hosts, log_dir=node["log_dir"])
+    return NodeSpec(node["id"], NodeRole.CONTROLLER, node["host"], node["port"], hosts, log_dir=node["log_dir"])
 
 
 def test_a_stand_in_is_a_stopped_controller_without_a_directory(stand_in: NodeSpec) -> None:
@@ -51,10 +51,10 @@ def test_a_stand_in_is_a_stopped_controller_without_a_directory(stand_in: NodeSp
 
 def test_the_way_back_has_nothing_to_ask_of_it(stand_in: NodeSpec, tmp_path: Path) -> None:
     cluster = SimCluster()
-    all_kraft(cluster, cluster.world(tmp_path))
+    all_kraft(cluster, cluster.context(tmp_path))
     host = CommandHost()
     gone = Controller(3002, host.status(stand_in), answers=False, files=host.files(stand_in))
-    view = cluster.look(0)  # type: ignore[arg-type]
+    view = cluster.observe(0)  # type: ignore[arg-type]
     view = replace(view, controllers={**view.controllers, 3002: gone})
     assert isinstance(rollback.decide_restore_flag(view, 3002), Done)
     assert isinstance(rollback.decide_stop(view, view, 3002), Done)
@@ -64,17 +64,17 @@ def test_the_way_back_has_nothing_to_ask_of_it(stand_in: NodeSpec, tmp_path: Pat
 
 def test_a_controller_with_a_new_machine_is_refused_until_it_runs_and_then_goes_on(tmp_path: Path) -> None:
     cluster = SimCluster()
-    some_kraft(cluster, cluster.world(tmp_path))
+    some_kraft(cluster, cluster.context(tmp_path))
     lost = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
-    mine = cluster.nodes[Role.CONTROLLER, lost.id]
+    mine = cluster.nodes[NodeRole.CONTROLLER, lost.id]
     cluster.stop(lost)
     mine.log, mine.formatted = False, None
     with pytest.raises(Refused, match="R11"):
-        run_step(ProvisionController(lost, cluster.spec.cluster_id), cluster.world(tmp_path))
+        run_step(ProvisionController(lost, cluster.spec.cluster_id), cluster.context(tmp_path))
     mine.formatted = cluster.spec.cluster_id
     cluster.start(lost)
-    run_step(ProvisionController(lost, cluster.spec.cluster_id), cluster.world(tmp_path))
-    run_rollback(cluster.world(tmp_path))
+    run_step(ProvisionController(lost, cluster.spec.cluster_id), cluster.context(tmp_path))
+    run_rollback(cluster.context(tmp_path))
     check_back(cluster)
 
 
@@ -92,7 +92,7 @@ def test_the_file_of_any_node_can_be_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: str, stage: FileStage
 ) -> None:
     cluster = SimCluster()
-    store = cluster.world(tmp_path).backup
+    store = cluster.context(tmp_path).backup
     file = tmp_path / "sim.yaml"
     file.write_text(yaml.safe_dump(document(cluster)))
     assert rendered.main([str(file), str(store.folder), *asked.split()]) == 0
@@ -106,11 +106,11 @@ def test_a_file_that_cannot_be_rendered_says_why(tmp_path: Path, capsys: pytest.
     assert "O01" in capsys.readouterr().err
 
 
-def replaced(cluster: SimCluster, world: StepContext, stage: FileStage) -> None:
+def replaced(cluster: SimCluster, context: StepContext, stage: FileStage) -> None:
     """Broker 2 has a new machine, with the file of this stage."""
     lost = cluster.spec.brokers[2]
     cluster.stop(lost)
-    cluster.nodes[Role.BROKER, lost.id].text = text_of(cluster.spec, world.backup, lost, stage)
+    cluster.nodes[NodeRole.BROKER, lost.id].text = text_of(cluster.spec, context.backup, lost, stage)
     cluster.start(lost)
 
 
@@ -120,16 +120,16 @@ BEGUN = [(all_kraft, FileStage.KRAFT), (all_in_migration, FileStage.MIGRATION)]
 @pytest.mark.parametrize(("begun", "stage"), BEGUN)
 def test_a_broker_with_a_new_machine_goes_forward(tmp_path: Path, begun: Callable[..., None], stage: FileStage) -> None:
     cluster = SimCluster()
-    begun(cluster, world := cluster.world(tmp_path))
-    replaced(cluster, world, stage)
-    forward(cluster, cluster.world(tmp_path))
+    begun(cluster, context := cluster.context(tmp_path))
+    replaced(cluster, context, stage)
+    forward(cluster, cluster.context(tmp_path))
     assert (cluster.finalized, cluster.disasters) == (True, [])
 
 
 @pytest.mark.parametrize("begun", [all_kraft, all_in_migration])
 def test_a_broker_with_a_new_machine_goes_back(tmp_path: Path, begun: Callable[..., None]) -> None:
     cluster = SimCluster()
-    begun(cluster, world := cluster.world(tmp_path))
-    replaced(cluster, world, FileStage.MIGRATION)
-    run_rollback(cluster.world(tmp_path))
+    begun(cluster, context := cluster.context(tmp_path))
+    replaced(cluster, context, FileStage.MIGRATION)
+    run_rollback(cluster.context(tmp_path))
     check_back(cluster)

@@ -27,14 +27,14 @@ def forward(group: SimGroup) -> Steps:
     return [*to_migrating, lambda: SetMode(spec, Mode.KAFKA), *to_plain, lambda: CleanUp(spec)]
 
 
-def run(world: StepContext, steps: Steps) -> None:
+def run(context: StepContext, steps: Steps) -> None:
     for step in steps:
-        run_step(step(), world)
+        run_step(step(), context)
 
 
 def gone(group: SimGroup, far: int) -> SimGroup:
     """After the first `far` steps of the way."""
-    run(group.world(), forward(group)[:far])
+    run(group.context(), forward(group)[:far])
     return group
 
 
@@ -55,13 +55,13 @@ def test_killed_before_every_look_and_side_effect_it_ends_the_same() -> None:
     for at in range(1, total + 1):
         group = SimGroup(mortal=Mortal(at))
         with pytest.raises(Killed):
-            run(group.world(), forward(group))
+            run(group.context(), forward(group))
         after(group)
 
 
 def after(group: SimGroup) -> None:
     """The same run goes on: each task looks, and does what is left."""
-    run(group.world(), forward(group))
+    run(group.context(), forward(group))
     assert group.kinds() == [PLAIN] * group.count
     assert sum(one.starts for one in group.instances.values()) <= 2 * group.count + 1, (
         "at most the one that was under way is restarted again"
@@ -73,9 +73,9 @@ def test_the_folder_of_operators_resets_is_cleaned_up_but_none_that_nobody_took(
     for path in ("migration/reset", "migration/reset/t", "migration/reset/t/0", "ids", "owners", "owners/t"):
         group.znodes[f"{ROOT}/{path}"] = (b"7", 0, 1)
     with pytest.raises(Refused, match="K46"):
-        run_step(CleanUp(group.spec), group.world())
+        run_step(CleanUp(group.spec), group.context())
     del group.znodes[f"{ROOT}/migration/reset/t/0"]
-    run_step(CleanUp(group.spec), group.world())
+    run_step(CleanUp(group.spec), group.context())
     assert {path for path in group.znodes if path.startswith(ROOT) and not path.startswith(f"{ROOT}/offsets")} == {ROOT}
 
 
@@ -84,7 +84,7 @@ def test_offsets_that_only_kafka_has_are_raised_in_zookeeper_and_none_is_lowered
     (one, two, new) = (instance.idle for instance in group.instances.values())
     group.kafka = {one: 150, two: 50, new: 70}
     del group.znodes[f"{ROOT}/offsets/idle/2"]
-    copy_offsets(group.world(), group.name)
+    copy_offsets(group.context(), group.name)
     assert [group.znodes[f"{ROOT}/offsets/idle/{n}"][0] for n in range(3)] == [b"150", b"100", b"70"]
 
 
@@ -92,7 +92,7 @@ def test_the_whole_way_again_touches_nothing() -> None:
     for far in range(7):
         group = gone(SimGroup(), far)
         starts, written = [one.starts for one in group.instances.values()], len(group.znodes)
-        run(group.world(), forward(group)[:far])
+        run(group.context(), forward(group)[:far])
         assert [one.starts for one in group.instances.values()] == starts
         assert len(group.znodes) == written
 
@@ -102,34 +102,34 @@ def test_the_whole_way_again_touches_nothing() -> None:
 def test_back_from_everywhere(far: int, goal: Goal) -> None:
     group = gone(SimGroup(), far)
     was = group.kinds()
-    run_step(RollBackGroup(group.spec, goal), group.world())
+    run_step(RollBackGroup(group.spec, goal), group.context())
     if goal is Goal.ZOOKEEPER_CONSUMERS:
         assert group.kinds() == [OLD] * group.count
     else:
         assert PLAIN not in group.kinds()
         assert OLD not in was or group.kinds() == was, "what never came so far stays"
-    assert (group.toggle is Mode.KAFKA) == (goal is Goal.KAFKA_MODE and far in {3, 4, 5, 6})
+    assert (group.requested_mode is Mode.KAFKA) == (goal is Goal.KAFKA_MODE and far in {3, 4, 5, 6})
 
 
 @pytest.mark.parametrize("far", [2, 4, 6])
 def test_the_way_back_killed_before_every_side_effect(far: int) -> None:
     rehearsal = gone(SimGroup(), far)
     begun = rehearsal.mortal.count
-    run_step(RollBackGroup(rehearsal.spec, Goal.ZOOKEEPER_CONSUMERS), rehearsal.world())
+    run_step(RollBackGroup(rehearsal.spec, Goal.ZOOKEEPER_CONSUMERS), rehearsal.context())
     for at in range(begun + 1, rehearsal.mortal.count + 1):
         group = SimGroup(mortal=Mortal(at))
         gone(group, far)
         with pytest.raises(Killed):
-            run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
-        run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
+            run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
+        run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
         assert group.kinds() == [OLD] * group.count
-        assert group.toggle is Mode.ZOOKEEPER
+        assert group.requested_mode is Mode.ZOOKEEPER
 
 
 def test_forward_again_after_the_way_back() -> None:
     group = gone(SimGroup(), 6)
-    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
-    run(group.world(), forward(group))
+    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
+    run(group.context(), forward(group))
     assert group.kinds() == [PLAIN] * group.count
 
 
@@ -139,24 +139,24 @@ def test_an_ill_canary_goes_back_alone(far: int, target: object, before: object)
     group.ill = frozenset({target})  # type: ignore[arg-type]
     step = SwitchInstance(group.spec, "app0", target, bake=60.0)  # type: ignore[arg-type]
     with pytest.raises(Refused) as refused:
-        run_step(step, group.world())
+        run_step(step, group.context())
     assert [reason.code for reason in refused.value.reasons] == ["V33", "V30"]
     assert group.kinds() == [before] * group.count
     assert [one.starts - (far > 0) for one in group.instances.values()] == [2, 0]
 
 
 def test_a_canary_that_never_settles_goes_back_before_the_step_gives_up() -> None:
-    group = SimGroup(restless=frozenset({MIGRATING}))
+    group = SimGroup(rebalancing=frozenset({MIGRATING}))
     with pytest.raises(Refused) as refused:
-        run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.world())
+        run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.context())
     assert [reason.code for reason in refused.value.reasons] == ["V33", "V30"]
     assert group.kinds() == [OLD, OLD]
 
 
 def test_the_way_back_does_not_wait_for_ever_for_a_group_to_come_to_rest() -> None:
     group = gone(SimGroup(), 2)
-    group.restless = frozenset({MIGRATING})
-    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
+    group.rebalancing = frozenset({MIGRATING})
+    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
     assert group.kinds() == [OLD, OLD]
 
 
@@ -164,15 +164,15 @@ def test_a_verdict_outlives_its_task() -> None:
     """Killed after it was found and before the canary was taken back; the task keeps `worse`."""
     rehearsal = SimGroup(ill=frozenset({MIGRATING}))
     with pytest.raises(Refused):
-        run_step(SwitchInstance(rehearsal.spec, "app0", MIGRATING, bake=60.0), rehearsal.world())
+        run_step(SwitchInstance(rehearsal.spec, "app0", MIGRATING, bake=60.0), rehearsal.context())
     found = []
     for at in range(1, rehearsal.mortal.count + 1):
         group = SimGroup(ill=frozenset({MIGRATING}), mortal=Mortal(at))
         step = SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0)
         with pytest.raises(Killed):
-            run_step(step, group.world())
+            run_step(step, group.context())
         with pytest.raises(Refused, match="V30"):
-            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0).resume(step.progress.retried()), group.world())
+            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0).resume(step.progress.retried()), group.context())
         assert group.kinds() == [OLD, OLD]
         found.append(bool(step.progress.worse))
     assert any(found)
@@ -182,17 +182,17 @@ def test_a_verdict_outlives_its_task() -> None:
 def test_a_good_canary_bakes_and_stays() -> None:
     group = SimGroup()
     step = SwitchInstance(group.spec, "app0", MIGRATING, bake=30.0)
-    run_step(step, group.world())
+    run_step(step, group.context())
     assert step.progress.healthy_seconds >= 30.0
     assert group.kinds() == [MIGRATING, OLD]
 
 
 def test_a_watch_ends_when_a_partition_starves() -> None:
     group = gone(SimGroup(), 3)
-    run_step(WatchGroup(group.spec, 20.0), group.world())
+    run_step(WatchGroup(group.spec, 20.0), group.context())
     group.ill = frozenset({MIGRATING})
     with pytest.raises(Refused, match="committed no offset") as refused:
-        run_step(WatchGroup(group.spec, 60.0), group.world())
+        run_step(WatchGroup(group.spec, 60.0), group.context())
     assert [reason.code for reason in refused.value.reasons] == ["V30"]
 
 
@@ -200,7 +200,7 @@ def test_nothing_is_done_while_a_side_is_unknown() -> None:
     group = SimGroup(blind=True)
     for step in [*forward(group), lambda: RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS)]:
         with pytest.raises(TimedOut, match="K30"):
-            run_step(step(), group.world())
+            run_step(step(), group.context())
     assert not any(one.starts for one in group.instances.values())
 
 
@@ -208,13 +208,13 @@ def test_an_instance_that_never_comes_back_is_told() -> None:
     group = SimGroup()
     group.switch = lambda *_: None  # type: ignore[method-assign]
     with pytest.raises(TimedOut, match="app0 of group billing is still zookeeper"):
-        run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.world())
+        run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.context())
 
 
 def test_an_older_run_is_refused() -> None:
     group = SimGroup()
-    older = group.world()
-    group.world()
+    older = group.context()
+    group.context()
     with pytest.raises(Refused):
         run_step(SwitchInstance(group.spec, "app0", MIGRATING), older)
     assert group.kinds() == [OLD, OLD]
@@ -230,7 +230,7 @@ class TestAnInstanceThatDies:
         group.clock.time += 100.0
         step = SwitchInstance(group.spec, "app0", MIGRATING, bake=600.0).resume(StepProgress(healthy_seconds=100.0))
         with pytest.raises(Refused) as refused:
-            run_step(step, group.world())
+            run_step(step, group.context())
         assert [reason.code for reason in refused.value.reasons][:2] == ["V33", "V30"]
         assert group.kinds() == [OLD, OLD]
         assert group.instances["app0"].starts == 2
@@ -241,7 +241,7 @@ class TestAnInstanceThatDies:
         group = gone(SimGroup(), far)
         group.crashing = frozenset({target})  # type: ignore[arg-type]
         with pytest.raises(Refused) as refused:
-            run_step(SwitchInstance(group.spec, "app0", target, bake=30.0), group.world())  # type: ignore[arg-type]
+            run_step(SwitchInstance(group.spec, "app0", target, bake=30.0), group.context())  # type: ignore[arg-type]
         assert [reason.code for reason in refused.value.reasons] == ["V33", "V30"]
         assert group.kinds() == [before] * group.count
 
@@ -253,19 +253,19 @@ class TestAnInstanceThatDies:
             step = SwitchInstance(group.spec, "app0", MIGRATING, bake=90.0)
             step.resume(StepProgress(healthy_seconds=1.0, member_restarts=restarts))
             with pytest.raises(Refused, match="V30"):
-                run_step(step, group.world())
+                run_step(step, group.context())
             seen.append(group.clock.time)
         assert seen[1] < seen[0]
 
     def test_what_a_life_saw_is_told_as_soon_as_it_is_seen(self) -> None:
         """It may be killed at any time, before the step says anything."""
-        group, told = gone(SimGroup(), 1), list[int]()
+        group, reported = gone(SimGroup(), 1), list[int]()
         group.crashing = frozenset({MIGRATING})
         step = SwitchInstance(group.spec, "app0", MIGRATING, bake=90.0).resume(StepProgress(healthy_seconds=1.0))
         with pytest.raises(Refused, match="V30"):
-            run_step(step, group.world(), observed=lambda: told.append(step.progress.member_restarts))
-        assert list(dict.fromkeys(told)) == [0, 1, 2, 3], "and it is forgotten only when the instance was taken back"
-        assert told[-1] == step.progress.member_restarts == 0
+            run_step(step, group.context(), observed=lambda: reported.append(step.progress.member_restarts))
+        assert list(dict.fromkeys(reported)) == [0, 1, 2, 3], "and it is forgotten only when the instance was taken back"
+        assert reported[-1] == step.progress.member_restarts == 0
 
     def test_that_kafka_keeps_it_for_its_session_makes_it_no_plain_consumer(self) -> None:
         group = gone(SimGroup(), 1)
@@ -273,13 +273,13 @@ class TestAnInstanceThatDies:
         group.instances["app0"].kind = None
         step = SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0).resume(StepProgress(healthy_seconds=1.0))
         with pytest.raises(Refused, match="V30"):
-            run_step(step, group.world())
+            run_step(step, group.context())
         assert group.kinds() == [OLD, OLD]
 
     def test_what_an_earlier_life_watched_is_nothing_once_it_is_switched_again(self) -> None:
         group = SimGroup()
         step = SwitchInstance(group.spec, "app0", MIGRATING, bake=30.0).resume(StepProgress(healthy_seconds=29.0))
-        run_step(step, group.world())
+        run_step(step, group.context())
         assert 30.0 <= step.progress.healthy_seconds < 32.0
         assert group.clock.time > 33.0
 
@@ -287,21 +287,21 @@ class TestAnInstanceThatDies:
 def test_each_instance_of_the_way_back_begins_where_the_group_is_then() -> None:
     """Commits to ZooKeeper fail from the moment that the first of six is old again."""
     group = gone(SimGroup(6), 6)
-    group.deaf = True
-    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
+    group.out_of_isr = True
+    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
     assert group.kinds() == [OLD] * 6, "more copies than one instance is given"
 
 
 def test_a_canary_that_goes_back_begins_where_the_group_is_then() -> None:
     """ZooKeeper takes none of its commits: what Kafka had when it was switched is long over."""
-    group = SimGroup(crashing=frozenset({MIGRATING}), deaf=True)
+    group = SimGroup(crashing=frozenset({MIGRATING}), out_of_isr=True)
     with pytest.raises(Refused, match="V30"):
-        run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.world())
+        run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.context())
     assert group.kinds() == [OLD, OLD]
 
 
 def test_no_instance_goes_before_the_canary() -> None:
     group = SimGroup()
     with pytest.raises(Refused, match="K58"):
-        run_step(SwitchInstance(group.spec, "app1", MIGRATING), group.world())
+        run_step(SwitchInstance(group.spec, "app1", MIGRATING), group.context())
     assert group.kinds() == [OLD, OLD]

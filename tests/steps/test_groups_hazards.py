@@ -25,32 +25,32 @@ from tests.steps.test_groups import forward, gone, run
 
 def test_a_partition_whose_end_nobody_tells_is_not_well() -> None:
     group = gone(SimGroup(), 1)
-    look, idle = group.look, group.instances["app0"].idle
+    observe, idle = group.observe, group.instances["app0"].idle
 
     def leaderless(*asked: Any, **named: Any) -> ClusterView:
-        view = look(*asked, **named)
+        view = observe(*asked, **named)
         seen = group.seen()
         ends = {where: end for where, end in (seen.ends or {}).items() if where != idle}
         return replace(view, groups={group.name: replace(seen, ends=ends)})
 
-    group.look = leaderless  # type: ignore[method-assign]
+    group.observe = leaderless  # type: ignore[method-assign]
     with pytest.raises(TimedOut, match=r"K30.*the ends of idle-0"):
-        run_step(WatchGroup(group.spec, 30.0), group.world())
+        run_step(WatchGroup(group.spec, 30.0), group.context())
 
 
 def test_a_first_look_without_zookeeper_excuses_no_offset_that_kafka_lacks() -> None:
     group = gone(SimGroup(), 3)
-    idle, look = group.instances["app0"].idle, group.look
+    idle, observe = group.instances["app0"].idle, group.observe
     del group.kafka[idle]
     views = iter([True])
 
     def blinks(*asked: Any, **named: Any) -> ClusterView:
-        view, seen = look(*asked, **named), group.seen()
+        view, seen = observe(*asked, **named), group.seen()
         return replace(view, groups={group.name: replace(seen, zk=None)}) if next(views, False) else view
 
-    group.look = blinks  # type: ignore[method-assign]
+    group.observe = blinks  # type: ignore[method-assign]
     with pytest.raises(TimedOut, match="K60"):
-        run_step(SwitchInstance(group.spec, "app0", PLAIN), group.world())
+        run_step(SwitchInstance(group.spec, "app0", PLAIN), group.context())
 
 
 class TestOffsetsThatSomebodySetBack:
@@ -81,14 +81,14 @@ class TestOffsetsThatSomebodySetBack:
         self.set_back(group, Store.KAFKA)
         begun = self.begun(group)
         with pytest.raises(Refused, match="K64"):
-            run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
+            run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
         assert group.kinds() == [PLAIN, PLAIN]
         made = plan(group.seen(), Store.ZOOKEEPER, reset=True)
         assert isinstance(made, CopyPlan), "what the refusal advises is allowed"
         for write in made.writes:
             group._commit_zk(write.where, write.offset)
         group.committed[group.instances["app0"].idle] = 20
-        run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
+        run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
         assert begun == [20, 20]
         assert group.kinds() == [OLD, OLD]
 
@@ -97,11 +97,11 @@ class TestOffsetsThatSomebodySetBack:
         self.set_back(group, Store.ZOOKEEPER)
         begun = self.begun(group)
         with pytest.raises(Refused, match="K64"):
-            run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.world())
+            run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.context())
         made = plan(group.seen(), Store.KAFKA, reset=True)
         assert isinstance(made, CopyPlan), "what the refusal advises is allowed"
         group.kafka |= {write.where: write.offset for write in made.writes}
-        run(group.world(), forward(group))
+        run(group.context(), forward(group))
         assert begun == [20, 20]
 
 
@@ -111,7 +111,7 @@ def test_a_group_that_was_moved_and_is_stopped_is_not_started(count: int) -> Non
     for one in group.instances.values():
         one.kind = None
     with pytest.raises(TimedOut, match="K55"):
-        run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.world())
+        run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.context())
     assert group.kinds() == []
     assert {one.starts for one in group.instances.values()} == {2}
 
@@ -127,30 +127,30 @@ def test_the_only_instance_of_a_group_is_started_again_where_an_earlier_try_had_
 
     group.switch = dies  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        run_step(step, group.world())
+        run_step(step, group.context())
     group.switch = switch  # type: ignore[method-assign]
-    run_step(SwitchInstance(group.spec, "app0", MIGRATING).resume(step.progress), group.world())
+    run_step(SwitchInstance(group.spec, "app0", MIGRATING).resume(step.progress), group.context())
     assert group.kinds() == [MIGRATING]
 
 
 class TestAGroupThatDoesNotSettleUnderItsMode:
     def test_it_is_judged_before_patience_is_over(self) -> None:
-        group = gone(SimGroup(restless_in_kafka_mode=True), 2)
+        group = gone(SimGroup(rebalancing_in_kafka_mode=True), 2)
         with pytest.raises(Refused) as refused:
-            run_step(SetMode(group.spec, Mode.KAFKA), group.world())
+            run_step(SetMode(group.spec, Mode.KAFKA), group.context())
         assert [reason.code for reason in refused.value.reasons] == ["V30", "K52"]
 
     def test_one_that_was_not_toggled_or_not_looked_at_is_not(self) -> None:
-        group = gone(SimGroup(restless=frozenset({MIGRATING})), 0)
+        group = gone(SimGroup(rebalancing=frozenset({MIGRATING})), 0)
         for one in group.instances.values():
             one.kind = MIGRATING
         with pytest.raises(TimedOut, match="K52"):
-            run_step(SetMode(group.spec, Mode.KAFKA), group.world())
-        assert group.toggle is Mode.ZOOKEEPER
+            run_step(SetMode(group.spec, Mode.KAFKA), group.context())
+        assert group.requested_mode is Mode.ZOOKEEPER
         group = gone(SimGroup(), 3)
         group.blind = True
         with pytest.raises(TimedOut, match="K30"):
-            run_step(SetMode(group.spec, Mode.KAFKA), group.world())
+            run_step(SetMode(group.spec, Mode.KAFKA), group.context())
 
 
 def test_what_was_baked_before_an_outage_is_baked_again() -> None:
@@ -161,7 +161,7 @@ def test_what_was_baked_before_an_outage_is_baked_again() -> None:
         group.blind = group.blind or step.progress.healthy_seconds > 25.0
 
     with pytest.raises(TimedOut, match="K30"):
-        run_step(step, group.world(), observed=looked)
+        run_step(step, group.context(), observed=looked)
     assert step.progress.healthy_seconds == 0.0
 
 
@@ -182,7 +182,7 @@ class TestADeadMembersPlaceInKafka:
 
         group.switch = only_kills  # type: ignore[method-assign]
         with pytest.raises(TimedOut, match="K55"):
-            run_step(SwitchInstance(group.spec, "app0", PLAIN), group.world())
+            run_step(SwitchInstance(group.spec, "app0", PLAIN), group.context())
 
     @pytest.mark.parametrize(
         ("far", "step"),
@@ -194,7 +194,7 @@ class TestADeadMembersPlaceInKafka:
     )
     def test_it_refuses_nothing_that_is_possible_when_it_is_gone(self, far: int, step: Callable[[GroupSpec], Step]) -> None:
         group = self.dies(gone(SimGroup(), far), "app0", 10.0)
-        run_step(step(group.spec), group.world())
+        run_step(step(group.spec), group.context())
         assert group.kinds() == [MIGRATING, MIGRATING]
 
 
@@ -204,44 +204,44 @@ class TestAWatchThatComesToNoEnd:
     def flapping(self) -> SimGroup:
         group = SimGroup(3)
         group.spec = replace(group.spec, commit_within=60.0)
-        look = group.look
+        observe = group.observe
 
         def flap(*asked: Any, **named: Any) -> ClusterView:
             group.instances["app2"].kind = None if group.clock.time % 50 < 20 and group.clock.time > 1010 else OLD
             assert group.clock.time < 5000, "it watches for ever"
-            return look(*asked, **named)
+            return observe(*asked, **named)
 
-        group.look = flap  # type: ignore[method-assign]
+        group.observe = flap  # type: ignore[method-assign]
         return group
 
     def test_it_is_judged_by_how_often_the_group_was_not_well(self) -> None:
         group = self.flapping()
         with pytest.raises(Refused, match=r"V33.*V30.*was unstable 1\d times in 70\d s, and never healthy for 70 s"):
-            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=70.0), group.world())
+            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=70.0), group.context())
         assert group.instances["app0"].kind is OLD
         group = self.flapping()
         with pytest.raises(Refused) as refused:
-            run_step(WatchGroup(group.spec, 70.0), group.world())
+            run_step(WatchGroup(group.spec, 70.0), group.context())
         assert [reason.code for reason in refused.value.reasons] == ["V30"]
 
     def test_what_earlier_lives_saw_counts_and_is_forgotten_with_the_verdict(self) -> None:
         group = self.flapping()
         step = WatchGroup(group.spec, 70.0).resume(StepProgress(watched_seconds=690.0, lapses=13))
         with pytest.raises(Refused, match="V30"):
-            run_step(step, group.world())
+            run_step(step, group.context())
         assert group.clock.time < 1100.0
         assert (step.progress.watched_seconds, step.progress.lapses) == (0.0, 0)
 
     def test_time_in_which_nobody_could_look_is_nobodys_fault(self) -> None:
         group = gone(SimGroup(), 3)
-        step, look = WatchGroup(group.spec, 30.0).resume(StepProgress(lapses=1)), group.look
+        step, observe = WatchGroup(group.spec, 30.0).resume(StepProgress(lapses=1)), group.observe
 
         def sees(*asked: Any, **named: Any) -> ClusterView:
             group.blind = group.clock.time % 25 < 2 and group.clock.time < 2000.0
-            return look(*asked, **named)
+            return observe(*asked, **named)
 
-        group.look = sees  # type: ignore[method-assign]
-        run_step(step, group.world())
+        group.observe = sees  # type: ignore[method-assign]
+        run_step(step, group.context())
         assert group.clock.time > 2000.0
 
 
@@ -257,25 +257,25 @@ def test_a_dead_host_keeps_only_one_member_from_the_way_back() -> None:
 
     group.switch = unreachable  # type: ignore[method-assign]
     with pytest.raises(Unreachable):
-        run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
+        run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
     assert group.kinds() == [MIGRATING, OLD]
     del group.instances["app0"]
     group.spec = replace(group.spec, instances=group.spec.instances[1:])
-    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
+    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
     assert group.kinds() == [OLD, OLD]
 
 
 def test_a_group_that_could_not_commit_while_its_coordinator_was_away_does_not_starve_when_it_is_back() -> None:
     group = gone(SimGroup(), 3)
-    began, look = group.clock.time, group.look
+    began, observe = group.clock.time, group.observe
 
     def outage(*asked: Any, **named: Any) -> ClusterView:
         group.blind = began + 5 < group.clock.time < began + 65
         group.ill = frozenset({MIGRATING}) if began + 5 < group.clock.time < began + 70 else frozenset()
-        return look(*asked, **named)
+        return observe(*asked, **named)
 
-    group.look = outage  # type: ignore[method-assign]
-    run_step(WatchGroup(group.spec, 30.0), group.world())
+    group.observe = outage  # type: ignore[method-assign]
+    run_step(WatchGroup(group.spec, 30.0), group.context())
     assert group.clock.time > began + 95
 
 
@@ -293,4 +293,4 @@ def test_a_canary_that_comes_back_with_fewer_topics_is_taken_back() -> None:
 
     group.seen = registered  # type: ignore[method-assign]
     with pytest.raises(Refused, match=r"V30.*t-0"):
-        run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.world())
+        run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.context())

@@ -31,17 +31,17 @@ class Handled(SimGroup):
     random: Random = field(default_factory=Random)
     busy_hands: float = 0.0  # the chance of a hand at each look
     excused: set[str] = field(default_factory=set)
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
-    def look(self, *asked: Any, **named: Any) -> ClusterView:
+    def observe(self, *asked: Any, **named: Any) -> ClusterView:
         if self.random.random() < self.busy_hands:
             self._hand()
-        return super().look(*asked, **named)
+        return super().observe(*asked, **named)
 
     def _hand(self) -> None:
         one = self.random.choice(list(self.instances.values()))
         what = self.random.choice(["dies", "mode", OLD, MIGRATING, PLAIN])
-        self.told.append(f"{self.clock.time:.0f}: {one.name} {what}")
+        self.messages.append(f"{self.clock.time:.0f}: {one.name} {what}")
         if what == "dies":
             one.kind, one.becomes, one.ready_at = (
                 None,
@@ -59,21 +59,21 @@ class Handled(SimGroup):
 
     def _wrong(self, *, soon: bool = False) -> set[str]:
         kinds = {one.kind for one in self.instances.values()} | {one.becomes for one in self.instances.values() if soon}
-        mode = Mode.ZOOKEEPER if OLD in kinds else self.toggle
+        mode = Mode.ZOOKEEPER if OLD in kinds else self.requested_mode
         if {OLD, PLAIN} <= kinds:
             return {"old beside plain"}
         return {"plain beside ZooKeeper"} if {MIGRATING, PLAIN} <= kinds and mode is Mode.ZOOKEEPER else set()
 
     def _check(self) -> None:
         allowed = self.excused | ({"plain beside ZooKeeper"} if self.excused else set())  # the lesser, on the way out
-        assert self._wrong() <= allowed, (self._wrong(), self.told)
+        assert self._wrong() <= allowed, (self._wrong(), self.messages)
         self.excused = allowed & self._wrong(soon=True)
 
     def _begins(self, one: SimInstance) -> None:
         """Migrating members that follow ZooKeeper keep a plain one out by their assignors, until they are gone."""
         if one.kind is PLAIN and MIGRATING in self.kinds() and self.mode is Mode.ZOOKEEPER:
             one.kind, one.becomes = None, PLAIN
-        elif not self.told:
+        elif not self.messages:
             super()._begins(one)
 
 
@@ -85,13 +85,13 @@ def test_the_way_back_leads_out_of_what_many_hands_did(seed: int) -> None:
     for _ in range(4):
         group.mortal = Mortal(group.mortal.count + random.randrange(1, 120))
         group.busy_hands = random.choice([0.0, 0.03, 0.1])
-        world, goal = group.world(), random.choice(list(Goal))
+        context, goal = group.context(), random.choice(list(Goal))
         with suppress(Killed, KMigrateError):
             if random.random() < 0.7:
-                run(world, forward(group))
+                run(context, forward(group))
             else:
-                run_step(RollBackGroup(group.spec, goal), world)
+                run_step(RollBackGroup(group.spec, goal), context)
     group.busy_hands, group.mortal = 0.0, Mortal()
-    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.world())
-    assert group.kinds() == [OLD] * group.count, group.told
-    assert group.toggle is Mode.ZOOKEEPER
+    run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
+    assert group.kinds() == [OLD] * group.count, group.messages
+    assert group.requested_mode is Mode.ZOOKEEPER

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
@@ -31,7 +31,7 @@ class Case:
 
     kind: str
     before: Callable[[SimCluster, StepContext], None]
-    on: tuple[Role, int]
+    on: tuple[NodeRole, int]
     arguments: dict[str, Any] = field(default_factory=dict)
     progress: StepProgress = FRESH
 
@@ -39,41 +39,41 @@ class Case:
         return f"{self.kind} of {self.on[0]} {self.on[1]} after {self.before.__name__}"
 
 
-def leader_keeps_one_out(cluster: SimCluster, world: StepContext) -> None:
+def leader_keeps_one_out(cluster: SimCluster, context: StepContext) -> None:
     """Broker 0 takes broker 1 back into no ISR, so that it is restarted itself."""
-    controllers(cluster, world)
+    controllers(cluster, context)
     cluster.stuck = 0
     cluster.stop(cluster.spec.brokers[1])
-    install(world, cluster.spec.brokers[1], FileStage.MIGRATION)
+    install(context, cluster.spec.brokers[1], FileStage.MIGRATION)
     cluster.start(cluster.spec.brokers[1])
 
 
-def dual_write_ended(cluster: SimCluster, world: StepContext) -> None:
-    all_kraft(cluster, world)
+def dual_write_ended(cluster: SimCluster, context: StepContext) -> None:
+    all_kraft(cluster, context)
     cluster.ended = cluster.epoch
 
 
-def dual_write_ended_in_hybrid(cluster: SimCluster, world: StepContext) -> None:
-    some_kraft(cluster, world)
+def dual_write_ended_in_hybrid(cluster: SimCluster, context: StepContext) -> None:
+    some_kraft(cluster, context)
     cluster.ended = cluster.epoch
 
 
-def controller_left_down(cluster: SimCluster, world: StepContext) -> None:
+def controller_left_down(cluster: SimCluster, context: StepContext) -> None:
     """A failover was killed between stop and start."""
-    all_kraft(cluster, world)
+    all_kraft(cluster, context)
     cluster.stop(cluster.spec.controllers[1])
 
 
-def handed_over(cluster: SimCluster, world: StepContext) -> None:
-    all_in_migration(cluster, world)
-    run_step(ControllerFailover(cluster.spec.controllers), world)
-    run_step(EquivalentAfterFailover(600.0), world)
-    run_plan(world, stage(ROLLBACK, "stop_controllers"))
-    run_step(Handover(cluster.spec.controllers), world)
-    run_step(ZooKeeperLeads(), world)
+def handed_over(cluster: SimCluster, context: StepContext) -> None:
+    all_in_migration(cluster, context)
+    run_step(ControllerFailover(cluster.spec.controllers), context)
+    run_step(EquivalentAfterFailover(600.0), context)
+    run_plan(context, stage(ROLLBACK, "stop_controllers"))
+    run_step(Handover(cluster.spec.controllers), context)
+    run_step(ZooKeeperLeads(), context)
 
 
-BROKER, LEADER, STANDBY = (Role.BROKER, 0), (Role.CONTROLLER, 3000), (Role.CONTROLLER, 3001)
+BROKER, LEADER, STANDBY = (NodeRole.BROKER, 0), (NodeRole.CONTROLLER, 3000), (NodeRole.CONTROLLER, 3001)
 MIGRATION, KRAFT, ZOOKEEPER = ({"target": target} for target in ("migration", "kraft", "zookeeper"))
 SOAK = {"seconds": 1000.0}
 
@@ -125,14 +125,14 @@ def test_no_kind_of_step_is_left_out() -> None:
 
 def begun(case: Case, folder: Path) -> tuple[SimCluster, StepContext, Callable[[], object]]:
     cluster = SimCluster()
-    case.before(cluster, cluster.world(folder))
-    world = cluster.world(folder)
-    step = build(world.spec, case.kind, {"node": case.on[1], **case.arguments}, case.progress)
+    case.before(cluster, cluster.context(folder))
+    context = cluster.context(folder)
+    step = build(context.spec, case.kind, {"node": case.on[1], **case.arguments}, case.progress)
     step.patience = min(step.patience, 200.0)
-    return cluster, world, lambda: run_step(step, world)
+    return cluster, context, lambda: run_step(step, context)
 
 
-def touched(cluster: SimCluster, on: tuple[Role, int]) -> tuple[object, ...]:
+def touched(cluster: SimCluster, on: tuple[NodeRole, int]) -> tuple[object, ...]:
     node = cluster.nodes[on]
     return node.text, node.running, node.starts, node.stops, node.formatted, node.log
 

@@ -42,7 +42,7 @@ class Acts:
 
 def switched(cluster: SimCluster, folder: Path, switch: Switch) -> tuple[StepContext, Acts]:
     acts = Acts()
-    return replace(cluster.world(folder), stopped=switch, journal=acts), acts
+    return replace(cluster.context(folder), stopped=switch, journal=acts), acts
 
 
 def state(cluster: SimCluster) -> list[tuple[object, ...]]:
@@ -57,20 +57,20 @@ def test_it_is_asked_before_every_act_and_stops_the_next(tmp_path: Path) -> None
     assert counting.asked == acts.count > 0, "every act asked"
     for at in range(counting.asked):
         cluster, switch = SimCluster(), Switch(at)
-        world, acts = switched(cluster, tmp_path / str(at), switch)
-        stopped_by(world, forward, cluster)
+        context, acts = switched(cluster, tmp_path / str(at), switch)
+        stopped_by(context, forward, cluster)
         assert acts.count == at, "what came before was done, nothing after"
         before = state(cluster)
-        stopped_by(world, forward, cluster)
+        stopped_by(context, forward, cluster)
         assert (acts.count, state(cluster)) == (at, before), "trying again changes nothing"
         switch.on = False
-        forward(cluster, world)
+        forward(cluster, context)
         check_end(cluster, controller_stops=2)
 
 
-def stopped_by(world: StepContext, steps: Callable[[SimCluster, StepContext], None], cluster: SimCluster) -> None:
+def stopped_by(context: StepContext, steps: Callable[[SimCluster, StepContext], None], cluster: SimCluster) -> None:
     with pytest.raises(Refused) as refused:
-        steps(cluster, world)
+        steps(cluster, context)
     (reason,) = refused.value.reasons
     assert reason.code == "H05"
     assert "Ann: disk full" in reason.text
@@ -78,10 +78,10 @@ def stopped_by(world: StepContext, steps: Callable[[SimCluster, StepContext], No
 
 def test_it_stops_the_way_back_too(tmp_path: Path) -> None:
     cluster, switch = SimCluster(), Switch(3)
-    all_kraft(cluster, cluster.world(tmp_path))
-    world = replace(cluster.world(tmp_path), stopped=switch)
-    stopped_by(world, lambda _, world: run_rollback(world), cluster)
-    assert BrokerMode.KRAFT in {broker.mode for broker in cluster.look(0).brokers.values()}
+    all_kraft(cluster, cluster.context(tmp_path))
+    context = replace(cluster.context(tmp_path), stopped=switch)
+    stopped_by(context, lambda _, context: run_rollback(context), cluster)
+    assert BrokerMode.KRAFT in {broker.mode for broker in cluster.observe(0).brokers.values()}
     switch.on = False
-    run_rollback(world)
+    run_rollback(context)
     check_back(cluster)

@@ -24,9 +24,9 @@ class Dying(SimCluster):
     dead_after = float("inf")
     short_until = float("inf")  # and what else the step waits for until then
 
-    def look(self, what, nodes=(), groups=()):
+    def observe(self, what, nodes=(), groups=()):
         before = self.offset
-        found = super().look(what, nodes, groups)
+        found = super().observe(what, nodes, groups)
         if self.clock.time > self.dead_after and before is not None:
             self.offset = before
             if found.zk is not None:
@@ -42,42 +42,42 @@ class Dying(SimCluster):
 def dying(tmp_path):
     cluster = Dying()
     cluster.short_until = 0.0
-    with_backup = cluster.world(tmp_path)
+    with_backup = cluster.context(tmp_path)
     direct.to_dual_write(with_backup)
     return cluster, with_backup
 
 
 def test_a_soak_begins_again_when_the_dual_write_dies_in_it(dying):
-    cluster, world = dying
+    cluster, context = dying
     cluster.dead_after = cluster.clock.time + 30.0
     soak = Soak(1000.0, interval=1.0, lag_limit=10**6)
-    run_step(soak, world, sync_for=28.0)
+    run_step(soak, context, sync_for=28.0)
     assert soak.progress.healthy_seconds > 20.0
-    run_step(soak, world, sync_for=30.0)
+    run_step(soak, context, sync_for=30.0)
     assert soak.progress.healthy_seconds == 0.0
 
 
 def test_no_broker_goes_back_on_a_dual_write_that_moved_only_when_the_wait_began(dying):
-    cluster, world = dying
+    cluster, context = dying
     cluster.dead_after = cluster.clock.time + 5.0
     cluster.short_until = cluster.clock.time + 60.0
     before = {node: sim.starts for node, sim in cluster.nodes.items()}
     with pytest.raises(TimedOut, match="/migration has not advanced"):
-        run_step(RollBackBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), world)
+        run_step(RollBackBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), context)
     assert {node: sim.starts for node, sim in cluster.nodes.items()} == before
 
 
 def test_controllers_that_were_started_and_are_out_of_reach_are_waited_for_by_name(tmp_path):
     cluster = SimCluster()
-    world = cluster.world(tmp_path)
-    direct.prepare(world)
-    view = cluster.look(roll.LOOKS)
+    context = cluster.context(tmp_path)
+    direct.prepare(context)
+    view = cluster.observe(roll.MIN_OBSERVATIONS)
     none = decide_restart(view, 0, BrokerMode.MIGRATION)
     assert isinstance(none, Refuse), "nobody has started any"
-    direct.provision(world)
-    view = cluster.look(roll.LOOKS)
-    silent = {node: replace(one, answers=False, migration_flag=None) for node, one in view.controllers.items()}
-    waits = decide_restart(replace(view, controllers=silent), 0, BrokerMode.MIGRATION)
+    direct.provision(context)
+    view = cluster.observe(roll.MIN_OBSERVATIONS)
+    unresponsive = {node: replace(one, answers=False, migration_flag=None) for node, one in view.controllers.items()}
+    waits = decide_restart(replace(view, controllers=unresponsive), 0, BrokerMode.MIGRATION)
     assert isinstance(waits, Wait)
     assert [reason.code for reason in waits.reasons] == ["P01", "R01", "G23", "G23", "G23"]
     assert "3000, 3001, 3002" in waits.reasons[1].text

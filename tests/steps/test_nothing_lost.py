@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.core.rollback import RollbackTerms
@@ -29,18 +29,18 @@ class Taking(SimCluster):
     took: bool = False
     lost: bool = False
 
-    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        view = super().look(what, nodes, groups)
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        view = super().observe(what, nodes, groups)
         if self.epoch != self.ended and self.led and not self.lost:
             self.took = False  # a leader that writes brings everything there
         return replace(view, topics=({}, SINCE if self.took else {}))
 
 
-def healed(folder: Path) -> tuple[Taking, StepContext]:
+def equal_after_failover(folder: Path) -> tuple[Taking, StepContext]:
     """All brokers in migration mode, ZooKeeper and KRaft compared: then a person was asked, or the DAG was paused."""
     cluster = Taking()
-    all_in_migration(cluster, cluster.world(folder))
-    return cluster, cluster.world(folder)
+    all_in_migration(cluster, cluster.context(folder))
+    return cluster, cluster.context(folder)
 
 
 def full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,90 +54,90 @@ def test_a_backup_that_cannot_be_written_is_found_before_anything_is_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the handover deletes is saved there first; found out then, nobody would be controller meanwhile."""
-    cluster, world = healed(tmp_path)
+    cluster, context = equal_after_failover(tmp_path)
     full(monkeypatch)
     with pytest.raises(Refused, match=r"O05.*No space left"):
-        planned(world)
+        planned(context)
     with pytest.raises(Refused, match="O05"):
-        run_plan(world, stage(ROLLBACK, "stop_controllers"))
+        run_plan(context, stage(ROLLBACK, "stop_controllers"))
     assert running(cluster) == [3000, 3001, 3002]
 
 
 def test_a_probe_of_the_backup_leaves_nothing_in_it(tmp_path: Path) -> None:
-    _, world = healed(tmp_path)
-    before = sorted(path.name for path in world.backup.folder.iterdir())
-    assert planned(world)[0]
-    assert sorted(path.name for path in world.backup.folder.iterdir()) == before
+    _, context = equal_after_failover(tmp_path)
+    before = sorted(path.name for path in context.backup.folder.iterdir())
+    assert planned(context)[0]
+    assert sorted(path.name for path in context.backup.folder.iterdir()) == before
 
 
 def running(cluster: SimCluster) -> list[int]:
-    return [node.id for node in cluster.spec.controllers if cluster.nodes[Role.CONTROLLER, node.id].running is not None]
+    return [node.id for node in cluster.spec.controllers if cluster.nodes[NodeRole.CONTROLLER, node.id].running is not None]
 
 
 def test_no_controller_is_stopped_on_a_dual_write_that_has_died_since(tmp_path: Path) -> None:
-    cluster, world = healed(tmp_path)
+    cluster, context = equal_after_failover(tmp_path)
     cluster.ended, cluster.took = cluster.epoch, True
     with pytest.raises(TimedOut, match=r"G33.*G07"):
-        run_plan(world, stage(ROLLBACK, "stop_controllers"))
+        run_plan(context, stage(ROLLBACK, "stop_controllers"))
     assert running(cluster) == [3000, 3001, 3002]
-    run_rollback(cluster.world(tmp_path))
+    run_rollback(cluster.context(tmp_path))
     check_back(cluster)
 
 
 def test_nor_is_the_next_one_if_it_dies_between_two_of_them(tmp_path: Path) -> None:
-    cluster, world = healed(tmp_path)
-    run_step(StopController(cluster.spec.controllers[1]), world)
+    cluster, context = equal_after_failover(tmp_path)
+    run_step(StopController(cluster.spec.controllers[1]), context)
     cluster.ended, cluster.took = cluster.epoch, True
     with pytest.raises(TimedOut, match="G33"):
-        run_step(StopController(cluster.spec.controllers[2]), world)
+        run_step(StopController(cluster.spec.controllers[2]), context)
     assert running(cluster) == [3000, 3002]
     cluster.ended = None
-    run_rollback(cluster.world(tmp_path))
+    run_rollback(cluster.context(tmp_path))
     check_back(cluster)
 
 
 def test_what_a_moving_dual_write_lost_keeps_the_controllers_too(tmp_path: Path) -> None:
-    cluster, world = healed(tmp_path)
+    cluster, context = equal_after_failover(tmp_path)
     cluster.took = cluster.lost = True
     with pytest.raises(TimedOut, match=r"G33.*E02.*orders"):
-        run_plan(world, stage(ROLLBACK, "stop_controllers"))
+        run_plan(context, stage(ROLLBACK, "stop_controllers"))
     assert running(cluster) == [3000, 3001, 3002]
 
 
 def test_what_brokers_know_and_zookeeper_lacks_is_not_handed_over(tmp_path: Path) -> None:
     """It was taken in the last moment, by controllers that are stopped now: starting them again brings it there."""
-    cluster, world = healed(tmp_path)
-    run_plan(world, stage(ROLLBACK, "stop_controllers"))
+    cluster, context = equal_after_failover(tmp_path)
+    run_plan(context, stage(ROLLBACK, "stop_controllers"))
     cluster.took = True
     with pytest.raises(Refused) as refused:
-        run_step(Handover(cluster.spec.controllers), world)
+        run_step(Handover(cluster.spec.controllers), context)
     assert [reason.code for reason in refused.value.reasons] == ["G33", "E02"]
     assert cluster.kraft_owns
-    run_rollback(cluster.world(tmp_path))
+    run_rollback(cluster.context(tmp_path))
     check_back(cluster)
 
 
 def test_without_a_failover_it_is_compared_all_the_same(tmp_path: Path) -> None:
-    cluster, world = healed(tmp_path)
+    cluster, context = equal_after_failover(tmp_path)
     cluster.ended, cluster.took = cluster.epoch, True
     with pytest.raises(TimedOut, match="E02"):
-        run_rollback(world, RollbackTerms(failover=False))
+        run_rollback(context, RollbackTerms(failover=False))
     assert cluster.kraft_owns
     assert running(cluster) == [3000, 3001, 3002]
 
 
 @pytest.mark.parametrize("alive", [True, False])
 def test_who_accepts_the_loss_goes_back_without_it(tmp_path: Path, alive: bool) -> None:
-    cluster, world = healed(tmp_path)
+    cluster, context = equal_after_failover(tmp_path)
     cluster.ended, cluster.took = cluster.epoch, True
     for node in () if alive else cluster.spec.controllers:
         cluster.stop(node)
-    run_rollback(world, RollbackTerms(failover=False, lossy=True))
+    run_rollback(context, RollbackTerms(failover=False, lossy=True))
     check_back(cluster)
 
 
 def test_without_a_failover_and_without_a_loss_nobody_has_to_accept_one(tmp_path: Path) -> None:
-    cluster, world = healed(tmp_path)
+    cluster, context = equal_after_failover(tmp_path)
     cluster.ended = cluster.epoch
-    run_rollback(world, RollbackTerms(failover=False))
+    run_rollback(context, RollbackTerms(failover=False))
     check_back(cluster)

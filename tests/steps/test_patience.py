@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import Policy, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
@@ -34,23 +34,23 @@ class Scripted(Step):
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         return self._script(view.taken_at - first.taken_at)
 
-    def act(self, world, act):
+    def act(self, context, act):
         pass
 
 
 def test_patience_ends_however_often_the_wait_was_handed_over(tmp_path):
     cluster, step = SimCluster(), Scripted(lambda _: Wait(WHY))
     for _ in range(3):
-        assert isinstance(run_step(step, cluster.world(tmp_path), sync_for=30.0), Wait)
+        assert isinstance(run_step(step, cluster.context(tmp_path), sync_for=30.0), Wait)
         step = Scripted(lambda _: Wait(WHY)).resume(step.progress)
     with pytest.raises(TimedOut):
-        run_step(step, cluster.world(tmp_path), sync_for=30.0)
+        run_step(step, cluster.context(tmp_path), sync_for=30.0)
 
 
 def test_a_healthy_wait_tries_nobodys_patience_and_is_handed_over_all_the_same(tmp_path):
     cluster = SimCluster()
     step = Scripted(lambda _: Wait(WHY, healthy=True))
-    assert isinstance(run_step(step, cluster.world(tmp_path), sync_for=500.0), Wait)
+    assert isinstance(run_step(step, cluster.context(tmp_path), sync_for=500.0), Wait)
     assert step.progress.waited_seconds < 2.0
 
 
@@ -58,7 +58,7 @@ def test_patience_begins_again_when_health_is_lost(tmp_path):
     cluster = SimCluster()
     began = cluster.clock.time
     with pytest.raises(TimedOut):
-        run_step(Scripted(lambda seconds: Wait(WHY, healthy=seconds < 300.0)), cluster.world(tmp_path))
+        run_step(Scripted(lambda seconds: Wait(WHY, healthy=seconds < 300.0)), cluster.context(tmp_path))
     assert 399.0 < cluster.clock.time - began < 405.0
 
 
@@ -68,18 +68,18 @@ def test_nothing_is_stopped_in_the_seconds_after_zookeepers_return(tmp_path, har
     acted = []
 
     class Gone(SimCluster):
-        def look(self, *asked):
-            view = super().look(*asked)
-            return replace(view, zk=None) if self.looks == 2 else view
+        def observe(self, *asked):
+            view = super().observe(*asked)
+            return replace(view, zk=None) if self.observations == 2 else view
 
     class Acting(Scripted):
         fields = Fields.BROKERS | Fields.ZOOKEEPER
 
-        def act(self, world, act):
-            acted.append((act.verb, world.clock.monotonic() - began))
+        def act(self, context, act):
+            acted.append((act.verb, context.clock.monotonic() - began))
 
     def script(_):
-        if cluster.looks == 1:
+        if cluster.observations == 1:
             return Wait(WHY)
         return (
             Done("there")
@@ -89,7 +89,7 @@ def test_nothing_is_stopped_in_the_seconds_after_zookeepers_return(tmp_path, har
 
     cluster = Gone()
     began = cluster.clock.monotonic()
-    assert run_step(Acting(script), cluster.world(tmp_path)) == Done("there")
+    assert run_step(Acting(script), cluster.context(tmp_path)) == Done("there")
     (_, started), (_, restarted) = acted
     assert started < 2.0, "what is down may come up at once"
     assert restarted - started >= 4.0
@@ -97,8 +97,8 @@ def test_nothing_is_stopped_in_the_seconds_after_zookeepers_return(tmp_path, har
 
 def test_without_zookeeper_for_good_nothing_is_waited_for(tmp_path):
     class Off(SimCluster):
-        def look(self, *asked):
-            return replace(super().look(*asked), zk=None)
+        def observe(self, *asked):
+            return replace(super().observe(*asked), zk=None)
 
     acts = iter([Act(Verb.RESTART, "now"), Done("there")])
 
@@ -107,19 +107,19 @@ def test_without_zookeeper_for_good_nothing_is_waited_for(tmp_path):
 
     cluster = Off()
     began = cluster.clock.monotonic()
-    assert run_step(Asking(lambda _: next(acts)), cluster.world(tmp_path)) == Done("there")
+    assert run_step(Asking(lambda _: next(acts)), cluster.context(tmp_path)) == Done("there")
     assert cluster.clock.monotonic() - began < 2.0
 
 
 def test_looks_that_are_always_too_old_to_act_on_are_not_made_for_ever(tmp_path):
     class Sleepy(SimCluster):
-        def look(self, *asked):
-            view = super().look(*asked)
+        def observe(self, *asked):
+            view = super().observe(*asked)
             self.clock.time += 6.0
             return view
 
     with pytest.raises(TimedOut, match="more than 5 s old"):
-        run_step(Scripted(lambda _: Act(Verb.FREE, "now")), Sleepy().world(tmp_path))
+        run_step(Scripted(lambda _: Act(Verb.FREE, "now")), Sleepy().context(tmp_path))
 
 
 def test_an_act_gives_new_patience(tmp_path):
@@ -132,7 +132,7 @@ def test_an_act_gives_new_patience(tmp_path):
             return Act(Verb.FREE, "now")
         return Wait(WHY) if seconds < 180.0 else Done("there")
 
-    assert run_step(Scripted(script), cluster.world(tmp_path)) == Done("there")
+    assert run_step(Scripted(script), cluster.context(tmp_path)) == Done("there")
 
 
 def test_acting_in_vain_ends(tmp_path):
@@ -143,7 +143,7 @@ def test_acting_in_vain_ends(tmp_path):
         return Act(Verb.FREE, "again")
 
     with pytest.raises(Failed, match="'free' 5 times"):
-        run_step(Scripted(script), SimCluster().world(tmp_path))
+        run_step(Scripted(script), SimCluster().context(tmp_path))
     assert len(acted) == 6
 
 
@@ -152,7 +152,7 @@ class Crashing(SimCluster):
 
     def start(self, node):
         super().start(node)
-        if node.role is Role.BROKER and node.id == 0:
+        if node.role is NodeRole.BROKER and node.id == 0:
             super().stop(node)
             self.registered.discard(0)
 
@@ -164,13 +164,13 @@ class Logged(SimHost):
 
 def test_a_broker_that_dies_at_every_start_is_started_a_few_times_and_its_log_is_told(tmp_path):
     cluster = Crashing()
-    world = cluster.world(tmp_path)
-    world.tools.host = lambda _: Logged(cluster)
+    context = cluster.context(tmp_path)
+    context.tools.host = lambda _: Logged(cluster)
     for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
     with pytest.raises(Failed, match="the end of the log of broker 0"):
-        run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(canary_bake=0.0)), world)
-    assert cluster.nodes[Role.BROKER, 0].starts == 1 + 5
+        run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(canary_bake=0.0)), context)
+    assert cluster.nodes[NodeRole.BROKER, 0].starts == 1 + 5
 
 
 class Unread(SimCluster):
@@ -182,16 +182,16 @@ class Unread(SimCluster):
         Reason("G23", "Controller 3000 did not answer: refused", cause=Cause.UNREAD_CONTROLLER),
     )
 
-    def look(self, what, nodes=(), groups=()):
-        return replace(super().look(what, nodes, groups), unknowns=self.gone)
+    def observe(self, what, nodes=(), groups=()):
+        return replace(super().observe(what, nodes, groups), unknowns=self.gone)
 
 
 def test_a_wait_says_why_something_of_the_cluster_was_not_read(tmp_path):
     said: list[str] = []
-    world = replace(Unread().world(tmp_path), say=said.append)
+    context = replace(Unread().context(tmp_path), say=said.append)
     reasons = (*WHY, Unread.gone[0])  # one that says so itself
     with pytest.raises(TimedOut, match="No broker reported the partitions: late"):
-        run_step(Scripted(lambda _: Wait(reasons)), world)
+        run_step(Scripted(lambda _: Wait(reasons)), context)
     assert {line.count("No broker reported the partitions: late") for line in said} == {1}
     assert {line.count("ZooKeeper was not read: refused") for line in said} == {1}
     assert not [line for line in said if "Controller 3000" in line], "controllers are not there yet for half of a migration"
@@ -199,5 +199,5 @@ def test_a_wait_says_why_something_of_the_cluster_was_not_read(tmp_path):
 
 def test_what_is_done_says_nothing_of_what_was_not_read(tmp_path):
     said: list[str] = []
-    run_step(Scripted(lambda _: Done("all")), replace(Unread().world(tmp_path), say=said.append))
+    run_step(Scripted(lambda _: Done("all")), replace(Unread().context(tmp_path), say=said.append))
     assert not [line for line in said if "not read" in line]

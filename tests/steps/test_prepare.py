@@ -2,7 +2,7 @@
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
@@ -12,67 +12,67 @@ from airflow_provider_kmigrate.steps.run import run_step
 from tests.steps.sim import SimCluster
 
 
-def begin(cluster, world):
+def begin(cluster, context):
     for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
-    run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), world)
+        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), context)
 
 
 def test_the_backup_holds_what_a_way_back_needs(tmp_path):
     cluster = SimCluster()
-    world = cluster.world(tmp_path)
-    run_backup(world)
-    assert world.backup.version() == "3.9-IV0"
-    assert world.backup.original(cluster.spec.brokers[2]) == cluster.nodes[Role.BROKER, 2].text
-    assert "zookeeper.jsonl" in world.backup.verify()
+    context = cluster.context(tmp_path)
+    run_backup(context)
+    assert context.backup.version() == "3.9-IV0"
+    assert context.backup.original(cluster.spec.brokers[2]) == cluster.nodes[NodeRole.BROKER, 2].text
+    assert "zookeeper.jsonl" in context.backup.verify()
 
 
 def test_before_anything_moved_a_changed_file_is_the_new_original(tmp_path):
     cluster = SimCluster()
-    world = cluster.world(tmp_path)
-    node = cluster.nodes[Role.BROKER, 1]
+    context = cluster.context(tmp_path)
+    node = cluster.nodes[NodeRole.BROKER, 1]
     node.text += "log.retention.hours=1\n"
-    run_backup(world)
-    assert world.backup.original(node.spec) == node.text
+    run_backup(context)
+    assert context.backup.original(node.spec) == node.text
 
 
 def test_after_the_first_broker_moved_a_changed_file_is_refused(tmp_path):
     cluster = SimCluster()
-    world = cluster.world(tmp_path)
-    begin(cluster, world)
-    cluster.nodes[Role.BROKER, 1].text += "log.retention.hours=1\n"
+    context = cluster.context(tmp_path)
+    begin(cluster, context)
+    cluster.nodes[NodeRole.BROKER, 1].text += "log.retention.hours=1\n"
     with pytest.raises(Refused) as refused:
-        run_backup(world)
+        run_backup(context)
     assert refused.value.reasons[0].code == "O03"
 
 
 def test_a_rendered_file_never_becomes_an_original(tmp_path):
     cluster = SimCluster()
-    world = cluster.world(tmp_path)
-    before = cluster.nodes[Role.BROKER, 0].text
-    begin(cluster, world)
-    run_backup(world)
-    assert cluster.nodes[Role.BROKER, 0].text != before
-    assert world.backup.original(cluster.spec.brokers[0]) == before
+    context = cluster.context(tmp_path)
+    before = cluster.nodes[NodeRole.BROKER, 0].text
+    begin(cluster, context)
+    run_backup(context)
+    assert cluster.nodes[NodeRole.BROKER, 0].text != before
+    assert context.backup.original(cluster.spec.brokers[0]) == before
 
 
 def test_brokers_of_different_versions_are_refused(tmp_path):
     cluster = SimCluster()
-    world = cluster.world(tmp_path)
-    node = cluster.nodes[Role.BROKER, 1]
+    context = cluster.context(tmp_path)
+    node = cluster.nodes[NodeRole.BROKER, 1]
     node.running = node.text.replace("protocol.version=3.9", "protocol.version=3.8")
     with pytest.raises(Refused) as refused:
-        run_backup(world)
+        run_backup(context)
     assert refused.value.reasons[0].code == "B1a"
 
 
 def test_preflight_tells_all_that_blocks_and_touches_nothing(tmp_path):
     cluster = SimCluster(offset=97)
-    cluster.nodes[Role.CONTROLLER, 3000].log = True
+    cluster.nodes[NodeRole.CONTROLLER, 3000].log = True
     cluster.stop(cluster.spec.brokers[2])
     before = {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}
     with pytest.raises(Refused) as refused:
-        run_preflight(cluster.world(tmp_path))
+        run_preflight(cluster.context(tmp_path))
     codes = {reason.code for reason in refused.value.reasons}
     assert {"R01", "S02", "P06"} <= codes
     assert before == {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker
@@ -23,12 +23,12 @@ def test_no_broker_goes_back_while_partitions_move(
     tmp_path: Path, before: Callable[[SimCluster, StepContext], None], target: BrokerMode
 ) -> None:
     cluster = SimCluster()
-    before(cluster, cluster.world(tmp_path))
-    world, stops = cluster.world(tmp_path), cluster.nodes[Role.BROKER, 0].stops
+    before(cluster, cluster.context(tmp_path))
+    context, stops = cluster.context(tmp_path), cluster.nodes[NodeRole.BROKER, 0].stops
     cluster.moving = ("orders-3",)
     with pytest.raises(TimedOut, match=r"S04.*orders-3.*cancel it"):
-        run_step(RollBackBroker(cluster.spec.brokers[0], target, cluster.spec.policy), world)
-    assert cluster.nodes[Role.BROKER, 0].stops == stops
+        run_step(RollBackBroker(cluster.spec.brokers[0], target, cluster.spec.policy), context)
+    assert cluster.nodes[NodeRole.BROKER, 0].stops == stops
     cluster.moving = ()
-    run_rollback(cluster.world(tmp_path))
+    run_rollback(cluster.context(tmp_path))
     check_back(cluster)

@@ -38,10 +38,10 @@ def test_the_restart_of_a_broker_runs_few_files(tmp_path: Path) -> None:
         if event == "call" and frame.f_code.co_filename not in found and (name := of_the_house(frame)):
             found.add(name)
 
-    rolling, world = step(cluster, TARGET), cluster.world(tmp_path)
+    rolling, context = step(cluster, TARGET), cluster.context(tmp_path)
     sys.setprofile(watch)
     try:
-        done = run_step(rolling, world)
+        done = run_step(rolling, context)
     finally:
         sys.setprofile(None)
     assert isinstance(done, Done)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
@@ -33,43 +33,43 @@ from tests.steps.sim_nodes import Health, Killed, Mortal
 from tests.steps.test_migration import EVERYTHING, check_end, finalize, forward, roll
 
 
-def controllers(cluster, world):
+def controllers(cluster, context):
     for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
 
 
-def some_in_migration(cluster, world):
-    controllers(cluster, world)
-    run_step(RollBroker(cluster.spec.brokers[-1], BrokerMode.MIGRATION, cluster.spec.policy), world)
+def some_in_migration(cluster, context):
+    controllers(cluster, context)
+    run_step(RollBroker(cluster.spec.brokers[-1], BrokerMode.MIGRATION, cluster.spec.policy), context)
 
 
-def all_in_migration(cluster, world):
-    controllers(cluster, world)
-    roll(cluster, world, BrokerMode.MIGRATION)
-    run_step(Copied(), world)
+def all_in_migration(cluster, context):
+    controllers(cluster, context)
+    roll(cluster, context, BrokerMode.MIGRATION)
+    run_step(Copied(), context)
 
 
-def some_kraft(cluster, world):
-    all_in_migration(cluster, world)
+def some_kraft(cluster, context):
+    all_in_migration(cluster, context)
     for node in cluster.spec.brokers[:2]:
-        run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), world)
+        run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), context)
 
 
-def all_kraft(cluster, world):
-    all_in_migration(cluster, world)
-    roll(cluster, world, BrokerMode.KRAFT)
+def all_kraft(cluster, context):
+    all_in_migration(cluster, context)
+    roll(cluster, context, BrokerMode.KRAFT)
 
 
-def finalization_begun(cluster, world):
+def finalization_begun(cluster, context):
     """A standby has lost its flag already; the leader has not."""
-    all_kraft(cluster, world)
+    all_kraft(cluster, context)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
     cluster.stop(standby)
-    install(world, standby, FileStage.CONTROLLER_FINAL)
+    install(context, standby, FileStage.CONTROLLER_FINAL)
     cluster.start(standby)
 
 
-def untouched(cluster, world):
+def untouched(cluster, context):
     """No migration was begun."""
 
 
@@ -85,13 +85,13 @@ PHASES: list[Callable] = [
 
 
 def check_back(cluster):
-    view = cluster.look(EVERYTHING)
+    view = cluster.observe(EVERYTHING)
     assert cluster.disasters == []
     assert where(view).phase is Phase.ZOOKEEPER
     assert cluster.offset is None
     assert cluster.state_epoch <= cluster.controller_epoch
     for (role, _), node in cluster.nodes.items():
-        if role is Role.BROKER:
+        if role is NodeRole.BROKER:
             assert node.stage is FileStage.ZOOKEEPER
             assert node.running == node.text
         else:
@@ -104,13 +104,13 @@ def test_every_phase_has_a_way_back_and_forward_again(tmp_path, phase, brokers, 
     if phase is finalization_begun and quorum == 1:
         pytest.skip("the only controller is the leader: without its flag the migration is finalized")
     cluster = SimCluster(brokers, quorum)
-    phase(cluster, cluster.world(tmp_path))
-    run_rollback(cluster.world(tmp_path))
+    phase(cluster, cluster.context(tmp_path))
+    run_rollback(cluster.context(tmp_path))
     check_back(cluster)
-    assert all(row.leader == row.replicas[0] for row in cluster.look(EVERYTHING).partitions), "led as before the rolls"
-    forward(cluster, cluster.world(tmp_path))
+    assert all(row.leader == row.replicas[0] for row in cluster.observe(EVERYTHING).partitions), "led as before the rolls"
+    forward(cluster, cluster.context(tmp_path))
     assert cluster.disasters == []
-    assert where(cluster.look(EVERYTHING)).phase is Phase.FINALIZED
+    assert where(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
 
 
 def test_brokers_that_do_not_hear_the_zookeeper_controller_are_told_again(tmp_path, monkeypatch):
@@ -118,15 +118,15 @@ def test_brokers_that_do_not_hear_the_zookeeper_controller_are_told_again(tmp_pa
     cluster = SimCluster()
 
     def too_few(zookeeper, holding):
-        return raise_versions(zookeeper, holding) if cluster.deaf else (0, 0)
+        return raise_versions(zookeeper, holding) if cluster.out_of_isr else (0, 0)
 
     monkeypatch.setattr(dual_write, "raise_versions", too_few)
-    all_kraft(cluster, cluster.world(tmp_path))
-    run_rollback(cluster.world(tmp_path))
+    all_kraft(cluster, cluster.context(tmp_path))
+    run_rollback(cluster.context(tmp_path))
     assert cluster.disasters == ["leaders skip what the ZooKeeper controller says"]
     cluster.disasters.clear()
     check_back(cluster)
-    assert [node.stops for (role, _), node in cluster.nodes.items() if role is Role.BROKER] == [4, 4, 4], (
+    assert [node.stops for (role, _), node in cluster.nodes.items() if role is NodeRole.BROKER] == [4, 4, 4], (
         "nobody is restarted for it"
     )
 
@@ -134,18 +134,18 @@ def test_brokers_that_do_not_hear_the_zookeeper_controller_are_told_again(tmp_pa
 def test_a_broker_that_stays_out_of_its_isrs_costs_few_elections(tmp_path, monkeypatch):
     """A log directory that failed looks so: no lag is told of it. The task is not deferred between cures, which would begin anew."""
     cluster, elections = SimCluster(), []
-    all_kraft(cluster, cluster.world(tmp_path))
-    world = cluster.world(tmp_path)
-    run_step(ControllerFailover(cluster.spec.controllers), world)
+    all_kraft(cluster, cluster.context(tmp_path))
+    context = cluster.context(tmp_path)
+    run_step(ControllerFailover(cluster.spec.controllers), context)
     for node in cluster.spec.brokers:
-        run_step(RollBackBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), world)
-    run_plan(world, stage(ROLLBACK, "stop_controllers"))
-    run_step(Handover(cluster.spec.controllers), world)
-    run_step(ZooKeeperLeads(), world)
-    monkeypatch.setattr(brokers, "elect_anew", elections.append)
+        run_step(RollBackBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), context)
+    run_plan(context, stage(ROLLBACK, "stop_controllers"))
+    run_step(Handover(cluster.spec.controllers), context)
+    run_step(ZooKeeperLeads(), context)
+    monkeypatch.setattr(brokers, "elect_again", elections.append)
     cluster.health = lambda broker, mode, looks: Health(in_sync=broker != 1 or mode is not BrokerMode.ZOOKEEPER)
     with pytest.raises(Failed, match="without effect"):
-        run_step(RollBackBroker(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, cluster.spec.policy), world, sync_for=30.0)
+        run_step(RollBackBroker(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, cluster.spec.policy), context, sync_for=30.0)
     assert len(elections) == 5
 
 
@@ -153,36 +153,36 @@ def test_a_broker_that_stays_out_of_its_isrs_costs_few_elections(tmp_path, monke
 @pytest.mark.parametrize("phase", [some_in_migration, some_kraft, finalization_begun], ids=lambda phase: phase.__name__)
 def test_a_tool_killed_anywhere_on_the_way_back_goes_on(tmp_path, phase):
     rehearsal = SimCluster()
-    phase(rehearsal, rehearsal.world(tmp_path))
+    phase(rehearsal, rehearsal.context(tmp_path))
     begun = rehearsal.mortal.count
-    run_rollback(rehearsal.world(tmp_path))
+    run_rollback(rehearsal.context(tmp_path))
     for at in range(begun + 1, rehearsal.mortal.count + 1):
         cluster = SimCluster()
-        phase(cluster, cluster.world(tmp_path))
+        phase(cluster, cluster.context(tmp_path))
         cluster.mortal.at = at
         with pytest.raises(Killed):
-            run_rollback(cluster.world(tmp_path))
-        run_rollback(cluster.world(tmp_path))
+            run_rollback(cluster.context(tmp_path))
+        run_rollback(cluster.context(tmp_path))
         check_back(cluster)
         for (role, node), found in rehearsal.nodes.items():
-            if role is Role.BROKER:
+            if role is NodeRole.BROKER:
                 assert cluster.nodes[role, node].stops == found.stops, "no broker is restarted more often than needed"
 
 
 @pytest.mark.slow
 def test_a_way_back_that_was_left_before_the_hand_over_can_go_forward_again(tmp_path):
     rehearsal = SimCluster()
-    all_kraft(rehearsal, rehearsal.world(tmp_path))
+    all_kraft(rehearsal, rehearsal.context(tmp_path))
     begun = rehearsal.mortal.count
-    run_rollback(rehearsal.world(tmp_path))
+    run_rollback(rehearsal.context(tmp_path))
     for at in range(begun + 1, rehearsal.mortal.count + 1):
         cluster = SimCluster(mortal=Mortal(at))
-        all_kraft(cluster, cluster.world(tmp_path))
+        all_kraft(cluster, cluster.context(tmp_path))
         with pytest.raises(Killed):
-            run_rollback(cluster.world(tmp_path))
+            run_rollback(cluster.context(tmp_path))
         if not cluster.kraft_owns:
             continue
-        forward(cluster, cluster.world(tmp_path))
+        forward(cluster, cluster.context(tmp_path))
         assert cluster.disasters == []
         assert cluster.finalized
 
@@ -190,20 +190,20 @@ def test_a_way_back_that_was_left_before_the_hand_over_can_go_forward_again(tmp_
 def test_the_failover_killed_between_stop_and_start_goes_on_by_itself(tmp_path):
     """Its task is cleared alone: the tasks before it, which start what is down, are done and do not run again."""
     cluster = SimCluster()
-    all_kraft(cluster, cluster.world(tmp_path))
-    leader = cluster.spec.node(Role.CONTROLLER, cluster.leader)
+    all_kraft(cluster, cluster.context(tmp_path))
+    leader = cluster.spec.node(NodeRole.CONTROLLER, cluster.leader)
     cluster.stop(leader)
-    run_step(ControllerFailover(cluster.spec.controllers), cluster.world(tmp_path))
-    assert cluster.nodes[Role.CONTROLLER, leader.id].running is not None
+    run_step(ControllerFailover(cluster.spec.controllers), cluster.context(tmp_path))
+    assert cluster.nodes[NodeRole.CONTROLLER, leader.id].running is not None
     assert cluster.disasters == []
 
 
 def test_after_finalization_it_refuses_and_changes_nothing(tmp_path):
     cluster = SimCluster()
-    forward(cluster, cluster.world(tmp_path))
+    forward(cluster, cluster.context(tmp_path))
     before = {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}
     with pytest.raises(Refused) as refused:
-        run_rollback(cluster.world(tmp_path))
+        run_rollback(cluster.context(tmp_path))
     assert refused.value.reasons[0].code == "P12"
     assert before == {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}
     check_end(cluster)
@@ -212,28 +212,28 @@ def test_after_finalization_it_refuses_and_changes_nothing(tmp_path):
 def test_an_elected_controller_without_the_flag_is_the_end_of_the_way_back_too(tmp_path):
     """Two standbys keep their flag, so the flags alone look as if nothing had happened yet."""
     cluster = SimCluster()
-    all_kraft(cluster, cluster.world(tmp_path))
-    world = cluster.world(tmp_path)
-    leader = cluster.spec.node(Role.CONTROLLER, cluster.leader)
+    all_kraft(cluster, cluster.context(tmp_path))
+    context = cluster.context(tmp_path)
+    leader = cluster.spec.node(NodeRole.CONTROLLER, cluster.leader)
     for node in (leader, *(n for n in cluster.spec.controllers if n != leader)):
-        install(world, leader, FileStage.CONTROLLER_FINAL)
+        install(context, leader, FileStage.CONTROLLER_FINAL)
         cluster.stop(node)
         cluster.start(node)
         if cluster.finalized:
             break
     assert cluster.finalized
     with pytest.raises(Refused) as refused:
-        planned(world)
+        planned(context)
     assert refused.value.reasons[0].code == "P12"
 
 
 def test_the_older_run_cannot_hand_over(tmp_path):
     cluster = SimCluster()
-    all_in_migration(cluster, cluster.world(tmp_path))
-    older = cluster.world(tmp_path)
+    all_in_migration(cluster, cluster.context(tmp_path))
+    older = cluster.context(tmp_path)
     for node in cluster.spec.controllers:
         cluster.stop(node)
-    cluster.world(tmp_path)
+    cluster.context(tmp_path)
     with pytest.raises(Fenced):
         run_step(Handover(cluster.spec.controllers), older)
     assert cluster.kraft_owns
@@ -241,66 +241,66 @@ def test_the_older_run_cannot_hand_over(tmp_path):
 
 def test_a_living_controller_forbids_the_hand_over_and_the_wiping(tmp_path):
     cluster = SimCluster()
-    all_in_migration(cluster, cluster.world(tmp_path))
-    world = cluster.world(tmp_path)
+    all_in_migration(cluster, cluster.context(tmp_path))
+    context = cluster.context(tmp_path)
     for node in cluster.spec.controllers[:2]:
-        run_step(StopController(node), world)
+        run_step(StopController(node), context)
     with pytest.raises(Refused) as refused:
-        run_step(Handover(cluster.spec.controllers), world)
+        run_step(Handover(cluster.spec.controllers), context)
     assert "G26" in {reason.code for reason in refused.value.reasons}
     with pytest.raises(Refused):
-        run_step(WipeController(cluster.spec.controllers[2]), world)
+        run_step(WipeController(cluster.spec.controllers[2]), context)
     assert (cluster.kraft_owns, cluster.disasters) == (True, [])
 
 
 def test_controllers_are_not_stopped_under_a_kraft_broker(tmp_path):
     cluster = SimCluster()
-    some_kraft(cluster, cluster.world(tmp_path))
+    some_kraft(cluster, cluster.context(tmp_path))
     with pytest.raises(Refused) as refused:
-        run_step(StopController(cluster.spec.controllers[0]), cluster.world(tmp_path))
+        run_step(StopController(cluster.spec.controllers[0]), cluster.context(tmp_path))
     assert refused.value.reasons[0].code == "G27"
 
 
 def test_a_broker_that_failed_in_migration_mode_is_no_obstacle(tmp_path):
     cluster = SimCluster()
-    some_in_migration(cluster, cluster.world(tmp_path))
+    some_in_migration(cluster, cluster.context(tmp_path))
     cluster.stop(cluster.spec.brokers[-1])
-    run_rollback(cluster.world(tmp_path))
+    run_rollback(cluster.context(tmp_path))
     check_back(cluster)
 
 
 def test_without_controllers_it_goes_back_only_when_asked_to(tmp_path):
     cluster = SimCluster()
-    all_in_migration(cluster, cluster.world(tmp_path))
+    all_in_migration(cluster, cluster.context(tmp_path))
     for node in cluster.spec.controllers:
         cluster.stop(node)
         cluster.wipe(node)
-    run_rollback(cluster.world(tmp_path), RollbackTerms(failover=False))
+    run_rollback(cluster.context(tmp_path), RollbackTerms(failover=False))
     check_back(cluster)
 
 
 @pytest.mark.parametrize(("missing", "code"), [(True, "O01"), (False, "O01")])
 def test_a_missing_or_altered_original_is_refused_before_anything_is_changed(tmp_path, missing, code):
     cluster = SimCluster()
-    all_kraft(cluster, cluster.world(tmp_path))
-    world = cluster.world(tmp_path)
-    original = world.backup.folder / "broker-2.properties"
+    all_kraft(cluster, cluster.context(tmp_path))
+    context = cluster.context(tmp_path)
+    original = context.backup.folder / "broker-2.properties"
     if missing:
         original.unlink()
     else:
         original.write_text(original.read_text() + "num.io.threads=99\n")
     before = cluster.mortal.count
     with pytest.raises(Refused) as refused:
-        run_rollback(world)
+        run_rollback(context)
     assert refused.value.reasons[0].code == code
     assert cluster.mortal.count == before + 1, "one look"
 
 
 def test_the_plan_names_every_step_and_changes_nothing(tmp_path):
     cluster = SimCluster()
-    some_kraft(cluster, cluster.world(tmp_path))
-    told = planned(cluster.world(tmp_path))[0]
-    assert [text.split(" ")[:2] for text in told] == [
+    some_kraft(cluster, cluster.context(tmp_path))
+    reported = planned(cluster.context(tmp_path))[0]
+    assert [text.split(" ")[:2] for text in reported] == [
         ["restart", "the"],
         ["restart", "brokers"],
         ["stop", "controllers"],
@@ -308,46 +308,46 @@ def test_the_plan_names_every_step_and_changes_nothing(tmp_path):
         ["set", "the"],
         ["restart", "brokers"],
     ]
-    assert planned(SimCluster().world(tmp_path))[0] == ()
+    assert planned(SimCluster().context(tmp_path))[0] == ()
 
 
 def test_finalize_is_untouched_by_all_this(tmp_path):
     cluster = SimCluster()
-    finalization_begun(cluster, cluster.world(tmp_path))
-    finalize(cluster, cluster.world(tmp_path))
+    finalization_begun(cluster, cluster.context(tmp_path))
+    finalize(cluster, cluster.context(tmp_path))
     assert cluster.finalized
 
 
 def test_a_missing_wipe_command_is_told_before_anything_is_changed(tmp_path):
     cluster = SimCluster()
-    all_in_migration(cluster, cluster.world(tmp_path))
+    all_in_migration(cluster, cluster.context(tmp_path))
     commanded = tuple(replace(node, hosts=replace(node.hosts, driver="command")) for node in cluster.spec.controllers)
-    world = replace(cluster.world(tmp_path), spec=replace(cluster.spec, controllers=commanded))
+    context = replace(cluster.context(tmp_path), spec=replace(cluster.spec, controllers=commanded))
     with pytest.raises(Refused) as refused:
-        planned(world)
+        planned(context)
     assert refused.value.reasons[0].code == "M02"
 
 
 def test_a_new_migration_waits_for_the_end_of_the_way_back(tmp_path):
     """After the handover the old controllers may not come back, and new ones may not join brokers that are half back."""
     cluster = SimCluster()
-    all_in_migration(cluster, cluster.world(tmp_path))
-    world = cluster.world(tmp_path)
+    all_in_migration(cluster, cluster.context(tmp_path))
+    context = cluster.context(tmp_path)
     for node in cluster.spec.controllers:
-        run_step(StopController(node), world)
-    run_step(Handover(cluster.spec.controllers), world)
+        run_step(StopController(node), context)
+    run_step(Handover(cluster.spec.controllers), context)
     with pytest.raises(Refused) as refused:
-        controllers(cluster, cluster.world(tmp_path))
+        controllers(cluster, cluster.context(tmp_path))
     assert refused.value.reasons[0].code == "G04"
-    run_step(WipeController(cluster.spec.controllers[0]), cluster.world(tmp_path))
+    run_step(WipeController(cluster.spec.controllers[0]), cluster.context(tmp_path))
     with pytest.raises(Refused) as refused:
-        controllers(cluster, cluster.world(tmp_path))
+        controllers(cluster, cluster.context(tmp_path))
     assert refused.value.reasons[0].code == "R11"
-    run_rollback(cluster.world(tmp_path))
+    run_rollback(cluster.context(tmp_path))
     check_back(cluster)
 
 
 def test_a_plan_is_not_made_on_epochs_that_were_not_read(tmp_path):
     cluster = SimCluster(state_epoch=None)
     with pytest.raises(Unavailable):
-        planned(cluster.world(tmp_path))
+        planned(cluster.context(tmp_path))

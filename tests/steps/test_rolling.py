@@ -11,7 +11,7 @@ from tests.steps.sim import SimCluster
 
 def test_the_log_of_the_last_one_of_a_pass_is_never_empty(tmp_path: Path) -> None:
     cluster, said = SimCluster(), list[str]()
-    world = replace(cluster.world(tmp_path), say=said.append)
+    context = replace(cluster.context(tmp_path), say=said.append)
     mode = BrokerMode.ZOOKEEPER
-    roll_all(world, mode, lambda node: RollBroker(node, mode, cluster.spec.policy))
+    roll_all(context, mode, lambda node: RollBroker(node, mode, cluster.spec.policy))
     assert said == ["Done: No broker was left."]

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
 from airflow_provider_kmigrate.core.migration.recovery import FORGOTTEN_AFTER, MAX_RECOVERIES, STALLED_FOR, StalledDualWrite
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, Fields, Reason
@@ -61,23 +61,23 @@ class Refusing(SimZooKeeper):
         raise self.error
 
 
-def with_zookeeper(world, zookeeper):
-    return replace(world, tools=SimpleNamespace(**{**vars(world.tools), "zk": zookeeper}))
+def with_zookeeper(context, zookeeper):
+    return replace(context, tools=SimpleNamespace(**{**vars(context.tools), "zk": zookeeper}))
 
 
 @pytest.fixture
 def dual(tmp_path):
     cluster = SimCluster()
-    direct.to_dual_write(cluster.world(tmp_path))
+    direct.to_dual_write(cluster.context(tmp_path))
     return cluster
 
 
 @pytest.mark.parametrize(("what", "verb"), [(ended, Verb.CONTROLLER_FAILOVER), (half_made_and_elected, Verb.COMPLETE)])
 def test_a_soak_brings_it_to_life_and_begins_again(tmp_path, dual, what, verb):
     what(dual)
-    world, soak = dual.world(tmp_path), Soak(30.0, interval=1.0).resume(StepProgress(healthy_seconds=29.0))
+    context, soak = dual.context(tmp_path), Soak(30.0, interval=1.0).resume(StepProgress(healthy_seconds=29.0))
     before, began = dual.epoch, dual.clock.time
-    assert isinstance(run_step(soak, world), Done)
+    assert isinstance(run_step(soak, context), Done)
     assert soak.progress.recoveries == 1
     assert dual.clock.time - began > STALLED_FOR + 30.0
     assert dual.epoch == before + (verb == Verb.CONTROLLER_FAILOVER)
@@ -88,9 +88,9 @@ def test_a_soak_brings_it_to_life_and_begins_again(tmp_path, dual, what, verb):
 def test_a_way_back_completes_what_zookeeper_lacks_before_it_fails_over(tmp_path, dual, what):
     what(dual)
     before = dual.epoch
-    run_step(ControllerFailover(dual.spec.controllers), dual.world(tmp_path))
+    run_step(ControllerFailover(dual.spec.controllers), dual.context(tmp_path))
     assert dual.epoch == before + 1
-    run_rollback(dual.world(tmp_path))
+    run_rollback(dual.context(tmp_path))
     assert dual.disasters == []
 
 
@@ -98,7 +98,7 @@ def test_without_the_cure_a_failover_makes_it_worse(tmp_path, dual):
     """What the way back did before, and what a person would do."""
     half_made(dual)
     with pytest.raises(TimedOut, match="G07"):
-        run_step(ControllerFailover(dual.spec.controllers), with_zookeeper(dual.world(tmp_path), Unseeing(dual)))
+        run_step(ControllerFailover(dual.spec.controllers), with_zookeeper(dual.context(tmp_path), Unseeing(dual)))
 
 
 def test_a_topic_that_is_just_being_made_is_left_alone(tmp_path, dual, monkeypatch):
@@ -110,8 +110,8 @@ def test_a_topic_that_is_just_being_made_is_left_alone(tmp_path, dual, monkeypat
         slept(seconds)
 
     monkeypatch.setattr(dual.clock, "sleep", whole)
-    world, before = with_zookeeper(dual.world(tmp_path), Refusing(dual, AssertionError("made"))), dual.epoch
-    assert isinstance(run_step(ControllerFailover(dual.spec.controllers), world), Done)
+    context, before = with_zookeeper(dual.context(tmp_path), Refusing(dual, AssertionError("made"))), dual.epoch
+    assert isinstance(run_step(ControllerFailover(dual.spec.controllers), context), Done)
     assert dual.epoch == before + 1
 
 
@@ -119,15 +119,15 @@ def test_a_topic_that_is_just_being_made_is_left_alone(tmp_path, dual, monkeypat
 @pytest.mark.parametrize("times", [0, 1, 2])
 def test_a_wait_is_not_deferred_just_before_its_cure(tmp_path, dual, monkeypatch, step, times):
     ended(dual)
-    looked, slow = dual.look, iter([1.0])
+    looked, slow = dual.observe, iter([1.0])
 
     def look_slowly(*asked):
         dual.clock.time += next(slow, 0.0)
         return looked(*asked)
 
-    monkeypatch.setattr(dual, "look", look_slowly)
+    monkeypatch.setattr(dual, "observe", look_slowly)
     before = dual.epoch
-    run_step(step().resume(StepProgress(recoveries=times)), dual.world(tmp_path), sync_for=30.0)
+    run_step(step().resume(StepProgress(recoveries=times)), dual.context(tmp_path), sync_for=30.0)
     assert dual.epoch == before + 1
 
 
@@ -142,7 +142,7 @@ def test_what_no_cure_helps_is_given_up_over_many_lives(tmp_path, dual, monkeypa
 def lives(cluster: SimCluster, folder, made):
     """One step as an operator runs it: at most 30 s of waiting in one life; its progress goes to the next one."""
     step = made()
-    while isinstance(run_step(step, cluster.world(folder), sync_for=30.0), Wait):
+    while isinstance(run_step(step, cluster.context(folder), sync_for=30.0), Wait):
         step = made().resume(step.progress)
 
 
@@ -153,25 +153,25 @@ def test_a_controller_that_a_dead_cure_left_stopped_is_started(tmp_path, dual, m
         dead.setattr(dual, "start", die)
         first = step()
         with pytest.raises(Killed):
-            run_step(first, dual.world(tmp_path))
-    assert isinstance(run_step(step().resume(first.progress), dual.world(tmp_path), sync_for=300.0), Done)
-    assert all(dual.nodes[Role.CONTROLLER, node.id].running for node in dual.spec.controllers)
+            run_step(first, dual.context(tmp_path))
+    assert isinstance(run_step(step().resume(first.progress), dual.context(tmp_path), sync_for=300.0), Done)
+    assert all(dual.nodes[NodeRole.CONTROLLER, node.id].running for node in dual.spec.controllers)
 
 
 def test_a_controller_that_somebody_else_stopped_is_left_alone(tmp_path, dual):
     dual.stop(dual.spec.controllers[0])
-    assert isinstance(run_step(Soak(30.0, interval=1.0), dual.world(tmp_path), sync_for=300.0), Wait)
-    assert dual.nodes[Role.CONTROLLER, dual.spec.controllers[0].id].running is None
+    assert isinstance(run_step(Soak(30.0, interval=1.0), dual.context(tmp_path), sync_for=300.0), Wait)
+    assert dual.nodes[NodeRole.CONTROLLER, dual.spec.controllers[0].id].running is None
 
 
 def test_what_a_watch_decides_on_and_may_not_do_is_not_counted(tmp_path, dual, monkeypatch):
     ended(dual)
     watching = Soak(30.0, interval=1.0)
     monkeypatch.setattr(dual, "token", dual.token)
-    world = dual.world(tmp_path)
+    context = dual.context(tmp_path)
     dual.token += 1  # a newer run holds the cluster
     with pytest.raises(Fenced):
-        run_step(watching, world)
+        run_step(watching, context)
     assert watching.progress.recoveries == 1
     watching.forget_decision()
     assert watching.progress.recoveries == 0
@@ -179,10 +179,10 @@ def test_what_a_watch_decides_on_and_may_not_do_is_not_counted(tmp_path, dual, m
 
 def test_what_a_watch_decides_on_beside_cures_takes_none_of_them_back(tmp_path, dual):
     watching = RollBackBroker(dual.spec.brokers[0], BrokerMode.MIGRATION, dual.spec.policy).resume(StepProgress(recoveries=1))
-    world = dual.world(tmp_path)
+    context = dual.context(tmp_path)
     dual.token += 1  # a newer run holds the cluster
     with pytest.raises(Fenced):
-        run_step(watching, world)
+        run_step(watching, context)
     watching.forget_decision()
     assert watching.progress.recoveries == 1, "it was a restart that was left to another process"
 
@@ -194,12 +194,12 @@ def test_a_flag_that_is_lost_while_topics_are_completed_stops_the_failover(tmp_p
     def restarted_without(seconds):
         slept(seconds)
         for (role, number), node in dual.nodes.items():
-            if role is Role.CONTROLLER and number != dual.leader:
+            if role is NodeRole.CONTROLLER and number != dual.leader:
                 node.running = node.text.replace("zookeeper.metadata.migration.enable=true", "")
 
     monkeypatch.setattr(dual.clock, "sleep", restarted_without)
     with pytest.raises(Refused, match="G05"):
-        run_step(ControllerFailover(dual.spec.controllers), dual.world(tmp_path))
+        run_step(ControllerFailover(dual.spec.controllers), dual.context(tmp_path))
     assert not dual.finalized
 
 
@@ -213,7 +213,7 @@ def test_no_failover_while_a_topic_stays_in_part(tmp_path, dual, error):
     with pytest.raises((AuthenticationFailed, Failed)):
         run_step(
             ControllerFailover(dual.spec.controllers),
-            with_zookeeper(replace(dual.world(tmp_path), journal=journal), Refusing(dual, error)),
+            with_zookeeper(replace(dual.context(tmp_path), journal=journal), Refusing(dual, error)),
         )
     assert dual.epoch == before
     assert [kind for kind, _ in written] == ["act", "failed"]
@@ -221,30 +221,30 @@ def test_no_failover_while_a_topic_stays_in_part(tmp_path, dual, error):
 
 
 def test_a_way_back_that_did_not_see_zookeeper_at_first_fails_over_once(tmp_path, dual, monkeypatch):
-    looked, hidden, before = dual.look, iter([True]), dual.epoch
-    monkeypatch.setattr(dual, "look", lambda *asked: replace(looked(*asked), **({"zk": None} if next(hidden, False) else {})))
-    run_step(ControllerFailover(dual.spec.controllers), dual.world(tmp_path))
+    looked, hidden, before = dual.observe, iter([True]), dual.epoch
+    monkeypatch.setattr(dual, "observe", lambda *asked: replace(looked(*asked), **({"zk": None} if next(hidden, False) else {})))
+    run_step(ControllerFailover(dual.spec.controllers), dual.context(tmp_path))
     assert dual.epoch == before + 1
 
 
 def test_the_kill_switch_is_read_right_before_the_stop(tmp_path, dual):
     half_made(dual)
     answers = iter(["", "maintenance"])
-    world = replace(dual.world(tmp_path), stopped=lambda: next(answers))
+    context = replace(dual.context(tmp_path), stopped=lambda: next(answers))
     with pytest.raises(Refused, match="maintenance"):
-        run_step(ControllerFailover(dual.spec.controllers), world)
-    assert all(dual.nodes[Role.CONTROLLER, node.id].stops == 0 for node in dual.spec.controllers)
+        run_step(ControllerFailover(dual.spec.controllers), context)
+    assert all(dual.nodes[NodeRole.CONTROLLER, node.id].stops == 0 for node in dual.spec.controllers)
 
 
-def look(cluster: SimCluster, seconds: float, **changes: object):
-    return replace(cluster.look(Fields(0)), taken_at=seconds, **changes)
+def observe(cluster: SimCluster, seconds: float, **changes: object):
+    return replace(cluster.observe(Fields(0)), taken_at=seconds, **changes)
 
 
 def kept(standstill: StalledDualWrite, views, decision):
     """What is decided at each look, and what is kept in the end."""
     decided = []
     for view in views:
-        standstill, found = standstill.cured(view, decision)
+        standstill, found = standstill.observe(view, decision)
         decided.append(found)
     return decided, standstill
 
@@ -252,7 +252,7 @@ def kept(standstill: StalledDualWrite, views, decision):
 def still(cluster: SimCluster, standstill: StalledDualWrite, seconds: float):
     """A look a second at a dual-write that has ended; the first that is not just waiting."""
     cluster.ended = cluster.epoch
-    decisions, _ = kept(standstill, (look(cluster, float(second)) for second in range(int(seconds))), WAITS)
+    decisions, _ = kept(standstill, (observe(cluster, float(second)) for second in range(int(seconds))), WAITS)
     return next(((second, decision.verb) for second, decision in enumerate(decisions) if isinstance(decision, Act)), None)
 
 
@@ -262,9 +262,9 @@ def test_each_cure_has_twice_the_time_of_the_one_before_and_there_are_few(dual):
 
 
 def test_a_full_sync_of_many_partitions_may_read_for_long(dual):
-    many = dual.look(Fields.PARTITIONS).partitions * 2_000
+    many = dual.observe(Fields.PARTITIONS).partitions * 2_000
     dual.ended = dual.epoch
-    seen, _ = kept(StalledDualWrite(), (look(dual, float(second), partitions=many) for second in range(200)), WAITS)
+    seen, _ = kept(StalledDualWrite(), (observe(dual, float(second), partitions=many) for second in range(200)), WAITS)
     after = next(second for second, decision in enumerate(seen) if isinstance(decision, Act))
     assert after == pytest.approx(20 + len(many) / 500, abs=1.0)
 
@@ -272,10 +272,10 @@ def test_a_full_sync_of_many_partitions_may_read_for_long(dual):
 def test_after_minutes_of_health_it_is_another_trouble(dual):
     well = Wait((Reason("T01", "soaking"),), healthy=True)
     _, standstill = kept(
-        StalledDualWrite(MAX_RECOVERIES), (look(dual, float(second)) for second in range(int(FORGOTTEN_AFTER))), well
+        StalledDualWrite(MAX_RECOVERIES), (observe(dual, float(second)) for second in range(int(FORGOTTEN_AFTER))), well
     )
     assert standstill.times == MAX_RECOVERIES
-    assert standstill.cured(look(dual, FORGOTTEN_AFTER), well)[0].times == 0
+    assert standstill.observe(observe(dual, FORGOTTEN_AFTER), well)[0].times == 0
 
 
 def test_nothing_is_done_while_zookeeper_does_not_answer_or_the_leader_changes_or_it_moves(dual):
@@ -285,16 +285,16 @@ def test_nothing_is_done_while_zookeeper_does_not_answer_or_the_leader_changes_o
         dual.ended = dual.epoch if second == 300 else dual.ended
         dual.epoch += second >= 300 and second % 15 == 0
         changes = {"zk": zk} if second < 300 else {}
-        standstill, decision = standstill.cured(look(dual, float(second), **changes), WAITS)
+        standstill, decision = standstill.observe(observe(dual, float(second), **changes), WAITS)
         assert decision == WAITS
 
 
 def test_a_quorum_that_is_not_whole_or_a_subscription_holds_it(dual):
     dual.ended = dual.epoch
-    flag = dict(dual.look(Fields.CONTROLLERS).controllers)
+    flag = dict(dual.observe(Fields.CONTROLLERS).controllers)
     flag[3001] = replace(flag[3001], migration_flag=None)
     for change, code in (({"controllers": flag}, "G23"), ({"client_metrics": ("s",)}, "G09"), ({"client_metrics": None}, "G00")):
-        (*_, decision), _ = kept(StalledDualWrite(), (look(dual, float(second), **change) for second in range(60)), WAITS)
+        (*_, decision), _ = kept(StalledDualWrite(), (observe(dual, float(second), **change) for second in range(60)), WAITS)
         assert isinstance(decision, Wait)
         assert [reason.code for reason in decision.reasons] == ["G07", code]
 
@@ -302,7 +302,7 @@ def test_a_quorum_that_is_not_whole_or_a_subscription_holds_it(dual):
 def test_a_wait_for_something_else_is_not_its_business(dual):
     dual.ended = dual.epoch
     other = Wait((Reason("G20", "no leader"),))
-    decided, _ = kept(StalledDualWrite(), (look(dual, float(second)) for second in range(100)), other)
+    decided, _ = kept(StalledDualWrite(), (observe(dual, float(second)) for second in range(100)), other)
     assert all(decision is other for decision in decided)
 
 
@@ -311,7 +311,7 @@ def test_a_broker_on_its_way_back_needs_it_too(tmp_path, dual, what, failovers):
     node, before = dual.spec.brokers[0], dual.epoch
     what(dual)
     step = RollBackBroker(node, BrokerMode.MIGRATION, dual.spec.policy)
-    assert isinstance(run_step(step, dual.world(tmp_path), sync_for=30.0), Done)
+    assert isinstance(run_step(step, dual.context(tmp_path), sync_for=30.0), Done)
     assert (dual.epoch - before, step.progress.recoveries) == (failovers, 1)
     assert dual.disasters == []
 
@@ -321,51 +321,51 @@ def test_a_broker_on_its_way_back_needs_it_too(tmp_path, dual, what, failovers):
 def test_a_broker_that_was_down_when_it_ended_hears_nothing_until_it_is_seen_to(tmp_path, monkeypatch, dual, way, trouble):
     """One in migration mode waits for a word, and answers nobody; the others there do not hear that one in KRaft mode is back."""
     (kind, target), (what, failovers) = way, trouble
-    world, node, before = dual.world(tmp_path), dual.spec.brokers[0], dual.epoch
+    context, node, before = dual.context(tmp_path), dual.spec.brokers[0], dual.epoch
     if kind is RollBroker:
         for broker in dual.spec.brokers:
-            direct.step(world, "roll back broker", node=broker.id, target=BrokerMode.MIGRATION)
+            direct.step(context, "roll back broker", node=broker.id, target=BrokerMode.MIGRATION)
     start, unheard = dual.start, []
 
     def started(one):
         if one == node:
             what(dual)
         start(one)
-        unheard.append(set(dual.unheard))
+        unheard.append(set(dual.uninformed))
 
     monkeypatch.setattr(dual, "start", started)
     step = kind(node, target, dual.spec.policy)
-    assert isinstance(run_step(step, world, sync_for=60.0), Done)
+    assert isinstance(run_step(step, context, sync_for=60.0), Done)
     assert {0} in unheard
-    assert (dual.epoch - before, step.progress.recoveries, dual.unheard) == (failovers, 1, set())
+    assert (dual.epoch - before, step.progress.recoveries, dual.uninformed) == (failovers, 1, set())
     assert dual.disasters == []
 
 
 def test_it_starts_its_broker_and_not_a_controller(tmp_path, dual):
     """A cure in an earlier life; since then the broker's restart was cut off, and a controller does not answer."""
-    node, world = dual.spec.brokers[0], dual.world(tmp_path)
+    node, context = dual.spec.brokers[0], dual.context(tmp_path)
     with pytest.raises(Killed):
-        kill_at_start(dual, node, world)
-    looked = dual.look
+        kill_at_start(dual, node, context)
+    looked = dual.observe
 
-    def silent(*asked):
+    def unresponsive(*asked):
         view = looked(*asked)
         first = view.controllers[3000]
         return replace(
-            view, controllers={**view.controllers, 3000: replace(first, answers=dual.nodes[Role.BROKER, 0].starts > 1)}
+            view, controllers={**view.controllers, 3000: replace(first, answers=dual.nodes[NodeRole.BROKER, 0].starts > 1)}
         )
 
-    dual.look = silent
+    dual.observe = unresponsive
     step = RollBackBroker(node, BrokerMode.MIGRATION, dual.spec.policy).resume(StepProgress(recoveries=1))
-    run_step(step, dual.world(tmp_path), sync_for=30.0)
-    assert dual.nodes[Role.BROKER, 0].running is not None
+    run_step(step, dual.context(tmp_path), sync_for=30.0)
+    assert dual.nodes[NodeRole.BROKER, 0].running is not None
 
 
-def kill_at_start(cluster, node, world):
+def kill_at_start(cluster, node, context):
     start = cluster.start
     cluster.start = die
     try:
-        run_step(RollBackBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), world)
+        run_step(RollBackBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), context)
     finally:
         cluster.start = start
 

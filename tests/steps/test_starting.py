@@ -23,16 +23,16 @@ class Asked:
         self.cluster, self.takes, self.zookeeper = cluster, takes, zookeeper
         self.looks, self.times = [], []
 
-    def look(self, what, nodes=(), groups=()):
+    def observe(self, what, nodes=(), groups=()):
         self.cluster.clock.time += self.takes
-        view = replace(self.cluster.look(what, nodes, groups), took=self.takes)
+        view = replace(self.cluster.observe(what, nodes, groups), took=self.takes)
         behind = bool(view.lacking(CANARY))
         self.looks.append((what, view.brokers[CANARY].mode, behind))
         self.times.append(self.cluster.clock.time)
         return view if self.zookeeper or not behind else replace(view, zk=None)
 
 
-def rolled(tmp_path, silent: int | None, behind: int = 0, takes: float = 0.0, *, zookeeper: bool = True) -> Asked:
+def rolled(tmp_path, unresponsive: int | None, behind: int = 0, takes: float = 0.0, *, zookeeper: bool = True) -> Asked:
     """A roll of one broker that says nothing for so many looks after its restart (None: for ever), then is behind for so many. Looks
     take so many seconds, and do not see ZooKeeper while it is behind.
     """
@@ -40,18 +40,18 @@ def rolled(tmp_path, silent: int | None, behind: int = 0, takes: float = 0.0, *,
     cluster.spec = replace(cluster.spec, policy=Policy(canary_bake=0.0, start_timeout=60.0))
     begins: list[int] = []
 
-    def starting(broker: int, mode: BrokerMode, look: int) -> Health:
+    def starting(broker: int, mode: BrokerMode, observation: int) -> Health:
         if (broker, mode) != (CANARY, TARGET):
-            return well(broker, mode, look)
-        begins.append(look)
-        seen = look - begins[0]
-        answers = silent is not None and seen >= silent
-        return Health(0.005 if answers else None, in_sync=silent is not None and seen >= silent + behind)
+            return well(broker, mode, observation)
+        begins.append(observation)
+        seen = observation - begins[0]
+        answers = unresponsive is not None and seen >= unresponsive
+        return Health(0.005 if answers else None, in_sync=unresponsive is not None and seen >= unresponsive + behind)
 
     cluster.health = starting
     asked = Asked(cluster, takes, zookeeper=zookeeper)
     try:
-        run_step(step(cluster, TARGET), replace(cluster.world(tmp_path), observer=asked))
+        run_step(step(cluster, TARGET), replace(cluster.context(tmp_path), observer=asked))
     finally:
         asked.looks = [look for look in asked.looks if look[1] is not BrokerMode.ZOOKEEPER]  # since its restart
         asked.times = asked.times[-len(asked.looks) :]
@@ -59,33 +59,46 @@ def rolled(tmp_path, silent: int | None, behind: int = 0, takes: float = 0.0, *,
 
 
 def test_everything_is_looked_at_now_and_then_while_it_starts(tmp_path):
-    looks = rolled(tmp_path, silent=40).looks
-    silent = [what for what, mode, _ in looks if mode is None]
-    whole = [what for what in silent if what & roll.LOOKS == roll.LOOKS]
-    assert len(silent) > 4 * len(whole) > 0
-    assert all(not what & (Fields.PARTITIONS | Fields.ZOOKEEPER) for what in silent if what not in whole)
-    assert looks[-1][0] & roll.LOOKS == roll.LOOKS, "nothing is concluded from a narrow look"
+    looks = rolled(tmp_path, unresponsive=40).looks
+    unresponsive = [what for what, mode, _ in looks if mode is None]
+    whole = [what for what in unresponsive if what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS]
+    assert len(unresponsive) > 4 * len(whole) > 0
+    assert all(not what & (Fields.PARTITIONS | Fields.ZOOKEEPER) for what in unresponsive if what not in whole)
+    assert looks[-1][0] & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS, "nothing is concluded from a narrow look"
 
 
 def test_one_that_answers_is_asked_for_its_partitions_until_it_is_in_their_isrs_which_counts_as_one_look(tmp_path):
-    answered = [(what, behind) for what, mode, behind in rolled(tmp_path, silent=10, behind=30).looks if mode is TARGET]
+    answered = [(what, behind) for what, mode, behind in rolled(tmp_path, unresponsive=10, behind=30).looks if mode is TARGET]
     behind = [what for what, behind in answered if behind]
-    whole = [what for what in behind if what & roll.LOOKS == roll.LOOKS]
+    whole = [what for what in behind if what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS]
     assert len(behind) > 4 * len(whole) > 0
     assert all(not what & (Fields.ZOOKEEPER | Fields.FILES) for what in behind if what not in whole)
     assert Policy().stable_samples == 3
-    assert [what & roll.LOOKS == roll.LOOKS for what, behind in answered[1:] if not behind] == [False, True, True]
+    assert [what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS for what, behind in answered[1:] if not behind] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_that_counts_for_nothing_where_the_whole_look_before_did_not_see_zookeeper(tmp_path):
-    looks = rolled(tmp_path, silent=10, behind=30, zookeeper=False).looks
+    looks = rolled(tmp_path, unresponsive=10, behind=30, zookeeper=False).looks
     last = max(number for number, (_, _, behind) in enumerate(looks) if behind)
-    assert [what & roll.LOOKS == roll.LOOKS for what, _, _ in looks[last + 1 :]] == [False, True, True, True]
+    assert [what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS for what, _, _ in looks[last + 1 :]] == [
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_slow_looks_do_not_put_off_the_whole_one(tmp_path):
-    asked = rolled(tmp_path, silent=16, takes=1.5)
-    whole = [at for at, (what, _, _) in zip(asked.times, asked.looks, strict=True) if what & roll.LOOKS == roll.LOOKS]
+    asked = rolled(tmp_path, unresponsive=16, takes=1.5)
+    whole = [
+        at
+        for at, (what, _, _) in zip(asked.times, asked.looks, strict=True)
+        if what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS
+    ]
     apart = [after - before for before, after in itertools.pairwise(whole)]
     assert len(apart) > 3
     assert max(apart) < 0.2 + 2.0 + 1.6 + 0.4, "the pause, two seconds and the whole look itself"
@@ -93,4 +106,4 @@ def test_slow_looks_do_not_put_off_the_whole_one(tmp_path):
 
 def test_one_that_never_answers_is_given_up_as_ever(tmp_path):
     with pytest.raises(TimedOut, match="R01"):
-        rolled(tmp_path, silent=None)
+        rolled(tmp_path, unresponsive=None)

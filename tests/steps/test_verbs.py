@@ -15,8 +15,8 @@ from benchmarks import direct
 from tests.steps.sim import SimCluster
 
 OF_A_NODE = {Verb.START, Verb.REWRITE, Verb.RESTART}
-CURES = {Verb.START_CONTROLLER, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER}
-OF_A_BROKER = OF_A_NODE | CURES | {Verb.FREE, Verb.ELECT, Verb.ROLL_BACK_CANARY}
+RECOVERIES = {Verb.START_CONTROLLER, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER}
+OF_A_BROKER = OF_A_NODE | RECOVERIES | {Verb.FREE, Verb.ELECT, Verb.ROLL_BACK_CANARY}
 
 
 def steps(cluster: SimCluster) -> list[tuple[Step, set[Verb]]]:
@@ -29,21 +29,21 @@ def steps(cluster: SimCluster) -> list[tuple[Step, set[Verb]]]:
         (FinalizeController(controller), OF_A_NODE),
         (RestoreFlag(controller), OF_A_NODE),
         (ControllerFailover(cluster.spec.controllers), {Verb.START, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER}),
-        (Copied(), CURES | {Verb.ELECT}),
-        (Soak(1.0), CURES),
+        (Copied(), RECOVERIES | {Verb.ELECT}),
+        (Soak(1.0), RECOVERIES),
     ]
 
 
 @pytest.mark.parametrize("number", range(9))
 def test_a_foreign_verb_changes_nothing(tmp_path: Path, number: int) -> None:
     cluster = SimCluster()
-    direct.to_dual_write(cluster.world(tmp_path))
-    world = cluster.world(tmp_path)
+    direct.to_dual_write(cluster.context(tmp_path))
+    context = cluster.context(tmp_path)
     step, known = steps(cluster)[number]
     before = {key: (node.text, node.running, node.starts, node.stops) for key, node in cluster.nodes.items()}
     for verb in set(Verb) - known:
         with pytest.raises(AssertionError, match=verb):
-            step.act(world, Act(verb, "not its own"))
+            step.act(context, Act(verb, "not its own"))
     assert before == {key: (node.text, node.running, node.starts, node.stops) for key, node in cluster.nodes.items()}
 
 

@@ -54,7 +54,7 @@ _DOWN_S = 3.0
 _FOLLOW_S = 0.05
 _DEFERRED = "deferred"
 _SOAK_S = 75  # a task waits by itself for 30 s, then in the triggerer
-_TOLD_S = 5.0  # seconds of a timeline after the journal went on
+_REPORTED_S = 5.0  # seconds of a timeline after the journal went on
 RESTARTS = "I7 each broker started once a pass"
 _RUN_S = 900.0
 #: A task's own process. One of the executor's, killed while it waits for work, would leave the executor's queue locked for ever.
@@ -131,7 +131,7 @@ class Trial:
         """Whoever waits in it when it dies stays so until it is back, so what is read then was so at the kill."""
         self.airflow.kill("triggerer")
         states = {name: state for name, state in self._tasks().items() if task in name}
-        self.diary.tell(f"the triggerer is dead; {states}")
+        self.diary.print(f"the triggerer is dead; {states}")
         time.sleep(_DOWN_S)
         self.airflow.begin("triggerer")
         return "" if _DEFERRED in states.values() else f"nothing was deferred at the kill: {states}"
@@ -139,8 +139,8 @@ class Trial:
     def standby(self) -> NodeProcess:
         """A controller that does not lead: without its answer a way back waits, and no client misses it."""
         plan = self.rehearsal.cluster.plan
-        with direct.world(self.rehearsal.cluster, "looking", acting=False) as world:
-            quorum = world.observer.look(Fields.CONTROLLERS | Fields.QUORUM).quorum
+        with direct.context(self.rehearsal.cluster, "looking", acting=False) as context:
+            quorum = context.observer.observe(Fields.CONTROLLERS | Fields.QUORUM).quorum
         return of(next(node for node in plan.controllers if quorum is None or node.id != quorum.leader_id))
 
     def everything(self) -> str:
@@ -164,9 +164,9 @@ class Trial:
             state, tasks = self._asked("GET", path)["state"], self._tasks()
             self._set_off(kills, Seen((), tasks))
             if until(tasks):
-                return self._told("parked", clears)
+                return self._message("parked", clears)
             if state == "success":
-                return self._told("success", clears)
+                return self._message("success", clears)
             if state == "failed":
                 clears += 1
                 if clears > 3:
@@ -188,7 +188,7 @@ class Trial:
                 continue
             kill.at = time.time()
             print(f"  {kill.phase}: {kill.fault}", flush=True)
-            self.diary.tell(f"fault: {kill.fault}")
+            self.diary.print(f"fault: {kill.fault}")
             try:
                 kill.wrong = kill.made()
             except Failed as error:  # the trial goes on, with a red cell
@@ -222,26 +222,26 @@ class Trial:
                 time.sleep(0.5)
 
     @staticmethod
-    def _told(state: str, clears: int) -> str:
+    def _message(state: str, clears: int) -> str:
         return f"{state}; failed tasks were cleared {clears} times" if clears else state
 
     def starts(self) -> dict[str, int]:
         return {node.name: evidence.starts(node) for node in self.rehearsal.cluster.plan.brokers}
 
     def phase(self) -> Phase:
-        with direct.world(self.rehearsal.cluster, "looking", acting=False) as world:
-            return where(world.observer.look(evidence.EVERYTHING)).phase
+        with direct.context(self.rehearsal.cluster, "looking", acting=False) as context:
+            return where(context.observer.observe(evidence.EVERYTHING)).phase
 
     def note(self, kills: Sequence[Kill], seen: str, *, passed: bool, required: str) -> None:
         """A cell for each; `seconds`: until the journal went on after it. What must hold of the cluster is asked once for all."""
         names, violated = self.oracle.check()
         journal, ended = self._journal, time.time()
         for line in journal:
-            self.diary.tell(f"journal: {line['kind']} {line['step']}: {line['text']}", line["at"])
+            self.diary.print(f"journal: {line['kind']} {line['step']}: {line['text']}", line["at"])
         for kill in kills:
             began = kill.at or ended
             on = next((line["at"] for line in journal if line["at"] > began), ended)
-            over = min(ended, on + _TOLD_S)
+            over = min(ended, on + _REPORTED_S)
             cell = Cell(kill.phase, kill.fault, required, kill.wrong or seen, round(on - began, 1), passed and not kill.wrong)
             cell = replace(cell, passed=cell.passed and not violated, invariants=(RESTARTS, *names), violated=violated)
             timeline = self.diary.between(began, over)

@@ -41,24 +41,24 @@ class Cell:
 class Diary:
     """Who did or said what, by wall time. Any thread may tell."""
 
-    _told: list[tuple[float, str]] = field(default_factory=list)
+    _printed: list[tuple[float, str]] = field(default_factory=list)
 
-    def tell(self, text: str, at: float | None = None) -> None:
+    def print(self, text: str, at: float | None = None) -> None:
         """Now, or at another time since the epoch."""
-        self._told.append((time.time() if at is None else at, " ".join(text.split())[:_LINE]))
+        self._printed.append((time.time() if at is None else at, " ".join(text.split())[:_LINE]))
 
     @contextmanager
     def lasting(self, name: str, fault: AbstractContextManager[object]) -> Iterator[None]:
         """The fault, with its begin and its end."""
         try:
             with fault:
-                self.tell(f"fault: {name}")
+                self.print(f"fault: {name}")
                 yield
         finally:
-            self.tell(f"over: {name}")
+            self.print(f"over: {name}")
 
     def between(self, began: float, ended: float) -> tuple[str, ...]:
-        lines = [f"{at - began:+.2f} s {text}" for at, text in sorted(self._told) if began <= at <= ended]
+        lines = [f"{at - began:+.2f} s {text}" for at, text in sorted(self._printed) if began <= at <= ended]
         if len(lines) <= _MOST:
             return tuple(lines)
         half = _MOST // 2

@@ -42,7 +42,7 @@ from tests.system.troubles import (
 
 _MIDWAY_S = 1.0  # of a start that takes three
 _TRIES = Step.max_acts + 2  # starts of a controller that has no ZooKeeper: the failover's, the tries, and the last
-_MENDED_S = 10.0  # in which a stop that only waited for ZooKeeper would end
+_RECOVERED_S = 10.0  # in which a stop that only waited for ZooKeeper would end
 
 
 def _others(journey: Journey, node: int) -> list[NodeSpec]:
@@ -56,8 +56,8 @@ def preflight(journey: Journey) -> None:
     def refuses(named: str, fault: AbstractContextManager[object]) -> str:
         with fault:
             try:
-                with linked.world(journey.cluster, "looking", acting=False) as world:
-                    run_preflight(replace(world, say=lambda text: journey.diary.tell(f"tool: {text}")))
+                with linked.context(journey.cluster, "looking", acting=False) as context:
+                    run_preflight(replace(context, say=lambda text: journey.diary.print(f"tool: {text}")))
             except (Refused, Unavailable) as error:
                 found = re.search(named, str(error))
                 if found:
@@ -99,7 +99,7 @@ def first_roll(journey: Journey) -> None:
         cut(journey, proxy.BLACK_HOLE, other),
         cut(journey, proxy.RESET, second),
         cut_from_zookeeper(journey, proxy.UNANSWERED),
-        cut(journey, proxy.UNHEARD, own),
+        cut(journey, proxy.UNDELIVERED, own),
         zookeeper_stopped(journey),
         stopped(journey, third),
         cut(journey, proxy.REFUSED, another),
@@ -199,8 +199,8 @@ def second_roll(journey: Journey) -> None:
 def soak(journey: Journey) -> None:
     broker, another, _ = journey.shuffled(journey.cluster.plan.brokers)
     troubles = (
-        controllers_cut_off(journey, proxy.UNHEARD),
-        cut(journey, proxy.UNHEARD, broker),
+        controllers_cut_off(journey, proxy.UNDELIVERED),
+        cut(journey, proxy.UNDELIVERED, broker),
         controllers_cut_off_midway(journey),
         cut(journey, proxy.REFUSED, active(journey)),
         *(cut_from_controllers(journey, one, proxy.BLACK_HOLE) for one in with_own_links(journey.cluster.plan)),
@@ -234,7 +234,7 @@ def never_stops(journey: Journey) -> None:
         said = re.search(r"still runs [^\n]*kill -9 its process|did 'start controller' \d times without effect", words)
         if code == 0 or said is None:
             raise AssertionError(f"exit code {code}: {words[-600:]}")
-        time.sleep(_MENDED_S)
+        time.sleep(_RECOVERED_S)
         if "kill -9" in said.group():
             _killed(stuck)
         code, words = journey.run(
@@ -276,7 +276,7 @@ def controllers_stop(journey: Journey) -> None:
     """The first one is not stopped while a broker is out of reach."""
     node = next(one for one in journey.shuffled(journey.cluster.plan.controllers) if one != active(journey))
     one, another, _ = journey.shuffled(journey.cluster.plan.brokers)
-    troubles = (cut(journey, proxy.BLACK_HOLE, one), cut_from_zookeeper(journey, proxy.UNHEARD), stopped(journey, another))
+    troubles = (cut(journey, proxy.BLACK_HOLE, one), cut_from_zookeeper(journey, proxy.UNDELIVERED), stopped(journey, another))
     journey.series("stop controller", troubles, controllers=False, node=node.id)
 
 

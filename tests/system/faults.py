@@ -47,17 +47,17 @@ _OTHER_ROLL_POINTS = ("file put", "stopping", "waiting")
 _DISK_MB = 256  # a broker's part of the load takes some 60
 
 
-def _provision(journey: Journey, *, anew: bool) -> None:
-    points = _PROVISION_POINTS if anew else _PROVISION_POINTS[1:]  # the second time the file is still there
+def _provision(journey: Journey, *, again: bool) -> None:
+    points = _PROVISION_POINTS if again else _PROVISION_POINTS[1:]  # the second time the file is still there
     for node in journey.shuffled(journey.cluster.plan.controllers):
         journey.resumes(f"tool killed, {node.name}", "provision", points, starts={node.name: 1}, node=node.id)
-        journey.steps(lambda world, node=node: direct.step(world, "provision", node=node.id))  # left out, or failed
-    if anew:
+        journey.steps(lambda context, node=node: direct.step(context, "provision", node=node.id))  # left out, or failed
+    if again:
         fault_cells.controllers_ready(journey)
-    journey.steps(lambda world: direct.step(world, "controllers ready"))
+    journey.steps(lambda context: direct.step(context, "controllers ready"))
 
 
-def _first_roll(journey: Journey, *, anew: bool) -> None:
+def _first_roll(journey: Journey, *, again: bool) -> None:
     """Three brokers, each with its own trouble: other ones the second time."""
     brokers, target = journey.cluster.plan.brokers, BrokerMode.MIGRATION
 
@@ -79,7 +79,7 @@ def _first_roll(journey: Journey, *, anew: bool) -> None:
             "roll", "another broker SIGKILLed", dead(journey.cluster.plan, other(node)), node=node, target=target
         )
 
-    if anew:
+    if again:
         fault_cells.first_roll(journey)
         journey.cell(f"tool killed in the restart to {target}", "resumes", through, proven=(EXACTLY,))
         journey.resumes("tool killed behind an election of leaders", "leaders", ("elected",), starts=0)
@@ -97,7 +97,7 @@ def _dual_write(journey: Journey, *, on_kraft: bool) -> None:
     def one_killed() -> str:
         node = troubles.active(journey)
         with journey.diary.lasting(f"{node.name} SIGKILLed", killed(node)):
-            journey.steps(lambda world: direct.step(world, "copied"))
+            journey.steps(lambda context: direct.step(context, "copied"))
         return f"{node.name} died, its successor writes ZooKeeper"
 
     def zookeeper_paused() -> str:
@@ -124,17 +124,17 @@ def _majority(journey: Journey, target: BrokerMode) -> None:
 
 def forward(journey: Journey) -> None:
     """To full dual-write; what breaks while a step waits, the first time only."""
-    anew = journey.first_time
+    again = journey.first_time
     journey.enter("ZooKeeper")
-    if anew:
+    if again:
         fault_cells.preflight(journey)
     journey.steps(direct.prepare)
     journey.enter("controllers")
-    _provision(journey, anew=anew)
+    _provision(journey, again=again)
     journey.enter("first roll")
-    _first_roll(journey, anew=anew)
+    _first_roll(journey, again=again)
     journey.enter("copy")
-    if anew:
+    if again:
         fault_cells.copied(journey)
     else:
         fault_cells.clock_jumps(journey, journey.cluster.plan.brokers[0], 600, "copied")
@@ -148,8 +148,8 @@ def forward(journey: Journey) -> None:
 def second_roll(journey: Journey) -> None:
     journey.enter("second roll")
     disk = journey.cluster.plan.brokers[-1]
-    anew = journey.first_time
-    if anew:
+    again = journey.first_time
+    if again:
         fault_cells.second_roll(journey)
 
     def through() -> str:
@@ -157,7 +157,7 @@ def second_roll(journey: Journey) -> None:
         starts = {journey.cluster.plan.brokers[node].name: 1}
         return journey.through("roll", _OTHER_ROLL_POINTS, starts=starts, node=node, target=target)
 
-    if anew:
+    if again:
         journey.cell("tool killed in the restart to kraft", "resumes", through, proven=(EXACTLY,))
     else:
         fault_cells.restarted_broker_killed(journey, "roll", BrokerMode.KRAFT)
@@ -165,7 +165,7 @@ def second_roll(journey: Journey) -> None:
     journey.steps(direct.roll, BrokerMode.KRAFT)
     journey.enter("dual-write, brokers on KRaft")
     _dual_write(journey, on_kraft=True)
-    if anew:
+    if again:
         fault_cells.soak(journey)
     else:
         fault_cells.soak_with_disks(journey, disk, journey.cluster.plan.controllers[-1])
@@ -179,37 +179,37 @@ def back(journey: Journey) -> None:
     plan = journey.cluster.plan
     first, *others = journey.shuffled(plan.brokers)
     for node in plan.controllers:
-        journey.steps(lambda world, node=node: direct.step(world, "restore flag", node=node.id))
+        journey.steps(lambda context, node=node: direct.step(context, "restore flag", node=node.id))
     # what it stopped is started, and another failover made: two controllers
     journey.resumes("tool killed in the failover", "controller failover", ("stopped", "started"), starts=2)
     journey.series("controller failover", [troubles.active_stopped(journey)])
-    journey.steps(lambda world: direct.step(world, "controller failover"))
+    journey.steps(lambda context: direct.step(context, "controller failover"))
     target = BrokerMode.MIGRATION
     name = f"tool killed in the restart back to {target}"
     journey.resumes(name, "roll back broker", _ROLL_POINTS, starts={first.name: 1}, node=first.id, target=target)
-    journey.steps(lambda world: direct.step(world, "roll back broker", node=first.id, target=target))
+    journey.steps(lambda context: direct.step(context, "roll back broker", node=first.id, target=target))
     name = "another broker SIGKILLed"
     held = partial(journey.holds, "roll back broker", name, dead(plan, first), node=others[0].id, target=target)
     journey.cell(name, "holds", held, proven=(HELD,))
     fault_cells.back_to_migration(journey, others[1])
     for node in plan.brokers:
-        journey.steps(lambda world, node=node: direct.step(world, "roll back broker", node=node.id, target=target))
+        journey.steps(lambda context, node=node: direct.step(context, "roll back broker", node=node.id, target=target))
     fault_cells.controllers_stop(journey)
     journey.steps(run_plan, stage(ROLLBACK, "stop_controllers"))
     killed_at = ("states raised", "handing over", "handed over")  # the last with its answer lost
     name = "tool killed around the handover's transactions"
     journey.resumes(name, "handover", killed_at, starts=0, controllers=False)
-    journey.steps(lambda world: direct.step(world, "handover"))
+    journey.steps(lambda context: direct.step(context, "handover"))
     fault_cells.new_controller(journey)
     for node in plan.controllers:
         name = f"tool killed, directory of {node.name}"
         journey.resumes(name, "wipe", ("wiped",), starts=0, controllers=False, node=node.id)
-        journey.steps(lambda world, node=node: direct.step(world, "wipe", node=node.id))
+        journey.steps(lambda context, node=node: direct.step(context, "wipe", node=node.id))
     fault_cells.back_to_zookeeper(journey)
     fault_cells.restarted_broker_killed(journey, "roll back broker", BrokerMode.ZOOKEEPER, controllers=False)
     journey.steps(run_plan, stage(ROLLBACK, "to_zookeeper")[:1])
     fault_cells.rolled_back(journey)
-    journey.steps(lambda world: direct.step(world, "rolled back"))
+    journey.steps(lambda context: direct.step(context, "rolled back"))
     if troubles.data(plan.brokers[-1]).is_mount():  # disks are permitted; the directory that is wiped could not be one
         troubles.data(plan.controllers[-1]).mkdir(parents=True, exist_ok=True)
         journey.ending.enter_context(disks.on_a_disk(troubles.data(plan.controllers[-1]), _DISK_MB))
@@ -218,8 +218,8 @@ def back(journey: Journey) -> None:
 def finalize(journey: Journey) -> None:
     journey.enter("finalization")
     fault_cells.finalization(journey)
-    with linked.world(journey.cluster, "looking", acting=False) as world:
-        view = world.observer.look(Fields.CONTROLLERS | Fields.QUORUM)
+    with linked.context(journey.cluster, "looking", acting=False) as context:
+        view = context.observer.observe(Fields.CONTROLLERS | Fields.QUORUM)
     active = view.quorum.leader_id if view.quorum else -1
     left = [node for node in journey.cluster.plan.controllers if view.controllers[node.id].migration_flag]
     for node, points in zip(sorted(left, key=lambda node: node.id == active), cycle(_FINAL_POINTS), strict=False):

@@ -38,19 +38,19 @@ def under_load(folder: Path, name: str, application: OldApplication = APPLICATIO
         yield there
 
 
-def look(rehearsal: Rehearsal) -> GroupSeen:
+def observe(rehearsal: Rehearsal) -> GroupSeen:
     hosts, _, chroot = rehearsal.cluster.zookeeper.partition("/")
     with ZooKeeper(ZooKeeperSettings(hosts, f"/{chroot}" if chroot else "")) as zk:
         return seen(zk, {"bootstrap.servers": rehearsal.cluster.bootstrap}, [GROUP])[GROUP]
 
 
 def owners(rehearsal: Rehearsal) -> dict[object, str]:
-    found = look(rehearsal).zk
+    found = observe(rehearsal).zk
     return dict(found.owners) if found else {}  # type: ignore[arg-type]
 
 
 def kinds(rehearsal: Rehearsal) -> list[MemberKind]:
-    return [member.kind for member in look(rehearsal).members or ()]
+    return [member.kind for member in observe(rehearsal).members or ()]
 
 
 def events_of(rehearsal: Rehearsal) -> Path:
@@ -62,7 +62,7 @@ def drained(rehearsal: Rehearsal) -> None:
     """The load ends, and the group is delivered the rest of it."""
     assert rehearsal.workload is not None
     rehearsal.workload.stop()
-    ends = look(rehearsal).ends or {}
+    ends = observe(rehearsal).ends or {}
     assert len(ends) == PARTITIONS, ends
     wait_until(lambda: delivered(events_of(rehearsal)) >= sum(ends.values()), "the group is caught up")
 
@@ -73,6 +73,6 @@ def judged(rehearsal: Rehearsal) -> Facts:
     return balance(reading.events, refused=reading.refused)
 
 
-def told(facts: Facts, names: Iterable[str]) -> str:
+def messages(facts: Facts, names: Iterable[str]) -> str:
     """Counts and first cases, for a message."""
     return "; ".join(f"{name}: {getattr(facts, name).count} {getattr(facts, name).cases[:3]}" for name in names)

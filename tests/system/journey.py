@@ -164,16 +164,16 @@ class Journey:
             self.cluster.up()  # whatever the fault took
         deadline, problem = time.monotonic() + _WHOLE_S, "?"
         while problem and time.monotonic() < deadline:
-            problem = sick(self.look())
+            problem = sick(self.observe())
             time.sleep(0.5)
         return problem
 
-    def look(self, what: Fields = evidence.EVERYTHING) -> ClusterView:
-        with linked.world(self.cluster, "looking", acting=False) as world:
-            return world.observer.look(what)
+    def observe(self, what: Fields = evidence.EVERYTHING) -> ClusterView:
+        with linked.context(self.cluster, "looking", acting=False) as context:
+            return context.observer.observe(what)
 
     def watched(self, kind: str, arguments: Mapping[str, object], *trap: str) -> Watched:
-        return Watched(self.cluster, kind, arguments, self.diary.tell, *trap)
+        return Watched(self.cluster, kind, arguments, self.diary.print, *trap)
 
     def run(self, kind: str, arguments: Mapping[str, object], *trap: str) -> tuple[int, str]:
         """A step in a process of its own, to its end or to the trap."""
@@ -192,15 +192,15 @@ class Journey:
             if code != KILLED:
                 raise AssertionError(f"killed at {kills}, not at {point!r}: exit code {code}: {output}")
             kills.append(point)
-            self.diary.tell(f"fault: tool killed at {point!r}")
+            self.diary.print(f"fault: tool killed at {point!r}")
         code, output = self.run(kind, arguments)
         if code != 0:
             raise AssertionError(f"killed at {kills}, then: {output}")
         found = self.started_since(before)
         if starts not in (found, sum(found.values())):
             raise AssertionError(f"killed at {kills}; started {found}, and not {starts}")
-        told = ", ".join(f"{name} {count}x" for name, count in sorted(found.items()))
-        return f"resumed after {len(kills)} kills ({', '.join(kills)}); started: {told or 'none'}"
+        message = ", ".join(f"{name} {count}x" for name, count in sorted(found.items()))
+        return f"resumed after {len(kills)} kills ({', '.join(kills)}); started: {message or 'none'}"
 
     def resumes(
         self,
@@ -276,15 +276,15 @@ class Journey:
         return self.links.broken(fault, *names)
 
     def to_roll(self, target: BrokerMode) -> int:
-        with linked.world(self.cluster, "looking", acting=False) as world:
-            found = direct.to_roll(world, target)
+        with linked.context(self.cluster, "looking", acting=False) as context:
+            found = direct.to_roll(context, target)
         if found is None:
             raise AssertionError(f"every broker is in mode {target} already")
         return found
 
     def steps(self, made: Callable[..., object], *arguments: object) -> None:
-        with linked.world(self.cluster) as world:
-            made(world, *arguments)
+        with linked.context(self.cluster) as context:
+            made(context, *arguments)
 
 
 @dataclass
@@ -368,11 +368,11 @@ def sick(view: ClusterView) -> str:
     partitions = view.partitions or ()
     leaderless = sum(partition.leader < 0 for partition in partitions)
     short = sum(partition.under_replicated for partition in partitions)
-    silent = [broker.id for broker in view.brokers.values() if broker.mode is None]
-    silent += [c.id for c in view.controllers.values() if c.process.state is ProcessState.RUNNING and not c.answers]
+    unresponsive = [broker.id for broker in view.brokers.values() if broker.mode is None]
+    unresponsive += [c.id for c in view.controllers.values() if c.process.state is ProcessState.RUNNING and not c.answers]
     found = {
         "no partitions were read": not partitions,
         f"{leaderless} leaderless": leaderless,
         f"{short} with a short ISR": short,
     }
-    return ", ".join([text for text, wrong in found.items() if wrong] + [f"{silent} silent"] * bool(silent))
+    return ", ".join([text for text, wrong in found.items() if wrong] + [f"{unresponsive} silent"] * bool(unresponsive))

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.clients.connections import read_connections
 from airflow_provider_kmigrate.clients.hosts import Host
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster
@@ -54,7 +54,7 @@ def links_of(plan: Plan) -> Links:
 
 
 def put_between(cluster: LocalCluster, links: Links) -> None:
-    """Brokers reach ZooKeeper through `links` from their next start on, and so does every `world` of this cluster; it must be down."""
+    """Brokers reach ZooKeeper through `links` from their next start on, and so does every `context` of this cluster; it must be down."""
     plan = cluster.plan
     for node in plan.brokers:
         path = Path(node.hosts.properties or "")
@@ -63,17 +63,17 @@ def put_between(cluster: LocalCluster, links: Links) -> None:
 
 
 @contextmanager
-def world(cluster: LocalCluster, run: str = "run", *, acting: bool = True) -> Iterator[StepContext]:
-    """`direct.world` through the links, where there are any."""
+def context(cluster: LocalCluster, run: str = "run", *, acting: bool = True) -> Iterator[StepContext]:
+    """`direct.context` through the links, where there are any."""
     path = _ports(cluster)
     if not path.exists():
-        with direct.world(cluster, run, acting=acting) as here:
+        with direct.context(cluster, run, acting=acting) as here:
             yield here
         return
     ports: dict[str, int] = json.loads(path.read_text())
     known = _connections(cluster.plan, ports)
     plan = cluster.plan
-    with direct.world(cluster, run, acting=acting, connections=known, wired=lambda tools: _wired(tools, plan, ports)) as here:
+    with direct.context(cluster, run, acting=acting, connections=known, wired=lambda tools: _wired(tools, plan, ports)) as here:
         yield here
 
 
@@ -95,7 +95,7 @@ def _wired(tools: Tools, plan: Plan, ports: Mapping[str, int]) -> Tools:
 
     def host(node: NodeSpec) -> Host:
         there = tools.host(node)
-        if node.role is Role.CONTROLLER:
+        if node.role is NodeRole.CONTROLLER:
             brokers, controllers = (f"{HOST}:{ports[name]}" for name in (OF_BROKERS, OF_CONTROLLERS))
             return _LinkedHost(there, {brokers: controllers})  # type: ignore[return-value]
         if node in with_own_links(plan):

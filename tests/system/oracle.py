@@ -50,7 +50,7 @@ class Oracle:
     def check(self) -> tuple[tuple[str, ...], str]:
         """The names of what was checked, and what was found wrong; empty where nothing was."""
         asked = {COMMITS: self._commits, EPOCHS: self._epochs_now, EQUAL: self._equal, ACCEPTOR: self._accepted}
-        found = {name: _told(ask) for name, ask in asked.items()}
+        found = {name: _message(ask) for name, ask in asked.items()}
         wrong = [f"{name}: {problem}" for name, problem in found.items() if problem]
         return tuple(name for name, problem in found.items() if problem is not None), "; ".join(wrong)
 
@@ -67,9 +67,9 @@ class Oracle:
         return "; ".join([problem] * bool(problem) + beyond)
 
     def _epochs_now(self) -> str | None:
-        with linked.world(self.cluster, "looking", acting=False) as world:
-            view = world.observer.look(Fields.POSITION | Fields.STATE_EPOCH)
-            now: dict[Hashable, int] = _leader_epochs(world)
+        with linked.context(self.cluster, "looking", acting=False) as context:
+            view = context.observer.observe(Fields.POSITION | Fields.STATE_EPOCH)
+            now: dict[Hashable, int] = _leader_epochs(context)
         now |= _controllers_epochs(view)
         problem = "; ".join(filter(None, (went_back(self._epochs, now, gone=False), _out_of_reach(view))))
         if not _answering(view):  # a quorum that is gone takes its epochs along
@@ -78,23 +78,23 @@ class Oracle:
         return problem
 
     def _equal(self) -> str | None:
-        with linked.world(self.cluster, "looking", acting=False) as world:
-            if not dual_writing(world.observer.look(Fields.POSITION)):
+        with linked.context(self.cluster, "looking", acting=False) as context:
+            if not dual_writing(context.observer.observe(Fields.POSITION)):
                 return None
-            view = world.observer.look(Fields.POSITION | Fields.METADATA)
+            view = context.observer.observe(Fields.POSITION | Fields.METADATA)
         if reasons := (*equivalence.unread_kinds(view), *equivalence.found(view)):
             raise NotYet("; ".join(reason.text for reason in reasons))
         return ""
 
     def _accepted(self) -> str | None:
-        with linked.world(self.cluster, "looking", acting=False) as world:
-            view = world.observer.look(Fields.PARTITIONS | Fields.OFFSETS_TOPIC | Fields.BROKERS)
+        with linked.context(self.cluster, "looking", acting=False) as context:
+            view = context.observer.observe(Fields.PARTITIONS | Fields.OFFSETS_TOPIC | Fields.BROKERS)
             count = sum(partition.topic == OFFSETS_TOPIC for partition in view.partitions or ())
             if view.partitions is None:
                 raise NotYet("no partitions were read")
             if not count:
                 return None
-            acceptors = {group: _acceptors(world, group) for group in self.groups}
+            acceptors = {group: _acceptors(context, group) for group in self.groups}
         verdict = uniform(view.offsets_counts, count, [node.id for node in self.cluster.plan.brokers])
         if verdict.agreement is Agreement.UNKNOWN:
             raise NotYet("; ".join(reason.text for reason in verdict.reasons))
@@ -123,7 +123,7 @@ def dual_writing(view: ClusterView) -> bool:
     return owns and copied and all(flags)
 
 
-def _told(ask: Callable[[], str | None]) -> str | None:
+def _message(ask: Callable[[], str | None]) -> str | None:
     """What is wrong: empty for nothing, None where the question does not arise."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
@@ -152,11 +152,11 @@ def _ends(admin: AdminClient, wheres: set[Any]) -> dict[Any, int]:
     return {(one.topic, one.partition): result.result(_ANSWER_S).offset for one, result in asked.items()}
 
 
-def _leader_epochs(world: StepContext) -> dict[Hashable, int]:
+def _leader_epochs(context: StepContext) -> dict[Hashable, int]:
     """Of each partition, as the broker knows it that has heard of the newest."""
     found: dict[Hashable, int] = {}
-    for node in world.spec.brokers:
-        for led in world.tools.wire(node).partitions():
+    for node in context.spec.brokers:
+        for led in context.tools.wire(node).partitions():
             key = f"leader epoch of {led.partition.name}"
             found[key] = max(found.get(key, -1), led.leader_epoch)
     return found
@@ -185,7 +185,7 @@ def _out_of_reach(view: ClusterView) -> str:
     return f"states of epoch {view.state_epoch} above /controller_epoch {zk.controller_epoch}"
 
 
-def _acceptors(world: StepContext, group: str) -> list[int]:
+def _acceptors(context: StepContext, group: str) -> list[int]:
     """The brokers that take themselves for the group's coordinator."""
-    told = {node.id: wire_groups.described(world.tools.wire(node), [group])[group] for node in world.spec.brokers}
-    return [node for node, answer in told.items() if not isinstance(answer, KMigrateError)]
+    reported = {node.id: wire_groups.described(context.tools.wire(node), [group])[group] for node in context.spec.brokers}
+    return [node for node, answer in reported.items() if not isinstance(answer, KMigrateError)]

@@ -49,7 +49,7 @@ HEALTHY = Fault("healthy")
 REFUSED = Fault("refused", refused=True)
 RESET = Fault("reset", reset=True)
 BLACK_HOLE = Fault("black-holed", held=frozenset(Way))
-UNHEARD = Fault("black-holed on the way there", held=frozenset({Way.REQUESTS}))
+UNDELIVERED = Fault("black-holed on the way there", held=frozenset({Way.REQUESTS}))
 UNANSWERED = Fault("black-holed on the way back", held=frozenset({Way.ANSWERS}))
 
 

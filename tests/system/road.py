@@ -53,15 +53,15 @@ class Road:
         self.wait(everybody_in_sync, "all replicas in sync")
         return self.hands
 
-    def look(self, what: Fields = evidence.EVERYTHING) -> ClusterView:
-        with direct.world(self.cluster, "looking", acting=False) as here:
-            return here.observer.look(what)
+    def observe(self, what: Fields = evidence.EVERYTHING) -> ClusterView:
+        with direct.context(self.cluster, "looking", acting=False) as here:
+            return here.observer.observe(what)
 
     def wait(
         self, holds: Callable[[ClusterView], bool], what: str, looks: Fields = evidence.EVERYTHING, timeout: float = 90.0
     ) -> None:
-        with direct.world(self.cluster, "looking", acting=False) as here:
-            wait_for(lambda: here.observer.look(looks), holds, what, timeout)
+        with direct.context(self.cluster, "looking", acting=False) as here:
+            wait_for(lambda: here.observer.observe(looks), holds, what, timeout)
 
     def topics_in_zookeeper(self) -> set[str]:
         with self.hands.zookeeper() as zookeeper:
@@ -81,19 +81,19 @@ def walk(folder: Path) -> Road:
     cluster.up()
     road = Road(cluster, ByHand(cluster), {})
     create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})])
-    with direct.world(cluster, "road") as here:
+    with direct.context(cluster, "road") as here:
         direct.prepare(here)
         direct.provision(here)
         road.last[Point.ALL_BUT_ONE] = _all_but_one(here, BrokerMode.MIGRATION)
     _keep(road, Point.ALL_BUT_ONE)
-    with direct.world(cluster, "road") as here:
+    with direct.context(cluster, "road") as here:
         direct.roll(here, BrokerMode.MIGRATION)
         direct.copy(here)
     _keep(road, Point.COPIED)
-    with direct.world(cluster, "road") as here:
+    with direct.context(cluster, "road") as here:
         road.last[Point.HYBRID] = _all_but_one(here, BrokerMode.KRAFT)
     _keep(road, Point.HYBRID)
-    with direct.world(cluster, "road") as here:
+    with direct.context(cluster, "road") as here:
         direct.roll(here, BrokerMode.KRAFT)
     _keep(road, Point.DUAL_WRITE)
     return road

@@ -64,23 +64,23 @@ def spec(cluster: LocalCluster) -> ClusterSpec:
     return load(cluster.spec_path)
 
 
-def preflight(world: StepContext) -> None:
-    run_preflight(world)
+def preflight(context: StepContext) -> None:
+    run_preflight(context)
 
 
-def provision(world: StepContext) -> None:
-    direct.step(world, "provision", node=3000)
+def provision(context: StepContext) -> None:
+    direct.step(context, "provision", node=3000)
 
 
-def roll(world: StepContext) -> None:
+def roll(context: StepContext) -> None:
     """With the patience of a test for what a migration would wait for."""
-    step = build(world.spec, "roll", {"node": 0, "target": BrokerMode.MIGRATION})
+    step = build(context.spec, "roll", {"node": 0, "target": BrokerMode.MIGRATION})
     step.patience = 2.0
-    run_step(step, world)
+    run_step(step, context)
 
 
-def finalize(world: StepContext) -> None:
-    direct.step(world, "finalize", node=3000)
+def finalize(context: StepContext) -> None:
+    direct.step(context, "finalize", node=3000)
 
 
 @contextmanager
@@ -89,8 +89,8 @@ def tried(cluster: LocalCluster, attempt: Callable[[StepContext], None], **chang
     acting = attempt is not preflight
     before = evidence.footprint(cluster, fence=not acting)
     try:
-        with direct.world(cluster, acting=acting, **changes) as world:
-            yield world
+        with direct.context(cluster, acting=acting, **changes) as context:
+            yield context
     finally:
         assert evidence.footprint(cluster, fence=not acting) == before
 
@@ -101,9 +101,9 @@ def codes_of(
     kind: type[KMigrateError] = Refused,
     **changes: Any,
 ) -> set[str]:
-    """The codes with which an attempt is refused; `changes` as for `direct.world`."""
-    with pytest.raises(kind) as refused, tried(cluster, attempt, **changes) as world:
-        attempt(world)
+    """The codes with which an attempt is refused; `changes` as for `direct.context`."""
+    with pytest.raises(kind) as refused, tried(cluster, attempt, **changes) as context:
+        attempt(context)
     return {reason.code for reason in getattr(refused.value, "reasons", ())}
 
 
@@ -242,21 +242,21 @@ class TestNodes:
             assert codes_of(cluster, preflight) >= {"R01", "S02"}
         finally:
             cluster.up()
-        with direct.world(cluster) as world:
+        with direct.context(cluster) as context:
             view = wait_for(
-                lambda: world.observer.look(Fields.PARTITIONS),
+                lambda: context.observer.observe(Fields.PARTITIONS),
                 lambda view: not any(partition.under_replicated for partition in view.partitions or ()),
                 "every replica back in its ISR",
                 timeout=90,
             )
-            world.tools.admin.elect_preferred(view.partitions or ())  # or Kafka does, at any time, beneath the next test
+            context.tools.admin.elect_preferred(view.partitions or ())  # or Kafka does, at any time, beneath the next test
             wait_for(
-                lambda: world.observer.look(Fields.PARTITIONS), lambda view: not not_preferred(view), "the preferred leaders"
+                lambda: context.observer.observe(Fields.PARTITIONS), lambda view: not not_preferred(view), "the preferred leaders"
             )
 
     def test_then_nothing_blocks(self, cluster: LocalCluster) -> None:
-        with tried(cluster, preflight) as world:
-            assert {finding.severity for finding in run_preflight(world)} <= {Severity.WARN}
+        with tried(cluster, preflight) as context:
+            assert {finding.severity for finding in run_preflight(context)} <= {Severity.WARN}
 
 
 @contextmanager
@@ -265,14 +265,17 @@ def controller_by_hand(cluster: LocalCluster, spec: ClusterSpec, stage: FileStag
     node = cluster.plan.controllers[0]
     original = Path(cluster.plan.brokers[0].hosts.properties).read_text()
     text = controller_properties(original, node, stage, RenderFacts.of(spec, "3.9"))
-    with direct.world(cluster) as world:
-        host = world.tools.host(node)
-        host.put_properties(node, text, world.fence.token)
-        host.format_storage(node, spec.cluster_id, release, world.fence.token)
-        host.start(node, world.fence.token)
+    with direct.context(cluster) as context:
+        host = context.tools.host(node)
+        host.put_properties(node, text, context.fence.token)
+        host.format_storage(node, spec.cluster_id, release, context.fence.token)
+        host.start(node, context.fence.token)
         try:
             wait_for(
-                lambda: world.observer.look(Fields.CONTROLLERS), lambda view: view.metadata_version is not None, "its quorum", 90
+                lambda: context.observer.observe(Fields.CONTROLLERS),
+                lambda view: view.metadata_version is not None,
+                "its quorum",
+                90,
             )
             yield
         finally:

@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_kmigrate.core.ledger.facts import LedgerVerdict
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
-from airflow_provider_kmigrate.steps.prepare import look_preflight, run_backup
+from airflow_provider_kmigrate.steps.prepare import observe_preflight, run_backup
 from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
@@ -36,17 +36,17 @@ def test_there_and_back_with_a_broker_and_a_controller_that_jump_by_ten_minutes(
                 plan = WorkloadPlan(("orders",), rate=100.0, groups=(GroupPlan("readers", 1),))
                 workload = Workload(tmp_path / "load", {"bootstrap.servers": cluster.bootstrap}, plan)
                 workload.start()
-                with direct.world(cluster) as world:
-                    named = [str(found) for found in look_preflight(world).found if found.reason.code == "W8"]
-                    run_backup(world)
-                    direct.provision(world)
-                    direct.roll(world, BrokerMode.MIGRATION)
-                    direct.copy(world)
+                with direct.context(cluster) as context:
+                    named = [str(found) for found in observe_preflight(context).found if found.reason.code == "W8"]
+                    run_backup(context)
+                    direct.provision(context)
+                    direct.roll(context, BrokerMode.MIGRATION)
+                    direct.copy(context)
                     with clocks.set_off(controller, -600):
-                        direct.roll(world, BrokerMode.KRAFT)
-                        direct.step(world, "soak", seconds=5.0)
-            with direct.world(cluster) as world:
-                run_rollback(world)
+                        direct.roll(context, BrokerMode.KRAFT)
+                        direct.step(context, "soak", seconds=5.0)
+            with direct.context(cluster) as context:
+                run_rollback(context)
             workload.stop()
             facts = workload.facts()
         finally:

@@ -17,7 +17,7 @@ from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import ROOT, Rehearsal
 from tests.consumer.migrating_group import delivered
 from tests.old_consumer.instance import restart, slow_down
-from tests.system.group_under_load import GROUP, RATE, TOPIC, drained, events_of, judged, kinds, told, under_load
+from tests.system.group_under_load import GROUP, RATE, TOPIC, drained, events_of, judged, kinds, messages, under_load
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
@@ -81,7 +81,9 @@ def test_a_slow_canary_is_taken_back_alone(rehearsal: Rehearsal) -> None:
     assert kinds(rehearsal) == [OLD] * APPLICATION.instances, "it went back, and no other was switched"
     found = verdict(rehearsal, "canary_migrating")
     assert found["outcome"] == found["canary"]["outcome"] == "FAIL", found
-    assert [ground["reason"]["cause"] for ground in found["grounds"] if ground["outcome"] == "FAIL"] == ["canary_worse"], found
+    assert [finding["reason"]["cause"] for finding in found["findings"] if finding["outcome"] == "FAIL"] == ["canary_worse"], (
+        found
+    )
     assert run["tasks"][f"{GROUP}.rollback_canary_migrating"] == "success", run
     slow_down(folder, CANARY, 0.0)
     restart(folder, CANARY, "python")
@@ -107,5 +109,5 @@ def test_the_ledger_of_all_of_it(rehearsal: Rehearsal) -> None:
     rehearsal.stop_applications()
     facts = judged(rehearsal)
     assert facts.acked > 1000
-    assert not facts.violations, told(facts, FAULTS)
+    assert not facts.violations, messages(facts, FAULTS)
     assert facts.complete, facts.reasons

@@ -27,14 +27,14 @@ def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
         yield there
 
 
-def told(run: dict[str, Any], rehearsal: Rehearsal) -> str:
+def messages(run: dict[str, Any], rehearsal: Rehearsal) -> str:
     return f"{json.dumps(run, indent=1)}\n{rehearsal.dag_log.read_text()[-6000:]}"
 
 
 def test_there_and_back(rehearsal: Rehearsal) -> None:
     assert kinds(rehearsal) == [OLD, OLD]
     run = rehearsal.run_dag("kmigrate_consumers", {})
-    assert run["state"] == "success", told(run, rehearsal)
+    assert run["state"] == "success", messages(run, rehearsal)
     assert kinds(rehearsal) == [PLAIN, PLAIN]
     client = KazooClient(rehearsal.cluster.zookeeper)
     client.start()
@@ -46,7 +46,7 @@ def test_there_and_back(rehearsal: Rehearsal) -> None:
         client.close()
     approved = {"approve_rollback": rehearsal.cluster.plan.cluster_id}
     run = rehearsal.run_dag("kmigrate_consumers_rollback", {**approved, "goal": "zookeeper_consumers"})
-    assert run["state"] == "success", told(run, rehearsal)
+    assert run["state"] == "success", messages(run, rehearsal)
     assert kinds(rehearsal) == [OLD, OLD]
     facts = judged(rehearsal)
     faults = (facts.lost, facts.redelivered, facts.reordered, facts.double_owned)

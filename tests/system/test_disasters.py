@@ -62,7 +62,7 @@ class TestACarelessWayBack:
         hands = road.at(Point.COPIED)
         back_without_care(road, hands)
         create(road.cluster.bootstrap, "since")
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             with pytest.raises(Refused) as refused:
                 run_preflight(here)
             assert "P06" in codes(refused.value.reasons)
@@ -94,10 +94,10 @@ class TestACarelessWayBack:
         hands.restart(first, FileStage.ZOOKEEPER)
         road.wait(lambda view: view.modes()[0] is BrokerMode.ZOOKEEPER, "plain")
         time.sleep(10.0)
-        assert not everybody_in_sync(road.look()), "leaders do not take the broker back"
+        assert not everybody_in_sync(road.observe()), "leaders do not take the broker back"
         logs = [process_of(node).log.read_text(errors="replace") for node in hands.brokers[1:]]
         assert any("the leader is already at a newer partition epoch" in log for log in logs)
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             before = len(journal(road))
             done(here, "roll back broker", node=0, target=BrokerMode.ZOOKEEPER)
         assert "raising partition states" in journal(road)[before:]
@@ -105,7 +105,7 @@ class TestACarelessWayBack:
 
     def test_the_way_back_raises_the_states_above_them(self, road: Road) -> None:
         hands = road.at(Point.COPIED)
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             run_rollback(here, RollbackTerms(failover=False))
         logs = [process_of(node).log.read_text(errors="replace") for node in hands.brokers]
         assert not [log for log in logs if "already at a newer partition epoch" in log]
@@ -165,12 +165,12 @@ class TestFinalizedByAccident:
     def test_a_standby_without_the_flag_stops_everything_and_is_mended(self, road: Road) -> None:
         hands = road.at(Point.HYBRID)
         standby = unflagged_standby(road, hands)
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             until_asked(here, {"G05"}, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
             done(here, "restore flag", node=standby.id)
-            hands.kill(controller(hands, leader(road.look(Fields.POSITION))))
+            hands.kill(controller(hands, leader(road.observe(Fields.POSITION))))
             road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", Fields.POSITION)
-            assert where(road.look()).phase is Phase.HYBRID
+            assert where(road.observe()).phase is Phase.HYBRID
             road.cluster.up()
             done(here, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
 
@@ -178,25 +178,25 @@ class TestFinalizedByAccident:
         hands = road.at(Point.HYBRID)
         standby, last = unflagged_standby(road, hands), road.last[Point.HYBRID]
         until_elected(road, hands, standby)
-        before = migration(road.look(Fields.POSITION))
+        before = migration(road.observe(Fields.POSITION))
         left = next(node for node in hands.brokers if node.id == last)
         create_elsewhere(next(node for node in hands.brokers if node.id != last), "since")
         time.sleep(3.0)
-        assert migration(road.look(Fields.POSITION)) == before, "nothing is written to ZooKeeper any more"
+        assert migration(road.observe(Fields.POSITION)) == before, "nothing is written to ZooKeeper any more"
         assert leaders(left, "since") is None, "the broker left behind hears nothing"
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             with pytest.raises(Refused) as refused:
                 run_rollback(here)
             assert "P12" in codes(refused.value.reasons)
             direct.forward(here)
-            assert where(here.observer.look(Fields.POSITION)).phase is Phase.FINALIZED
+            assert where(here.observer.observe(Fields.POSITION)).phase is Phase.FINALIZED
         road.wait(everybody_in_sync, "all replicas in sync")
         assert written(road.cluster.bootstrap) == set(range(PARTITIONS))
 
 
 def unflagged_standby(road: Road, hands: ByHand) -> NodeSpec:
     """One that does not lead is restarted with its final file, as by somebody too early."""
-    active = leader(road.look(Fields.POSITION))
+    active = leader(road.observe(Fields.POSITION))
     node = next(node for node in hands.controllers if node.id != active)
     hands.restart(node, FileStage.CONTROLLER_FINAL)
     road.wait(lambda view: view.controllers[node.id].migration_flag is False, "it answers without the flag", Fields.POSITION)
@@ -217,7 +217,7 @@ def until_elected(road: Road, hands: ByHand, wanted: NodeSpec) -> None:
             return elected(view) > beaten and leader(view) in alive(view) and len(alive(view)) == 3
 
         road.wait(led, "a leader that was elected since", Fields.POSITION)
-        view = road.look(Fields.POSITION)
+        view = road.observe(Fields.POSITION)
         active, beaten = leader(view), elected(view)
         if active == wanted.id:
             return
@@ -246,14 +246,14 @@ class TestFirstRoll:
         stray, other = (node for node in hands.brokers if node.id != last.id)
         hands.restart(stray, FileStage.ZOOKEEPER)
         road.wait(everybody_in_sync, "all replicas in sync")
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             until_asked(here, {"G08"}, "roll", node=last.id, target=BrokerMode.MIGRATION)
             hands.restart(last, FileStage.MIGRATION)
             road.wait(kraft_owns, "the controllers take the cluster over", Fields.POSITION)
             wait_until(lambda: disputed(stray, other) != set(), "the stray broker leads what others lead too")
             acked = sent_through(stray, disputed(stray, other))
             assert acked
-            assert where(here.observer.look(Fields.POSITION)).phase is Phase.SPLIT
+            assert where(here.observer.observe(Fields.POSITION)).phase is Phase.SPLIT
             done(here, "roll", node=stray.id, target=BrokerMode.MIGRATION)
         road.wait(everybody_in_sync, "all replicas in sync")
         lost = acked - readable(road.cluster.bootstrap, b"stray-")
@@ -263,7 +263,7 @@ class TestFirstRoll:
         hands = road.at(Point.COPIED)
         for node in hands.controllers:
             hands.kill(node)
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             until_asked(here, {"G20", "G23"}, "roll", node=0, target=BrokerMode.KRAFT)
             until_asked(here, {"G30"}, "roll back broker", node=0, target=BrokerMode.ZOOKEEPER)
         process = process_of(hands.brokers[0])
@@ -299,14 +299,14 @@ class TestTakeover:
         with lent(tmp_path / "cluster", Shape(name="many", brokers=3, controllers=1)) as cluster:
             topics = [TopicPlan(f"many-{number}", MANY // 10, 1) for number in range(10)]
             create_topics({"bootstrap.servers": cluster.bootstrap}, topics, timeout=240.0)
-            with direct.world(cluster) as here:
+            with direct.context(cluster) as here:
                 direct.prepare(here)
                 direct.provision(here)
                 for _ in here.spec.brokers[1:]:
                     direct.step(here, "roll", node=direct.to_roll(here, BrokerMode.MIGRATION), target=BrokerMode.MIGRATION)
                 last = direct.to_roll(here, BrokerMode.MIGRATION)
                 done(here, "roll", node=last, target=BrokerMode.MIGRATION)
-                view = here.observer.look(Fields.POSITION | Fields.PARTITIONS)
+                view = here.observer.observe(Fields.POSITION | Fields.PARTITIONS)
             said = (tmp_path / "kmigrate" / "journal" / "run.jsonl").read_text()
             assert kraft_owns(view)
             assert "the takeover skipped them" in said, "the disaster was not there"

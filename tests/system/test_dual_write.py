@@ -44,16 +44,16 @@ class TestDualWrite:
         lost: set[str] = set()
         for attempt in range(8):
             made = made_while_frozen(road, hands, attempt)
-            with direct.world(road.cluster, "road") as here:
+            with direct.context(road.cluster, "road") as here:
                 if not moves(here):  # the next test's disaster, met on the way
                     done(here, "soak", seconds=1)
                 elif lost := made - road.topics_in_zookeeper():
                     break
         assert lost, "no freeze lost a change"
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             said = " ".join(map(str, asked(here, "equivalent", 8.0)))
             assert all(topic in said for topic in lost), said
-            lag = dual_write_lag(here.observer.look(Fields.POSITION))
+            lag = dual_write_lag(here.observer.observe(Fields.POSITION))
             assert lag is not None
             assert lag <= 10
             done(here, "controller failover")
@@ -63,13 +63,13 @@ class TestDualWrite:
     def test_a_subscription_to_client_metrics_wedges_the_next_controller(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
         subscribe(hands.brokers[0], "3000")
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             assert "G09" in codes(asked(here, "soak", seconds=60))
-            hands.kill(controller(hands, leader(here.observer.look(Fields.POSITION))))
+            hands.kill(controller(hands, leader(here.observer.observe(Fields.POSITION))))
             road.wait(claimed, "another leader, which ZooKeeper knows: what it has to write comes next", Fields.POSITION)
-            before = here.observer.look(Fields.POSITION)
+            before = here.observer.observe(Fields.POSITION)
             assert "G07" in codes(asked(here, "lag", 8.0))
-            after = here.observer.look(Fields.POSITION)
+            after = here.observer.observe(Fields.POSITION)
             assert migration(after).metadata_offset == migration(before).metadata_offset, "wedged"
             assert after.quorum is not None
             assert before.quorum is not None
@@ -89,32 +89,32 @@ class TestItEnds:
 
     def test_a_lost_answer_ends_it_until_another_controller_leads(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
-        before = leader(road.look(Fields.POSITION))
+        before = leader(road.observe(Fields.POSITION))
         with hands.zookeeper() as zookeeper:  # as by a write whose answer did not arrive
             zookeeper.set("/migration", zookeeper.get("/migration")[0])
         time.sleep(JUST_NOW)  # what ended less long ago looks alive to everybody
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             assert "G07" in codes(asked(here, "lag", 15.0))
             create(road.cluster.bootstrap, "unwritten")
             time.sleep(5.0)
             assert "unwritten" not in road.topics_in_zookeeper()
             done(here, "soak", seconds=2)
-            assert leader(here.observer.look(Fields.POSITION)) != before
+            assert leader(here.observer.observe(Fields.POSITION)) != before
             done(here, "equivalent")
         assert "unwritten" in road.topics_in_zookeeper()
 
     def test_a_way_back_goes_on_with_a_dual_write_that_ended_on_it(self, road: Road) -> None:
         """Met in the fault matrix: links to ZooKeeper broke while a broker was on its way back, and every later broker waited."""
         hands = road.at(Point.DUAL_WRITE)
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             done(here, "controller failover")
             with hands.zookeeper() as zookeeper:
                 zookeeper.set("/migration", zookeeper.get("/migration")[0])
-            before = leader(here.observer.look(Fields.POSITION))
+            before = leader(here.observer.observe(Fields.POSITION))
             done(here, "roll back broker", node=0, target=BrokerMode.MIGRATION)
-            assert leader(here.observer.look(Fields.POSITION)) != before
+            assert leader(here.observer.observe(Fields.POSITION)) != before
             done(here, "roll back broker", node=1, target=BrokerMode.MIGRATION)
-            modes = here.observer.look(Fields.POSITION).modes()
+            modes = here.observer.observe(Fields.POSITION).modes()
         assert [modes[number] for number in (0, 1)] == [BrokerMode.MIGRATION] * 2
 
     @pytest.mark.parametrize(
@@ -127,25 +127,25 @@ class TestItEnds:
         """Met in the fault matrix: a broker was down on its way back when it ended, and was waited for in vain."""
         hands = road.at(point)
 
-        def stopped_as_it_ended(world: StepContext, node: NodeSpec) -> float:
-            seconds = nodes.stop(world, node)
+        def stopped_as_it_ended(context: StepContext, node: NodeSpec) -> float:
+            seconds = nodes.stop(context, node)
             with hands.zookeeper() as zookeeper:
                 zookeeper.set("/migration", zookeeper.get("/migration")[0])
             return seconds
 
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             if kind == "roll back broker":
                 done(here, "controller failover")
             monkeypatch.setattr(brokers, "stop", stopped_as_it_ended)
             done(here, kind, node=0, target=target)
             monkeypatch.undo()
             done(here, "lag")
-            assert everybody_in_sync(here.observer.look(Fields.PARTITIONS))
+            assert everybody_in_sync(here.observer.observe(Fields.PARTITIONS))
 
     def test_a_topic_that_zookeeper_holds_in_part_ends_it_whoever_leads(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
         create(road.cluster.bootstrap, "half")
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             done(here, "equivalent")
             with hands.zookeeper() as zookeeper:  # as by a freeze while it was made
                 zookeeper.delete("/brokers/topics/half/partitions/1", recursive=True)
@@ -159,7 +159,7 @@ class TestItEnds:
     def test_a_way_back_completes_it_before_its_failover(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
         create(road.cluster.bootstrap, "half")
-        with direct.world(road.cluster, "road") as here:
+        with direct.context(road.cluster, "road") as here:
             done(here, "equivalent")
             with hands.zookeeper() as zookeeper:
                 zookeeper.delete("/brokers/topics/half/partitions", recursive=True)
@@ -177,7 +177,7 @@ def moves(here: StepContext) -> bool:
 
 def another_leads(road: Road, hands: ByHand) -> None:
     """The active controller is killed and comes back."""
-    active = leader(road.look(Fields.POSITION))
+    active = leader(road.observe(Fields.POSITION))
     hands.kill(controller(hands, active))
     hands.start(controller(hands, active))
     road.wait(

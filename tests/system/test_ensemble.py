@@ -76,9 +76,9 @@ def without_a_majority(journey: Journey, target: BrokerMode) -> None:
     journey.series("roll", [stopped(journey, controller), lost], node=0, target=target)
 
 
-def copied(world: StepContext) -> None:
-    direct.roll(world, BrokerMode.MIGRATION)  # no broker is left to be rolled; what comes after a pass
-    direct.copy(world)
+def copied(context: StepContext) -> None:
+    direct.roll(context, BrokerMode.MIGRATION)  # no broker is left to be rolled; what comes after a pass
+    direct.copy(context)
 
 
 def test_a_migration_whose_zookeeper_loses_servers(journey: Journey) -> None:
@@ -94,4 +94,4 @@ def test_a_migration_whose_zookeeper_loses_servers(journey: Journey) -> None:
     failed = [cell for cell in journey.cells if not cell.passed]
     assert not failed, failed
     assert len(journey.cells) == 6  # in each roll the controller's own, too
-    assert journey.look().brokers[0].mode is BrokerMode.KRAFT
+    assert journey.observe().brokers[0].mode is BrokerMode.KRAFT

@@ -61,23 +61,23 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: LocalCluster) -> None:
     fill(cluster)
     said: list[str] = []
-    with direct.world(cluster) as here:
+    with direct.context(cluster) as here:
         direct.to_hybrid(here)
         done = direct.step(here, "equivalent")
         assert isinstance(done, Done)
-        view = here.observer.look(BOTH)
+        view = here.observer.observe(BOTH)
         assert unread_kinds(view) == ()
         check_copied(view)
         change(cluster)
         assert isinstance(direct.step(here, "equivalent"), Done)
-        changed = here.observer.look(BOTH)
+        changed = here.observer.observe(BOTH)
         check_changed(changed)
         behind_its_back(cluster)
         alter_quota(cluster.plan.brokers[0], {"ip": "10.0.0.1"}, "connection_creation_rate", None)
-        earlier, later = here.observer.look(BOTH), here.observer.look(BOTH)
+        earlier, later = here.observer.observe(BOTH), here.observer.observe(BOTH)
         direct.step(here, "controller failover")
         assert isinstance(direct.step(here, "equivalent"), Done)
-        healed = (here.observer.look(BOTH).stored or {})[StoredKind.QUOTAS]
+        healed = (here.observer.observe(BOTH).stored or {})[StoredKind.QUOTAS]
     found = {(each.entity, each.zookeeper, each.kraft) for each in differences(later)}
     assert found == {
         ("user alice producer_byte_rate", "4711", "2000000"),
@@ -85,7 +85,7 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
         ("broker 0 log.cleaner.threads", "3", "2"),
     }
     gate = lost(earlier, later)
-    assert (gate.standing, [reason.code for reason in gate.reasons]) == (GateState.NEVER, ["E08", "E08"])
+    assert (gate.state, [reason.code for reason in gate.reasons]) == (GateState.NEVER, ["E08", "E08"])
     assert healed.zookeeper["user alice"] == {"producer_byte_rate": "2000000"}
     assert not healed.zookeeper.get("ip 10.0.0.1"), "an empty znode may stay"
     said += [same(view), same(changed), *map(str, gate.reasons), repr((view, changed, earlier, later))]

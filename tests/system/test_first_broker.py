@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
@@ -84,7 +84,7 @@ def roll_the_first(cluster: LocalCluster, here: StepContext) -> tuple[NodeSpec, 
     direct.provision(here)
     broker = direct.to_roll(here, BrokerMode.MIGRATION)
     assert broker is not None
-    node = here.spec.node(Role.BROKER, broker)
+    node = here.spec.node(NodeRole.BROKER, broker)
     pauses = Pauses(node)
     try:
         with pytest.raises(Refused) as refused:
@@ -97,11 +97,11 @@ def roll_the_first(cluster: LocalCluster, here: StepContext) -> tuple[NodeSpec, 
 def test_a_broker_that_is_slow_in_its_new_mode_is_taken_back_alone(cluster: LocalCluster) -> None:
     spec = load(cluster.spec_path)
     originals = {node.id: Path(node.hosts.properties or "").read_bytes() for node in spec.brokers}
-    with direct.world(cluster, spec=replace(spec, policy=replace(spec.policy, canary_bake=12.0))) as here:
+    with direct.context(cluster, spec=replace(spec, policy=replace(spec.policy, canary_bake=12.0))) as here:
         node, reasons, said = roll_the_first(cluster, here)
         print("\n".join(reasons))  # noqa: T201 - the figures
         assert [reason[:5] for reason in reasons] == ["[V23]", "[V26]"], said
-        view = here.observer.look(evidence.EVERYTHING)
+        view = here.observer.observe(evidence.EVERYTHING)
     assert where(view).phase is Phase.PRE_MIGRATION
     assert set(view.modes().values()) == {BrokerMode.ZOOKEEPER}
     assert not any(partition.under_replicated for partition in view.partitions or ())

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Remark, TopicPartition
-from airflow_provider_kmigrate.core.groups.members import restless
+from airflow_provider_kmigrate.core.groups.members import rebalancing
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.groups.__main__ import main
@@ -25,7 +25,17 @@ from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
 from tests.consumer.migrating_group import places
 from tests.old_consumer.instance import restart
-from tests.system.group_under_load import APPLICATION, GROUP, PARTITIONS, drained, events_of, judged, look, told, under_load
+from tests.system.group_under_load import (
+    APPLICATION,
+    GROUP,
+    PARTITIONS,
+    drained,
+    events_of,
+    judged,
+    messages,
+    observe,
+    under_load,
+)
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(240)]
@@ -53,33 +63,33 @@ class Group:
                 restart(self.folder, name, kind)
                 self.runs[name] = kind
                 wait_until(self.rests, f"{name} takes part as {kind}")
-        now = self.look()
-        if now.zk is not None and now.zk.toggle is not mode:
+        now = self.observe()
+        if now.zk is not None and now.zk.requested_mode is not mode:
             self.step("mode", mode=mode)
         wait_until(self.rests, f"{mode} mode is settled")
 
-    def look(self) -> GroupSeen:
-        return look(self.rehearsal)
+    def observe(self) -> GroupSeen:
+        return observe(self.rehearsal)
 
     def kinds(self) -> dict[str, MemberKind]:
         return {name: {"jvm": PLAIN, "python": OLD}.get(kind) or MemberKind(kind) for name, kind in self.runs.items()}
 
     def rests(self) -> bool:
         """Everybody is what was wanted, and holds what is to be held."""
-        now = self.look()
+        now = self.observe()
         there = [(member.name.removeprefix(f"{GROUP}_").partition("-")[0], member.kind) for member in now.members or ()]
-        return sorted(there) == sorted(self.kinds().items()) and not restless(now, self.spec) and holds(now) == [3, 3]
+        return sorted(there) == sorted(self.kinds().items()) and not rebalancing(now, self.spec) and holds(now) == [3, 3]
 
     def step(self, kind: str, **arguments: object) -> None:
-        with direct.world(self.rehearsal.cluster) as world:
-            direct.step(world, kind, group=GROUP, **arguments)
+        with direct.context(self.rehearsal.cluster) as context:
+            direct.step(context, kind, group=GROUP, **arguments)
 
     def goes_on(self) -> None:
         """Some seconds of records come, of every partition; nothing that was written down so far shows a fault."""
         before = self.delivered()
         wait_until(lambda: all(count >= before[n] + 120 for n, count in self.delivered().items()), "records come")
         facts = judged(self.rehearsal)
-        assert not facts.violations, told(facts, FAULTS)
+        assert not facts.violations, messages(facts, FAULTS)
 
     def delivered(self) -> Counter[int]:
         """Different records, by partition."""
@@ -123,17 +133,17 @@ def check_flows(group: Group, one: str, two: str, mode: Mode) -> None:
     group.become(one, two, mode)
     group.goes_on()
     assert group.rests(), "nothing moved meanwhile"
-    now = group.look()
+    now = group.observe()
     assert now.zk is not None
     assert now.zk.mode is mode
 
 
 def held(group: Group) -> dict[str, frozenset[TopicPartition]]:
-    return {member.name: member.holds for member in group.look().members or ()}
+    return {member.name: member.holds for member in group.observe().members or ()}
 
 
 def owned_by(group: Group, kind: MemberKind) -> frozenset[TopicPartition]:
-    return frozenset().union(*(member.holds for member in group.look().of_kind(kind)))
+    return frozenset().union(*(member.holds for member in group.observe().of_kind(kind)))
 
 
 @pytest.mark.parametrize(
@@ -154,10 +164,10 @@ def test_old_ones_in_zookeeper_mode(group: Group, one: str, two: str) -> None:
 def test_all_three_that_zookeeper_coordinates_at_once(group: Group) -> None:
     group.become("migrating", "python", Mode.ZOOKEEPER)
     restart(group.folder, THIRD, "zookeeper")
-    wait_until(lambda: holds(group.look()) == [2, 2, 2], "each of three has its share")
+    wait_until(lambda: holds(group.observe()) == [2, 2, 2], "each of three has its share")
     group.goes_on()
-    assert sorted(member.kind for member in group.look().members or ()) == [MIGRATING, OLD, OLD]
-    assert holds(group.look()) == [2, 2, 2], "nothing moved meanwhile"
+    assert sorted(member.kind for member in group.observe().members or ()) == [MIGRATING, OLD, OLD]
+    assert holds(group.observe()) == [2, 2, 2], "nothing moved meanwhile"
     restart(group.folder, THIRD, "stop")
     wait_until(group.rests, "the two have all again")
 
@@ -199,9 +209,9 @@ def test_the_mode_kafka_has_no_effect_while_an_old_member_is_inside(
     was = held(group)
     zookeeper.create(MODE, b"kafka", makepath=True)
     group.goes_on()
-    now = group.look()
+    now = group.observe()
     assert now.zk is not None
-    assert (now.zk.toggle, now.zk.mode) == (Mode.KAFKA, Mode.ZOOKEEPER)
+    assert (now.zk.requested_mode, now.zk.mode) == (Mode.KAFKA, Mode.ZOOKEEPER)
     assert held(group) == was
     assert group.rests(), "settled under the new mode, which is ZooKeeper's"
     zookeeper.delete(MODE)
@@ -217,11 +227,11 @@ def test_migrating_alone_in_zookeeper_mode(group: Group) -> None:
 )
 def test_a_plain_consumer_is_refused_in_zookeeper_mode_and_disturbs_nobody(group: Group, kind: str, error: str) -> None:
     group.become("migrating", "migrating", Mode.ZOOKEEPER)
-    now, guest = group.look(), NodeProcess(group.folder / GUEST)
+    now, guest = group.observe(), NodeProcess(group.folder / GUEST)
     restart(group.folder, GUEST, kind)
     wait_until(lambda: error in remarks(group) + guest.log_tail(50), "it is refused")
     group.goes_on()
-    after = group.look()
+    after = group.observe()
     assert (after.members, after.kafka) == (now.members, now.kafka)
     restart(group.folder, GUEST, "stop")
     assert not any(event.member.startswith(GUEST) for event in written(group) if isinstance(event, DeliveryRun))
@@ -267,7 +277,7 @@ def test_plain_ones_alone(group: Group, two: str) -> None:
 def check_plain_ones(group: Group, one: str, two: str) -> None:
     """Beside them the tool neither gives ZooKeeper the coordination nor lets an old consumer in."""
     check_flows(group, one, two, Mode.KAFKA)
-    kafka = group.look().kafka
+    kafka = group.observe().kafka
     assert kafka is not None
     assert kafka.assignor == "range"
     assert refused(group, "mode", mode=Mode.ZOOKEEPER) == ["K58"]
@@ -284,6 +294,6 @@ def test_back_to_old_ones_and_the_ledger_of_all_of_it(group: Group) -> None:
     group.rehearsal.stop_applications()
     facts = judged(group.rehearsal)
     assert facts.acked > 1000
-    assert not facts.violations, told(facts, FAULTS)
+    assert not facts.violations, messages(facts, FAULTS)
     assert facts.complete, facts.reasons
     assert facts.delivered == {GROUP: facts.acked}

@@ -15,7 +15,7 @@ import pytest
 from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.events import Role, Start
+from airflow_provider_kmigrate.core.events import Start, WriterRole
 from airflow_provider_kmigrate.core.groups.move import Goal
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
@@ -27,8 +27,8 @@ from tests.system.group_under_load import (
     events_of,
     judged,
     kinds,
-    look,
-    told,
+    messages,
+    observe,
     under_load,
 )
 from tests.waiting import wait_until
@@ -56,18 +56,20 @@ def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
 
 
 def forward(rehearsal: Rehearsal, far: int) -> None:
-    with direct.world(rehearsal.cluster) as world:
+    with direct.context(rehearsal.cluster) as context:
         for kind, arguments in WAY[:far]:
-            direct.step(world, kind, **arguments)
+            direct.step(context, kind, **arguments)
     assert sorted(kinds(rehearsal)) == sorted(STANDS[far])
-    now = look(rehearsal).zk
+    now = observe(rehearsal).zk
     assert now is not None
     assert now.mode is MODES[far]
 
 
 def lives(rehearsal: Rehearsal) -> int:
     """How often an instance has begun."""
-    return sum(isinstance(event, Start) and event.role is Role.CONSUMER for event in read_events(events_of(rehearsal)).events)
+    return sum(
+        isinstance(event, Start) and event.role is WriterRole.CONSUMER for event in read_events(events_of(rehearsal)).events
+    )
 
 
 def restarts(far: int) -> int:
@@ -77,11 +79,11 @@ def restarts(far: int) -> int:
 
 def check_back(rehearsal: Rehearsal) -> None:
     """Old consumers, which begin nowhere behind what was committed to Kafka, and go on."""
-    now = look(rehearsal)
+    now = observe(rehearsal)
     assert now.zk is not None
     assert now.committed is not None
     assert [member.kind for member in now.members or ()] == [OLD, OLD]
-    assert now.zk.toggle is now.zk.mode is Mode.ZOOKEEPER
+    assert now.zk.requested_mode is now.zk.mode is Mode.ZOOKEEPER
     assert now.zk.mode_data in {None, b"zookeeper"}
     assert not now.zk.progress
     assert len(now.zk.owners) == PARTITIONS
@@ -92,7 +94,7 @@ def check_back(rehearsal: Rehearsal) -> None:
 
 
 def advanced(rehearsal: Rehearsal, before: dict[Any, int]) -> bool:
-    now = look(rehearsal).in_zookeeper
+    now = observe(rehearsal).in_zookeeper
     return len(now) == PARTITIONS and all(offset > before.get(where, -1) for where, offset in now.items())
 
 
@@ -100,8 +102,8 @@ def advanced(rehearsal: Rehearsal, before: dict[Any, int]) -> bool:
 def test_back_from(rehearsal: Rehearsal, far: int) -> None:
     forward(rehearsal, far)
     before = lives(rehearsal)
-    with direct.world(rehearsal.cluster) as world:
-        direct.step(world, BACK[0], **BACK[1])
+    with direct.context(rehearsal.cluster) as context:
+        direct.step(context, BACK[0], **BACK[1])
     check_back(rehearsal)
     assert lives(rehearsal) == before + restarts(far)
 
@@ -131,6 +133,6 @@ def test_the_ledger_of_all_of_it(rehearsal: Rehearsal) -> None:
     facts = judged(rehearsal)
     faults = ("lost", "unseen", "reordered", "double_owned", "commit_gap", "redelivered")
     assert facts.acked > 1000
-    assert not facts.violations, told(facts, faults)
+    assert not facts.violations, messages(facts, faults)
     assert facts.complete, facts.reasons
     assert facts.delivered == {GROUP: facts.acked}

@@ -101,7 +101,7 @@ def test_a_seed_chooses_the_same_ones_again_and_another_seed_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "gone", "told"),
+    ("now", "gone", "message"),
     [
         ({"a": 5, "b": 7, "c": 1}, True, ""),
         ({"a": 4, "b": 7}, True, "a from 5 to 4"),
@@ -109,8 +109,8 @@ def test_a_seed_chooses_the_same_ones_again_and_another_seed_others() -> None:
         ({"a": 5}, False, ""),
     ],
 )
-def test_what_went_back_is_named(now: dict[str, int], gone: bool, told: str) -> None:
-    assert went_back({"a": 5, "b": 7}, dict(now.items()), gone=gone) == told
+def test_what_went_back_is_named(now: dict[str, int], gone: bool, message: str) -> None:
+    assert went_back({"a": 5, "b": 7}, dict(now.items()), gone=gone) == message
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_both_sides_are_compared_in_dual_write_only(
 
 def test_a_timeline_has_what_was_told_meanwhile() -> None:
     diary = Diary()
-    diary.tell("before")
+    diary.print("before")
     began = time.time()
     with diary.lasting("link cut", nullcontext()):
-        diary.tell("tool: Waiting:\n ZooKeeper")
+        diary.print("tool: Waiting:\n ZooKeeper")
     lines = diary.between(began, time.time())
     assert [line.partition(" s ")[2] for line in lines] == ["fault: link cut", "tool: Waiting: ZooKeeper", "over: link cut"]
     assert diary.between(began + 60, began + 61) == ()
@@ -150,7 +150,7 @@ def test_a_timeline_has_what_was_told_meanwhile() -> None:
 def test_a_long_timeline_keeps_its_begin_and_its_end() -> None:
     diary, began = Diary(), time.time()
     for number in range(100):
-        diary.tell(f"line {number}")
+        diary.print(f"line {number}")
     lines = diary.between(began, time.time())
     assert len(lines) == 61
     assert lines[0].endswith("line 0")

@@ -13,7 +13,7 @@ from typing import Any, Self
 import psutil
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from benchmarks import direct
@@ -35,8 +35,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """The tests of this file take it through one migration, each a step further; each first makes sure of the steps before its own."""
     with lent(tmp_path_factory.mktemp("killed") / "cluster", Shape(name="killed", controllers=1)) as there:
         create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 12)])
-        with direct.world(there) as world:
-            direct.prepare(world)
+        with direct.context(there) as context:
+            direct.prepare(context)
         yield there
 
 
@@ -85,27 +85,27 @@ def starts(cluster: LocalCluster) -> dict[str, int]:
 
 def next_broker(cluster: LocalCluster, target: BrokerMode) -> NodeSpec:
     """The one whose turn it is, all steps before it done."""
-    with direct.world(cluster) as world:
-        direct.provision(world)
+    with direct.context(cluster) as context:
+        direct.provision(context)
         if target is BrokerMode.KRAFT:
-            direct.roll(world, BrokerMode.MIGRATION)
-            direct.copy(world)
-        node = direct.to_roll(world, target)
+            direct.roll(context, BrokerMode.MIGRATION)
+            direct.copy(context)
+        node = direct.to_roll(context, target)
     assert node is not None
-    return world.spec.node(Role.BROKER, node)
+    return context.spec.node(NodeRole.BROKER, node)
 
 
 def check_back(cluster: LocalCluster, node: NodeSpec, target: BrokerMode) -> None:
-    with direct.world(cluster) as world:
-        view = world.observer.look(evidence.EVERYTHING)
+    with direct.context(cluster) as context:
+        view = context.observer.observe(evidence.EVERYTHING)
     assert view.brokers[node.id].mode is target
     assert not any(partition.under_replicated for partition in view.partitions or ())
 
 
 def test_provisioning(cluster: LocalCluster) -> None:
     killed_and_run_again(cluster, "provision", {"node": CONTROLLER}, "formatted")
-    with direct.world(cluster) as world:
-        direct.step(world, "controllers ready")
+    with direct.context(cluster) as context:
+        direct.step(context, "controllers ready")
     assert starts(cluster)[f"controller {CONTROLLER}"] == 1
 
 
@@ -143,17 +143,17 @@ def test_a_suspended_tool_that_wakes_up_is_refused(cluster: LocalCluster) -> Non
 
 
 def test_finalizing(cluster: LocalCluster) -> None:
-    with direct.world(cluster) as world:
-        direct.roll(world, BrokerMode.KRAFT)
+    with direct.context(cluster) as context:
+        direct.roll(context, BrokerMode.KRAFT)
     killed_and_run_again(cluster, "finalize", {"node": CONTROLLER}, "stopped")
-    with direct.world(cluster) as world:
-        direct.step(world, "finalized")
-        assert where(world.observer.look(evidence.EVERYTHING)).phase is Phase.FINALIZED
+    with direct.context(cluster) as context:
+        direct.step(context, "finalized")
+        assert where(context.observer.observe(evidence.EVERYTHING)).phase is Phase.FINALIZED
 
 
 def test_the_whole_migration_again_changes_nothing(cluster: LocalCluster) -> None:
     before = evidence.footprint(cluster)
     assert starts(cluster) == {**{f"broker {node}": 3 for node in range(3)}, f"controller {CONTROLLER}": 2}
-    with direct.world(cluster) as world:
-        direct.forward(world)
+    with direct.context(cluster) as context:
+        direct.forward(context)
     assert evidence.footprint(cluster) == before

@@ -138,7 +138,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         workload.stop()
         spec = load(rehearsal.cluster.spec_path)
         with opened(settings) as tools, Observer(spec, tools) as observer:
-            after, phase = tools.admin.topics(), where(observer.look(EVERYTHING)).phase
+            after, phase = tools.admin.topics(), where(observer.observe(EVERYTHING)).phase
         yield Outcome(rehearsal, dag, summary_of(workload.facts()), before, after, phase)
 
 
@@ -244,8 +244,8 @@ def test_no_secret_is_told(outcome: Outcome) -> None:
     written = [path for path in (folder / "airflow").rglob("*") if path.is_file() and "backup" not in path.parts]
     written += [outcome.rehearsal.dag_log, folder / f"{outcome.rehearsal.dag_id}.json"]
     assert {path.name for path in written} >= {"airflow.db", "dag.log"}
-    told = {(path.name, name) for path in written for name, value in CANARIES.items() if value.encode() in path.read_bytes()}
-    assert told == set()
+    reported = {(path.name, name) for path in written for name, value in CANARIES.items() if value.encode() in path.read_bytes()}
+    assert reported == set()
     backups = [path for path in (folder / "airflow").rglob("*") if path.is_file() and "backup" in path.parts]
     assert {path.stat().st_mode & 0o077 for path in backups} == {0}, "backups hold secrets: for their owner only"
     assert any(CANARIES["keystore"].encode() in path.read_bytes() for path in backups)

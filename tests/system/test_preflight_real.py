@@ -22,10 +22,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import Fields, ZkController
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
+from airflow_provider_kmigrate.steps.prepare import Preflight, observe_preflight
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -56,11 +56,11 @@ def zookeeper(cluster: LocalCluster) -> Iterator[KazooClient]:
         client.close()
 
 
-def look(cluster: LocalCluster) -> Preflight:
+def observe(cluster: LocalCluster) -> Preflight:
     """As the DAG looks; nothing is different afterwards."""
     before = evidence.footprint(cluster)
-    with direct.world(cluster, acting=False) as world:
-        found = look_preflight(world)
+    with direct.context(cluster, acting=False) as context:
+        found = observe_preflight(context)
     assert evidence.footprint(cluster) == before
     return found
 
@@ -81,15 +81,15 @@ def configure(
 
 
 def test_a_healthy_cluster_is_ready_and_everything_was_told(cluster: LocalCluster) -> None:
-    found = look(cluster)
+    found = observe(cluster)
     assert codes(found) == []
-    around = found.facts.around
-    assert around.unread == ()
-    assert set(around.releases.values()) == {"3.9-IV0"}
-    assert {each.error for dirs in around.log_dirs.values() for each in dirs or ()} == {""}
-    assert [server.version for server in around.servers if server.version and server.version.startswith("3.8")]
-    assert around.tree is not None
-    assert around.tree.registrations.keys() == {0, 1, 2}
+    environment = found.facts.environment
+    assert environment.unread == ()
+    assert set(environment.releases.values()) == {"3.9-IV0"}
+    assert {each.error for dirs in environment.log_dirs.values() for each in dirs or ()} == {""}
+    assert [server.version for server in environment.servers if server.version and server.version.startswith("3.8")]
+    assert environment.tree is not None
+    assert environment.tree.registrations.keys() == {0, 1, 2}
 
 
 def test_a_file_that_was_edited_after_the_start_is_named(cluster: LocalCluster) -> None:
@@ -97,7 +97,7 @@ def test_a_file_that_was_edited_after_the_start_is_named(cluster: LocalCluster) 
     original = path.read_text()
     try:
         path.write_text(f"# Ansible managed\n{original}\nmin.insync.replicas=1\nnum.io.threads=9\nlog.retention.minutes=10080\n")
-        found = look(cluster)
+        found = observe(cluster)
     finally:
         path.write_text(original)
     found_of = sorted((finding.code, finding.reason.text) for finding in found.found)
@@ -112,17 +112,17 @@ def test_a_secured_cluster_is_ready_and_what_its_controllers_would_lack_is_named
     try:
         there = secured.up(tmp_path)
         admin = there.client(secured.TOOL, "PLAIN")
-        known = partial(direct.world, there.cluster, connections=there.connections, acting=False)
-        with known(spec=there.spec) as world:
-            assert codes(look_preflight(world)) == []
-        with known(spec=replace(there.spec, controller_security="PLAINTEXT")) as world:
-            (found,) = look_preflight(world).found
+        known = partial(direct.context, there.cluster, connections=there.connections, acting=False)
+        with known(spec=there.spec) as context:
+            assert codes(observe_preflight(context)) == []
+        with known(spec=replace(there.spec, controller_security="PLAINTEXT")) as context:
+            (found,) = observe_preflight(context).found
         assert found.code == "B13b"
         assert "the controllers as User:ANONYMOUS" in found.reason.text
         store = str(tmp_path / f"{there.spec.brokers[1].name}-store.pem")
         configure(there.cluster, ResourceType.BROKER, "1", admin, listener_name_secure_ssl_keystore_location=store)
-        with known(spec=there.spec) as world:
-            said = {finding.code: finding.reason.text for finding in look_preflight(world).found}
+        with known(spec=there.spec) as context:
+            said = {finding.code: finding.reason.text for finding in observe_preflight(context).found}
         assert "listener.name.secure.ssl.keystore.location" in said["W13"]
         assert said.keys().isdisjoint({"B15", "B16"})  # the file has ssl.keystore.location for all listeners
     finally:
@@ -151,14 +151,14 @@ def slow_move(cluster: LocalCluster) -> None:
             leader_replication_throttled_rate="1",
             follower_replication_throttled_rate="1",
         )
-    with direct.world(cluster, acting=False) as world:
-        view = world.observer.look(Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.BROKERS)
+    with direct.context(cluster, acting=False) as context:
+        view = context.observer.observe(Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.BROKERS)
         assert view.zk is not None
         assert isinstance(view.zk.controller, ZkController)
         (home,) = (partition.leader for partition in view.partitions or () if partition.topic == "moving")
         topic = AlterPartitionReassignmentsRequest.ReassignableTopic
         away = topic.ReassignablePartition(partition_index=0, replicas=[(home + 1) % 3])
-        wire = world.tools.wire(world.spec.node(Role.BROKER, view.zk.controller.broker_id))
+        wire = context.tools.wire(context.spec.node(NodeRole.BROKER, view.zk.controller.broker_id))
         answer = wire.ask(
             AlterPartitionReassignmentsRequest, 0, 0, timeout_ms=10_000, topics=[topic(name="moving", partitions=[away])]
         )
@@ -175,20 +175,20 @@ def test_what_was_planted_is_found_and_nothing_else(cluster: LocalCluster, zooke
     zookeeper.create("/kafka-manager")
     slow_move(cluster)
 
-    found = look(cluster)
-    with direct.world(cluster, acting=False) as world:
-        assert world.observer.look(Fields.REASSIGNMENTS).moving == ("moving-0",)
+    found = observe(cluster)
+    with direct.context(cluster, acting=False) as context:
+        assert context.observer.observe(Fields.REASSIGNMENTS).moving == ("moving-0",)
 
-    told = {code: [each for each in found.found if each.code == code] for code in codes(found)}
+    reported = {code: [each for each in found.found if each.code == code] for code in codes(found)}
     text = "\n".join(map(str, found.found))
-    assert sorted(told) == ["B14", "B8c", "S02", "S04", "W1", "W13", "W14", "W9"], text
-    assert "moving-0" in told["S04"][0].reason.text
-    assert "topic moving" in told["B14"][0].reason.text
-    assert "/kafka-acl/Topic/broken" in told["B8c"][0].reason.text
-    assert "tight" in told["W1"][0].reason.text
-    assert "single" in told["W1"][1].reason.text
-    assert "broker 1: log.cleaner.threads" in told["W13"][0].reason.text
-    acts = told["W9"][0].reason.text
+    assert sorted(reported) == ["B14", "B8c", "S02", "S04", "W1", "W13", "W14", "W9"], text
+    assert "moving-0" in reported["S04"][0].reason.text
+    assert "topic moving" in reported["B14"][0].reason.text
+    assert "/kafka-acl/Topic/broken" in reported["B8c"][0].reason.text
+    assert "tight" in reported["W1"][0].reason.text
+    assert "single" in reported["W1"][1].reason.text
+    assert "broker 1: log.cleaner.threads" in reported["W13"][0].reason.text
+    acts = reported["W9"][0].reason.text
     assert all(sign in acts for sign in ("__CruiseControlMetrics", "/kafka-manager", "settings of topics/tight")), acts
     assert {each.severity for each in found.found} == {Severity.BLOCK, Severity.WARN}
 

@@ -102,7 +102,7 @@ def test_a_reset_link_accepts_and_resets(links: Links) -> None:
         assert echoed(again) == b"ping"
 
 
-@pytest.mark.parametrize("fault", [proxy.BLACK_HOLE, proxy.UNHEARD, proxy.UNANSWERED], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [proxy.BLACK_HOLE, proxy.UNDELIVERED, proxy.UNANSWERED], ids=lambda fault: fault.name)
 def test_a_held_link_is_silent_and_nothing_is_lost_when_it_heals(links: Links, fault: proxy.Fault) -> None:
     with connected(links) as client:
         assert echoed(client) == b"ping"

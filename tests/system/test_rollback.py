@@ -75,7 +75,7 @@ def test_back_by_the_dag_and_forward_again(tmp_path: Path) -> None:
 def test_a_dual_write_that_died_after_heal_keeps_the_controllers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """KRaft takes a topic that neither ZooKeeper nor a broker in migration mode ever hears of; the next run of the rollback brings it back."""
     monkeypatch.setattr(StopController, "patience", 15.0)
-    with lent(tmp_path / "cluster", Shape(brokers=3, controllers=3)) as cluster, direct.world(cluster, "pause") as here:
+    with lent(tmp_path / "cluster", Shape(brokers=3, controllers=3)) as cluster, direct.context(cluster, "pause") as here:
         create_topics({"bootstrap.servers": cluster.bootstrap}, [DURABLE])
         direct.to_copied(here)
         keeper = KazooClient(cluster.zookeeper)
@@ -106,8 +106,8 @@ def check_all_take(bootstrap: str) -> None:
 
 
 def check_back(cluster: LocalCluster) -> None:
-    with direct.world(cluster, "looking", acting=False) as here:
-        view = here.observer.look(evidence.EVERYTHING | Fields.STATE_EPOCH)
+    with direct.context(cluster, "looking", acting=False) as here:
+        view = here.observer.observe(evidence.EVERYTHING | Fields.STATE_EPOCH)
     assert where(view).phase is Phase.ZOOKEEPER
     assert view.modes() == dict.fromkeys(range(3), BrokerMode.ZOOKEEPER)
     assert view.zk is not None
@@ -156,26 +156,26 @@ def written(bootstrap: str, seconds: float) -> set[int]:
 
 
 def test_a_cluster_that_was_rolled_back_without_raising_the_epoch_is_found_and_repaired(bomb: LocalCluster) -> None:
-    with direct.world(bomb, "looking", acting=False) as here:
+    with direct.context(bomb, "looking", acting=False) as here:
         with pytest.raises(Refused) as refused:
             run_preflight(here)
         assert "G02" in {reason.code for reason in refused.value.reasons}
     assert written(bomb.bootstrap, 20) == set(range(PARTITIONS)), "it looks healthy"
     victim = kill_one(bomb)
-    with direct.world(bomb, "repair") as here:
+    with direct.context(bomb, "repair") as here:
         gone = until_gone(here, victim.id)
         assert written(bomb.bootstrap, 12) != set(range(PARTITIONS)), f"the bomb: {gone}"
         direct.step(here, "handover")
         check_all_take(bomb.bootstrap)
         run_rollback(here)
-        with_all = here.observer.look(evidence.EVERYTHING)
+        with_all = here.observer.observe(evidence.EVERYTHING)
     assert not [p for p in with_all.partitions or () if p.under_replicated]
 
 
 def kill_one(cluster: LocalCluster) -> NodeSpec:
     """SIGKILL for a broker that is not the controller."""
-    with direct.world(cluster, "looking", acting=False) as here:
-        zk = here.observer.look(Fields.ZOOKEEPER).zk
+    with direct.context(cluster, "looking", acting=False) as here:
+        zk = here.observer.observe(Fields.ZOOKEEPER).zk
     controller = getattr(zk.controller if zk else None, "broker_id", 0)
     victim = next(node for node in cluster.plan.brokers if node.id != controller)
     os.kill(NodeProcess(Path(victim.hosts.state)).find().pid or 0, signal.SIGKILL)
@@ -185,9 +185,9 @@ def kill_one(cluster: LocalCluster) -> NodeSpec:
 def until_gone(here: StepContext, broker: int) -> ClusterView:
     """ZooKeeper has let go of the broker's session."""
     wait_for(
-        lambda: here.observer.look(Fields.ZOOKEEPER),
+        lambda: here.observer.observe(Fields.ZOOKEEPER),
         lambda view: view.zk is not None and broker not in view.zk.broker_ids,
         "gone",
         90,
     )
-    return here.observer.look(Fields.ZOOKEEPER | Fields.PARTITIONS)
+    return here.observer.observe(Fields.ZOOKEEPER | Fields.PARTITIONS)

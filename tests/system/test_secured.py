@@ -42,33 +42,33 @@ def test_there_back_and_there_again_with_rights_enforced_throughout(there: Secur
     load = Workload(there.cluster.folder.parent / "load", there.client("alice"), plan)
     load.start()
     enforced(there)
-    with world(there, "there") as here:
+    with context(there, "there") as here:
         direct.to_copied(here)
         enforced(there)
         direct.step(here, "roll", node=0, target=BrokerMode.KRAFT)
         enforced(there)
         direct.step(here, "equivalent")
         run_rollback(here)
-        assert where(here.observer.look(evidence.EVERYTHING)).phase is Phase.ZOOKEEPER
+        assert where(here.observer.observe(evidence.EVERYTHING)).phase is Phase.ZOOKEEPER
     enforced(there)
-    with world(there, "again") as here:
+    with context(there, "again") as here:
         direct.forward(here)
-        assert where(here.observer.look(evidence.EVERYTHING)).phase is Phase.FINALIZED
+        assert where(here.observer.observe(evidence.EVERYTHING)).phase is Phase.FINALIZED
     NodeProcess(there.cluster.plan.zookeeper_folder).signal(9)  # type: ignore[arg-type]
     enforced(there)
     load.stop()
     facts = load.facts()
     assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
     assert (facts.lost.count, facts.unseen.count) == (0, 0)
-    told = capsys.readouterr()
+    reported = capsys.readouterr()
     journals = (there.cluster.folder.parent / "kmigrate" / "journal").glob("*.jsonl")
-    said = "".join([told.out, told.err, *(path.read_text() for path in journals)])
+    said = "".join([reported.out, reported.err, *(path.read_text() for path in journals)])
     assert said
     assert not [password for password in PASSWORDS.values() if password in said]
 
 
-def world(there: Secured, run: str) -> AbstractContextManager[StepContext]:
-    return direct.world(there.cluster, run, spec=there.spec, connections=there.connections)
+def context(there: Secured, run: str) -> AbstractContextManager[StepContext]:
+    return direct.context(there.cluster, run, spec=there.spec, connections=there.connections)
 
 
 def enforced(there: Secured) -> None:

@@ -34,20 +34,20 @@ def serving(folder: Path, shape: Shape, topic: TopicPlan) -> Iterator[LocalClust
 
 def migrate(cluster: LocalCluster) -> None:
     """To the end, each node started once a pass."""
-    with direct.world(cluster) as world:
-        direct.forward(world)
-        assert where(world.observer.look(evidence.EVERYTHING)).phase is Phase.FINALIZED
-        refused_to_go_back(cluster, world)
+    with direct.context(cluster) as context:
+        direct.forward(context)
+        assert where(context.observer.observe(evidence.EVERYTHING)).phase is Phase.FINALIZED
+        refused_to_go_back(cluster, context)
     assert {evidence.starts(node) for node in cluster.plan.brokers} == {3}
     assert {evidence.starts(node) for node in cluster.plan.controllers} == {2}
 
 
-def refused_to_go_back(cluster: LocalCluster, world: StepContext) -> None:
+def refused_to_go_back(cluster: LocalCluster, context: StepContext) -> None:
     """After finalization there is no way back, and asking for it changes nothing."""
     wait_until(lambda: evidence.all_know_the_leader(cluster), "every node knows the leader")
     before = evidence.footprint(cluster)
     with pytest.raises(Refused) as refused:
-        run_rollback(world)
+        run_rollback(context)
     assert refused.value.reasons[0].code == "P12"
     assert evidence.footprint(cluster) == before
 

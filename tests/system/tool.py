@@ -49,7 +49,7 @@ class Trap:
 
     point: str
     signal: signal.Signals
-    looks_left: int = -1  # until "waiting"; counted once a node was started
+    observations_left: int = -1  # until "waiting"; counted once a node was started
 
     def reached(self, point: str) -> None:
         if point and point == self.point:
@@ -93,7 +93,7 @@ class TrappedHost:
 
     def start(self, node: NodeSpec, token: int) -> None:
         self._host.start(node, token)
-        self._trap.looks_left = _LOOKS
+        self._trap.observations_left = _LOOKS
         self._trap.reached("started")
 
     def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
@@ -111,7 +111,7 @@ class TrappedZooKeeper:
         return getattr(self._zookeeper, name)
 
     def commit(self, operations: Sequence[Operation], *more: Any, **named: Any) -> Any:
-        before, after = around(operations)
+        before, after = environment(operations)
         self._trap.reached(before)
         answer = self._zookeeper.commit(operations, *more, **named)
         self._trap.reached(after)
@@ -119,7 +119,7 @@ class TrappedZooKeeper:
         return answer
 
 
-def around(operations: Sequence[Operation]) -> tuple[str, str]:
+def environment(operations: Sequence[Operation]) -> tuple[str, str]:
     """The points right before a transaction and right after it, its answer lost; empty where it has none of its own.
 
     A way back writes the partitions' states in transactions of their own before the one that gives the cluster to ZooKeeper: only
@@ -164,21 +164,21 @@ class TrappedObserver:
     def __init__(self, observer: Observing, trap: Trap) -> None:
         self._observer, self._trap = observer, trap
 
-    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        view = self._observer.look(what, nodes, groups)
-        self._trap.looks_left -= 1
-        if self._trap.looks_left == 0:
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        view = self._observer.observe(what, nodes, groups)
+        self._trap.observations_left -= 1
+        if self._trap.observations_left == 0:
             self._trap.reached("waiting")
         return view
 
-    def surroundings(self, view: ClusterView) -> ClusterEnvironment:
-        return self._observer.surroundings(view)
+    def environment(self, view: ClusterView) -> ClusterEnvironment:
+        return self._observer.environment(view)
 
 
-def trapped(world: StepContext, trap: Trap) -> StepContext:
-    tools = world.tools
+def trapped(context: StepContext, trap: Trap) -> StepContext:
+    tools = context.tools
     return replace(
-        world,
+        context,
         tools=replace(
             tools,
             host=lambda node: TrappedHost(tools.host(node), trap),  # type: ignore[arg-type]
@@ -186,7 +186,7 @@ def trapped(world: StepContext, trap: Trap) -> StepContext:
             zk=TrappedZooKeeper(tools.zk, trap),  # type: ignore[arg-type]
             instances=TrappedInstances(tools.instances, trap),  # type: ignore[arg-type]
         ),
-        observer=TrappedObserver(world.observer, trap),
+        observer=TrappedObserver(context.observer, trap),
     )
 
 
@@ -199,8 +199,8 @@ def main() -> int:
     parser.add_argument("--signal", type=signal.Signals.__getitem__, default="SIGKILL")
     given = parser.parse_args()
     try:
-        with linked.world(LocalCluster(given.folder)) as world:
-            direct.step(trapped(world, Trap(given.at, given.signal)), given.kind, **given.arguments)
+        with linked.context(LocalCluster(given.folder)) as context:
+            direct.step(trapped(context, Trap(given.at, given.signal)), given.kind, **given.arguments)
     except Refused as error:
         sys.stdout.write(f"{error}\n{json.dumps({'refused': type(error).__name__})}\n")
         return REFUSED

@@ -172,7 +172,7 @@ def data(node: NodeSpec) -> Path:
 
 
 def active(journey: Journey) -> NodeSpec:
-    quorum = journey.look(Fields.QUORUM | Fields.CONTROLLERS).quorum
+    quorum = journey.observe(Fields.QUORUM | Fields.CONTROLLERS).quorum
     if quorum is None:
         raise AssertionError("no controller leads")
     return next(node for node in journey.cluster.plan.controllers if node.id == quorum.leader_id)

@@ -66,15 +66,15 @@ from airflow_provider_kmigrate.applications.migrating.settings import (
     ClientStage,
     MigratingSettings,
     is_ours,
+    parse_and_log,
     registration_of,
     renamed,
     stage_of,
-    told,
 )
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.state import stores
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
@@ -122,13 +122,13 @@ class MigratingConsumer(Absent):
     ) -> None:
         given = dict(properties)
         self._on_commit: OnCommit | None = given.pop("on_commit", None)
-        self.settings: MigratingSettings = told(given)
+        self.settings: MigratingSettings = parse_and_log(given)
         self.consumer_id = self.settings.consumer_id(socket.gethostname(), time.time_ns() // 1_000_000, uuid.uuid4().int)
         self._data = Consumer({"client.id": f"{self.consumer_id}-data", **with_figures(self.settings.data, self.metrics)})
         self._end, self._connect = end, connect
         self._shell: MemberRunner | None = None
         self._callbacks: dict[str, Callback | None] = {}
-        self._hands = DeliveryBuffer(self._data, self.settings.reset)
+        self._buffer = DeliveryBuffer(self._data, self.settings.reset)
         self._next_commit = time.monotonic() + self.settings.commit_every if self.settings.auto_commit else float("inf")
         self.ours_until: float | None = None
         self._closed = False
@@ -183,11 +183,11 @@ class MigratingConsumer(Absent):
         shell = self._shell
         if shell is None or shell.inbox or (now := time.monotonic()) >= self._next_commit:
             return None
-        return self._hands.at_hand(shell.member, now)
+        return self._buffer.at_hand(shell.member, now)
 
     def _next(self, shell: MemberRunner, wait: float) -> Message | None:
         complaint = shell.complaint()  # a message without a value is false
-        return self._hands.next(shell.member, wait) if complaint is None else complaint
+        return self._buffer.next(shell.member, wait) if complaint is None else complaint
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to so many as soon as there are any; negative timeout: wait for ever."""
@@ -202,7 +202,7 @@ class MigratingConsumer(Absent):
 
     def _many(self, shell: MemberRunner, count: int, wait: float) -> list[Message]:
         complaint = shell.complaint()
-        return self._hands.many(shell.member, count, wait) if complaint is None else [complaint]
+        return self._buffer.many(shell.member, count, wait) if complaint is None else [complaint]
 
     # -------------------------------------------------------------------------------------------------- pending work
 
@@ -212,10 +212,10 @@ class MigratingConsumer(Absent):
             return
         while self._shell.inbox:
             self._do_batch(self._shell.inbox.popleft())
-        self._hands.fetch_again(self._shell.member)
+        self._buffer.fetch_again(self._shell.member)
         if time.monotonic() >= self._next_commit:
             self._next_commit = time.monotonic() + self.settings.commit_every
-            for where, mine in self._hands.active.items():
+            for where, mine in self._buffer.active.items():
                 self._ask_commit(self._shell, where, mine)
 
     @staticmethod
@@ -237,23 +237,23 @@ class MigratingConsumer(Absent):
         raise TypeError(first)
 
     @_do.register
-    def _(self, _: w.Start, batch: list[w.Start]) -> None:
+    def _(self, _: messages.StartDelivery, batch: list[messages.StartDelivery]) -> None:
         for action in batch:
-            self._hands.active[action.where] = Active.at(action.generation, action.offset)
+            self._buffer.active[action.where] = Active.at(action.generation, action.offset)
         partitions = [
             KafkaPartition(*action.where, OFFSET_INVALID if action.offset is None else action.offset) for action in batch
         ]
         try:
             self._call("assign", partitions)
         finally:
-            self.incremental_assign([one for one in partitions if not self._hands.active[place(one)].fetches])
+            self.incremental_assign([one for one in partitions if not self._buffer.active[place(one)].fetches])
 
     @_do.register
-    def _(self, _: w.Stop, batch: list[w.Stop]) -> None:
+    def _(self, _: messages.StopDelivery, batch: list[messages.StopDelivery]) -> None:
         held, proven = [action for action in batch if self._holds(action)], self._proven()
         try:
             if held:
-                self._call("revoke" if proven else "lost", [self._hands.standing(action.where) for action in held])
+                self._call("revoke" if proven else "lost", [self._buffer.position_of(action.where) for action in held])
         finally:
             for action in held:
                 self._stopped(action)
@@ -264,50 +264,50 @@ class MigratingConsumer(Absent):
         self.ours_until = (member := self._shell.member).kept
         return member.live and time.monotonic() < member.lease
 
-    def _stopped(self, action: w.Stop) -> None:
-        mine = self._hands.active[action.where]
+    def _stopped(self, action: messages.StopDelivery) -> None:
+        mine = self._buffer.active[action.where]
         left = mine.position if self.settings.auto_commit and mine.position >= 0 else None
-        self._hands.forget(action.where)
+        self._buffer.forget(action.where)
         assert self._shell  # noqa: S101
-        self._shell.tell(w.Stopped(action.where, action.generation, left))
+        self._shell.post(messages.Stopped(action.where, action.generation, left))
 
     @_do.register
-    def _(self, _: w.Drop, batch: list[w.Drop]) -> None:
-        partitions = [self._hands.forget(action.where) for action in batch if self._holds(action)]
+    def _(self, _: messages.Drop, batch: list[messages.Drop]) -> None:
+        partitions = [self._buffer.forget(action.where) for action in batch if self._holds(action)]
         ends = [action.until for action in batch if action.until is not None]
         self.ours_until = max(ends) if len(ends) == len(batch) else None
         if partitions:
             self._call("lost", partitions)
 
     @_do.register
-    def _(self, _: w.Pause, batch: list[w.Pause]) -> None:
+    def _(self, _: messages.PauseDelivery, batch: list[messages.PauseDelivery]) -> None:
         for action in batch:
             if self._holds(action):
-                self._hands.halt(action.where)
+                self._buffer.halt(action.where)
 
     @_do.register
-    def _(self, _: w.Resume, batch: list[w.Resume]) -> None:
+    def _(self, _: messages.Resume, batch: list[messages.Resume]) -> None:
         """What may be delivered again is fetched again by itself."""
 
     @_do.register
-    def _(self, _: w.CommitDone, batch: list[w.CommitDone]) -> None:
+    def _(self, _: messages.CommitDone, batch: list[messages.CommitDone]) -> None:
         """The answer of the mode's own store counts."""
         taken: list[KafkaPartition] = []
         refused: list[KafkaPartition] = []
         for done in batch:
             (refused if self._primary() in done.failed else taken).append(KafkaPartition(*done.where, done.offset))
-            mine = self._hands.active.get(done.where)
+            mine = self._buffer.active.get(done.where)
             if mine is not None and mine.generation == done.generation and self._primary() not in done.failed:
                 mine.committed = done.offset
         for error, partitions in ((None, taken), (KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE), refused)):
             if partitions and self._on_commit is not None:
                 self._on_commit(error, partitions)
 
-    def _primary(self) -> w.Store:
+    def _primary(self) -> messages.Store:
         return stores(self._shell.member.mode if self._shell else Mode.ZOOKEEPER)[0]
 
-    def _holds(self, action: w.Stop | w.Drop | w.Pause) -> bool:
-        mine = self._hands.active.get(action.where)
+    def _holds(self, action: messages.StopDelivery | messages.Drop | messages.PauseDelivery) -> bool:
+        mine = self._buffer.active.get(action.where)
         return mine is not None and mine.generation == action.generation
 
     def _call(self, name: str, partitions: list[KafkaPartition]) -> None:
@@ -319,19 +319,19 @@ class MigratingConsumer(Absent):
 
     def incremental_assign(self, partitions: list[KafkaPartition]) -> None:
         """In `on_assign`: begin partitions elsewhere. Partitions that are not held are ignored."""
-        self._hands.fetch(partitions)
+        self._buffer.fetch(partitions)
 
     def incremental_unassign(self, partitions: list[KafkaPartition]) -> None:
         """Stop fetching these; `incremental_assign` must follow."""
-        self._hands.rest(partitions)
+        self._buffer.rest(partitions)
 
     def pause(self, partitions: list[KafkaPartition]) -> None:
         """As the consumer's."""
-        self._hands.pause(partitions, paused=True)
+        self._buffer.pause(partitions, paused=True)
 
     def resume(self, partitions: list[KafkaPartition]) -> None:
         """As the consumer's."""
-        self._hands.pause(partitions, paused=False)
+        self._buffer.pause(partitions, paused=False)
 
     # ----------------------------------------------------------------------------------------------------------- commits
 
@@ -358,10 +358,10 @@ class MigratingConsumer(Absent):
             return [KafkaPartition(message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1)]
         if offsets is not None:
             return list(offsets)
-        return [KafkaPartition(*where, mine.position) for where, mine in self._hands.active.items() if mine.position >= 0]
+        return [KafkaPartition(*where, mine.position) for where, mine in self._buffer.active.items() if mine.position >= 0]
 
     def _commit(self, one: KafkaPartition) -> CommitAnswer | None:
-        mine = self._hands.active.get(place(one))
+        mine = self._buffer.active.get(place(one))
         if self._shell is None or mine is None or not mine.covers(one.offset):
             return None
         mine.asked = one.offset
@@ -379,7 +379,7 @@ class MigratingConsumer(Absent):
 
     def committed(self, partitions: list[KafkaPartition], timeout: float = _ANSWER_S) -> list[KafkaPartition]:
         """The last commit in their mode's store for held partitions; Kafka's for others."""
-        known = {one: self._hands.active.get(place(one)) for one in partitions}
+        known = {one: self._buffer.active.get(place(one)) for one in partitions}
         others = [one for one, mine in known.items() if mine is None]
         found = iter(self._data.committed(others, timeout=timeout) if others else [])
         return [
@@ -391,12 +391,12 @@ class MigratingConsumer(Absent):
 
     def assignment(self) -> list[KafkaPartition]:
         """The partitions held now."""
-        return [self._hands.standing(where) for where in sorted(self._hands.active)]
+        return [self._buffer.position_of(where) for where in sorted(self._buffer.active)]
 
     def position(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
         """The offset after the last returned record of each."""
         places = [place(one) for one in partitions]
-        return [self._hands.standing(where) if where in self._hands.active else KafkaPartition(*where) for where in places]
+        return [self._buffer.position_of(where) if where in self._buffer.active else KafkaPartition(*where) for where in places]
 
     def metrics(self) -> dict[str, int]:
         """KIP-125's metrics: whether Kafka coordinates by this member's last observation, and how many partitions Kafka assigned."""
@@ -429,7 +429,7 @@ class MigratingConsumer(Absent):
         self._data.close()
 
     def _leave(self, shell: MemberRunner, deadline: float) -> None:
-        shell.tell(w.Closing())
+        shell.post(messages.Closing())
         while not shell.member.closed and time.monotonic() < deadline:
             self._work()
             time.sleep(0.005)

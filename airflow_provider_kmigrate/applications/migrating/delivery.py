@@ -108,7 +108,7 @@ class DeliveryBuffer:
         if mine is not None and mine.fetches:
             mine.position = _offset(message) + behind
 
-    def _look_at(self, member: Member) -> None:
+    def _read_permits(self, member: Member) -> None:
         """Read what this member may deliver."""
         self._member, self._permit = member, permit(member)
         theirs = self._permit.generations
@@ -118,13 +118,13 @@ class DeliveryBuffer:
     def may(self, member: Member, where: TopicPartition) -> bool:
         """True if its records may be returned now."""
         if member is not self._member:
-            self._look_at(member)
+            self._read_permits(member)
         mine = self._active.get(where)
         return mine is not None and self._permit.allows(where, mine.generation, time.monotonic())
 
     def _may_all(self, member: Member, now: float) -> bool:
         if member is not self._member:
-            self._look_at(member)
+            self._read_permits(member)
         return now < self._all_until
 
     def at_hand(self, member: Member, now: float) -> Message | None:
@@ -194,7 +194,7 @@ class DeliveryBuffer:
             return None
         return mine
 
-    def standing(self, where: TopicPartition) -> KafkaPartition:
+    def position_of(self, where: TopicPartition) -> KafkaPartition:
         """The partition at the position of its next record, as librdkafka takes it."""
         return KafkaPartition(*where, self.active[where].position)
 
@@ -244,11 +244,11 @@ class DeliveryBuffer:
     def fetch_again(self, member: Member) -> None:
         """Fetch halted partitions that may be delivered again, from the application's position."""
         if self._halted:
-            self.fetch([self.standing(where) for where in sorted(self._halted) if self.may(member, where)])
+            self.fetch([self.position_of(where) for where in sorted(self._halted) if self.may(member, where)])
 
     def forget(self, where: TopicPartition) -> KafkaPartition:
         """Drop it, and return its position."""
-        standing = self.standing(where)
+        standing = self.position_of(where)
         self.rest([standing])
         self.active.pop(where, None)
         self._halted.discard(where)
@@ -258,7 +258,7 @@ class DeliveryBuffer:
         """Pause or resume for the application; it outlasts changes of the partition."""
         held = [one for one in partitions if place(one) in self.active]
         if paused and self._at < len(self._ahead):  # what was fetched ahead is fetched again after the resume
-            standing = [self.standing(place(one)) for one in held if self.active[place(one)].fetches]
+            standing = [self.position_of(place(one)) for one in held if self.active[place(one)].fetches]
             self.rest(standing)
             self.fetch(standing)
         for one in held:

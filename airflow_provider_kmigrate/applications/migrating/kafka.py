@@ -38,7 +38,7 @@ from airflow_provider_kmigrate.applications.assignment import close_consumer
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member.words import KafkaAssigned, KafkaLost, KafkaRevoked, Polled
+from airflow_provider_kmigrate.core.member.messages import KafkaAssigned, KafkaLost, KafkaRevoked, Polled
 
 _log = logging.getLogger(__name__)
 _BATCH: Final = 500
@@ -61,11 +61,11 @@ LASTING: Final = frozenset(
 )
 """Errors that librdkafka retries for ever, until the operator changes a setting, a right, or a broker's limit."""
 
-Tell = Callable[[KafkaAssigned | KafkaRevoked | KafkaLost | Polled], None]
+Report = Callable[[KafkaAssigned | KafkaRevoked | KafkaLost | Polled], None]
 Freed = Callable[[frozenset[TopicPartition]], bool]
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     """An offset that the group committed. `foreign`: its metadata is not a migrating member's, as in an application's own transaction."""
 
     offset: int
@@ -74,7 +74,7 @@ class Committed(NamedTuple):
 
 class _Read(NamedTuple):
     where: TopicPartition
-    answer: Future[Committed | None]
+    answer: Future[CommittedOffset | None]
 
 
 class _Commit(NamedTuple):
@@ -89,10 +89,10 @@ class EmbeddedConsumer:
     `tell` must only put into a queue. `freed`: whether the Kafka group need not wait for these any more.
     """
 
-    def __init__(self, properties: Mapping[str, Any], client_id: str, tell: Tell, freed: Freed, poll_every: float) -> None:
+    def __init__(self, properties: Mapping[str, Any], client_id: str, tell: Report, freed: Freed, poll_every: float) -> None:
         self._consumer = Consumer({**properties, "client.id": client_id})
         self._mark = _MARK + client_id
-        self._tell = tell
+        self._report = tell
         self._freed = freed
         self._poll_every = poll_every
         self._patience = float(properties.get("max.poll.interval.ms", 300_000)) / 1000.0 * 0.8
@@ -114,9 +114,9 @@ class EmbeddedConsumer:
         """Subscribe to these at the next poll."""
         self._wanted = topics
 
-    def committed(self, where: TopicPartition) -> Future[Committed | None]:
+    def committed(self, where: TopicPartition) -> Future[CommittedOffset | None]:
         """The offset that the group committed; None if none. The result is a KafkaException if the coordinator does not answer."""
-        answer: Future[Committed | None] = Future()
+        answer: Future[CommittedOffset | None] = Future()
         self._ask(_Read(where, answer))
         return answer
 
@@ -182,14 +182,14 @@ class EmbeddedConsumer:
             self._subscribe()
             self._serve(min(self._poll_every, _POLL_S))
             message = self._consumer.poll(0)
-            self._tell(Polled())
+            self._report(Polled())
             if message is not None:
-                self._hear(message, message.error())
+                self._handle_error(message, message.error())
         with contextlib.suppress(KafkaException, RuntimeError):
             close_consumer(self._consumer)
         self._refuse()
 
-    def _hear(self, message: Message, error: KafkaError | None) -> None:
+    def _handle_error(self, message: Message, error: KafkaError | None) -> None:
         """Handle an error; a refused member retries by itself."""
         if error is None:
             return
@@ -209,23 +209,23 @@ class EmbeddedConsumer:
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         consumer.assign([])
         self.assigned = _places(partitions)
-        self._tell(KafkaAssigned(self.assigned))
+        self._report(KafkaAssigned(self.assigned))
         self._joined, self.refused = True, False
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         places = _places(partitions)
         self.assigned = frozenset()
-        self._tell(KafkaRevoked(places))
+        self._report(KafkaRevoked(places))
         deadline = time.monotonic() + self._patience
         while not self._freed(places) and time.monotonic() < deadline:
-            self._tell(Polled())
+            self._report(Polled())
             self._serve(0.01)
         self._joined = False
         consumer.unassign()
 
     def _on_lost(self, consumer: Consumer, _: list[KafkaPartition]) -> None:
         self._joined, self.assigned = False, frozenset()
-        self._tell(KafkaLost())
+        self._report(KafkaLost())
         consumer.unassign()
 
     # ------------------------------------------------------------------------------------------------------------ offsets
@@ -259,7 +259,7 @@ class EmbeddedConsumer:
                 one.answer.set_exception(KafkaException(answer.error))
             else:
                 foreign = not (answer.metadata or "").startswith(_MARK)
-                one.answer.set_result(Committed(answer.offset, foreign) if answer.offset >= 0 else None)
+                one.answer.set_result(CommittedOffset(answer.offset, foreign) if answer.offset >= 0 else None)
 
     def _commit(self, batch: list[_Commit]) -> None:
         latest = {one.where: one.offset for one in batch}  # those of one partition come in order
@@ -286,8 +286,8 @@ KafkaEvent = KafkaAssigned | KafkaRevoked | KafkaLost | Polled
 class FencedConsumer:
     """One or, while the list changes, two embedded consumers. The runner calls `follow` and `close`; any thread the others."""
 
-    def __init__(self, properties: Mapping[str, Any], client_id: str, tell: Tell, freed: Freed, poll_every: float) -> None:
-        self._tell, self._freed, self._client_id = tell, freed, client_id
+    def __init__(self, properties: Mapping[str, Any], client_id: str, tell: Report, freed: Freed, poll_every: float) -> None:
+        self._report, self._freed, self._client_id = tell, freed, client_id
         self._made: Callable[..., EmbeddedConsumer] = partial(self._make, properties, client_id, poll_every)
         self._lock = threading.Lock()
         self._closing = self._away = False
@@ -344,12 +344,12 @@ class FencedConsumer:
             self._away = members is None
             if members is None:
                 _log.warning("the Kafka group's coordinator is unreachable: releasing the partitions that the group assigned")
-                self._tell(KafkaLost())
+                self._report(KafkaLost())
                 return
             mine = frozenset().union(*(member.partitions for member in members if member.client_id == self._client_id))
             had = frozenset().union(*(consumer.assigned for consumer in self._consumers.values()))
             if mine & had:
-                self._tell(KafkaAssigned(mine & had))
+                self._report(KafkaAssigned(mine & had))
 
     def complaint(self) -> Message | None:
         """The next error of the Kafka group that does not pass by itself."""
@@ -358,7 +358,7 @@ class FencedConsumer:
                 return consumer.complaints.popleft()
         return None
 
-    def committed(self, where: TopicPartition) -> Future[Committed | None]:
+    def committed(self, where: TopicPartition) -> Future[CommittedOffset | None]:
         """The offset that the group committed; None if none. The result is a KafkaException if the coordinator does not answer."""
         return self._speaker().committed(where)
 
@@ -389,9 +389,9 @@ class FencedConsumer:
         """Merge the shares: a partition that one loses and the other has been given since stays the member's."""
         with self._lock:
             others = self._others(mode)
-            self._tell(KafkaRevoked(event.partitions - others) if isinstance(event, KafkaRevoked) else event)
+            self._report(KafkaRevoked(event.partitions - others) if isinstance(event, KafkaRevoked) else event)
             if isinstance(event, KafkaLost) and others:
-                self._tell(KafkaAssigned(others))
+                self._report(KafkaAssigned(others))
 
     def _is_free(self, mode: Mode, partitions: frozenset[TopicPartition]) -> bool:
         return self._freed(partitions - self._others(mode))

@@ -44,7 +44,7 @@ from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, t
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.membership import step
 from airflow_provider_kmigrate.core.member.state import Member, Settings, blocks_revocation, current, due_commits
 from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut, Unreachable
@@ -60,7 +60,7 @@ class PartitionExecutors:
 
     def __init__(self, threads: int = 8) -> None:
         self._lock = threading.Lock()
-        self._lanes: dict[Hashable, deque[Job]] = {}
+        self._executors: dict[Hashable, deque[Job]] = {}
         self._ready: queue.SimpleQueue[Hashable] = queue.SimpleQueue()
         self._later: list[tuple[float, int, Hashable]] = []
         self._count = 0
@@ -75,7 +75,7 @@ class PartitionExecutors:
     def add(self, key: Hashable, job: Job) -> None:
         """Queue a job; jobs with the same key run one after another, in order."""
         with self._lock:
-            lane = self._lanes.setdefault(key, deque())
+            lane = self._executors.setdefault(key, deque())
             lane.append(job)
             if len(lane) == 1:
                 self._ready.put(key)
@@ -103,10 +103,10 @@ class PartitionExecutors:
 
     def _once(self, key: Hashable) -> None:
         with self._lock:
-            job = self._lanes[key][0]
+            job = self._executors[key][0]
         done = job()
         with self._lock:
-            lane = self._lanes[key]
+            lane = self._executors[key]
             if not done:
                 self._count += 1
                 heapq.heappush(self._later, (time.monotonic() + _RETRY_S, self._count, key))
@@ -115,7 +115,7 @@ class PartitionExecutors:
             if lane:
                 self._ready.put(key)
             else:
-                del self._lanes[key]
+                del self._executors[key]
 
 
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -240,7 +240,7 @@ class GroupPoller(threading.Thread):
         self._reached = time.monotonic()
         self._changed, self._ending = threading.Event(), threading.Event()
         self._answer: Answer = ()
-        self._heard = float("-inf")
+        self._answered = float("-inf")
         self._spoken = False  # this thread has had an answer once: its own connection to the brokers works
 
     @property
@@ -251,7 +251,7 @@ class GroupPoller(threading.Thread):
     @property
     def age(self) -> float:
         """Seconds since the last answer; infinite before the first one."""
-        return time.monotonic() - self._heard
+        return time.monotonic() - self._answered
 
     def changed(self) -> None:
         """The group rebalances: poll at once. Any thread."""
@@ -265,7 +265,7 @@ class GroupPoller(threading.Thread):
     def run(self) -> None:
         """Poll the group until `end`; sooner after a change or a failure."""
         while not self._ending.is_set():
-            answered = self.look() if self._may_ask() else self._rests()
+            answered = self.poll() if self._may_ask() else self._rests()
             self._changed.wait(_EVERY_S if answered else _AGAIN_S)
             self._changed.clear()
 
@@ -276,7 +276,7 @@ class GroupPoller(threading.Thread):
     def _is_reached(self, at: float) -> None:
         self._reached, self._spoken = at, True
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Poll once; true if there was an answer."""
         began = time.monotonic()
         try:
@@ -293,7 +293,7 @@ class GroupPoller(threading.Thread):
             return False
         self._away(found.members)
         answer = tuple(sorted(found.members))
-        news, self._answer, self._heard = answer != self._answer, answer, began
+        news, self._answer, self._answered = answer != self._answer, answer, began
         if news:
             self._differs()
         return True
@@ -309,8 +309,15 @@ _LATE_S: Final = 5.0  # beyond a session of the Kafka group, for which librdkafk
 _HUNG: Final = 70  # exit status
 
 Connect = Callable[[ZooKeeperSettings, StateChanged, Watched], GroupSession]
-Inbox = w.Start | w.Stop | w.Pause | w.Resume | w.Drop | w.CommitDone
-CommitAnswer = Future[frozenset[w.Store] | None]
+Inbox = (
+    messages.StartDelivery
+    | messages.StopDelivery
+    | messages.PauseDelivery
+    | messages.Resume
+    | messages.Drop
+    | messages.CommitDone
+)
+CommitAnswer = Future[frozenset[messages.Store] | None]
 """The stores that failed; None: the partition was not held any more, nothing was sent."""
 
 
@@ -337,10 +344,10 @@ class MemberRunner:
         self.inbox: deque[Inbox] = deque()
         self._end_process = end
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lanes = PartitionExecutors()
+        self._executors = PartitionExecutors()
         self._looking = False
         self._answers: dict[tuple[TopicPartition, int, int], list[CommitAnswer]] = {}
-        self._commits: dict[TopicPartition, deque[w.Commit]] = {}
+        self._commits: dict[TopicPartition, deque[messages.CommitOffset]] = {}
         self._figures = metrics_of(None)
         self._over = threading.Event()
         self._zk = connect(settings.zookeeper, self._session_changed, self._watched)
@@ -354,19 +361,23 @@ class MemberRunner:
         self._thread = threading.Thread(target=self._run, daemon=True, name="kmigrate-member")
 
     def _embedded(self, settings: MigratingSettings, consumer: str) -> FencedConsumer:
-        return FencedConsumer(settings.embedded, consumer, self.tell, self._freed, settings.poll_every)
+        return FencedConsumer(settings.embedded, consumer, self.post, self._freed, settings.poll_every)
 
     def _watching(self, settings: MigratingSettings) -> GroupPoller:
         """The poller of the Kafka group; its answers are part of the next observation."""
         assert self._kafka  # noqa: S101
         ask, kafka = asking(settings.embedded, settings.group), self._kafka
         return GroupPoller(
-            ask, kafka.known, lambda: self._events.put(partial(self._do, w.Look())), kafka.away, settings.kafka_session
+            ask,
+            kafka.known,
+            lambda: self._events.put(partial(self._do, messages.ObserveGroup())),
+            kafka.away,
+            settings.kafka_session,
         )
 
     def start(self) -> None:
         """Start all threads of the member; it joins the group."""
-        self._lanes.start()
+        self._executors.start()
         self._thread.start()
         self._zk.start()
         if self._kafka is not None:
@@ -382,7 +393,7 @@ class MemberRunner:
             self._kafka.close()
         self._over.set()
         self._thread.join(5.0)
-        self._lanes.close(5.0)
+        self._executors.close(5.0)
         self._zk.close()
 
     @property
@@ -397,14 +408,14 @@ class MemberRunner:
 
     # ------------------------------------------------------------------------------------------------------- the machine
 
-    def tell(self, event: w.Event) -> None:
+    def post(self, event: messages.Event) -> None:
         """Queue an event for the member. Any thread."""
         self._events.put(partial(self._step, event))
 
     def commit(self, where: TopicPartition, generation: int, offset: int) -> CommitAnswer:
         """Commit from any thread. The member gives the answer; it may never come while ZooKeeper is unavailable."""
         answer: CommitAnswer = Future()
-        self._events.put(partial(self._commit_asked, w.CommitAsked(where, generation, offset), answer))
+        self._events.put(partial(self._commit_asked, messages.CommitAsked(where, generation, offset), answer))
         return answer
 
     def _run(self) -> None:
@@ -419,10 +430,10 @@ class MemberRunner:
             now = time.monotonic()
             if now >= next_tick:
                 next_tick = now + _TICK_S
-                self._step(w.Tick())
+                self._step(messages.Tick())
                 self._report_figures()
                 self._pulse(now)
-                self._lanes.wake()
+                self._executors.wake()
                 if self._kafka is not None:
                     self._events.put(self._kafka.change_over)
 
@@ -438,29 +449,29 @@ class MemberRunner:
             self._zk.pulse(self._answered)
 
     def _answered(self, session: int, sent: float, timeout: float) -> None:
-        self.tell(w.Alive(session, sent, timeout))
+        self.post(messages.Alive(session, sent, timeout))
 
-    def _step(self, event: w.Event) -> None:
+    def _step(self, event: messages.Event) -> None:
         self.member, actions = step(self.member, event, time.monotonic())
-        if isinstance(event, w.CommitDone):
+        if isinstance(event, messages.CommitDone):
             self.inbox.append(event)
             for answer in self._answers.pop((event.where, event.generation, event.offset), ()):
                 answer.set_result(event.failed)
-        elif isinstance(event, w.Seen):
+        elif isinstance(event, messages.GroupObserved):
             self._follow(event.view)
-        elif isinstance(event, w.KafkaAssigned) and self._neighbours is not None:
+        elif isinstance(event, messages.KafkaAssigned) and self._neighbours is not None:
             self._neighbours.changed()
         for action in actions:
             self._do(action)
 
-    def _commit_asked(self, event: w.CommitAsked, answer: CommitAnswer) -> None:
+    def _commit_asked(self, event: messages.CommitAsked, answer: CommitAnswer) -> None:
         if current(self.member, event.where, event.generation):
             self._answers.setdefault((event.where, event.generation, event.offset), []).append(answer)
         else:
             answer.set_result(None)
         self._step(event)
 
-    def _follow(self, view: w.GroupView) -> None:
+    def _follow(self, view: messages.GroupView) -> None:
         """Subscribe in the Kafka group to exactly the topics of ZooKeeper's assignment, as plain names."""
         topics = topics_of(self.member.settings.registration, view.topics, internal=self.member.settings.internal_too)
         if self._kafka is not None and not isinstance(topics, Unreadable):
@@ -473,56 +484,58 @@ class MemberRunner:
         return self._over.is_set() or (heard and (member.mode is not Mode.KAFKA or not blocks_revocation(member, partitions)))
 
     def _session_changed(self, lost: bool) -> None:
-        self.tell(w.Expired() if lost else w.Suspended())
+        self.post(messages.Expired() if lost else messages.Suspended())
 
     def _watched(self, path: str) -> None:
-        self._events.put(partial(self._look_at, path))
+        self._events.put(partial(self._check_path, path))
 
-    def _look_at(self, path: str) -> None:
+    def _check_path(self, path: str) -> None:
         where = self._znodes.is_owner_path(path)
         if where is None:
-            self._do(w.Look())
+            self._do(messages.ObserveGroup())
         elif where in self.member.held:
-            self._do(w.CheckOwner(where, self.member.held[where].generation))
+            self._do(messages.CheckOwner(where, self.member.held[where].generation))
 
     # ------------------------------------------------------------------------------------------------------- the actions
 
     @singledispatchmethod
-    def _do(self, action: w.Action) -> None:
+    def _do(self, action: messages.Action) -> None:
         raise TypeError(action)
 
-    @_do.register(w.Start)
-    @_do.register(w.Stop)
-    @_do.register(w.Pause)
-    @_do.register(w.Resume)
-    @_do.register(w.Drop)
-    def _(self, action: w.Start | w.Stop | w.Pause | w.Resume | w.Drop) -> None:
+    @_do.register(messages.StartDelivery)
+    @_do.register(messages.StopDelivery)
+    @_do.register(messages.PauseDelivery)
+    @_do.register(messages.Resume)
+    @_do.register(messages.Drop)
+    def _(
+        self, action: messages.StartDelivery | messages.StopDelivery | messages.PauseDelivery | messages.Resume | messages.Drop
+    ) -> None:
         self.inbox.append(action)
 
     @_do.register
-    def _(self, action: w.Raise) -> None:
+    def _(self, action: messages.Raise) -> None:
         _log.warning("%s: %s: %s", self.member.settings.consumer, action.alarm.value, action.about)
 
     @_do.register
-    def _(self, _: w.End) -> None:
+    def _(self, _: messages.End) -> None:
         _log.critical("%s: the application holds a partition past every limit; ending the process", self.member.settings.consumer)
         self._end_process(_HUNG)
 
     @_do.register
-    def _(self, action: w.Register) -> None:
+    def _(self, action: messages.Register) -> None:
         def job() -> None:
             if self._zk.session == action.session:
                 self._znodes.register(action.session)
-                self.tell(w.Registered(action.session))
+                self.post(messages.Registered(action.session))
 
         self._lane(None, job)
 
     @_do.register
-    def _(self, _: w.Deregister) -> None:
+    def _(self, _: messages.Deregister) -> None:
         self._lane(None, self._znodes.deregister)
 
     @_do.register
-    def _(self, action: w.Publish) -> None:
+    def _(self, action: messages.Publish) -> None:
         def job() -> None:
             if self.member.published == action.progress:
                 self._znodes.publish(action.progress)
@@ -530,11 +543,11 @@ class MemberRunner:
         self._lane(None, job)
 
     @_do.register
-    def _(self, _: w.Look) -> None:
+    def _(self, _: messages.ObserveGroup) -> None:
         def job() -> None:
             self._looking = False  # any change from here on needs another observation
             try:
-                self.tell(w.Seen(self._znodes.look(self._neighbours.members if self._neighbours else ())))
+                self.post(messages.GroupObserved(self._znodes.observe(self._neighbours.members if self._neighbours else ())))
             except KMigrateError:
                 self._looking = True
                 raise
@@ -544,36 +557,36 @@ class MemberRunner:
             self._lane(None, job)
 
     @_do.register
-    def _(self, action: w.Claim) -> None:
+    def _(self, action: messages.Claim) -> None:
         self._lane_of(action, lambda: self._owner(action, self._znodes.claim(action.where, action.thread)))
 
     @_do.register
-    def _(self, action: w.CheckOwner) -> None:
+    def _(self, action: messages.CheckOwner) -> None:
         self._lane_of(action, lambda: self._owner(action, self._znodes.owner(action.where)))
 
     @_do.register
-    def _(self, action: w.Relabel) -> None:
+    def _(self, action: messages.Relabel) -> None:
         self._lane_of(action, lambda: self._znodes.relabel(action.where, action.thread))
 
     @_do.register
-    def _(self, action: w.Release) -> None:
+    def _(self, action: messages.ReleaseOwner) -> None:
         """Also for an older generation: an abandoned claim may have worked."""
         self._lane(action.where, lambda: self._owner(action, self._znodes.release(action.where)))
 
     @_do.register
-    def _(self, action: w.ReadOffsets) -> None:
+    def _(self, action: messages.ReadOffsets) -> None:
         def job() -> None:
             zookeeper = kafka = self._znodes.read_offset(action.where)
             if self._kafka is not None:
                 found = self._kafka.committed(action.where).result(_READ_S)
                 kafka = None if found is None else found.offset
             reset = self._znodes.read_reset(action.where)
-            self.tell(w.OffsetsRead(action.where, action.generation, zookeeper, kafka, reset))
+            self.post(messages.OffsetsRead(action.where, action.generation, zookeeper, kafka, reset))
 
         self._lane_of(action, job)
 
     @_do.register
-    def _(self, action: w.ReadKafka) -> None:
+    def _(self, action: messages.ReadKafka) -> None:
         """Asked once: the partition's commits wait behind it, and those to ZooKeeper need no Kafka."""
         kafka = self._kafka
         if kafka is None:
@@ -584,49 +597,49 @@ class MemberRunner:
             with contextlib.suppress(KMigrateError, KafkaException, FutureTimeout):
                 found = kafka.committed(action.where).result(_READ_S)
             offset, foreign = found or (None, False)
-            self.tell(w.KafkaRead(action.where, action.generation, offset, foreign))
+            self.post(messages.KafkaRead(action.where, action.generation, offset, foreign))
 
         self._lane_of(action, job)
 
     @_do.register
-    def _(self, action: w.ForgetReset) -> None:
+    def _(self, action: messages.ForgetReset) -> None:
         self._lane_of(action, lambda: self._znodes.forget_reset(action.where))
 
     @_do.register
-    def _(self, action: w.Commit) -> None:
+    def _(self, action: messages.CommitOffset) -> None:
         waiting = self._commits.setdefault(action.where, deque())
         waiting.append(action)
         self._lane(action.where, lambda: self._commit_all(waiting))
 
-    def _commit_all(self, waiting: deque[w.Commit]) -> None:
+    def _commit_all(self, waiting: deque[messages.CommitOffset]) -> None:
         """Write all waiting commits; nothing is left for the later ones."""
         for action, good in due_commits(tuple(waiting)):
             failed = frozenset(store for store in action.stores if not self._commit(store, action))
             for each in good:
                 waiting.popleft()
                 if self._current(each):
-                    self.tell(w.CommitDone(each.where, each.generation, each.offset, failed & set(each.stores)))
+                    self.post(messages.CommitDone(each.where, each.generation, each.offset, failed & set(each.stores)))
 
-    def _commit(self, store: w.Store, action: w.Commit) -> bool:
+    def _commit(self, store: messages.Store, action: messages.CommitOffset) -> bool:
         """Every failure is an answer: the member decides about a retry."""
         ours = partial(self._current, action)
         if not ours():
             return False
         try:
-            if store is w.Store.ZOOKEEPER:
+            if store is messages.Store.ZOOKEEPER:
                 return self._znodes.write_offset(action.where, action.offset, ours)
             return self._kafka is None or _taken(self._kafka.commit(action.where, action.offset), _wait(action))
         except (KMigrateError, FutureTimeout) as error:
             _log.info("commit of %s to %s: %s", action.where, store.value, error)
             return False
 
-    def _owner(self, action: w.Claim | w.CheckOwner | w.Release, session: int | None) -> None:
-        self.tell(w.OwnerIs(action.where, action.generation, session))
+    def _owner(self, action: messages.Claim | messages.CheckOwner | messages.ReleaseOwner, session: int | None) -> None:
+        self.post(messages.OwnerIs(action.where, action.generation, session))
 
-    def _current(self, action: w.PartitionAction) -> bool:
+    def _current(self, action: messages.PartitionAction) -> bool:
         return current(self.member, action.where, action.generation)
 
-    def _lane_of(self, action: w.PartitionAction, act: Callable[[], None]) -> None:
+    def _lane_of(self, action: messages.PartitionAction, act: Callable[[], None]) -> None:
         """Run it in the partition's lane, unless its generation is over by then."""
         self._lane(action.where, lambda: act() if self._current(action) else None)
 
@@ -642,7 +655,7 @@ class MemberRunner:
                 return self._over.is_set()
             return True
 
-        self._lanes.add(key, job)
+        self._executors.add(key, job)
 
 
 def _taken(commit: Future[bool], wait: float) -> bool:
@@ -656,5 +669,5 @@ def _taken(commit: Future[bool], wait: float) -> bool:
         commit.cancel()
 
 
-def _wait(action: w.Commit) -> float:
-    return _COMMIT_S if action.stores[0] is w.Store.KAFKA else _SECOND_S
+def _wait(action: messages.CommitOffset) -> float:
+    return _COMMIT_S if action.stores[0] is messages.Store.KAFKA else _SECOND_S

@@ -303,7 +303,7 @@ class MigratingSettings:
         return given if self.consumer else consumer_id(self.group, host, now_ms, number)
 
 
-def told(properties: Mapping[str, Any]) -> MigratingSettings:
+def parse_and_log(properties: Mapping[str, Any]) -> MigratingSettings:
     """`parse`, with one log line about every setting that has no effect."""
     found = parse(properties)
     if idle := without_effect(properties):

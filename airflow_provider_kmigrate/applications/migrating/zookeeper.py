@@ -31,8 +31,8 @@ from airflow_provider_kmigrate.clients.zookeeper_session import access, error_fo
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, foreign, topics_of
 from airflow_provider_kmigrate.core.coordination.registration import (
     GroupPaths,
+    MemberProgress,
     Mode,
-    Progress,
     Registration,
     Unreadable,
     is_number,
@@ -43,7 +43,7 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     write_registration,
 )
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member.words import GroupView
+from airflow_provider_kmigrate.core.member.messages import GroupView
 from airflow_provider_kmigrate.core.model import Malformed
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unreachable
 
@@ -56,7 +56,7 @@ StateChanged = Callable[[bool], None]  # true: the session is lost; false: only 
 Watched = Callable[[str], None]
 
 
-class Znode(NamedTuple):
+class GroupZnode(NamedTuple):
     """A znode's data and version. `session`: the session that made it; 0 for a persistent one."""
 
     data: bytes
@@ -178,7 +178,7 @@ class GroupSession:
         """Make the server catch up with the leader, so that later reads are current."""
         self.call("sync", lambda client: client.sync_async("/"))
 
-    def get(self, path: str, *, watch: bool = False) -> Znode | None:
+    def get(self, path: str, *, watch: bool = False) -> GroupZnode | None:
         """Read a znode; None if it is absent, and then the watch is for its creation."""
         watcher = self._on_watch if watch else None
         for _ in range(3):
@@ -188,7 +188,7 @@ class GroupSession:
                 return None
         raise Unreachable(f"{self.where}: {path} keeps appearing and disappearing")
 
-    def get_all(self, paths: Mapping[str, str], *, watch: bool = False) -> dict[str, Znode]:
+    def get_all(self, paths: Mapping[str, str], *, watch: bool = False) -> dict[str, GroupZnode]:
         """Name -> znode, of those that exist; all asked at once."""
         watcher = self._on_watch if watch else None
         sent = {name: self._client.get_async(path, watch=watcher) for name, path in paths.items()}
@@ -257,13 +257,13 @@ def _sent(result: Any, _: KazooClient) -> Any:
     return result
 
 
-def _znode(answer: tuple[bytes | None, Any]) -> Znode:
+def _znode(answer: tuple[bytes | None, Any]) -> GroupZnode:
     data, stat = answer
-    return Znode(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
+    return GroupZnode(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
 
 
 TOPICS: Final = "/brokers/topics"
-_NEW: Final = Progress(0, Mode.ZOOKEEPER, settled=False)
+_NEW: Final = MemberProgress(0, Mode.ZOOKEEPER, settled=False)
 
 Registrations = Mapping[str, Registration | Unreadable]
 
@@ -323,7 +323,7 @@ class GroupZnodes:
             if znode is not None and znode.session == self._zk.session:
                 self._zk.delete(path, znode.version)
 
-    def publish(self, progress: Progress) -> None:
+    def publish(self, progress: MemberProgress) -> None:
         """Publish the member's progress, for a mode switch that waits for all members."""
         znode = self._zk.get(self._own_migration) if self._migrates else None
         if znode is not None and znode.session == self._zk.session:
@@ -331,7 +331,7 @@ class GroupZnodes:
 
     # --------------------------------------------------------------------------------------------------------- the view
 
-    def look(self, kafka_members: Iterable[KafkaMember] = ()) -> GroupView:
+    def observe(self, kafka_members: Iterable[KafkaMember] = ()) -> GroupView:
         """Observe the group, in the order that makes a half-seen joiner look unable to migrate; watches everything that it reads."""
         session = self._zk.session
         self._zk.sync()
@@ -394,7 +394,7 @@ class GroupZnodes:
             self._zk.delete(self.paths.owner(where), znode.version)
         return self.owner(where)
 
-    def _ours(self, where: TopicPartition) -> Znode | None:
+    def _ours(self, where: TopicPartition) -> GroupZnode | None:
         znode = self._zk.get(self.paths.owner(where))
         of_session = znode is not None and znode.session == self._zk.session
         return znode if znode is not None and of_session and znode.data.startswith(f"{self._consumer}-".encode()) else None

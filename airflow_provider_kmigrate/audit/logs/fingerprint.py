@@ -30,11 +30,11 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     Waiting,
     end_of_records,
     judge_commits,
-    standing_still,
+    stalled_groups,
 )
-from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Fingerprint, Print, Sample, remaining, renewal, stretches
+from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Fingerprint, LogSample, Print, remaining, renewal, stretches
 from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord, Scan
-from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, LevelHealth
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
@@ -76,7 +76,7 @@ def take(
     session: SparkSession,
     properties: Mapping[str, str],
     topics: Iterable[str],
-    sample: Sample | None = None,
+    sample: LogSample | None = None,
     *,
     before: LogSnapshot | None = None,
     block: int = BLOCK,
@@ -95,7 +95,7 @@ def take(
     commits = _commits(session, properties, options, before.commits if before else None)
     for left in reversed(range(_TRIES)):
         marks = read_marks(properties, names, ages=True)
-        spans = _spans(marks, sample or Sample(), before.logs if before else None, block)
+        spans = _spans(marks, sample or LogSample(), before.logs if before else None, block)
         try:
             prints = hash_logs(session, options, spans, before.logs.block if before else block)
         except Failed:
@@ -107,8 +107,8 @@ def take(
         logs = Fingerprint(_now_ms(), cluster_id(properties), marks, prints, before.logs.block if before else block)
         if before is None:
             return LogSnapshot(logs, commits)
-        look = LogSnapshot(logs, commits, _settled(properties, marks, commits.taken_ms))
-        return without_markers(session, properties, options, before, look)
+        snapshot = LogSnapshot(logs, commits, _settled(properties, marks, commits.taken_ms))
+        return without_markers(session, properties, options, before, snapshot)
     raise AssertionError("unreachable")
 
 
@@ -122,13 +122,16 @@ def _settled(properties: Mapping[str, str], marks: Mapping[TopicPartition, LogMa
 
 
 def without_markers(
-    session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: LogSnapshot, look: LogSnapshot
+    session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: LogSnapshot, snapshot: LogSnapshot
 ) -> LogSnapshot:
     """The observation, with the ends of the records if a group seems stuck before a few offsets that may hold none."""
-    cases = standing_still(before.commits, look.commits, *_waiting(before, look))
+    cases = stalled_groups(before.commits, snapshot.commits, *_waiting(before, snapshot))
     spans: dict[TopicPartition, tuple[int, int]] = {}
     for case in cases:
-        where, end = TopicPartition(case.topic, case.partition), look.logs.marks[TopicPartition(case.topic, case.partition)].end
+        where, end = (
+            TopicPartition(case.topic, case.partition),
+            snapshot.logs.marks[TopicPartition(case.topic, case.partition)].end,
+        )
         spans[where] = min(case.first, spans.get(where, (case.first, end))[0]), end
     stable = read_marks(properties, {where.topic for where in spans}, isolation=IsolationLevel.READ_COMMITTED) if spans else {}
     few = {
@@ -139,10 +142,10 @@ def without_markers(
     try:
         found = _offsets_in(session, options, few)
     except Failed:  # retention took them meanwhile: then they count as records
-        return look
-    settled = {where: end_of_records(found[where], few[where][0], end) for where, end in look.settled.items() if where in few}
+        return snapshot
+    settled = {where: end_of_records(found[where], few[where][0], end) for where, end in snapshot.settled.items() if where in few}
     ends = {where: end_of_records(found[where], begin, end) for where, (begin, end) in few.items()}
-    return replace(look, settled={**look.settled, **settled}, ends=ends)
+    return replace(snapshot, settled={**snapshot.settled, **settled}, ends=ends)
 
 
 def _offsets_in(
@@ -159,10 +162,10 @@ def _offsets_in(
     return found
 
 
-def _waiting(before: LogSnapshot, look: LogSnapshot) -> tuple[Mapping[TopicPartition, int], CommitTimeouts, Waiting]:
+def _waiting(before: LogSnapshot, snapshot: LogSnapshot) -> tuple[Mapping[TopicPartition, int], CommitTimeouts, Waiting]:
     """The ends before which records wait, as `judge_commits` takes them."""
-    ends, known = ({where: mark.end for where, mark in each.logs.marks.items()} for each in (look, before))
-    return {**ends, **look.ends}, PATIENCE, Waiting(known, look.settled)
+    ends, known = ({where: mark.end for where, mark in each.logs.marks.items()} for each in (snapshot, before))
+    return {**ends, **snapshot.ends}, PATIENCE, Waiting(known, snapshot.settled)
 
 
 def _refuse_gaps(topics: Sequence[str], marks: Mapping[TopicPartition, LogMark]) -> None:
@@ -177,12 +180,12 @@ def _refuse_gaps(topics: Sequence[str], marks: Mapping[TopicPartition, LogMark])
         raise Refused.because(Reason.of(AuditCause.PARTITION_UNREAD, text))
 
 
-def renewed(
+def refreshed(
     session: SparkSession,
     properties: Mapping[str, str],
     before: LogSnapshot,
     after: LogSnapshot,
-    sample: Sample | None = None,
+    sample: LogSample | None = None,
     *,
     spark_options: Mapping[str, str] | None = None,
 ) -> LogSnapshot:
@@ -190,7 +193,7 @@ def renewed(
     options = {**options_of(properties), **(spark_options or {})}
     topics, logs = sorted({where.topic for where in after.logs.marks}), after.logs
     for left in reversed(range(_TRIES)):
-        spans, kept = renewal(before.logs, logs, sample or Sample())
+        spans, kept = renewal(before.logs, logs, sample or LogSample())
         try:
             found = hash_logs(session, options, spans, logs.block)
         except Failed:
@@ -212,7 +215,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _spans(marks: Mapping[TopicPartition, LogMark], sample: Sample, before: Fingerprint | None, block: int) -> Spans:
+def _spans(marks: Mapping[TopicPartition, LogMark], sample: LogSample, before: Fingerprint | None, block: int) -> Spans:
     if before is not None:
         return remaining(before, marks)
     return {where: stretches(mark, sample, block) for where, mark in marks.items() if not mark.unread}
@@ -308,21 +311,21 @@ def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def compare(
     before: LogSnapshot, after: LogSnapshot, topics: Collection[str] | None = None, *, resetting_groups: Collection[str] = ()
-) -> tuple[tuple[Ground, ...], LevelHealth]:
+) -> tuple[tuple[AuditFinding, ...], LevelHealth]:
     """The findings about logs and commits, as `core.audit.verdict.combine` takes them.
 
     `topics`: those still requested; None: all of `before`. `resetting_groups` as for `judge_commits`.
     """
-    grounds, health = fingerprint.compare(before.logs, after.logs, topics)
+    findings, health = fingerprint.compare(before.logs, after.logs, topics)
     return (
-        *grounds,
+        *findings,
         *judge_commits(before.commits, after.commits, *_waiting(before, after), resetting_groups=resetting_groups),
     ), health
 
 
-def as_dict(look: LogSnapshot) -> dict[str, Any]:
+def as_dict(snapshot: LogSnapshot) -> dict[str, Any]:
     """The observation as JSON values, for a file that keeps it until the step's end."""
-    return {"logs": fingerprint.as_dict(look.logs), "commits": commit_tracks.as_dict(look.commits)}
+    return {"logs": fingerprint.as_dict(snapshot.logs), "commits": commit_tracks.as_dict(snapshot.commits)}
 
 
 def from_dict(document: Mapping[str, Any]) -> LogSnapshot:

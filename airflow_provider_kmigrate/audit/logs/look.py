@@ -1,6 +1,6 @@
 """Level L0 of a request: the observation before the step, and its comparison with the logs after it.
 
-`python -m airflow_provider_kmigrate.audit.logs.look REQUEST` leaves the observation where the request's `logs.before` says; the
+`python -m airflow_provider_kmigrate.audit.logs.snapshot REQUEST` leaves the observation where the request's `logs.before` says; the
 audit with the same request compares.
 """
 
@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.audit.logs.fingerprint import LogSnapshot
 from airflow_provider_kmigrate.audit.request import LogsRequest, StreamRequest
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import topic_names
-from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, LevelHealth
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
@@ -37,7 +37,7 @@ class Compared:
 
     before: LogSnapshot
     after: LogSnapshot
-    grounds: tuple[Ground, ...]
+    findings: tuple[AuditFinding, ...]
     health: LevelHealth
 
     def leave(self, session: SparkSession, wanted: LogsRequest, place: Path) -> None:
@@ -46,26 +46,26 @@ class Compared:
         Raises ours.
         """
         if not any(mark.unread for mark in self.after.logs.marks.values()):  # else the older one stays the better one
-            _keep(fingerprint.renewed(session, properties(wanted), self.before, self.after, wanted.sample), place)
+            _keep(fingerprint.refreshed(session, properties(wanted), self.before, self.after, wanted.sample), place)
 
 
 def compared(session: SparkSession, wanted: LogsRequest) -> Compared:
     """Findings about logs and commits since the newest earlier observation. Raises ours."""
-    left = [place for place in wanted.renewed if Path(place).exists()]
+    left = [place for place in wanted.refreshed if Path(place).exists()]
     before = fingerprint.from_dict(_read(left[-1] if left else wanted.before))
     then, reach = {where.topic for where in before.logs.marks}, properties(wanted)
     after = fingerprint.take(session, reach, {*_topics(wanted, reach), *(then if wanted.topics is None else ())}, before=before)
     asked = then.difference(wanted.exclude_topics) if wanted.topics is None else wanted.topics
-    grounds, health = fingerprint.compare(before, after, asked, resetting_groups=wanted.resetting_groups)
-    return Compared(before, after, grounds, health)
+    findings, health = fingerprint.compare(before, after, asked, resetting_groups=wanted.resetting_groups)
+    return Compared(before, after, findings, health)
 
 
 def taken(session: SparkSession, wanted: LogsRequest) -> LogSnapshot:
     """Observe before the step and keep the result. Raises ours."""
     reach = properties(wanted)
-    look = fingerprint.take(session, reach, _topics(wanted, reach), wanted.sample, block=wanted.block)
-    _keep(look, Path(wanted.before))
-    return look
+    snapshot = fingerprint.take(session, reach, _topics(wanted, reach), wanted.sample, block=wanted.block)
+    _keep(snapshot, Path(wanted.before))
+    return snapshot
 
 
 def _topics(wanted: LogsRequest, reach: Mapping[str, str]) -> Collection[str]:
@@ -75,9 +75,9 @@ def _topics(wanted: LogsRequest, reach: Mapping[str, str]) -> Collection[str]:
     return {name for name in topic_names(reach) if not name.startswith(_OURS)}.difference(wanted.exclude_topics)
 
 
-def _keep(look: LogSnapshot, place: Path) -> None:
+def _keep(snapshot: LogSnapshot, place: Path) -> None:
     atomic.make_folder(place.parent)
-    atomic.replace(place, json.dumps(fingerprint.as_dict(look)).encode(), mode=atomic.EVERYBODY)
+    atomic.replace(place, json.dumps(fingerprint.as_dict(snapshot)).encode(), mode=atomic.EVERYBODY)
 
 
 def properties(wanted: LogsRequest | StreamRequest) -> Mapping[str, str]:
@@ -109,13 +109,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise Refused.because(Reason.of(AuditCause.REQUEST_WRONG, "The request names no logs."))
         session = sessions.start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings)
         try:
-            look = taken(session, wanted.logs)
+            snapshot = taken(session, wanted.logs)
         finally:
             session.stop()
     except KMigrateError as error:
         print(f"no look: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
         return 2
-    print(f"{look.logs.records} records of {len(look.logs.marks)} partitions")  # noqa: T201
+    print(f"{snapshot.logs.records} records of {len(snapshot.logs.marks)} partitions")  # noqa: T201
     return 0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.audit.report import pictures, words
+from airflow_provider_kmigrate.audit.report import labels, pictures
 from airflow_provider_kmigrate.audit.report.pictures import Axis
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.report_facts import ReportFacts
@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.text import safe
 HTML, JSON = "report.html", "report.json"
 
 
-class Report(NamedTuple):
+class AuditReport(NamedTuple):
     """The paths of the two files."""
 
     html: Path
@@ -33,14 +33,14 @@ def render(facts: ReportFacts, json_name: str = JSON) -> str:
     axis = Axis(facts.window)
     body = "\n".join(
         (
-            words.header(facts),
-            words.evidence(facts),
-            words.findings(facts),
+            labels.header(facts),
+            labels.evidence(facts),
+            labels.findings(facts),
             pictures.canary(facts.verdict.canary),
             pictures.run(facts, axis),
             pictures.owners(facts),
-            words.figures(facts),
-            words.about(facts, json_name),
+            labels.figures(facts),
+            labels.about(facts, json_name),
         )
     )
     title = f"{facts.verdict.outcome}: audit of {facts.subject.cluster}"
@@ -49,11 +49,11 @@ def render(facts: ReportFacts, json_name: str = JSON) -> str:
     return template.substitute(title=safe(title), body=body, guides=guides)
 
 
-def write(facts: ReportFacts, folder: Path) -> Report:
+def write(facts: ReportFacts, folder: Path) -> AuditReport:
     """Write both files into `folder`, made if missing; each is whole or as before. Raises `Failed`."""
     atomic.make_folder(folder)
     document = json.dumps(facts.as_dict(), ensure_ascii=False, allow_nan=False)
-    return Report(_replace(folder / HTML, render(facts)), _replace(folder / JSON, document))
+    return AuditReport(_replace(folder / HTML, render(facts)), _replace(folder / JSON, document))
 
 
 def _replace(path: Path, text: str) -> Path:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.audit.report.words import mark, scrolling
-from airflow_provider_kmigrate.core.audit.report_facts import OwnerTrack, ReportFacts, Window
+from airflow_provider_kmigrate.audit.report.labels import mark, scrolling
+from airflow_provider_kmigrate.core.audit.report_facts import OwnerTrack, ReportFacts, ReportWindow
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, PhaseSpan
 from airflow_provider_kmigrate.core.ledger.facts import Gap
@@ -27,7 +27,7 @@ _LEAST = 0.15  # the narrowest bar, in %
 class Axis:
     """A time axis: times as places from 0 to 100 %."""
 
-    window: Window
+    window: ReportWindow
 
     def place(self, t_ms: float) -> float:
         length = max(1, self.window.to_ms - self.window.from_ms)

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from airflow_provider_kmigrate.audit.engines.engine import Engine
-from airflow_provider_kmigrate.audit.schema import Pile, Row, rows_of, rows_of_line, table_of
+from airflow_provider_kmigrate.audit.schema import Row, RowKind, rows_of, rows_of_line, table_of
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
 from airflow_provider_kmigrate.core.events import Event, Ownership
@@ -45,9 +45,9 @@ def read_lines(paths: Iterable[str], *, beside: bool = False) -> Iterator[Row]:
     """
     places = [Path(path) for path in paths]
     files = list(dict.fromkeys(file for place in places for file in _files(place)))
-    for unread in sorted({str(found) for place in places for found in _passed_over(place)} - set(map(str, files))):
+    for unread in sorted({str(found) for place in places for found in _event_files(place)} - set(map(str, files))):
         why = f"{unread} is not read: event files lie in the folder itself, whole and plain, or are named one by one"
-        yield {"pile": Pile.REFUSED.value, "nth": 0, "line": unread, "why": why}
+        yield {"row_kind": RowKind.REFUSED.value, "nth": 0, "line": unread, "why": why}
     owned: list[list[Ownership]] = [[] for _ in files]
     for number, file in enumerate(files):
         lines = _whole_lines(file)
@@ -83,7 +83,7 @@ def _files(path: Path) -> Sequence[Path]:
     return sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
 
 
-def _passed_over(path: Path) -> list[Path]:
+def _event_files(path: Path) -> list[Path]:
     return [found for found in path.rglob("*.jsonl*") if found.is_file()] if path.is_dir() else []
 
 

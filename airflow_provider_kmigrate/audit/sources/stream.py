@@ -1,11 +1,11 @@
-"""Events from their Kafka topic into Parquet (`schema.EVENTS`, a folder a pile), at each audit what came since; exactly once.
+"""Events from their Kafka topic into Parquet (`schema.EVENTS`, a folder a row_kind), at each audit what came since; exactly once.
 
 Spark's file sink and checkpoint make it exact: a query killed anywhere continues after its last whole batch. That holds only if
 topic, checkpoint and output stay together, which Spark does not check: an old checkpoint skips what another topic holds, and a
 new or restored checkpoint beside a newer output drops batches silently. So a file in the checkpoint ties them together, their
 last batches are compared, and a mismatch is refused.
 
-Records that are no events are rows too, in the piles `refused` and `version`, with the reason and their place in the topic.
+Records that are no events are rows too, in the row_kinds `refused` and `version`, with the reason and their place in the topic.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StreamPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CheckpointProgress:
     """A checkpoint's progress: the numbers of the last batch that was begun and of the last one that is in the output."""
 
     begun: int | None
@@ -95,7 +95,9 @@ class EventStream:
         ship_package(self._session)
         with spark_errors("the event stream did not start"):
             source = self._session.readStream.format("kafka").options(**self._options).load()
-            writer = decoded(source).writeStream.format("parquet").partitionBy("pile").queryName(f"events of {self.plan.topic}")
+            writer = (
+                decoded(source).writeStream.format("parquet").partitionBy("row_kind").queryName(f"events of {self.plan.topic}")
+            )
             writer = writer.option("checkpointLocation", self.plan.checkpoint).trigger(availableNow=True)
             return writer.start(self.plan.folder)
 
@@ -105,13 +107,13 @@ class EventStream:
 
     def _place(self) -> Mapping[TopicPartition, int]:
         """The topic's offsets that are in the output; empty before the first batch."""
-        done = self.standing().done
+        done = self.progress().done
         text = None if done is None else self._storage.read(f"{self.plan.checkpoint}/offsets/{done}")
         return batch_offsets(text) if text else {}
 
-    def standing(self) -> Standing:
+    def progress(self) -> CheckpointProgress:
         """The checkpoint's progress."""
-        return standing(self._storage, self.plan.checkpoint)
+        return checkpoint_progress(self._storage, self.plan.checkpoint)
 
     def _tie(self) -> None:
         path = f"{self.plan.checkpoint}/{_TIE}"
@@ -122,7 +124,7 @@ class EventStream:
             self._storage.write(path, json.dumps(mine))
         elif (theirs := _parse(text)) != mine:
             raise _unfit(f"the checkpoint {self.plan.checkpoint} belongs to another query: {theirs}, this one is {mine}")
-        at = self.standing()
+        at = self.progress()
         if why := misfit(at.begun, at.done, newest_written(self._storage.names(self._log))):
             raise _unfit(f"the output {self.plan.folder} of the checkpoint {self.plan.checkpoint} {why}")
 
@@ -151,10 +153,10 @@ def _unfit(text: str) -> Refused:
     return Refused.because(Reason.of(AuditCause.CHECKPOINT_MISMATCH, f"{text[:1].upper()}{text[1:]}."))
 
 
-def standing(storage: Storage, checkpoint: str) -> Standing:
+def checkpoint_progress(storage: Storage, checkpoint: str) -> CheckpointProgress:
     """The progress of any streaming query's checkpoint, ours or a user's."""
     begun, done = (_last(storage.names(f"{checkpoint}/{name}")) for name in ("offsets", "commits"))
-    return Standing(begun, done)
+    return CheckpointProgress(begun, done)
 
 
 def _last(names: list[str]) -> int | None:

@@ -276,7 +276,7 @@ class CommandHost:
         return files.sha256(text)
 
     def files(self, node: NodeSpec) -> NodeFiles:
-        return files.look(node, self._reader(node), _AT_ONCE if node.hosts.read else 1)
+        return files.read_files(node, self._reader(node), _AT_ONCE if node.hosts.read else 1)
 
     def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
         values = {"cluster_id": cluster_id, "release": release}

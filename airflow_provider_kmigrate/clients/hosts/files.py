@@ -18,7 +18,7 @@ from typing import Any
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.znodes import outdated
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.core.files.config_matrix import in_use, owner
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState, Reason
@@ -86,7 +86,7 @@ def log_dirs(node: NodeSpec, keys: Mapping[str, str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part for part in dirs if part))
 
 
-def look(node: NodeSpec, read_at: Read = read, at_once: int = 1) -> NodeFiles:
+def read_files(node: NodeSpec, read_at: Read = read, at_once: int = 1) -> NodeFiles:
     """A node's files, `at_once` of them read concurrently.
 
     An absent properties file has no keys and no hash; raises `Failed` if something exists but is unreadable.
@@ -106,7 +106,7 @@ def look(node: NodeSpec, read_at: Read = read, at_once: int = 1) -> NodeFiles:
 
 def _of_metadata(node: NodeSpec, keys: Mapping[str, str] | None, dirs: tuple[str, ...]) -> tuple[str, ...]:
     """Where a metadata log may lie: for a broker, which may have many disks, only its metadata directory."""
-    if node.role is Role.CONTROLLER:
+    if node.role is NodeRole.CONTROLLER:
         return dirs
     named = (keys or {}).get("metadata.log.dir", "").strip()
     return (named,) if named else dirs[:1]
@@ -178,7 +178,7 @@ def must_wipe(node: NodeSpec, seen: NodeFiles, process: Process, cluster_id: str
 
     Raises `Refused` for a directory of another or an unknown cluster.
     """
-    if node.role is not Role.CONTROLLER or process.state is not ProcessState.STOPPED:
+    if node.role is not NodeRole.CONTROLLER or process.state is not ProcessState.STOPPED:
         text = f"its directories were not wiped: its process is {process.state}"
         reason = Reason(
             "G26",

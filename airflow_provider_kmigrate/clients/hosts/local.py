@@ -243,7 +243,7 @@ class LocalHost:
             return files.put(Path(node.hosts.properties), text)
 
     def files(self, node: NodeSpec) -> NodeFiles:
-        return files.look(node)
+        return files.read_files(node)
 
     def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
         process = _process(node)

@@ -29,7 +29,7 @@ from math import erf, exp, inf, isfinite, log, nan, sqrt
 from statistics import NormalDist, fmean, median
 from typing import Final
 
-from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Outcome, worst
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, CanaryVerdict, worst
 from airflow_provider_kmigrate.core.cluster import instance_called
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
@@ -163,7 +163,7 @@ HISTORY: Final = 2  # the time before is at most this many windows long
 _MAX_UNACCOUNTED: Final = 0.05  # share of a member's intervals
 _MAX_LEFT_OUT: Final = 0.2  # share of the baseline members
 _MAX_QUIETER: Final = 0.2  # a quiet interval has no value, so the canary must not have many more of them than the others
-_SILENT_MS: Final = 30_000  # a member this far behind the newest event is not waited for
+_NOT_WAITED_FOR_MS: Final = 30_000  # a member this far behind the newest event is not waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class ProcessSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class CanaryTimes:
     """Intervals of equal length: `before` of them end at `left_ms`, `after` of them begin at `settled_ms`."""
 
     interval_ms: int
@@ -240,7 +240,7 @@ Measured = Mapping[tuple[str, int], tuple[int, float | None]]
 """The data delivered to an instance in the interval with this start: records, and the metric's value."""
 
 
-def times(processes: Collection[ProcessSpan], plan: CanaryPlan, since: int | None = None) -> Times | None:
+def times(processes: Collection[ProcessSpan], plan: CanaryPlan, since: int | None = None) -> CanaryTimes | None:
     """The times to compare; None if the canary was not observed both before and after its change, which came after `since`.
 
     They begin when all members are there, and end with the last event of the slowest member that still writes: an interval that a
@@ -253,11 +253,11 @@ def times(processes: Collection[ProcessSpan], plan: CanaryPlan, since: int | Non
     began, ended, restarted = change
     settled = restarted + plan.settle_ms
     newest = [max(last for _, last in found) for found in own.values() if found]
-    reported = min(last for last in newest if last >= max(newest) - _SILENT_MS)
+    reported = min(last for last in newest if last >= max(newest) - _NOT_WAITED_FOR_MS)
     first = max(began + plan.settle_ms, *(found[0][0] for found in own.values() if found))
     before = min(HISTORY * plan.window, max(0, ended - first) // plan.interval_ms)
     after = min(plan.window, max(0, reported - settled) // plan.interval_ms)
-    return Times(plan.interval_ms, min(ended, restarted), settled, before, after)
+    return CanaryTimes(plan.interval_ms, min(ended, restarted), settled, before, after)
 
 
 def _change(spans: Sequence[tuple[int, int]], since: int | None) -> tuple[int, int, int] | None:
@@ -271,7 +271,7 @@ def _of(processes: Collection[ProcessSpan], plan: CanaryPlan, instance: str) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class MemberWindow:
     """One member's intervals, oldest first.
 
     `values`: the metric, None if there was nothing to measure. `records`: how many were delivered; None: the audit's account of
@@ -316,8 +316,8 @@ class MemberSeries:
     """One member before and after the change; the canary is identified by its place in the group, not by its client's id."""
 
     member: str
-    before: Window
-    after: Window
+    before: MemberWindow
+    after: MemberWindow
 
     @property
     def unaccounted(self) -> float:
@@ -333,14 +333,16 @@ class MemberSeries:
         return min(self.before.measured, self.after.measured)
 
 
-def series(processes: Collection[ProcessSpan], measured: Measured, found: Times, plan: CanaryPlan) -> tuple[MemberSeries, ...]:
+def series(
+    processes: Collection[ProcessSpan], measured: Measured, found: CanaryTimes, plan: CanaryPlan
+) -> tuple[MemberSeries, ...]:
     """Each member over these times, the canary first. An interval that no process of a member covers is unaccounted for."""
 
-    def window(name: str, own: Sequence[ProcessSpan], begins: Sequence[int]) -> Window:
+    def window(name: str, own: Sequence[ProcessSpan], begins: Sequence[int]) -> MemberWindow:
         covered = [any(span.covers(begin, begin + found.interval_ms) for span in own) for begin in begins]
         cells = [measured.get((name, begin)) for begin in begins]
         records = tuple((cell[0] if cell else 0) if known else None for known, cell in zip(covered, cells, strict=True))
-        return Window(tuple(cell[1] if cell else None for cell in cells), records)
+        return MemberWindow(tuple(cell[1] if cell else None for cell in cells), records)
 
     def member(name: str) -> MemberSeries:
         own = _of(processes, plan, name)
@@ -349,31 +351,31 @@ def series(processes: Collection[ProcessSpan], measured: Measured, found: Times,
     return tuple(map(member, plan.members))
 
 
-def unseen(plan: CanaryPlan, invariants: Iterable[Ground]) -> CanaryVerdict:
+def unseen(plan: CanaryPlan, invariants: Iterable[AuditFinding]) -> CanaryVerdict:
     """The verdict if there are no `times`."""
     text = f"{plan.canary} of group {plan.group} did not write events both before and after a restart."
     return _verdict(plan, 0, [*invariants, _doubt(AuditCause.CANARY_UNSEEN, text)])
 
 
-def judge(members: Sequence[MemberSeries], invariants: Iterable[Ground], plan: CanaryPlan) -> CanaryVerdict:
+def judge(members: Sequence[MemberSeries], invariants: Iterable[AuditFinding], plan: CanaryPlan) -> CanaryVerdict:
     """The verdict over these series, the canary's first. `invariants`: the audit's findings on it; a FAIL among them decides."""
     reached = min((len(each.after.values) for each in members), default=0)
     if reached < plan.window:
         text = f"{reached} of the {plan.window} intervals that are compared have passed since the change."
         return _verdict(plan, reached, [*invariants, _doubt(AuditCause.WINDOW_OPEN, text)])
-    kept, grounds = _comparable(members)
+    kept, findings = _comparable(members)
     old = len(kept) - (members[0] in kept)
-    if any(ground.outcome is Outcome.INCONCLUSIVE for ground in grounds):
-        return _verdict(plan, reached, [*invariants, *grounds], baseline=old)
+    if any(finding.outcome is AuditOutcome.INCONCLUSIVE for finding in findings):
+        return _verdict(plan, reached, [*invariants, *findings], baseline=old)
     test = _test(kept, plan.margin)
-    return _verdict(plan, reached, [*invariants, *grounds, *_gone_quiet(kept), _conclusion(test, plan)], old, test)
+    return _verdict(plan, reached, [*invariants, *findings, *_gone_quiet(kept), _conclusion(test, plan)], old, test)
 
 
 def _verdict(
-    plan: CanaryPlan, reached: int, grounds: Sequence[Ground], baseline: int = 0, test: RankTest | None = None
+    plan: CanaryPlan, reached: int, findings: Sequence[AuditFinding], baseline: int = 0, test: RankTest | None = None
 ) -> CanaryVerdict:
-    outcome = worst(ground.outcome for ground in grounds)
-    verdict = CanaryVerdict(outcome, METRIC, plan.margin, plan.window, reached, baseline, grounds=tuple(grounds))
+    outcome = worst(finding.outcome for finding in findings)
+    verdict = CanaryVerdict(outcome, METRIC, plan.margin, plan.window, reached, baseline, findings=tuple(findings))
     return replace(verdict, **asdict(test)) if test else verdict
 
 
@@ -388,7 +390,7 @@ def _test(kept: Sequence[MemberSeries], margin: float) -> RankTest:
     return rank_test(canary, others, margin, (1 + alike) / (1 - alike) * (1 + compared))
 
 
-def _without_load(windows: Sequence[Window]) -> list[list[float]]:
+def _without_load(windows: Sequence[MemberWindow]) -> list[list[float]]:
     """Logarithms of each member's values, less their median over the members in each interval."""
     rows = [window.logs() for window in windows]
     common = [median(_known(column) or [0.0]) for column in zip(*rows, strict=True)]
@@ -399,7 +401,7 @@ def _known(values: Iterable[float]) -> list[float]:
     return [value for value in values if isfinite(value)]
 
 
-def _comparable(members: Sequence[MemberSeries]) -> tuple[list[MemberSeries], list[Ground]]:
+def _comparable(members: Sequence[MemberSeries]) -> tuple[list[MemberSeries], list[AuditFinding]]:
     """The members that can be compared, and what prevents it; an INCONCLUSIVE among the grounds forbids the comparison."""
     blind = [each for each in members if each.unaccounted > _MAX_UNACCOUNTED]
     quiet = [each for each in members if each not in blind and each.measured < MIN_POINTS]
@@ -416,7 +418,7 @@ def _named(members: Iterable[MemberSeries]) -> str:
     return ", ".join(sorted(member.member for member in members))
 
 
-def _blind(members: Sequence[MemberSeries], blind: Sequence[MemberSeries]) -> Iterator[Ground]:
+def _blind(members: Sequence[MemberSeries], blind: Sequence[MemberSeries]) -> Iterator[AuditFinding]:
     if not blind:
         return
     text = f"{METRIC}: audit events are missing for {_named(blind)}"
@@ -426,7 +428,7 @@ def _blind(members: Sequence[MemberSeries], blind: Sequence[MemberSeries]) -> It
         yield _doubt(AuditCause.MEMBER_EVENTS_LOST, f"{text}.")
 
 
-def _quiet(members: Sequence[MemberSeries], quiet: Sequence[MemberSeries]) -> Iterator[Ground]:
+def _quiet(members: Sequence[MemberSeries], quiet: Sequence[MemberSeries]) -> Iterator[AuditFinding]:
     """Members with too few values: no member had traffic, the canary had none, or the windows are short."""
     if not quiet:
         return
@@ -443,7 +445,7 @@ def _quiet(members: Sequence[MemberSeries], quiet: Sequence[MemberSeries]) -> It
         yield _doubt(AuditCause.FEW_VALUES, text)
 
 
-def _gone_quiet(kept: Sequence[MemberSeries]) -> Iterator[Ground]:
+def _gone_quiet(kept: Sequence[MemberSeries]) -> Iterator[AuditFinding]:
     """A canary that was delivered records, then none while others were: its good intervals do not show that."""
     canary, *others = kept
     if canary.quieter > sum(each.quieter for each in others) / len(others) + _MAX_QUIETER:
@@ -454,7 +456,7 @@ def _gone_quiet(kept: Sequence[MemberSeries]) -> Iterator[Ground]:
         yield _doubt(AuditCause.CANARY_IDLE, text)
 
 
-def _few(members: Sequence[MemberSeries], kept: Sequence[MemberSeries]) -> Iterator[Ground]:
+def _few(members: Sequence[MemberSeries], kept: Sequence[MemberSeries]) -> Iterator[AuditFinding]:
     there = members[0] in kept
     old = len(kept) - there
     if old < MIN_BASELINE or not there:
@@ -462,23 +464,23 @@ def _few(members: Sequence[MemberSeries], kept: Sequence[MemberSeries]) -> Itera
         yield _doubt(AuditCause.FEW_MEMBERS, text)
 
 
-def _conclusion(test: RankTest, plan: CanaryPlan) -> Ground:
+def _conclusion(test: RankTest, plan: CanaryPlan) -> AuditFinding:
     text = (
         f"{METRIC}: {plan.canary} is {test.estimate:.3g} times as late as the others (between {test.low:.3g} and {test.high:.3g}), "
         f"the margin is {plan.margin:.3g}"
     )
     if test.worse(plan.margin):
         text += f": worse, and more than such members differ by themselves (p = {test.p_value:.2g})."
-        return Ground(Outcome.FAIL, Reason.of(AuditCause.CANARY_WORSE, text))
+        return AuditFinding(AuditOutcome.FAIL, Reason.of(AuditCause.CANARY_WORSE, text))
     smallest = f"The smallest effect that this window could have seen is {test.smallest:.3g} (with probability {POWER:.0%})."
     if test.within(plan.margin):
         return _note(AuditCause.CANARY_WITHIN, f"{text}: within the margin. {smallest}")
     return _doubt(AuditCause.CANARY_UNCLEAR, f"{text}: it could be either. {smallest}")
 
 
-def _doubt(cause: AuditCause, text: str) -> Ground:
-    return Ground(Outcome.INCONCLUSIVE, Reason.of(cause, text))
+def _doubt(cause: AuditCause, text: str) -> AuditFinding:
+    return AuditFinding(AuditOutcome.INCONCLUSIVE, Reason.of(cause, text))
 
 
-def _note(cause: AuditCause, text: str) -> Ground:
-    return Ground(Outcome.PASS, Reason.of(cause, text))
+def _note(cause: AuditCause, text: str) -> AuditFinding:
+    return AuditFinding(AuditOutcome.PASS, Reason.of(cause, text))

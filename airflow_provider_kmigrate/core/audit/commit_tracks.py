@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     RawRecord,
     Record,
 )
-from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
@@ -77,7 +77,7 @@ class Opening(NamedTuple):
     at: int = 0
 
 
-class Reader(NamedTuple):
+class PartitionReader(NamedTuple):
     """The reader of a partition: one group."""
 
     group: str
@@ -170,7 +170,7 @@ class Tracks:
     still there. `left_ms`: when members last left a group.
     """
 
-    found: dict[Reader, Track]
+    found: dict[PartitionReader, Track]
     members: dict[str, int]
     consumers: dict[str, dict[str, bool]]
     left_ms: dict[str, int] = field(default_factory=dict)
@@ -199,7 +199,7 @@ class Tracks:
                 self.left_ms[group] = raw.t_ms
 
     def _put(self, raw: RawRecord, record: OffsetCommitted | OffsetRemoved, offset: int | None, t_ms: int) -> None:
-        reader = Reader(record.group, record.topic, record.partition)
+        reader = PartitionReader(record.group, record.topic, record.partition)
         one, known = Track.of(offset, t_ms, raw.offset), self.found.get(reader)
         self.found[reader] = one if known is None else known.then(one)
 
@@ -210,7 +210,7 @@ class Tracks:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Tracks:
-        found = {Reader(*reader): _track(row) for reader, row in document["tracks"]}
+        found = {PartitionReader(*reader): _track(row) for reader, row in document["tracks"]}
         return cls(found, document["members"], document["consumers"], document["left_ms"])
 
     def join(self, later: Tracks) -> None:
@@ -255,7 +255,7 @@ class CommitSnapshot:
     """
 
     taken_ms: int
-    tracks: Mapping[Reader, Track]
+    tracks: Mapping[PartitionReader, Track]
     members: Mapping[str, int]
     refused: int = 0  # records that could not be read
     ends: Mapping[int, int] = field(default_factory=dict)  # of each partition of the topic: where the next observation continues
@@ -310,7 +310,7 @@ def judge_commits(
     waiting: Waiting = _UNKNOWN,
     *,
     resetting_groups: Collection[str] = (),
-) -> list[Ground]:
+) -> list[AuditFinding]:
     """What the commits since `before` show; `ends` are the logs' ends at the next observation, so that later records wait too.
 
     Without `waiting` no group is reported to have stopped in between. `resetting_groups`: groups that reset on purpose, of which only
@@ -321,12 +321,12 @@ def judge_commits(
         *compare_marks(before.marks, after.marks),
         *_gone_back(before, after, resetting_groups),
         *_removed(before, after, now, patience),
-        *_ground(Outcome.INCONCLUSIVE, _STALLED, standing_still(before, after, ends, patience, waiting)),
+        *_finding(AuditOutcome.INCONCLUSIVE, _STALLED, stalled_groups(before, after, ends, patience, waiting)),
         *_unread(before, after),
     ]
 
 
-def standing_still(
+def stalled_groups(
     before: CommitSnapshot, after: CommitSnapshot, ends: Ends, patience: CommitTimeouts = PATIENCE, waiting: Waiting = _UNKNOWN
 ) -> list[Case]:
     """Groups that do not move although logs end after their commits, by `ends` and `waiting`."""
@@ -342,10 +342,10 @@ def end_of_records(offsets: Iterable[int], begin: int, end: int) -> int:
     return max((offset + 1 for offset in offsets if offset < end), default=min(begin, end))
 
 
-def _ground(outcome: Outcome, finding: _Finding, cases: Iterable[Case], count: int | None = None) -> list[Ground]:
+def _finding(outcome: AuditOutcome, finding: _Finding, cases: Iterable[Case], count: int | None = None) -> list[AuditFinding]:
     found = sorted(cases, key=lambda case: case.order)
     total, (cause, text) = len(found) if count is None else count, finding
-    return [Ground(outcome, Reason.of(cause, text.format(total)), Level.LOG, total, tuple(found[:_CASES]))] if found else []
+    return [AuditFinding(outcome, Reason.of(cause, text.format(total)), Level.LOG, total, tuple(found[:_CASES]))] if found else []
 
 
 _Finding = tuple[AuditCause, str]
@@ -370,13 +370,13 @@ _STALLED: Final = (
 class _Back(Enum):
     """What a step back shows, and how it is reported."""
 
-    BACK = (Outcome.FAIL, _BACK)
-    LATE = (Outcome.INCONCLUSIVE, _LATE)
-    OVERTAKEN = (Outcome.PASS, _LATE)
-    MEANT = (Outcome.PASS, _RESET)
+    BACK = (AuditOutcome.FAIL, _BACK)
+    LATE = (AuditOutcome.INCONCLUSIVE, _LATE)
+    OVERTAKEN = (AuditOutcome.PASS, _LATE)
+    MEANT = (AuditOutcome.PASS, _RESET)
 
 
-def _gone_back(before: CommitSnapshot, after: CommitSnapshot, resetting_groups: Collection[str]) -> list[Ground]:
+def _gone_back(before: CommitSnapshot, after: CommitSnapshot, resetting_groups: Collection[str]) -> list[AuditFinding]:
     """A late commit that was overtaken since is reported alone; if it was not, its effect is still unknown."""
     cases: dict[_Back, list[Case]] = {kind: [] for kind in _Back}
     counts = Counter[_Back]()
@@ -390,7 +390,7 @@ def _gone_back(before: CommitSnapshot, after: CommitSnapshot, resetting_groups: 
             kind = _Back.MEANT if meant else _Back.BACK if often else _kind(step, track)
             counts[kind] += 1
             cases[kind].append(_case(reader, step))
-    return [ground for kind in _Back for ground in _ground(*kind.value, cases[kind], counts[kind])]
+    return [finding for kind in _Back for finding in _finding(*kind.value, cases[kind], counts[kind])]
 
 
 def _often(places: Sequence[int], terms: int) -> bool:
@@ -415,19 +415,19 @@ def _kind(step: OffsetStep, track: Track) -> _Back:
     return _Back.OVERTAKEN if (track.closing or 0) >= step.before else _Back.LATE
 
 
-def _set(look: CommitSnapshot, reader: Reader) -> Track | None:
+def _set(snapshot: CommitSnapshot, reader: PartitionReader) -> Track | None:
     """What the group had committed; an offset removed before the observation is no base for comparison."""
-    track = look.tracks.get(reader)
+    track = snapshot.tracks.get(reader)
     return None if track is None or track.last is None else track
 
 
-def _case(reader: Reader, step: OffsetStep) -> Case:
+def _case(reader: PartitionReader, step: OffsetStep) -> Case:
     note = f"committed {step.after} after {step.before}, record {step.place} of __consumer_offsets"
     first, end = sorted((step.before, step.after))
     return Case(reader.topic, reader.partition, first, end - 1, end - first, group=reader.group, to_ms=step.t_ms, note=note)
 
 
-def _removed(before: CommitSnapshot, after: CommitSnapshot, now: CommitSnapshot, patience: CommitTimeouts) -> list[Ground]:
+def _removed(before: CommitSnapshot, after: CommitSnapshot, now: CommitSnapshot, patience: CommitTimeouts) -> list[AuditFinding]:
     """Removed offsets. For a group without members and recent commits, Kafka removes offsets every day, in any cluster."""
     gone: dict[bool, list[Case]] = {True: [], False: []}
     again: list[Case] = []
@@ -441,17 +441,17 @@ def _removed(before: CommitSnapshot, after: CommitSnapshot, now: CommitSnapshot,
             )
             gone[_was_used(reader, before, after, patience)].append(case)
     return [
-        *_ground(Outcome.INCONCLUSIVE, _REMOVED, gone[True]),
-        *_ground(Outcome.INCONCLUSIVE, _AGAIN, again),
-        *_ground(Outcome.PASS, _EXPIRED, gone[False]),
+        *_finding(AuditOutcome.INCONCLUSIVE, _REMOVED, gone[True]),
+        *_finding(AuditOutcome.INCONCLUSIVE, _AGAIN, again),
+        *_finding(AuditOutcome.PASS, _EXPIRED, gone[False]),
     ]
 
 
-def _was_used(reader: Reader, before: CommitSnapshot, after: CommitSnapshot, patience: CommitTimeouts) -> bool:
+def _was_used(reader: PartitionReader, before: CommitSnapshot, after: CommitSnapshot, patience: CommitTimeouts) -> bool:
     known = _set(before, reader)
     lately = known is not None and known.last_ms >= before.taken_ms - patience.fresh
     set_since = after.tracks[reader].opening is not None
-    return lately or set_since or any(look.has_members(reader.group) for look in (before, before.joined(after)))
+    return lately or set_since or any(snapshot.has_members(reader.group) for snapshot in (before, before.joined(after)))
 
 
 def _stalled(before: CommitSnapshot, now: CommitSnapshot, ends: Ends, patience: CommitTimeouts) -> list[Case]:
@@ -493,32 +493,41 @@ def _thrown_out(group: str, before: CommitSnapshot, after: CommitSnapshot, patie
     return before.has_members(group) and after.left_ms.get(group, after.taken_ms) - newest >= patience.leave
 
 
-def _seldom(reader: Reader, before: CommitSnapshot, ends: Ends, patience: CommitTimeouts) -> bool:
+def _seldom(reader: PartitionReader, before: CommitSnapshot, ends: Ends, patience: CommitTimeouts) -> bool:
     """True for a group that had let records wait for long at the last observation, and continued: that is its normal pace."""
     known = _set(before, reader)
     waited = known is not None and ends.get(TopicPartition(*reader[1:]), 0) > (known.last or 0)
     return known is not None and waited and known.last_ms < before.taken_ms - patience.fresh
 
 
-def _unread(before: CommitSnapshot, after: CommitSnapshot) -> list[Ground]:
+def _unread(before: CommitSnapshot, after: CommitSnapshot) -> list[AuditFinding]:
     count = before.refused + after.refused
     reason = Reason.of(AuditCause.COMMITS_UNKNOWN, f"{count} records of __consumer_offsets could not be read.")
-    return [Ground(Outcome.INCONCLUSIVE, reason, Level.LOG, count)] if count else []
+    return [AuditFinding(AuditOutcome.INCONCLUSIVE, reason, Level.LOG, count)] if count else []
 
 
-def as_dict(look: CommitSnapshot) -> dict[str, Any]:
+def as_dict(snapshot: CommitSnapshot) -> dict[str, Any]:
     """For JSON: what the next observation is compared with."""
-    tracks = [[*reader, track.last, track.last_ms] for reader, track in sorted(look.tracks.items())]
-    ends = {str(partition): end for partition, end in look.ends.items()}
-    rest = {"consumers": {group: dict(found) for group, found in look.consumers.items()}, "marks": marks_as_list(look.marks)}
-    known = {"taken_ms": look.taken_ms, "tracks": tracks, "members": dict(look.members), "refused": look.refused, "ends": ends}
+    tracks = [[*reader, track.last, track.last_ms] for reader, track in sorted(snapshot.tracks.items())]
+    ends = {str(partition): end for partition, end in snapshot.ends.items()}
+    rest = {
+        "consumers": {group: dict(found) for group, found in snapshot.consumers.items()},
+        "marks": marks_as_list(snapshot.marks),
+    }
+    known = {
+        "taken_ms": snapshot.taken_ms,
+        "tracks": tracks,
+        "members": dict(snapshot.members),
+        "refused": snapshot.refused,
+        "ends": ends,
+    }
     return {"version": VERSION, **known, **rest}
 
 
 def from_dict(document: Mapping[str, Any]) -> CommitSnapshot:
     """What `as_dict` made. Raises `Refused` (X04) for another version; KeyError, TypeError or ValueError for anything else."""
     refuse_other(document.get("version"), VERSION)
-    tracks = {Reader(*row[:3]): Track(row[3], row[3], row[4], row[4], closing=row[3]) for row in document["tracks"]}
+    tracks = {PartitionReader(*row[:3]): Track(row[3], row[3], row[4], row[4], closing=row[3]) for row in document["tracks"]}
     ends = {int(partition): int(end) for partition, end in document["ends"].items()}
     rest = {"consumers": document["consumers"], "marks": marks_from_list(document["marks"])}
     return CommitSnapshot(document["taken_ms"], tracks, dict(document["members"]), document["refused"], ends, **rest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from airflow_provider_kmigrate.core.audit.verdict import Ground, Outcome
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
@@ -45,14 +45,14 @@ def refuse_removed(marks: Marks, place: Mapping[TopicPartition, int]) -> None:
         raise Refused.because(Reason.of(AuditCause.EVENTS_REMOVED, text))
 
 
-def limits(topic: str, marks: Marks) -> list[Ground]:
+def limits(topic: str, marks: Marks) -> list[AuditFinding]:
     """What the topic's own settings will remove, or may have removed."""
     if any(mark.compacted for mark in marks.values()):
         text = f"The events topic {topic} is compacted: of each writer only the last event remains."
-        return [Ground(Outcome.INCONCLUSIVE, Reason.of(AuditCause.EVENTS_EXPIRE, text))]
+        return [AuditFinding(AuditOutcome.INCONCLUSIVE, Reason.of(AuditCause.EVENTS_EXPIRE, text))]
     kept = {(mark.retention_ms, mark.retention_bytes) for mark in marks.values() if not mark.unread} - {(-1, -1), (None, None)}
     if not kept:
         return []
     ms, size = min(kept, key=str)
     text = f"The events topic {topic} keeps events for a limited time or size: retention.ms {ms}, retention.bytes {size}."
-    return [Ground(Outcome.PASS, Reason.of(AuditCause.EVENTS_EXPIRE, text))]
+    return [AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.EVENTS_EXPIRE, text))]

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, LevelHealth, Outcome
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level, LevelHealth
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason
@@ -36,7 +36,7 @@ class Print(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LogSample:
     """The hashed part of each log: the last `tail` offsets, which an unclean election would cut off, and `share` of the rest.
 
     The rest is taken in `pieces` evenly spaced stretches. `share` 1 is everything.
@@ -67,7 +67,7 @@ class Fingerprint:
         return sum(found.records for blocks in self.prints.values() for found in blocks.values())
 
 
-def stretches(mark: LogMark, sample: Sample, block: int = BLOCK) -> list[tuple[int, int]]:
+def stretches(mark: LogMark, sample: LogSample, block: int = BLOCK) -> list[tuple[int, int]]:
     """The stretches of a log to hash, ascending, as from .. before. Each begins at the log's start or at a block's start."""
     if mark.start >= mark.end:
         return []
@@ -100,7 +100,7 @@ def remaining(before: Fingerprint, marks: Mapping[TopicPartition, LogMark]) -> d
 
 
 def renewal(
-    before: Fingerprint, after: Fingerprint, sample: Sample
+    before: Fingerprint, after: Fingerprint, sample: LogSample
 ) -> tuple[dict[TopicPartition, list[tuple[int, int]]], dict[TopicPartition, dict[int, Print]]]:
     """A complete observation by the marks of `after`, so that the next one compares what came since `before`.
 
@@ -138,7 +138,7 @@ _CASES: Final = 20
 
 def compare(
     before: Fingerprint, after: Fingerprint, topics: Collection[str] | None = None
-) -> tuple[tuple[Ground, ...], LevelHealth]:
+) -> tuple[tuple[AuditFinding, ...], LevelHealth]:
     """What became of the logs of `before`, as `core.audit.verdict.combine` takes it.
 
     `after` must have hashed what `remaining` says. `topics`: those that are still asked for; None: all of `before`. Raises
@@ -156,7 +156,7 @@ def compare(
     for where, mark in sorted(before.marks.items()):
         _compare_marks(where, mark, after.marks.get(where), found)
         _compare_blocks(where, before, after, found)
-    return (*found.grounds(), *found.compared(before)), LevelHealth(Level.LOG, found.equal)
+    return (*found.findings(), *found.compared(before)), LevelHealth(Level.LOG, found.equal)
 
 
 def _only(look: Fingerprint, left_out: Collection[str]) -> Fingerprint:
@@ -164,12 +164,12 @@ def _only(look: Fingerprint, left_out: Collection[str]) -> Fingerprint:
     return replace(look, marks=marks, prints={where: blocks for where, blocks in look.prints.items() if where in marks})
 
 
-def compare_marks(before: Mapping[TopicPartition, LogMark], after: Mapping[TopicPartition, LogMark]) -> list[Ground]:
+def compare_marks(before: Mapping[TopicPartition, LogMark], after: Mapping[TopicPartition, LogMark]) -> list[AuditFinding]:
     """What became of logs that are not hashed, such as those of `__consumer_offsets`: gone, recreated, truncated."""
     found = _Findings()
     for where, mark in sorted(before.items()):
         _compare_marks(where, mark, after.get(where), found)
-    return list(found.grounds())
+    return list(found.findings())
 
 
 @dataclass(slots=True)
@@ -186,23 +186,23 @@ class _Findings:
         first, last = span[0], max(span[0], span[1] - 1)
         self.cases.setdefault(cause, []).append(Case(*where, first, last, count, note=note))
 
-    def grounds(self) -> Iterator[Ground]:
+    def findings(self) -> Iterator[AuditFinding]:
         for outcome, cause, text in _TABLE:
             found = self.cases.get(cause, [])
             if found:
                 total, partitions = sum(case.count for case in found), len({(case.topic, case.partition) for case in found})
                 reason = Reason.of(cause, text.format(total=total, partitions=partitions))
-                yield Ground(outcome, reason, Level.LOG, total, tuple(sorted(found, key=lambda case: case.order)[:_CASES]))
+                yield AuditFinding(outcome, reason, Level.LOG, total, tuple(sorted(found, key=lambda case: case.order)[:_CASES]))
 
-    def compared(self, before: Fingerprint) -> Iterator[Ground]:
+    def compared(self, before: Fingerprint) -> Iterator[AuditFinding]:
         """Reports how much is unchanged; or that retention has removed everything that could have been compared."""
         if self.equal:
             yield self._unchanged(before)
         elif self.cases.keys() & {AuditCause.RETENTION, AuditCause.START_UNEXPLAINED}:
             text = "Retention removed everything that the fingerprint before the step had hashed; nothing was compared."
-            yield Ground(Outcome.INCONCLUSIVE, Reason.of(AuditCause.NOTHING_TO_COMPARE, text), Level.LOG)
+            yield AuditFinding(AuditOutcome.INCONCLUSIVE, Reason.of(AuditCause.NOTHING_TO_COMPARE, text), Level.LOG)
 
-    def _unchanged(self, before: Fingerprint) -> Ground:
+    def _unchanged(self, before: Fingerprint) -> AuditFinding:
         offsets = sum(mark.end - mark.start for mark in before.marks.values())
         hashed = sum(
             end - begin
@@ -211,51 +211,51 @@ class _Findings:
         ) - sum(case.last - case.first + 1 for case in self.cases.get(AuditCause.COMPACTED, ()))
         share = f"{100 * hashed / offsets:.3g} % of the offsets" if hashed < offsets else "every offset"
         text = f"{self.equal} records of {len(before.prints)} partitions are there unchanged ({share} compared)."
-        return Ground(Outcome.PASS, Reason.of(AuditCause.UNCHANGED, text), Level.LOG, self.equal)
+        return AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.UNCHANGED, text), Level.LOG, self.equal)
 
 
 _TABLE: Final = (
-    (Outcome.FAIL, AuditCause.LOG_SHRUNK, "{total} records of {partitions} partitions are no longer in the log."),
+    (AuditOutcome.FAIL, AuditCause.LOG_SHRUNK, "{total} records of {partitions} partitions are no longer in the log."),
     (
-        Outcome.FAIL,
+        AuditOutcome.FAIL,
         AuditCause.LOG_CHANGED,
         "Records of {partitions} partitions changed: other records have their offsets now.",
     ),
     (
-        Outcome.FAIL,
+        AuditOutcome.FAIL,
         AuditCause.LOG_TRUNCATED,
         "The logs of {partitions} partitions end earlier than before: {total} acknowledged offsets were truncated.",
     ),
-    (Outcome.FAIL, AuditCause.EPOCH_WENT_BACK, "The leader epoch of {partitions} partitions went back."),
-    (Outcome.FAIL, AuditCause.PARTITIONS_GONE, "{partitions} partitions are gone."),
+    (AuditOutcome.FAIL, AuditCause.EPOCH_WENT_BACK, "The leader epoch of {partitions} partitions went back."),
+    (AuditOutcome.FAIL, AuditCause.PARTITIONS_GONE, "{partitions} partitions are gone."),
     (
-        Outcome.FAIL,
+        AuditOutcome.FAIL,
         AuditCause.TOPIC_RECREATED,
         "The topics of {partitions} partitions were created again, with other ids.",
     ),
-    (Outcome.INCONCLUSIVE, AuditCause.LOG_UNREAD, "{partitions} partitions could not be read."),
+    (AuditOutcome.INCONCLUSIVE, AuditCause.LOG_UNREAD, "{partitions} partitions could not be read."),
     (
-        Outcome.PASS,
+        AuditOutcome.PASS,
         AuditCause.COMPACTED,
         "{total} records of {partitions} compacted partitions are gone; compaction removes records, so their blocks were not compared.",
     ),
     (
-        Outcome.PASS,
+        AuditOutcome.PASS,
         AuditCause.RETENTION,
         "Retention removed the beginning of {partitions} logs; {total} offsets were not compared.",
     ),
     (
-        Outcome.INCONCLUSIVE,
+        AuditOutcome.INCONCLUSIVE,
         AuditCause.START_UNEXPLAINED,
         "The beginning of {partitions} logs is gone, {total} offsets, and their retention does not explain it.",
     ),
     (
-        Outcome.PASS,
+        AuditOutcome.PASS,
         AuditCause.NOT_REQUESTED,
         "{partitions} partitions of the earlier fingerprint were not compared: their topics are no longer requested.",
     ),
     (
-        Outcome.INCONCLUSIVE,
+        AuditOutcome.INCONCLUSIVE,
         AuditCause.POLICY_CHANGED,
         "{total} records of {partitions} partitions are gone, whose cleanup.policy was changed to or from compaction.",
     ),

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
 from airflow_provider_kmigrate.core.events import Event, Ownership
-from airflow_provider_kmigrate.core.journal_lines import ActSpan, AlarmMark, Journal, PhaseSpan
+from airflow_provider_kmigrate.core.journal_lines import ActSpan, AlarmMark, JournalLines, PhaseSpan
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap
 from airflow_provider_kmigrate.core.ledger.ownership import OwnershipStep, in_log, steps_of
@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.ledger.ownership import OwnershipStep, in_lo
 BINS = 240
 
 
-class Window(NamedTuple):
+class ReportWindow(NamedTuple):
     """A time window from .. before, in ms since the epoch."""
 
     from_ms: int
@@ -37,7 +37,7 @@ class Window(NamedTuple):
         return [self.from_ms + length * (number + 1) // count for number in range(count)]
 
 
-class Held(NamedTuple):
+class OwnerInterval(NamedTuple):
     """The owners of a partition from .. to: none, one member, or several at once."""
 
     from_ms: int
@@ -56,7 +56,7 @@ class OwnerTrack:
     group: str
     topic: str
     partition: int
-    held: tuple[Held, ...]
+    held: tuple[OwnerInterval, ...]
 
     @property
     def double_ms(self) -> int:
@@ -105,7 +105,7 @@ def _track(
     return OwnerTrack(key.group, key.topic, key.partition, tuple(held))
 
 
-def _spans(steps: Sequence[OwnershipStep], end_ms: int, shortest_double: int) -> Iterator[Held]:
+def _spans(steps: Sequence[OwnershipStep], end_ms: int, shortest_double: int) -> Iterator[OwnerInterval]:
     """The spans between the steps. An overlap in the log is at least one millisecond long, whatever the clocks say."""
     members: dict[str, None] = {}
     for step, following in zip(steps, [*steps[1:], None], strict=True):
@@ -115,10 +115,10 @@ def _spans(steps: Sequence[OwnershipStep], end_ms: int, shortest_double: int) ->
             members.pop(step.member, None)
         to_ms = following.t_ms if following else end_ms
         least = shortest_double if len(members) > 1 else 0
-        yield Held(step.t_ms, max(to_ms, step.t_ms + least), tuple(members))
+        yield OwnerInterval(step.t_ms, max(to_ms, step.t_ms + least), tuple(members))
 
 
-def _without_skew(spans: Iterable[Held], skew_ms: int) -> Iterator[Held]:
+def _without_skew(spans: Iterable[OwnerInterval], skew_ms: int) -> Iterator[OwnerInterval]:
     """Gives a stretch of overlaps no longer than the skew to the member that stays."""
     for double, stretch in groupby(spans, key=lambda span: len(span.owners) > 1):
         parts = list(stretch)
@@ -126,9 +126,9 @@ def _without_skew(spans: Iterable[Held], skew_ms: int) -> Iterator[Held]:
         yield from (part._replace(owners=part.owners[-1:]) if short else part for part in parts)
 
 
-def _joined(spans: Iterable[Held]) -> Iterator[Held]:
+def _joined(spans: Iterable[OwnerInterval]) -> Iterator[OwnerInterval]:
     """Joins touching spans of the same owners; drops empty ones."""
-    kept: Held | None = None
+    kept: OwnerInterval | None = None
     for span in spans:
         if kept and kept.owners == span.owners and kept.from_ms <= span.from_ms <= kept.to_ms:
             kept = kept._replace(to_ms=max(kept.to_ms, span.to_ms))
@@ -140,7 +140,7 @@ def _joined(spans: Iterable[Held]) -> Iterator[Held]:
         yield kept
 
 
-def lag_track(book: Book, window: Window) -> tuple[LagTrack, ...]:
+def lag_track(book: Book, window: ReportWindow) -> tuple[LagTrack, ...]:
     """Records acknowledged and not yet delivered, for each group whose topics have acknowledgements with offsets."""
     bins = window.bins()
     ends = {where: [(ack.t_acked_ms, ack.last + 1) for ack in acks if ack.located] for where, acks in book.acks.items()}
@@ -176,7 +176,7 @@ def _highest(points: Iterable[tuple[int, int]], bins: Sequence[int]) -> list[int
     return [steps[place - 1][1] if place else 0 for place in at]
 
 
-def stalls(book: Book, window: Window) -> tuple[Stall, ...]:
+def stalls(book: Book, window: ReportWindow) -> tuple[Stall, ...]:
     """The longest wait for an acknowledgement, for each part of the window with any acknowledgement."""
     bins = window.bins()
     worst: dict[int, float] = {}
@@ -228,7 +228,7 @@ class ReportFacts:
     """
 
     subject: Subject
-    window: Window
+    window: ReportWindow
     verdict: AuditVerdict
     ledgers: tuple[Ledger, ...] = ()
     phases: tuple[PhaseSpan, ...] = ()
@@ -260,7 +260,7 @@ def collect(
     verdict: AuditVerdict,
     *,
     ledgers: Sequence[Ledger] = (),
-    journal: Journal | None = None,
+    journal: JournalLines | None = None,
     events: Iterable[Event] = (),
 ) -> ReportFacts:
     """Collects the facts of one run.
@@ -286,9 +286,9 @@ def collect(
     )
 
 
-def _window(book: Book, lines: Sequence[journal_lines.Line]) -> Window:
+def _window(book: Book, lines: Sequence[journal_lines.Line]) -> ReportWindow:
     """From the first to the last time of any fact; a minute of 1970 if there is none."""
     times = [line.began_ms for line in lines] + [line.at_ms for line in lines]
     for writer in book.writers.values():
         times += [writer.first_ms, writer.last_ms]
-    return Window(min(times), max(times) + _EDGE_MS) if times else Window(0, 60_000)
+    return ReportWindow(min(times), max(times) + _EDGE_MS) if times else ReportWindow(0, 60_000)

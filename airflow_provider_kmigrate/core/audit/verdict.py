@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 VERSION = 2
 
 
-class Outcome(StrEnum):
+class AuditOutcome(StrEnum):
     """The outcome of an audit. INCONCLUSIVE asks for more evidence or a decision; it is not a milder PASS."""
 
     PASS = "PASS"  # noqa: S105 (a word, no password)
@@ -40,7 +40,7 @@ class Outcome(StrEnum):
         return _SEVERITY.index(self)
 
 
-_SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL)
+_SEVERITY = (AuditOutcome.PASS, AuditOutcome.INCONCLUSIVE, AuditOutcome.FAIL)
 
 
 class Level(IntEnum):
@@ -70,13 +70,13 @@ CLAIMS: Mapping[Level, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class AuditFinding:
     """One finding, and what it alone makes of the verdict (`outcome`; PASS: a fact worth showing).
 
     `count` is how many there are, `examples` the first few of them.
     """
 
-    outcome: Outcome
+    outcome: AuditOutcome
     reason: Reason
     level: Level | None = None
     count: int = 1
@@ -106,7 +106,7 @@ class CanaryVerdict:
     one-sided 95 % bounds. `smallest`: the smallest true effect that would have failed the comparison with a probability of 80 %.
     """
 
-    outcome: Outcome
+    outcome: AuditOutcome
     metric: str
     margin: float  # up to which factor a delay is accepted
     window: int
@@ -117,22 +117,22 @@ class CanaryVerdict:
     high: float | None = None
     smallest: float | None = None
     p_value: float | None = None
-    grounds: tuple[Ground, ...] = ()
+    findings: tuple[AuditFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
-    """The verdict. `levels`: what each measured level alone says; unmeasured ones are missing. `grounds`: worst first."""
+    """The verdict. `levels`: what each measured level alone says; unmeasured ones are missing. `findings`: worst first."""
 
-    outcome: Outcome
-    levels: Mapping[Level, Outcome] = field(default_factory=dict)
-    grounds: tuple[Ground, ...] = ()
+    outcome: AuditOutcome
+    levels: Mapping[Level, AuditOutcome] = field(default_factory=dict)
+    findings: tuple[AuditFinding, ...] = ()
     canary: CanaryVerdict | None = None
 
     @property
     def proven(self) -> tuple[Level, ...]:
         """Levels whose claim (`CLAIMS`) holds without a reservation."""
-        return tuple(level for level, outcome in sorted(self.levels.items()) if outcome is Outcome.PASS)
+        return tuple(level for level, outcome in sorted(self.levels.items()) if outcome is AuditOutcome.PASS)
 
     @property
     def unmeasured(self) -> tuple[Level, ...]:
@@ -142,21 +142,21 @@ class AuditVerdict:
     @property
     def headline(self) -> str:
         """One sentence for the operator: the outcome, and the worst ground or what was shown."""
-        if self.outcome is not Outcome.PASS:
-            return f"{self.outcome}: {self.grounds[0].reason if self.grounds else 'no evidence of any kind was given.'}"
+        if self.outcome is not AuditOutcome.PASS:
+            return f"{self.outcome}: {self.findings[0].reason if self.findings else 'no evidence of any kind was given.'}"
         shown = [f"{level.label} {CLAIMS[level]}" for level in self.proven]
         shown += ["the canary is no worse than the margin allows"] if self.canary else []
         shown += [f"not measured: {' and '.join(level.label for level in self.unmeasured)}"] if self.unmeasured else []
         return f"{self.outcome}: {'; '.join(shown)}."
 
 
-def worst(outcomes: Iterable[Outcome]) -> Outcome:
+def worst(outcomes: Iterable[AuditOutcome]) -> AuditOutcome:
     """The most severe outcome; INCONCLUSIVE if there is none."""
-    return max(outcomes, key=lambda outcome: outcome.rank, default=Outcome.INCONCLUSIVE)
+    return max(outcomes, key=lambda outcome: outcome.rank, default=AuditOutcome.INCONCLUSIVE)
 
 
 def combine(
-    grounds: Iterable[Ground],
+    findings: Iterable[AuditFinding],
     health: Iterable[LevelHealth],
     canary: CanaryVerdict | None = None,
     required: Collection[Level] = DEFAULT_LEVELS,
@@ -166,11 +166,11 @@ def combine(
     A canary's verdict counts as a ground; None means that none was asked for.
     """
     accounts = tuple(health)
-    kept = [*grounds, *(ground for account in accounts for ground in _reservations(account))]
+    kept = [*findings, *(finding for account in accounts for finding in _reservations(account))]
     levels = {level: _at(measuring, kept) for level, measuring in _measured(accounts).items()}
     kept += [_unmeasured(level) for level in sorted(set(required) - levels.keys())]
-    everything = dict.fromkeys([*kept, *(canary.grounds if canary else ())])
-    outcomes = [*(ground.outcome for ground in everything), *levels.values(), *([canary.outcome] if canary else [])]
+    everything = dict.fromkeys([*kept, *(canary.findings if canary else ())])
+    outcomes = [*(finding.outcome for finding in everything), *levels.values(), *([canary.outcome] if canary else [])]
     return AuditVerdict(worst(outcomes), levels, tuple(sorted(everything, key=_gravity)), canary)
 
 
@@ -186,23 +186,25 @@ VIOLATIONS: Mapping[str, tuple[AuditCause, str]] = {
 }
 
 
-def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[tuple[Ground, ...], LevelHealth]:
+def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[tuple[AuditFinding, ...], LevelHealth]:
     """A ledger's facts as `combine` takes them. The ledger has already judged absences: nothing is invalidated again.
 
     `allow`: names of findings that are shown and do not fail.
     """
     spared = {name: found for name, found in facts.violations.items() if name in allow}
     others = {name: found for name, found in facts.violations.items() if name not in allow}
-    broken = [*_violations(Outcome.FAIL, others, level), *_violations(Outcome.PASS, spared, level)]
-    earlier = _violations(Outcome.PASS, facts.earlier, level, before=BEFORE_THE_STEP)
-    doubts = [Ground(Outcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
+    broken = [*_violations(AuditOutcome.FAIL, others, level), *_violations(AuditOutcome.PASS, spared, level)]
+    earlier = _violations(AuditOutcome.PASS, facts.earlier, level, before=BEFORE_THE_STEP)
+    doubts = [AuditFinding(AuditOutcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
     return (*broken, *earlier, *doubts), LevelHealth(level, facts.acked + sum(facts.delivered.values()))
 
 
-def _violations(outcome: Outcome, findings: Mapping[str, LedgerFinding], level: Level, *, before: str = "") -> list[Ground]:
+def _violations(
+    outcome: AuditOutcome, findings: Mapping[str, LedgerFinding], level: Level, *, before: str = ""
+) -> list[AuditFinding]:
     """`before`: the beginning of each sentence."""
     return [
-        Ground(outcome, Reason.of(cause, before + text.format(found.count)), level, found.count, found.cases)
+        AuditFinding(outcome, Reason.of(cause, before + text.format(found.count)), level, found.count, found.cases)
         for name, (cause, text) in VIOLATIONS.items()
         if (found := findings.get(name))
     ]
@@ -211,9 +213,9 @@ def _violations(outcome: Outcome, findings: Mapping[str, LedgerFinding], level: 
 _ORDER: Final = {cause: place for place, cause in enumerate((*AuditCause, None))}
 
 
-def _gravity(ground: Ground) -> tuple[int, int, str]:
-    cause = ground.reason.cause if isinstance(ground.reason.cause, AuditCause) else None
-    return (-ground.outcome.rank, _ORDER[cause], ground.reason.text)
+def _gravity(finding: AuditFinding) -> tuple[int, int, str]:
+    cause = finding.reason.cause if isinstance(finding.reason.cause, AuditCause) else None
+    return (-finding.outcome.rank, _ORDER[cause], finding.reason.text)
 
 
 def _measured(accounts: Iterable[LevelHealth]) -> dict[Level, set[Level]]:
@@ -225,32 +227,32 @@ def _measured(accounts: Iterable[LevelHealth]) -> dict[Level, set[Level]]:
     return found
 
 
-def _at(levels: Collection[Level], grounds: Iterable[Ground]) -> Outcome:
+def _at(levels: Collection[Level], findings: Iterable[AuditFinding]) -> AuditOutcome:
     """The outcome of these levels alone: PASS unless a ground at them says otherwise."""
-    return worst([Outcome.PASS, *(ground.outcome for ground in grounds if ground.level in levels)])
+    return worst([AuditOutcome.PASS, *(finding.outcome for finding in findings if finding.level in levels)])
 
 
-def _unmeasured(level: Level) -> Ground:
+def _unmeasured(level: Level) -> AuditFinding:
     text = f"Nothing of {level.label} was read, so nothing shows that {CLAIMS[level]}."
     reason = Reason.of(AuditCause.LEVEL_UNMEASURED, text)
-    return Ground(Outcome.INCONCLUSIVE, reason, level)
+    return AuditFinding(AuditOutcome.INCONCLUSIVE, reason, level)
 
 
-def _reservations(account: LevelHealth) -> list[Ground]:
+def _reservations(account: LevelHealth) -> list[AuditFinding]:
     """What the state of a level's own account adds to the grounds."""
     found = [_unmeasured(account.level)] if account.events == 0 else []
     if account.malformed:
         text = f"{account.malformed} events at {account.level.label} could not be read and were kept aside."
-        found.append(Ground(Outcome.PASS, Reason.of(AuditCause.MALFORMED, text), account.level, account.malformed))
+        found.append(AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.MALFORMED, text), account.level, account.malformed))
     if account.hand_overs:
         found.append(_hand_overs(account))
     return found
 
 
-def _hand_overs(account: LevelHealth) -> Ground:
+def _hand_overs(account: LevelHealth) -> AuditFinding:
     bound = 100 * unseen_rate(account.hand_overs)
     text = f"{account.hand_overs} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed unseen (95 %)."
-    return Ground(Outcome.PASS, Reason.of(AuditCause.OWNER_CHANGES, text), account.level, account.hand_overs)
+    return AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.OWNER_CHANGES, text), account.level, account.hand_overs)
 
 
 def unseen_rate(trials: int, confidence: float = 0.95) -> float:
@@ -287,14 +289,14 @@ def may_change(document: Mapping[str, Any]) -> bool:
     canary = document.get("canary")
     if canary is None or canary["measured"] < canary["window"]:
         return True
-    doubts = [ground for ground in document["grounds"] if ground["outcome"] == Outcome.INCONCLUSIVE]
-    return any(ground not in canary["grounds"] for ground in doubts)
+    doubts = [finding for finding in document["findings"] if finding["outcome"] == AuditOutcome.INCONCLUSIVE]
+    return any(finding not in canary["findings"] for finding in doubts)
 
 
-def outcome_of(document: Mapping[str, Any]) -> Outcome:
+def outcome_of(document: Mapping[str, Any]) -> AuditOutcome:
     """The outcome of a stored verdict; raises Refused (X04) for a version or an outcome that this release does not know."""
     version, outcome = document.get("version"), document.get("outcome")
-    if version == VERSION and outcome in tuple(Outcome):
-        return Outcome(outcome)
+    if version == VERSION and outcome in tuple(AuditOutcome):
+        return AuditOutcome(outcome)
     text = f"A stored verdict has version {version!r} and outcome {outcome!r}; this release reads version {VERSION}."
     raise Refused.because(Reason.of(AuditCause.VERDICT_UNKNOWN, text))

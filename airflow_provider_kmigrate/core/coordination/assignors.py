@@ -42,7 +42,7 @@ class Strategy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AssignmentInput:
     """The input of an assignment: the registrations as they were read, and the cluster's topics."""
 
     registrations: Mapping[str, Registration | Unreadable]
@@ -85,7 +85,7 @@ def topics_of(registration: Registration, existing: Iterable[str], *, internal: 
     return dict.fromkeys(selected(registration.pattern, expression, existing, internal=internal), streams)
 
 
-def assign(strategy: Strategy, group: Group) -> Assigned | Frozen:
+def assign(strategy: Strategy, group: AssignmentInput) -> Assigned | Frozen:
     """The whole group's assignment, as each of its ZooKeeper consumers computes it."""
     wanted = {name: _topics(entry, group) for name, entry in group.registrations.items()}
     flaws = {name: topics for name, topics in wanted.items() if isinstance(topics, Unreadable)}
@@ -97,7 +97,7 @@ def assign(strategy: Strategy, group: Group) -> Assigned | Frozen:
     return _round_robin(threads, group.topics, "[{},{}]" if strategy is Strategy.ROUND_ROBIN_0_10 else "{}-{}")
 
 
-def _topics(entry: Registration | Unreadable, group: Group) -> Mapping[str, int] | Unreadable:
+def _topics(entry: Registration | Unreadable, group: AssignmentInput) -> Mapping[str, int] | Unreadable:
     return entry if isinstance(entry, Unreadable) else topics_of(entry, group.topics, internal=group.internal_too)
 
 

@@ -12,9 +12,9 @@ from enum import StrEnum
 
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, strangers
 from airflow_provider_kmigrate.core.coordination.registration import (
-    Hold,
+    GroupHold,
+    MemberProgress,
     Mode,
-    Progress,
     Registration,
     Unreadable,
     consumer_of,
@@ -63,26 +63,26 @@ class ZkGroup:
     """
 
     registrations: Mapping[str, Registration | Unreadable] = field(default_factory=dict)
-    progress: Mapping[str, Progress | None] = field(default_factory=dict)
+    progress: Mapping[str, MemberProgress | None] = field(default_factory=dict)
     mode_data: bytes | None = None
     mode_version: int = -1
     mode_epoch: int = 0
     owners: Mapping[TopicPartition, str] = field(default_factory=dict)  # partition -> thread id
     offsets: Mapping[TopicPartition, StoredOffset] = field(default_factory=dict)
     partitions: frozenset[TopicPartition] = frozenset()
-    hold: Hold | None = None
+    hold: GroupHold | None = None
     resets: Mapping[TopicPartition, int | Unreadable] = field(default_factory=dict)
     joined: bool = False
 
     @property
-    def toggle(self) -> Mode:
+    def requested_mode(self) -> Mode:
         """The mode in migration/mode; members follow it only if every one of them can (`mode`)."""
         return mode_of(self.mode_data)
 
     @property
     def mode(self) -> Mode:
         """The coordinator: Kafka only if migration/mode says so and every member migrates."""
-        return self.toggle if self.registrations.keys() <= self.progress.keys() else Mode.ZOOKEEPER
+        return self.requested_mode if self.registrations.keys() <= self.progress.keys() else Mode.ZOOKEEPER
 
     @property
     def committed(self) -> dict[TopicPartition, int]:
@@ -113,7 +113,7 @@ class KafkaGroup:
 class MemberSeen:
     """One member. `name`: its consumer id in ZooKeeper, its client.id in Kafka. `holds`: by owner znode, or in Kafka.
 
-    `life`: what it does not share with an earlier process of the same name; empty if unknown. It is Kafka's member id, or the
+    `incarnation`: what it does not share with an earlier process of the same name; empty if unknown. It is Kafka's member id, or the
     time of registration. A migrating member keeps that for life, whatever its sessions do.
     """
 
@@ -121,9 +121,9 @@ class MemberSeen:
     kind: MemberKind
     holds: frozenset[TopicPartition] = frozenset()
     flaw: Unreadable | None = None  # a registration that freezes the group
-    progress: Progress | None = None
+    progress: MemberProgress | None = None
     host: str = ""
-    life: str = ""
+    incarnation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class GroupSeen:
         zk, kafka = self.zk, self.kafka
         named = sorted(zk.registrations.keys() | zk.progress.keys())
         plain = [
-            MemberSeen(member.client_id, MemberKind.KAFKA, member.partitions, host=member.host, life=member.member_id)
+            MemberSeen(member.client_id, MemberKind.KAFKA, member.partitions, host=member.host, incarnation=member.member_id)
             for member in strangers(kafka.members, zk.progress.keys())
         ]
         return tuple(sorted([*(_in_zookeeper(name, zk) for name in named), *plain], key=_place))
@@ -180,5 +180,5 @@ def _in_zookeeper(name: str, zk: ZkGroup) -> MemberSeen:
         frozenset(where for where, thread in zk.owners.items() if consumer_of(thread) == name),
         entry if isinstance(entry, Unreadable) else None,
         zk.progress.get(name),
-        life=f"{name} {entry.timestamp}" if isinstance(entry, Registration) else "",
+        incarnation=f"{name} {entry.timestamp}" if isinstance(entry, Registration) else "",
     )

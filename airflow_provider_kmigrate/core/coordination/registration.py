@@ -11,7 +11,7 @@ Wildcards: only a Java regular expression that Python reads exactly alike is acc
 computes another set of topics takes partitions that are not its own. Topic names are ASCII without blanks and line ends, which
 leaves few differences: escapes of single languages, braces, flags, sets within sets.
 
-`Hold` is the note at a group that was rolled back, by a canary's verdict or by the operator: which run did it, and why.
+`GroupHold` is the note at a group that was rolled back, by a canary's verdict or by the operator: which run did it, and why.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class MemberProgress:
     """A migrating member's report in its own `migration/ids` znode: the last mode that it observed and how far it has come."""
 
     epoch: int  # the mode znode's mzxid; 0 while there is none
@@ -167,7 +167,7 @@ def write_registration(registration: Registration) -> bytes:
     return _json(_fields(registration))
 
 
-def write_progress(registration: Registration, progress: Progress) -> bytes:
+def write_progress(registration: Registration, progress: MemberProgress) -> bytes:
     """The bytes of `migration/ids/<consumer>`: the registration as in KIP-125's patch, followed by the progress."""
     reported = {"epoch": progress.epoch, "mode": str(progress.mode), "settled": progress.settled}
     return _json(_fields(registration) | {"migration": reported})
@@ -201,13 +201,13 @@ def read_registration(data: bytes | None) -> Registration | Unreadable:
     return Registration(pattern, subscription, str(fields.get("timestamp", "")))
 
 
-def read_progress(data: bytes | None) -> Progress | None:
+def read_progress(data: bytes | None) -> MemberProgress | None:
     """Reads a member's progress; None if it reports none that we know (KIP-125's own patch reports none)."""
     fields = _object(data)
     reported = None if isinstance(fields, Unreadable) else fields.get("migration")
     if not isinstance(reported, dict) or not isinstance(reported.get("epoch"), int):
         return None
-    return Progress(reported["epoch"], mode_of(str(reported.get("mode")).encode()), reported.get("settled") is True)
+    return MemberProgress(reported["epoch"], mode_of(str(reported.get("mode")).encode()), reported.get("settled") is True)
 
 
 def _object(data: bytes | None) -> dict[str, Any] | Unreadable:
@@ -325,23 +325,23 @@ def is_number(child: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class GroupHold:
     """`run`: the run that rolled the group back, as the fence names it; it may continue if the operator clears its task."""
 
     run: str
     why: str
 
 
-def read_hold(data: bytes) -> Hold:
+def read_hold(data: bytes) -> GroupHold:
     """Reads the note. An unreadable one holds, too: without a run, with its contents as the reason."""
     try:
         found = json.loads(data)
-        return Hold(str(found["run"]), str(found["why"]))
+        return GroupHold(str(found["run"]), str(found["why"]))
     except (ValueError, KeyError, TypeError):
-        return Hold("", data.decode(errors="replace")[:200])
+        return GroupHold("", data.decode(errors="replace")[:200])
 
 
-def write_hold(hold: Hold) -> bytes:
+def write_hold(hold: GroupHold) -> bytes:
     """The note's bytes."""
     return json.dumps(asdict(hold)).encode()
 

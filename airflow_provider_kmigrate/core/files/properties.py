@@ -91,7 +91,7 @@ _ESCAPED = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r", "\f": r"\f"}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PropertyChange:
     """One key that differs; `before` or `after` is None if the key is absent, and `HIDDEN` if it may not be shown."""
 
     key: str
@@ -146,7 +146,7 @@ def edit(text: str, assign: Mapping[str, str], remove: Collection[str] = ()) -> 
     return _append("".join(kept), {key: value for key, value in assign.items() if key not in winners})
 
 
-def diff(old: str, new: str) -> tuple[Change, ...]:
+def diff(old: str, new: str) -> tuple[PropertyChange, ...]:
     """What differs between two files, by key; comments and order do not count."""
     before, after = parse(old), parse(new)
     keys = sorted(before.keys() | after.keys())
@@ -160,10 +160,10 @@ def kept_by(text: str) -> str | None:
     return next((found[0] for found in named if found), None)
 
 
-def _change(key: str, before: str | None, after: str | None) -> Change:
+def _change(key: str, before: str | None, after: str | None) -> PropertyChange:
     if key in SHOWN_KEYS:
-        return Change(key, before, after)
-    return Change(key, None if before is None else HIDDEN, None if after is None else HIDDEN)
+        return PropertyChange(key, before, after)
+    return PropertyChange(key, None if before is None else HIDDEN, None if after is None else HIDDEN)
 
 
 def _entries(text: str) -> Iterator[_Entry]:

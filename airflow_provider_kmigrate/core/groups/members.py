@@ -71,7 +71,7 @@ def unread(
     return (Reason("K30", f"Group {name}: {' and '.join(missing)} could not be read."),) if missing else ()
 
 
-def unheard(seen: GroupSeen) -> tuple[Reason, ...]:
+def unknown_group(seen: GroupSeen) -> tuple[Reason, ...]:
     """F09 if neither side knows the group; a side that was not read does not know it."""
     zk, kafka = seen.zk, seen.kafka
     if zk is not None and (zk.registrations or zk.progress or zk.owners or zk.offsets or zk.mode_version >= 0):
@@ -109,7 +109,7 @@ def unknown_members(seen: GroupSeen, group: GroupSpec) -> tuple[Reason, ...]:
     return (Reason("K56", f"Group {seen.name} has members that the cluster file does not know: {named}."),)
 
 
-def restless(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
+def rebalancing(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
     """Why the group is not stable; empty if it is. Instances in `but` may be missing."""
     return (*_sharing(seen), *_unheld(seen), *_unsettled(seen), *away(seen, group, but))
 
@@ -247,10 +247,10 @@ class GroupObservations:
             return seen
         plain = seen.of_kind(MemberKind.KAFKA)
         called = [member for member in plain if member.name.startswith(f"{group.name}_")]
-        if seen.zk.toggle is Mode.KAFKA and len(called) < len(plain):
+        if seen.zk.requested_mode is Mode.KAFKA and len(called) < len(plain):
             return seen
         limit = max(ABSENT, group.switch_timeout)
-        ghosts = {member.life for member in called if self.at - self.plain.get(member.life, self.at) < limit}
+        ghosts = {member.incarnation for member in called if self.at - self.plain.get(member.incarnation, self.at) < limit}
         living = tuple(member for member in seen.kafka.members if member.member_id not in ghosts)
         return replace(seen, kafka=replace(seen.kafka, members=living))
 
@@ -268,13 +268,13 @@ class GroupHistory:
     away: Mapping[str, float] = field(default_factory=dict)
     plain: Mapping[str, float] = field(default_factory=dict)
 
-    def saw(self, seen: GroupSeen | None, at: float, group: GroupSpec) -> GroupHistory:
+    def observe(self, seen: GroupSeen | None, at: float, group: GroupSpec) -> GroupHistory:
         """Record one observation. If members are unknown, it changes no member's presence."""
         if seen is None or seen.members is None:
             return self
         everyone = map_instances(seen.members, group)
         away = {name: self.away.get(name, at) for name in everyone.instances if not everyone.kinds(name)}
-        plain = {member.life: self.plain.get(member.life, at) for member in seen.of_kind(MemberKind.KAFKA)}
+        plain = {member.incarnation: self.plain.get(member.incarnation, at) for member in seen.of_kind(MemberKind.KAFKA)}
         whole = self._whole(seen, at)
         return replace(self, whole=whole, begun=self.begun or next(iter(whole), None), away=away, plain=plain)
 
@@ -283,14 +283,14 @@ class GroupHistory:
         settled = [then for then, _ in whole if at - then >= OFFSETS_SETTLE]
         return tuple(each for each in whole if each[0] >= max(settled)) if settled else whole
 
-    def looks(self, seen: GroupSeen | None, at: float) -> GroupObservations:
+    def observations(self, seen: GroupSeen | None, at: float) -> GroupObservations:
         """What to judge: the latest observation with the earlier ones."""
         first_at, first = self.whole[0] if self.whole else (at, None)
         begun_at, begun = self.begun or (at, None)
         return GroupObservations(seen, at, first, first_at, begun, begun_at, self.away, self.plain)
 
 
-UNREST = 60.0  # seconds that an untouched group may take to become stable
+REBALANCE_LIMIT = 60.0  # seconds that an untouched group may take to become stable
 RESTARTS = 3  # restarts at which a watched instance counts as restarting too often
 STRETCHES = 10  # the wait for a healthy stretch, in multiples of the stretch's length
 
@@ -305,38 +305,40 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class GroupHealth:
     """The summary of many observations of one group; times are on the monotonic clock of one process.
 
-    Of the watched instance: `lives`: every life observed of its members, `crew`: the most members at once, `renewed`: how many
+    Of the watched instance: `incarnations`: every life observed of its members, `most_members`: the most members at once, `new_incarnations`: how many
     began after it ran as the wanted kind. `earlier`: restarts counted by earlier processes.
 
     `stood`: offset and log end of each partition just before the switch, `read`: what is certainly read, then or since.
     """
 
     marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
-    stood: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    before_switch: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     read: frozenset[TopicPartition] = frozenset()
-    unrest: float | None = None  # since when the group has not been stable
-    gone: float | None = None  # since when the watched instance has not been observed as the wanted kind
-    lives: frozenset[str] = frozenset()
-    crew: int = 1
-    renewed: int = 0
+    unstable_since: float | None = None  # since when the group has not been stable
+    absent_since: float | None = None  # since when the watched instance has not been observed as the wanted kind
+    incarnations: frozenset[str] = frozenset()
+    most_members: int = 1
+    new_incarnations: int = 0
     earlier: int = 0
 
     @property
     def restarts(self) -> int:
         """How often the watched instance has restarted with all of its members."""
-        return self.earlier + self.renewed // self.crew
+        return self.earlier + self.new_incarnations // self.most_members
 
 
-def before(seen: GroupSeen | None, earlier: int = 0) -> Health:
+def before(seen: GroupSeen | None, earlier: int = 0) -> GroupHealth:
     """Start from the observation just before a change: the group must keep reading what it reads there."""
     if seen is None:
-        return Health(earlier=earlier)
+        return GroupHealth(earlier=earlier)
     ends, at = seen.ends or {}, positions(seen)
-    return Health(
-        stood={where: (at[where], ends[where]) for where in at.keys() & ends.keys()}, read=surely_read(seen), earlier=earlier
+    return GroupHealth(
+        before_switch={where: (at[where], ends[where]) for where in at.keys() & ends.keys()},
+        read=surely_read(seen),
+        earlier=earlier,
     )
 
 
@@ -347,42 +349,50 @@ def positions(seen: GroupSeen) -> dict[TopicPartition, int]:
 
 
 def follow(
-    health: Health, seen: GroupSeen, group: GroupSpec, now: float, watched: tuple[str, MemberKind] | None = None
-) -> Health:
+    health: GroupHealth, seen: GroupSeen, group: GroupSpec, now: float, watched: tuple[str, MemberKind] | None = None
+) -> GroupHealth:
     """Record one complete observation; `watched`: an instance and the kind that it must become."""
     ends, at = seen.ends or {}, positions(seen)
     read = (health.read & ends.keys()) | surely_read(seen)
     marks = {
-        where: _mark(health.marks.get(where), at.get(where, -1), ends.get(where), now, health.stood.get(where))
+        where: _mark(health.marks.get(where), at.get(where, -1), ends.get(where), now, health.before_switch.get(where))
         for where in read | read_by(seen, group)
     }
     there = watched is None or map_instances(seen.members or (), group).kinds(watched[0]) == {watched[1]}
     return replace(
-        _lived(health, lives(seen, group, *watched)) if watched and (there or health.lives) else health,
+        _lived(health, incarnations(seen, group, *watched)) if watched and (there or health.incarnations) else health,
         marks=marks,
         read=read,
-        unrest=_since(health.unrest, bool(restless(seen, group)), now),
-        gone=_since(health.gone, not there, now),
+        unstable_since=_since(health.unstable_since, bool(rebalancing(seen, group)), now),
+        absent_since=_since(health.absent_since, not there, now),
     )
 
 
-def unknown(health: Health, now: float) -> Health:
+def unknown(health: GroupHealth, now: float) -> GroupHealth:
     """Record an incomplete observation: any offset may have moved since, so every timer restarts."""
     marks = {where: replace(mark, since=now) for where, mark in health.marks.items()}
     return replace(
-        health, marks=marks, unrest=_since(None, health.unrest is not None, now), gone=_since(None, health.gone is not None, now)
+        health,
+        marks=marks,
+        unstable_since=_since(None, health.unstable_since is not None, now),
+        absent_since=_since(None, health.absent_since is not None, now),
     )
 
 
-def lives(seen: GroupSeen, group: GroupSpec, instance: str, kind: MemberKind) -> frozenset[str]:
+def incarnations(seen: GroupSeen, group: GroupSpec, instance: str, kind: MemberKind) -> frozenset[str]:
     """Lives of the members of one instance that are of this kind."""
     members = map_instances(seen.members or (), group).instances[instance]
-    return frozenset(member.life for member in members if member.kind is kind and member.life)
+    return frozenset(member.incarnation for member in members if member.kind is kind and member.incarnation)
 
 
-def _lived(health: Health, now: frozenset[str]) -> Health:
-    new = len(now - health.lives) if health.lives else 0
-    return replace(health, lives=health.lives | now, crew=max(health.crew, len(now)), renewed=health.renewed + new)
+def _lived(health: GroupHealth, now: frozenset[str]) -> GroupHealth:
+    new = len(now - health.incarnations) if health.incarnations else 0
+    return replace(
+        health,
+        incarnations=health.incarnations | now,
+        most_members=max(health.most_members, len(now)),
+        new_incarnations=health.new_incarnations + new,
+    )
 
 
 def _mark(last: Mark | None, offset: int, end: int | None, now: float, stood: tuple[int, int] | None) -> Mark:
@@ -400,12 +410,12 @@ def _waits(mark: Mark, end: int) -> bool:
     return end > mark.offset and not end == mark.end == mark.offset + 1
 
 
-def starving(health: Health, group: GroupSpec, now: float) -> tuple[TopicPartition, ...]:
+def starving(health: GroupHealth, group: GroupSpec, now: float) -> tuple[TopicPartition, ...]:
     """Partitions with waiting records whose offset has not moved for `commit_within`."""
     return tuple(sorted(where for where, mark in health.marks.items() if now - mark.since >= group.commit_within))
 
 
-def worse(health: Health, group: GroupSpec, now: float, unrest: float = UNREST) -> tuple[Reason, ...]:
+def worse(health: GroupHealth, group: GroupSpec, now: float, limit: float = REBALANCE_LIMIT) -> tuple[Reason, ...]:
     """What is wrong with a switched group; empty if nothing is. `unrest`: seconds that it may take to become stable."""
     reasons = []
     hungry = starving(health, group, now)
@@ -414,14 +424,14 @@ def worse(health: Health, group: GroupSpec, now: float, unrest: float = UNREST) 
             f"Group {group.name} has committed no offset for {group.commit_within:.0f} s although records wait: {places(hungry)}."
         )
         reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
-    if health.gone is not None and now - health.gone >= unrest:
-        text = f"Group {group.name}: the switched instance has been missing for {now - health.gone:.0f} s."
+    if health.absent_since is not None and now - health.absent_since >= limit:
+        text = f"Group {group.name}: the switched instance has been missing for {now - health.absent_since:.0f} s."
         reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     if health.restarts >= RESTARTS:
         text = f"Group {group.name}: the switched instance has restarted {health.restarts} times."
         reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
-    if health.unrest is not None and now - health.unrest >= unrest:
-        text = f"Group {group.name} has not been stable for {now - health.unrest:.0f} s."
+    if health.unstable_since is not None and now - health.unstable_since >= limit:
+        text = f"Group {group.name} has not been stable for {now - health.unstable_since:.0f} s."
         reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     return tuple(reasons)
 
@@ -440,7 +450,7 @@ def _since(then: float | None, so: bool, now: float) -> float | None:
     return (now if then is None else then) if so else None
 
 
-def goes_back(causes: Iterable[str]) -> bool:
+def rolls_back(causes: Iterable[str]) -> bool:
     """True if a step refused for these reasons rolls its group back by itself: only for faults observed in the group.
 
     A step that could not observe, was not allowed to act, or was ended by the operator, has found no fault.

@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.core.groups.members import (
     away,
     flawed,
     map_instances,
-    restless,
+    rebalancing,
     stopped,
     unknown_members,
     unread,
@@ -45,7 +45,7 @@ class Goal(StrEnum):
 
 
 def switch(
-    looks: GroupObservations,
+    observations: GroupObservations,
     group: GroupSpec,
     instance: str,
     target: MemberKind,
@@ -63,30 +63,32 @@ def switch(
     Acts: "switch" (restart the instance), "copy offsets" (ZooKeeper's, if Kafka's are ahead: before it becomes a ZooKeeper
     consumer).
     """
-    seen = looks.now
+    seen = observations.now
     missing = unread(seen, group.name)
     if missing or seen is None:
         return Wait(missing)
     members = map_instances(seen.members or (), group).instances[instance]
-    kinds = frozenset(member.kind for member in members if target is not MemberKind.KAFKA or member.life not in former)
+    kinds = frozenset(member.kind for member in members if target is not MemberKind.KAFKA or member.incarnation not in former)
     if kinds == {target}:
         there = f"{instance} of group {group.name} is {_named(target)}."
         return Done(there) if hurry else rested(seen, group, there)
     if asked:
         return Wait((_absent(group, instance, target, kinds),))
-    kept = _kept_from(looks, group, lambda one: _switch_forbidden(one, group, instance, target))
-    return kept or _switch_now(looks, group, instance, target, hurry=hurry)
+    kept = _kept_from(observations, group, lambda one: _switch_forbidden(one, group, instance, target))
+    return kept or _switch_now(observations, group, instance, target, hurry=hurry)
 
 
-def _kept_from(looks: GroupObservations, group: GroupSpec, forbids: Callable[[GroupSeen], tuple[Reason, ...]]) -> Decision | None:
+def _kept_from(
+    observations: GroupObservations, group: GroupSpec, forbids: Callable[[GroupSeen], tuple[Reason, ...]]
+) -> Decision | None:
     """Refuses what every case forbids; waits for what a dead member's place in Kafka may explain, until that is known."""
-    if looks.now is None or not (never := forbids(looks.now)):
+    if observations.now is None or not (never := forbids(observations.now)):
         return None
-    living = looks.without_ghosts(group)
+    living = observations.without_ghosts(group)
     if living is None or forbids(living):
         return Refuse(never)
     called = ", ".join(
-        member.name for member in looks.now.of_kind(MemberKind.KAFKA) if member not in living.of_kind(MemberKind.KAFKA)
+        member.name for member in observations.now.of_kind(MemberKind.KAFKA) if member not in living.of_kind(MemberKind.KAFKA)
     )
     text = f"Group {group.name}: {called} is in the Kafka group like a Kafka consumer, but has the name of a migrating consumer."
     return Wait((Reason("K66", f"{text} If it is alive: {never[0].text}"),))
@@ -97,20 +99,20 @@ def _switch_forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: 
     return (*flawed(seen), *strange, *forbidden(seen, group, instance, target))
 
 
-def _switch_now(looks: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, hurry: bool) -> Decision:
+def _switch_now(observations: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, hurry: bool) -> Decision:
     """Nothing forbids the switch: decides whether it happens now."""
-    seen = looks.now
+    seen = observations.now
     if seen is None:
         return Wait(unread(seen, group.name))
     kinds = map_instances(seen.members or (), group).kinds(instance)
-    if not kinds and looks.absent_for(instance) < ABSENT:
+    if not kinds and observations.absent_for(instance) < ABSENT:
         return Wait((_absent(group, instance, target, kinds),))
-    waits = () if hurry else restless(seen, group, but=[instance])
+    waits = () if hurry else rebalancing(seen, group, but=[instance])
     waits = waits or (() if hurry or target is MemberKind.MIGRATING else not_taken(seen))
     if waits:
         return Wait(waits)
     text = f"{instance} of group {group.name}, now {_words(kinds)}, becomes {_named(target)}."
-    return compared(looks, group, target) or Act(Verb.SWITCH, text)
+    return compared(observations, group, target) or Act(Verb.SWITCH, text)
 
 
 def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
@@ -129,35 +131,35 @@ def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKi
         return (Reason("K58", text),)
     needs = {MemberKind.ZOOKEEPER: Mode.ZOOKEEPER, MemberKind.KAFKA: Mode.KAFKA}
     about = others | {target} | (own - {MemberKind.KAFKA})
-    wrong = [kind for kind in needs if kind in about and zk is not None and zk.toggle is not needs[kind]]
+    wrong = [kind for kind in needs if kind in about and zk is not None and zk.requested_mode is not needs[kind]]
     if not wrong or zk is None:
         return ()
-    text = f"Group {group.name}: its mode is {zk.toggle}, but members are or would be {_words(frozenset(wrong))}."
+    text = f"Group {group.name}: its mode is {zk.requested_mode}, but members are or would be {_words(frozenset(wrong))}."
     text += f" Set the mode first (SetModeOperator): {needs[wrong[0]]}."
     return (Reason("K45", text),)
 
 
-def set_mode(looks: GroupObservations, group: GroupSpec, mode: Mode, *, blind: bool = False) -> Decision:
+def set_mode(observations: GroupObservations, group: GroupSpec, mode: Mode, *, blind: bool = False) -> Decision:
     """Sets the group's migration/mode, and waits until every member is stable under it. Act: "set mode".
 
     `blind`: the operator accepts that the members in Kafka could not be read, or that those that may be dead are dead; the
     decision then says nothing about stability.
     """
-    seen = looks.now
+    seen = observations.now
     missing = unread(seen, group.name, offsets=False, kafka=not blind)
     if missing or seen is None or seen.zk is None:
         return Wait(missing)
     if written(seen, mode):
         return rested(seen, group, f"Group {group.name} is in {mode} mode, and all its members have settled in it.")
-    kept = _kept_from(looks, group, lambda one: _mode_forbidden(one, group, mode))
+    kept = _kept_from(observations, group, lambda one: _mode_forbidden(one, group, mode))
     if kept and not (blind and isinstance(kept, Wait)):
         return kept
     back = mode is Mode.ZOOKEEPER
     # with Kafka consumers alone the mode is the first move of a rollback, which may be for one that died
-    waits = restless(seen, group) if not back and not seen.of_kind(MemberKind.KAFKA) else ()
+    waits = rebalancing(seen, group) if not back and not seen.of_kind(MemberKind.KAFKA) else ()
     if waits:
         return Wait(waits)
-    return Act(Verb.SET_MODE, f"Group {group.name}: mode {_as_written(seen.zk)} -> {mode}; {standing(seen)}.")
+    return Act(Verb.SET_MODE, f"Group {group.name}: mode {_as_written(seen.zk)} -> {mode}; {describe_position(seen)}.")
 
 
 def written(seen: GroupSeen | None, mode: Mode) -> bool:
@@ -168,7 +170,7 @@ def written(seen: GroupSeen | None, mode: Mode) -> bool:
 
 
 def _as_written(zk: ZkGroup) -> str:
-    return str(zk.toggle) if zk.mode_data in (None, b"", str(zk.toggle).encode()) else repr(zk.mode_data)
+    return str(zk.requested_mode) if zk.mode_data in (None, b"", str(zk.requested_mode).encode()) else repr(zk.mode_data)
 
 
 def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reason, ...]:
@@ -185,20 +187,20 @@ def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reas
     return tuple(reasons)
 
 
-def next_rollback(looks: GroupObservations, group: GroupSpec, goal: Goal) -> tuple[str, MemberKind | Mode] | None:
+def next_rollback(observations: GroupObservations, group: GroupSpec, goal: Goal) -> tuple[str, MemberKind | Mode] | None:
     """The next rollback move to `goal`: an instance and its new kind, or "" and the mode. None: nothing to do.
 
     Only what lies beyond the goal is undone: a group that never came so far stays as it is.
     """
-    seen = looks.now
+    seen = observations.now
     if seen is None or seen.zk is None or seen.members is None:
         return None
     everyone = map_instances(seen.members, group)
     plain = [name for name in everyone.instances if MemberKind.KAFKA in everyone.kinds(name)]
     if plain:
         alone = not seen.of_kind(MemberKind.MIGRATING) and not seen.of_kind(MemberKind.ZOOKEEPER)
-        return ("", Mode.KAFKA) if alone and seen.zk.toggle is not Mode.KAFKA else (plain[-1], MemberKind.MIGRATING)
-    if goal is not Goal.KAFKA_MODE and seen.zk.toggle is Mode.KAFKA:
+        return ("", Mode.KAFKA) if alone and seen.zk.requested_mode is not Mode.KAFKA else (plain[-1], MemberKind.MIGRATING)
+    if goal is not Goal.KAFKA_MODE and seen.zk.requested_mode is Mode.KAFKA:
         return "", Mode.ZOOKEEPER
     migrating = [name for name in everyone.instances if MemberKind.MIGRATING in everyone.kinds(name)]
     missing = [name for name in everyone.instances if not everyone.kinds(name)]
@@ -214,7 +216,7 @@ def next_rollback(looks: GroupObservations, group: GroupSpec, goal: Goal) -> tup
 
 def rested(seen: GroupSeen, group: GroupSpec, text: str) -> Decision:
     """Done with `text`, once every instance is there and no rebalance is under way."""
-    waits = restless(seen, group)
+    waits = rebalancing(seen, group)
     return Wait(waits) if waits else Done(text)
 
 
@@ -240,7 +242,7 @@ def _words(kinds: frozenset[MemberKind]) -> str:
     return " and ".join(sorted(kinds)) or "absent"
 
 
-def past(seen: GroupSeen | None, group: GroupSpec, instance: str, target: MemberKind) -> Done | None:
+def already_beyond(seen: GroupSeen | None, group: GroupSpec, instance: str, target: MemberKind) -> Done | None:
     """During migration: an instance that is already beyond `target` stays as it is."""
     if target is not MemberKind.MIGRATING or not further(seen, group, instance):
         return None
@@ -248,7 +250,7 @@ def past(seen: GroupSeen | None, group: GroupSpec, instance: str, target: Member
 
 
 def onward(
-    looks: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, begun: bool = False
+    observations: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, begun: bool = False
 ) -> Decision | None:
     """What alone keeps the migration from switching this instance now; None: nothing.
 
@@ -256,11 +258,11 @@ def onward(
     with no leftovers looks like one that never began. Not so if its restart had `begun`: then it was stopped for this. The file's
     first instance is the canary: no other one goes before it.
     """
-    empty = stopped(looks.now, group.name)
-    if looks.now is None or (empty and not begun):
+    empty = stopped(observations.now, group.name)
+    if observations.now is None or (empty and not begun):
         return Wait(empty)
     first = group.instances[0].name
-    kinds = map_instances(looks.now.members or (), group).kinds(first)
+    kinds = map_instances(observations.now.members or (), group).kinds(first)
     if first == instance or not kinds or min(map(_ORDER.index, kinds)) >= _ORDER.index(target):
         return None
     text = f"Group {group.name}: {first} is {_words(kinds)}, and {instance} would become {_named(target)} before it."
@@ -270,7 +272,7 @@ def onward(
 _ORDER = (MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA)
 
 
-def past_mode(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> Done | None:
+def mode_not_needed(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> Done | None:
     """During migration: a group that no longer needs a mode is not given one again. A rollback may set it."""
     if mode is not Mode.KAFKA or not all_plain(seen, group):
         return None
@@ -284,7 +286,7 @@ def further(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
     """
     if seen is None or seen.zk is None or map_instances(seen.members or (), group).kinds(instance) != {MemberKind.KAFKA}:
         return False
-    return seen.zk.toggle is Mode.KAFKA or all_plain(seen, group)
+    return seen.zk.requested_mode is Mode.KAFKA or all_plain(seen, group)
 
 
 def absent(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
@@ -315,11 +317,11 @@ def moved(seen: GroupSeen | None, group: GroupSpec) -> bool:
     return all_plain(seen, group) or (not seen.members and not seen.zk.joined and bool(seen.committed) and not ahead)
 
 
-def standing(seen: GroupSeen) -> str:
+def describe_position(seen: GroupSeen) -> str:
     """The group's position on its path, in a few words."""
     counts = [(kind, len(seen.of_kind(kind))) for kind in MemberKind]
     members = ", ".join(f"{count} {kind}" for kind, count in counts if count) or "no member"
-    return f"{members}; mode {seen.zk.toggle if seen.zk else 'unknown'}"
+    return f"{members}; mode {seen.zk.requested_mode if seen.zk else 'unknown'}"
 
 
 def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
@@ -328,14 +330,14 @@ def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
     if missing or seen is None or seen.zk is None:
         return Wait(missing)
     if seen.zk.registrations or seen.zk.progress or seen.zk.owners:
-        text = f"Group {group.name} still has members in ZooKeeper: {standing(seen)}."
+        text = f"Group {group.name} still has members in ZooKeeper: {describe_position(seen)}."
         return Refuse((Reason("K58", text),))
     if untaken := not_taken(seen):
         return Refuse(untaken)
     if seen.zk.mode_version >= 0:
         if not all_plain(seen, group):
             return Wait(stopped(seen, group.name) or away(seen, group))
-        return Act(Verb.CLEAN_UP, f"Group {group.name} has left ZooKeeper: {standing(seen)}.")
+        return Act(Verb.CLEAN_UP, f"Group {group.name} has left ZooKeeper: {describe_position(seen)}.")
     return Done(f"ZooKeeper holds only the last offsets of group {group.name}.")
 
 
@@ -345,10 +347,10 @@ def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
     becomes_old_only = goal is not None and not everyone.of_kind(MemberKind.KAFKA)  # which unknown members do not keep it from
     left = [*flawed(seen), *(() if becomes_old_only else unknown_members(seen, group))]
     if left:
-        return f"{standing(seen)}. It cannot be moved: {' '.join(map(str, left))}"
+        return f"{describe_position(seen)}. It cannot be moved: {' '.join(map(str, left))}"
     steps = _forward(seen, everyone) if goal is None else _back(seen, everyone, goal)
     kept = " ".join(map(str, held(seen))) if goal is None and steps else ""
-    return f"{standing(seen)}. {'Then ' + ', '.join(steps) if steps else 'Nothing to do'}. {kept}".strip()
+    return f"{describe_position(seen)}. {'Then ' + ', '.join(steps) if steps else 'Nothing to do'}. {kept}".strip()
 
 
 def _forward(seen: GroupSeen, everyone: InstanceMap) -> list[str]:
@@ -357,7 +359,7 @@ def _forward(seen: GroupSeen, everyone: InstanceMap) -> list[str]:
         name for name in names if everyone.kinds(name) != {MemberKind.KAFKA} and MemberKind.MIGRATING not in everyone.kinds(name)
     ]
     plain = [name for name in names if everyone.kinds(name) != {MemberKind.KAFKA}]
-    toggle = seen.zk is not None and seen.zk.toggle is not Mode.KAFKA and bool(plain)
+    toggle = seen.zk is not None and seen.zk.requested_mode is not Mode.KAFKA and bool(plain)
     return [
         *([f"{', '.join(old)} become migrating consumers one by one"] if old else []),
         *(["mode kafka"] if toggle else []),
@@ -369,7 +371,7 @@ def _forward(seen: GroupSeen, everyone: InstanceMap) -> list[str]:
 def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> list[str]:
     plain = [name for name in everyone.instances if MemberKind.KAFKA in everyone.kinds(name)]
     later = [name for name in everyone.instances if everyone.kinds(name) & {MemberKind.KAFKA, MemberKind.MIGRATING}]
-    toggled = seen.zk is not None and seen.zk.toggle is Mode.KAFKA
+    toggled = seen.zk is not None and seen.zk.requested_mode is Mode.KAFKA
     kafka = bool(plain) or toggled
     return [
         *(["mode kafka"] if plain and not toggled else []),

@@ -147,28 +147,28 @@ def _other(store: Store) -> Store:
     return Store.KAFKA if store is Store.ZOOKEEPER else Store.ZOOKEEPER
 
 
-def compared(looks: GroupObservations, group: GroupSpec, target: MemberKind) -> Decision | None:
+def compared(observations: GroupObservations, group: GroupSpec, target: MemberKind) -> Decision | None:
     """What keeps a member that becomes `target` from beginning at its store's offsets; None: nothing. Act: "copy offsets"."""
     if target is MemberKind.MIGRATING:
-        return _skipping(looks, group)
-    missing = unread(looks.first, group.name)
+        return _skipping(observations, group)
+    missing = unread(observations.first, group.name)
     if missing:
         return Wait((Reason("K60", f"{missing[0].text} Its offsets are compared with those of that observation."),))
-    behind = offsets_behind(looks, target, group)
-    return _with_offsets(looks, group, target, behind) if behind else None
+    behind = offsets_behind(observations, target, group)
+    return _with_offsets(observations, group, target, behind) if behind else None
 
 
-def offsets_behind(looks: GroupObservations, target: MemberKind, group: GroupSpec) -> frozenset[TopicPartition]:
+def offsets_behind(observations: GroupObservations, target: MemberKind, group: GroupSpec) -> frozenset[TopicPartition]:
     """Partitions whose offset in the store that `target` reads is lower than the other store's at the earlier observation.
 
     Kafka may miss partitions that have no reader; a gap in ZooKeeper is harmless there.
     """
-    if looks.now is None or looks.first is None:
+    if observations.now is None or observations.first is None:
         return frozenset()
     if target is MemberKind.ZOOKEEPER:
-        return _behind(looks.now.in_zookeeper, dict(looks.first.committed or {}))
+        return _behind(observations.now.in_zookeeper, dict(observations.first.committed or {}))
     if target is MemberKind.KAFKA:
-        return _behind(dict(looks.now.committed or {}), looks.first.in_zookeeper) & read_by(looks.now, group)
+        return _behind(dict(observations.now.committed or {}), observations.first.in_zookeeper) & read_by(observations.now, group)
     return frozenset()
 
 
@@ -176,45 +176,47 @@ def _behind(reads: dict[TopicPartition, int], other: dict[TopicPartition, int]) 
     return frozenset(where for where, offset in other.items() if reads.get(where, -1) < offset)
 
 
-def _with_offsets(looks: GroupObservations, group: GroupSpec, target: MemberKind, behind: frozenset[TopicPartition]) -> Decision:
+def _with_offsets(
+    observations: GroupObservations, group: GroupSpec, target: MemberKind, behind: frozenset[TopicPartition]
+) -> Decision:
     store, other = ("ZooKeeper", "Kafka") if target is MemberKind.ZOOKEEPER else ("Kafka", "ZooKeeper")
     text = f"Group {group.name}: {store}'s offsets of {places(behind)} are behind {other}'s."
-    if target is MemberKind.ZOOKEEPER and looks.at - looks.first_at >= OFFSETS_SETTLE:
+    if target is MemberKind.ZOOKEEPER and observations.at - observations.first_at >= OFFSETS_SETTLE:
         return Act(Verb.COPY_OFFSETS, f"{text} The instance would read their records again.")
     return Wait((Reason("K60", text),))
 
 
-def _skipping(looks: GroupObservations, group: GroupSpec) -> Decision | None:
+def _skipping(observations: GroupObservations, group: GroupSpec) -> Decision | None:
     """The first migrating member begins at the larger of both stores, so the store that is not written must not be ahead.
 
     It is ahead after offsets were reset by hand in the other one. Members that are about to pass it, or that write both, are
     waited for.
     """
-    skipped = ahead(looks, group)
-    if looks.now is None or not skipped:
+    skipped = ahead(observations, group)
+    if observations.now is None or not skipped:
         return None
-    plain = not looks.now.of_kind(MemberKind.ZOOKEEPER)
+    plain = not observations.now.of_kind(MemberKind.ZOOKEEPER)
     idle, used = ("zookeeper", "kafka") if plain else ("kafka", "zookeeper")
     text = f"Group {group.name} reads from {used}, and {idle}'s leftover offsets of {places(skipped)} are ahead."
     text += f" If you reset them by hand, run: groups copy-offsets --to {idle} --reset --group {group.name}."
     reasons = (Reason("K64", text),)
-    return Refuse(reasons) if looks.at - looks.begun_at >= group.commit_within else Wait(reasons)
+    return Refuse(reasons) if observations.at - observations.begun_at >= group.commit_within else Wait(reasons)
 
 
-def ahead(looks: GroupObservations, group: GroupSpec) -> frozenset[TopicPartition]:
+def ahead(observations: GroupObservations, group: GroupSpec) -> frozenset[TopicPartition]:
     """Partitions that the group reads from one store while the other one's offset is larger.
 
     Empty once a member migrates, and if ZooKeeper and Kafka consumers meet: then any way out is better. Kafka's offsets are no
     leftovers if they rise under ZooKeeper consumers, which then commit to both.
     """
-    seen = looks.without_ghosts(group)
+    seen = observations.without_ghosts(group)
     kinds = {member.kind for member in (seen.members or () if seen else ())}
     if seen is None or seen.zk is None or len(kinds) != 1:
         return frozenset()
     zookeeper, kafka = seen.in_zookeeper, dict(seen.committed or {})
     if kinds == {MemberKind.KAFKA}:
         return larger(zookeeper, kafka) & held_in_kafka(seen)
-    before = dict(looks.begun.committed or {}) if looks.begun else {}
+    before = dict(observations.begun.committed or {}) if observations.begun else {}
     rises = larger(kafka, before) & seen.zk.partitions
     return frozenset() if kinds == {MemberKind.MIGRATING} or rises else larger(kafka, zookeeper) & seen.zk.partitions
 

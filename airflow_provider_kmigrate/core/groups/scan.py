@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Group, Strategy, assign, topics_of
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, AssignmentInput, Strategy, assign, topics_of
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Registration, Unreadable, consumer_of
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
@@ -103,7 +103,7 @@ class GroupScan:
     """
 
     seen: GroupSeen
-    standing: GroupSituation
+    situation: GroupSituation
     lag: int | None = None
     advanced: Mapping[str, int] = field(default_factory=dict)
     findings: tuple[PreflightFinding, ...] = ()
@@ -114,23 +114,26 @@ class GroupScan:
         return any(finding.severity is Severity.BLOCK for finding in self.findings)
 
 
-def scan(looks: TwoObservations) -> GroupScan:
+def scan(observations: TwoObservations) -> GroupScan:
     """Every finding at once, the most severe first."""
-    found = sorted((finding for check in _CHECKS for finding in check(looks)), key=lambda one: list(Severity).index(one.severity))
-    behind = lags(looks.now)
+    found = sorted(
+        (finding for check in _CHECKS for finding in check(observations)), key=lambda one: list(Severity).index(one.severity)
+    )
+    behind = lags(observations.now)
     advanced = {
-        store: len(moved) for store, moved in (("zookeeper", _moved_in_zookeeper(looks)), ("kafka", _moved_in_kafka(looks)))
+        store: len(moved)
+        for store, moved in (("zookeeper", _moved_in_zookeeper(observations)), ("kafka", _moved_in_kafka(observations)))
     }
     return GroupScan(
-        looks.now,
-        standing(looks.now),
+        observations.now,
+        situation_of(observations.now),
         sum(behind.values()) if behind else None,
-        advanced if looks.before is not None else {},
+        advanced if observations.before is not None else {},
         tuple(found),
     )
 
 
-def standing(seen: GroupSeen) -> GroupSituation:
+def situation_of(seen: GroupSeen) -> GroupSituation:
     """The group's state in one word."""
     if seen.zk is not None and any(isinstance(entry, Unreadable) for entry in seen.zk.registrations.values()):
         return GroupSituation.FROZEN
@@ -155,7 +158,7 @@ def strategies(zk: ZkGroup) -> frozenset[Strategy] | None:
     topics: dict[str, list[int]] = {}
     for where in zk.partitions:
         topics.setdefault(where.topic, []).append(where.partition)
-    computed = {strategy: assign(strategy, Group(zk.registrations, topics)) for strategy in Strategy}
+    computed = {strategy: assign(strategy, AssignmentInput(zk.registrations, topics)) for strategy in Strategy}
     known = {strategy: found for strategy, found in computed.items() if isinstance(found, Assigned)}
     if len(known) < len(computed):
         return None
@@ -168,12 +171,12 @@ def wanted(seen: GroupSeen) -> frozenset[TopicPartition]:
     return (seen.zk.partitions if seen.zk else frozenset()).union(*held)
 
 
-def _moved_in_zookeeper(looks: TwoObservations) -> frozenset[TopicPartition]:
-    return larger(looks.now.in_zookeeper, looks.before.in_zookeeper if looks.before else {})
+def _moved_in_zookeeper(observations: TwoObservations) -> frozenset[TopicPartition]:
+    return larger(observations.now.in_zookeeper, observations.before.in_zookeeper if observations.before else {})
 
 
-def _moved_in_kafka(looks: TwoObservations) -> frozenset[TopicPartition]:
-    return larger(looks.now.committed or {}, (looks.before.committed if looks.before else None) or {})
+def _moved_in_kafka(observations: TwoObservations) -> frozenset[TopicPartition]:
+    return larger(observations.now.committed or {}, (observations.before.committed if observations.before else None) or {})
 
 
 def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
@@ -181,25 +184,29 @@ def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
     return ((name, entry) for name, entry in sorted(entries.items()) if isinstance(entry, Registration))
 
 
-def _read(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    parts = {"ZooKeeper": looks.now.zk, "the Kafka group": looks.now.kafka, "its commits in Kafka": looks.now.committed}
+def _read(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    parts = {
+        "ZooKeeper": observations.now.zk,
+        "the Kafka group": observations.now.kafka,
+        "its commits in Kafka": observations.now.committed,
+    }
     if missing := [name for name, part in parts.items() if part is None]:
         yield blocks("K30", f"not read: {', '.join(missing)}")
-    elif looks.now.ends is None:
+    elif observations.now.ends is None:
         yield blocks("K30", "not read: the ends of its logs")
 
 
-def _flaws(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    for name, entry in sorted((looks.now.zk.registrations if looks.now.zk else {}).items()):
+def _flaws(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    for name, entry in sorted((observations.now.zk.registrations if observations.now.zk else {}).items()):
         if isinstance(entry, Unreadable):
-            path = f"/consumers/{looks.now.name}/ids/{name}"
+            path = f"/consumers/{observations.now.name}/ids/{name}"
             pykafka = entry.flaw is Flaw.NOT_JSON and _TOPIC.fullmatch(entry.content)
             yield blocks("K31", f"{path}: {entry}{', as pykafka registers' if pykafka else ''}")
 
 
-def _subscriptions(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    topics = sorted({where.topic for where in looks.now.zk.partitions}) if looks.now.zk else []
-    for name, entry in _registered(looks.now):
+def _subscriptions(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    topics = sorted({where.topic for where in observations.now.zk.partitions}) if observations.now.zk else []
+    for name, entry in _registered(observations.now):
         selected = topics_of(entry, topics)
         if isinstance(selected, Unreadable):
             yield blocks("K33", f"{name} has an unreadable subscription: {selected.content!r}")
@@ -208,29 +215,29 @@ def _subscriptions(looks: TwoObservations) -> Iterator[PreflightFinding]:
             yield warns("K33", f"{name} selects no topic that exists: {summarize(map(repr, entry.subscription))}{twice}")
 
 
-def _mode(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    zk = looks.now.zk
+def _mode(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    zk = observations.now.zk
     if zk is None:
         return
     data = zk.mode_data
     if data not in _MODES:
         meant = (data or b"").strip().lower() == b"kafka"
         yield (blocks if meant else warns)("K35", f"migration/mode holds {(data or b'')[:40]!r}")
-    if zk.toggle is Mode.KAFKA and (old := looks.now.of_kind(MemberKind.ZOOKEEPER)):
+    if zk.requested_mode is Mode.KAFKA and (old := observations.now.of_kind(MemberKind.ZOOKEEPER)):
         yield warns("K45", f"the mode is kafka, but these members cannot follow it: {summarize(member.name for member in old)}")
 
 
-def _resets(looks: TwoObservations) -> Iterator[PreflightFinding]:
+def _resets(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """Recorded resets without a migrating member, which alone can apply them; the first one may come in weeks."""
-    if waiting := pending(looks.now):
-        level = warns if looks.now.of_kind(MemberKind.MIGRATING) else blocks
+    if waiting := pending(observations.now):
+        level = warns if observations.now.of_kind(MemberKind.MIGRATING) else blocks
         yield level("K46", f"recorded offset resets that no member has applied: {waiting}")
 
 
-def _assignment(looks: TwoObservations) -> Iterator[PreflightFinding]:
+def _assignment(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """A stable assignment under ZooKeeper shows its strategy; with one thread all strategies agree."""
-    zk = looks.now.zk
-    streams = sum(max(entry.subscription.values(), default=0) for _, entry in _registered(looks.now))
+    zk = observations.now.zk
+    streams = sum(max(entry.subscription.values(), default=0) for _, entry in _registered(observations.now))
     if zk is None or zk.mode is Mode.KAFKA or streams < _MINIMAL or zk.unowned:
         return
     fitting = strategies(zk)
@@ -247,19 +254,19 @@ def _ties(zk: ZkGroup) -> Iterator[PreflightFinding]:
     topics: dict[str, list[int]] = {}
     for where in zk.partitions:
         topics.setdefault(where.topic, []).append(where.partition)
-    found = assign(Strategy.ROUND_ROBIN, Group(zk.registrations, topics))
+    found = assign(Strategy.ROUND_ROBIN, AssignmentInput(zk.registrations, topics))
     if isinstance(found, Assigned) and found.ties:
         yield warns("K36", f"partitions with one hash: {summarize(f'{a.name} and {b.name}' for a, b in found.ties)}")
 
 
-def _stores(looks: TwoObservations) -> Iterator[PreflightFinding]:
+def _stores(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """Kafka's offset of a partition that a ZooKeeper consumer owns can move by that member only: it is the only reader."""
-    before = looks.before
-    held = _held_by_old(looks.now) & (_held_by_old(before) if before else frozenset())
-    if committing := sorted(held & _moved_in_kafka(looks)):
+    before = observations.before
+    held = _held_by_old(observations.now) & (_held_by_old(before) if before else frozenset())
+    if committing := sorted(held & _moved_in_kafka(observations)):
         yield warns(
             "K37",
-            f"ZooKeeper consumers commit to Kafka: {summarize(where.name for where in committing)} moved there within {looks.gap:.0f} s",
+            f"ZooKeeper consumers commit to Kafka: {summarize(where.name for where in committing)} moved there within {observations.gap:.0f} s",
         )
 
 
@@ -267,19 +274,19 @@ def _held_by_old(seen: GroupSeen) -> frozenset[TopicPartition]:
     return frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.ZOOKEEPER)))
 
 
-def _twice(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    seen = looks.now
+def _twice(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    seen = observations.now
     plain = seen.of_kind(MemberKind.KAFKA)
     if plain and seen.zk is not None and seen.zk.registrations and seen.zk.mode is Mode.ZOOKEEPER:
         names = summarize(sorted(f"{member.name} on {member.host}" for member in plain))
         yield blocks("K38", f"Kafka consumers while ZooKeeper coordinates {len(seen.zk.registrations)} members: {names}")
 
 
-def _topics(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    if looks.now.zk is None or not looks.now.of_kind(MemberKind.ZOOKEEPER):
+def _topics(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    if observations.now.zk is None or not observations.now.of_kind(MemberKind.ZOOKEEPER):
         return
-    topics = sorted({where.topic for where in looks.now.zk.partitions})
-    settings = looks.settings or {}
+    topics = sorted({where.topic for where in observations.now.zk.partitions})
+    settings = observations.settings or {}
     if unread := [topic for topic in topics if topic not in settings]:
         yield unknown("K40", f"compression and down-conversion are unknown for {summarize(unread)}")
     unreadable = {topic: why for topic in topics if topic in settings and (why := _unreadable_for_old(settings[topic]))}
@@ -292,12 +299,13 @@ def _unreadable_for_old(settings: Mapping[str, str]) -> str:
     return " and ".join(f"{name}={value}" for name, value in bad if settings.get(name) == value)
 
 
-def _unowned(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    now, then = _ownerless(looks.now), _ownerless(looks.before) if looks.before else frozenset()
+def _unowned(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    now, then = _ownerless(observations.now), _ownerless(observations.before) if observations.before else frozenset()
     if stayed := sorted(now & then):
-        level = blocks if looks.gap >= REBALANCE else warns
+        level = blocks if observations.gap >= REBALANCE else warns
         yield level(
-            "K44", f"no member owned {summarize(where.name for where in stayed)} in two observations, {looks.gap:.0f} s apart"
+            "K44",
+            f"no member owned {summarize(where.name for where in stayed)} in two observations, {observations.gap:.0f} s apart",
         )
     elif now:
         yield warns("K44", f"no member owns {summarize(where.name for where in sorted(now))} now")
@@ -309,8 +317,8 @@ def _ownerless(seen: GroupSeen) -> frozenset[TopicPartition]:
     return seen.zk.unowned - held if seen.zk is not None and seen.members else frozenset()
 
 
-def _offsets(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    seen, ends = looks.now, looks.now.ends or {}
+def _offsets(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    seen, ends = observations.now, observations.now.ends or {}
     offsets = seen.zk.offsets if seen.zk else {}
     broken = sorted((where, stored.offset) for where, stored in offsets.items() if isinstance(stored.offset, Unreadable))
     if broken:
@@ -321,15 +329,15 @@ def _offsets(looks: TwoObservations) -> Iterator[PreflightFinding]:
             past = summarize(f"{where.name} at {found[where]} of {ends[where]}" for where in beyond)
             yield blocks("K42", f"committed in {store} beyond the log's end: {past}")
 
-    at, starts = seen.positions, looks.starts or {}
+    at, starts = seen.positions, observations.starts or {}
     if gone := sorted(where for where in wanted(seen) if where in at and at[where] < starts.get(where, 0)):
         deleted = summarize(f"{where.name} at {at[where]}, the log begins at {starts[where]}" for where in gone)
         yield blocks("K42", f"its records are no longer in the log: {deleted}")
 
 
-def _rebalancing(looks: TwoObservations) -> Iterator[PreflightFinding]:
+def _rebalancing(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """A rebalance ends by itself; one that both observations show does not."""
-    now, before = looks.now.kafka, looks.before.kafka if looks.before else None
+    now, before = observations.now.kafka, observations.before.kafka if observations.before else None
     if now is not None and not now.stable:
         lasting = before is not None and not before.stable
         yield (blocks if lasting else warns)(
@@ -337,8 +345,8 @@ def _rebalancing(looks: TwoObservations) -> Iterator[PreflightFinding]:
         )
 
 
-def _orphans(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    zk = looks.now.zk
+def _orphans(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    zk = observations.now.zk
     if zk is None or (zk.mode is Mode.KAFKA and zk.registrations):
         return
     members = zk.registrations.keys() | zk.progress.keys()
@@ -348,21 +356,21 @@ def _orphans(looks: TwoObservations) -> Iterator[PreflightFinding]:
         )
 
 
-def _starved(looks: TwoObservations) -> Iterator[PreflightFinding]:
+def _starved(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """Partitions with records waiting at both observations, whose offset moved in neither store between them."""
-    if looks.before is None or not looks.now.members:
+    if observations.before is None or not observations.now.members:
         return
-    moved = _moved_in_zookeeper(looks) | _moved_in_kafka(looks)
-    then, now = lags(looks.before), lags(looks.now)
+    moved = _moved_in_zookeeper(observations) | _moved_in_kafka(observations)
+    then, now = lags(observations.before), lags(observations.now)
     still = sorted(where for where, lag in now.items() if lag and then.get(where) and where not in moved)
-    before, ends = looks.before.ends or {}, looks.now.ends or {}
+    before, ends = observations.before.ends or {}, observations.now.ends or {}
     idle = [where for where in still if ends.get(where) == before.get(where)]
     grown = [where for where in still if where not in idle]
-    for wheres, level in ((grown, blocks if looks.gap >= COMMIT_INTERVAL else unknown), (idle, unknown)):
+    for wheres, level in ((grown, blocks if observations.gap >= COMMIT_INTERVAL else unknown), (idle, unknown)):
         if wheres:
             behind = summarize(f"{where.name} {now[where]} behind" for where in wheres)
             why = "records wait" if wheres is grown else "records or transaction markers wait at the end of idle logs"
-            yield level("K44", f"{why} and no offset moved in {looks.gap:.0f} s: {behind}")
+            yield level("K44", f"{why} and no offset moved in {observations.gap:.0f} s: {behind}")
 
 
 _CHECKS: Final[Iterable[Callable[[TwoObservations], Iterator[PreflightFinding]]]] = (
@@ -396,11 +404,11 @@ def topics(seen: GroupSeen) -> set[str]:
     return {where.topic for where in seen.zk.partitions} if seen.zk else set()
 
 
-def judged(looks: TwoObservations, group: GroupSpec) -> Decision:
+def judged(observations: TwoObservations, group: GroupSpec) -> Decision:
     """Refused if a finding blocks; every other finding is reported."""
-    found = scan(looks)
+    found = scan(observations)
     blocking = tuple(finding.reason for finding in found.findings if finding.severity is Severity.BLOCK)
     if blocking:
         return Refuse(blocking)
     notes = " ".join(map(str, found.findings))
-    return Done(f"Group {group.name} ({found.standing}) may be moved. {notes or 'No objection was found.'}")
+    return Done(f"Group {group.name} ({found.situation}) may be moved. {notes or 'No objection was found.'}")

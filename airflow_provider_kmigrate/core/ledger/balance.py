@@ -13,10 +13,10 @@ from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Facts, Gap, Led
 from airflow_provider_kmigrate.core.ledger.health import (
     ANY_EVIDENCE,
     Demand,
-    Health,
+    EvidenceHealth,
+    EvidenceTimes,
     Newest,
     Refusals,
-    Times,
     examine,
     nothing,
     unmet,
@@ -56,7 +56,7 @@ def balance(
     and was over before `demand.since`, is in `Facts.earlier`; a loss has no time, so it counts whenever it happened. `now_ms`:
     when the events had been read; None: unknown.
     """
-    times = Times(alive_since, None if now_ms is None else now_ms + skew_ms, demand.since)
+    times = EvidenceTimes(alive_since, None if now_ms is None else now_ms + skew_ms, demand.since)
     limits = Limits(skew_ms, max_cases, window, times, demand.mixed)
     book = Book.of(events)
     setting = Setting.of(book, limits)
@@ -104,7 +104,7 @@ def conclude(
         recorded=health.recorded and not total.doubts,
         produce=produce,
         of_others=tuple(total.of_others),
-        passed_over=_largest(total.passed_over, limits.max_cases),
+        skipped=_largest(total.skipped, limits.max_cases),
         gaps=tuple(sorted(total.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
         earlier={name: LedgerFinding.merged(cases, limits.max_cases) for name, cases in sorted(total.earlier.items())},
     )
@@ -131,7 +131,7 @@ class _Total:
     earlier: dict[str, list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
     gaps: list[Gap] = field(default_factory=list)
     of_others: list[GroupPartition] = field(default_factory=list)
-    passed_over: list[LedgerFinding] = field(default_factory=list)
+    skipped: list[LedgerFinding] = field(default_factory=list)
     doubts: dict[Reason, None] = field(default_factory=dict)  # from before the step, that matter
     open_questions: dict[tuple[AuditCause, str], list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
 
@@ -142,7 +142,7 @@ class _Total:
         for found in part.groups:
             self.date("redelivered", found.redelivered)
             self.date("not_owned", found.not_owned)
-            self.passed_over.append(found.passed_over)
+            self.skipped.append(found.skipped)
             self.gaps += [] if found.gap is None else [found.gap]
             self.of_others += [] if found.judged else [found.key]
 
@@ -161,7 +161,7 @@ class _Total:
                 self.note("unseen", finding)
 
 
-def _judge(found: GroupChecked, health: Health, total: _Total) -> None:
+def _judge(found: GroupChecked, health: EvidenceHealth, total: _Total) -> None:
     """What may be concluded from missing deliveries of a group, and from the order of the others."""
     group = found.key.group
     total.ask(AuditCause.NOT_DELIVERED_YET, group, found.unread)

@@ -40,7 +40,7 @@ class GroupPartition(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-class Committed(NamedTuple):
+class AcceptedCommit(NamedTuple):
     """One accepted commit of one partition."""
 
     t_ms: int
@@ -95,7 +95,7 @@ class Part:
     where: TopicPartition
     acks: list[Ack] = field(default_factory=list)
     runs: dict[str, list[DeliveryRun]] = field(default_factory=lambda: defaultdict(list))
-    commits: dict[str, list[Committed]] = field(default_factory=lambda: defaultdict(list))
+    commits: dict[str, list[AcceptedCommit]] = field(default_factory=lambda: defaultdict(list))
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class Book:
     expected: set[str] = field(default_factory=set)
     acks: dict[TopicPartition, list[Ack]] = field(default_factory=lambda: defaultdict(list))
     runs: dict[GroupPartition, list[DeliveryRun]] = field(default_factory=lambda: defaultdict(list))
-    commits: dict[GroupPartition, list[Committed]] = field(default_factory=lambda: defaultdict(list))
+    commits: dict[GroupPartition, list[AcceptedCommit]] = field(default_factory=lambda: defaultdict(list))
     ownership: dict[GroupPartition, list[Ownership]] = field(default_factory=lambda: defaultdict(list))
     extents: dict[TopicPartition, LogExtent] = field(default_factory=dict)
     failures: list[SendFailure] = field(default_factory=list)
@@ -155,7 +155,7 @@ class Book:
             case Commit(ok=True):
                 for at in event.offsets:
                     key = GroupPartition(event.group, at.topic, at.partition)
-                    self.commits[key].append(Committed(event.stamp.t_ms, at.offset, event.member))
+                    self.commits[key].append(AcceptedCommit(event.stamp.t_ms, at.offset, event.member))
             case Ownership():
                 for where in event.partitions:
                     self.ownership[GroupPartition(event.group, *where)].append(event)

@@ -162,7 +162,7 @@ class Facts:
     `recorded`: no client's own account has a hole; else an apparently unowned delivery may have an unrecorded acquisition.
 
     `of_others`: group, topic and partition that were not judged, because only members that write no events owned them.
-    `passed_over`: offsets skipped between a group's deliveries and reported by no producer, the largest gaps first: control
+    `skipped`: offsets skipped between a group's deliveries and reported by no producer, the largest gaps first: control
     records, aborted and compacted ones, or records of producers that write no events. Groups with members that write no events
     are left out. `earlier`: findings of the same names that were over before the step began; the step did not cause them.
     """
@@ -185,7 +185,7 @@ class Facts:
     produce: Produce = Produce()
     gaps: tuple[Gap, ...] = ()
     of_others: tuple[tuple[str, str, int], ...] = ()
-    passed_over: LedgerFinding = LedgerFinding()
+    skipped: LedgerFinding = LedgerFinding()
     earlier: Mapping[str, LedgerFinding] = field(default_factory=dict)
 
     @property

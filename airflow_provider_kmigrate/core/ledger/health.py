@@ -15,7 +15,7 @@ _LAG_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class EvidenceHealth:
     """The state of the evidence. `doubtful` groups may have had more deliveries than their events say; None means every group.
 
     `held_back` are reasons for such doubts from before the step: they count only if something is missing or out of order.
@@ -24,13 +24,13 @@ class Health:
     """
 
     reasons: tuple[Reason, ...]
-    doubtful: frozenset[str | None]
+    suspect: frozenset[str | None]
     recorded: bool = True
     held_back: Mapping[str | None, tuple[Reason, ...]] = field(default_factory=dict)
 
     def trusts(self, group: str) -> bool:
         """True if what this group's events do not show did not happen."""
-        return not self.doubtful & {group, None}
+        return not self.suspect & {group, None}
 
     def old_doubts(self, group: str) -> tuple[Reason, ...]:
         """Doubts from before the step: why it may have happened all the same."""
@@ -38,7 +38,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class EvidenceTimes:
     """Milliseconds since the epoch; None: not given. A client with a sign of life since `alive_since` still runs.
 
     `not_after`: no event can be later; `since`: when the step began, for doubts from before it.
@@ -78,14 +78,14 @@ SLOT_MS: Final = 10_000
 STEADY_SLOTS: Final = 60  # how long before the step a partition's steady writing is checked
 _LEAST_SLOTS: Final = 12
 _STEADY: Final = 0.9  # of the slots; then a minute without a record happens by chance once in a million
-_SILENT_MS: Final = 60_000
+_WITHOUT_ACKS_MS: Final = 60_000
 
 
 @dataclass(slots=True)
 class Newest:
     """When a record was last acknowledged, by producer and partition, and last delivered to each group.
 
-    `slots` of those that `fell_silent`: the numbers of the stretches of `SLOT_MS` before the step in which something was
+    `slots` of those that `without_acks`: the numbers of the stretches of `SLOT_MS` before the step in which something was
     acknowledged.
     """
 
@@ -102,12 +102,12 @@ class Newest:
                 found.note_ack((ack.producer, *where), ack.t_acked_ms)
         for key, runs in book.runs.items():
             found.note_delivery(key, max(run.t_last_ms for run in runs))
-        for sending in found.fell_silent(since):
+        for sending in found.without_acks(since):
             mine = (ack.t_acked_ms for ack in book.acks[TopicPartition(*sending[1:])] if ack.producer == sending[0])
             found.slots[sending] = frozenset(t_ms // SLOT_MS for t_ms in mine)
         return found
 
-    def fell_silent(self, since: int | None) -> list[Sending]:
+    def without_acks(self, since: int | None) -> list[Sending]:
         """Partitions of producers that were written shortly before the step and not since.
 
         After the step began the producer wrote other partitions of the topic for at least a minute.
@@ -117,8 +117,8 @@ class Newest:
         latest: dict[tuple[str, str], int] = {}
         for (producer, topic, _), t_ms in self.acked.items():
             latest[producer, topic] = max(t_ms, latest.get((producer, topic), t_ms))
-        silent = (at for at, t_ms in sorted(self.acked.items()) if since - _SILENT_MS <= t_ms < since)
-        return [at for at in silent if latest[at[:2]] >= since + _SILENT_MS]
+        unresponsive = (at for at, t_ms in sorted(self.acked.items()) if since - _WITHOUT_ACKS_MS <= t_ms < since)
+        return [at for at in unresponsive if latest[at[:2]] >= since + _WITHOUT_ACKS_MS]
 
     def was_steady(self, sending: Sending, since: int) -> bool:
         """True if the producer wrote the partition in nearly each stretch before its last record there."""
@@ -153,7 +153,7 @@ def unmet(demand: Demand, newest: Newest, failures: Iterable[SendFailure]) -> It
             yield _old(f"no record was delivered since the step began, the last one {_ago(since - delivered)} before")
         if demand.everywhere and acked >= since:
             yield from _not_everywhere(since, newest, groups)
-        yield from _fallen_silent(since, newest)
+        yield from _without_acks(since, newest)
         yield from _still_failing(since, newest, failures)
     for group in sorted(set(demand.groups)):
         last = groups.get(group)
@@ -180,9 +180,9 @@ def _not_everywhere(since: int, newest: Newest, groups: Iterable[str]) -> Iterat
             )
 
 
-def _fallen_silent(since: int, newest: Newest) -> Iterator[Reason]:
+def _without_acks(since: int, newest: Newest) -> Iterator[Reason]:
     """Partitions without acknowledgements since the step: a blocked producer sees no failure until it gives records up."""
-    found = [sending for sending in newest.fell_silent(since) if newest.was_steady(sending, since)]
+    found = [sending for sending in newest.without_acks(since) if newest.was_steady(sending, since)]
     if found:
         producer, topic, partition = found[0]
         text = f"{len(found)} partitions of producers had steady writes before the step and none since it began, "
@@ -221,7 +221,7 @@ class Refusals:
     before: Sequence[str] = ()
 
 
-def examine(book: Book, refused: Refusals, times: Times, miscounted: Mapping[str, Sequence[Reason]]) -> Health:
+def examine(book: Book, refused: Refusals, times: EvidenceTimes, miscounted: Mapping[str, Sequence[Reason]]) -> EvidenceHealth:
     """Examines whether every client's account is whole. `miscounted`: of writers, the holes in their counts of deliveries."""
     reasons = _refused(refused.lines)
     doubtful: set[str | None] = {None} if refused.lines else set()
@@ -240,10 +240,10 @@ def examine(book: Book, refused: Refusals, times: Times, miscounted: Mapping[str
         late += future
         if holes or ending or future:
             doubtful |= writer.groups
-    return Health((*reasons, *late), frozenset(doubtful), recorded=not reasons, held_back=held)
+    return EvidenceHealth((*reasons, *late), frozenset(doubtful), recorded=not reasons, held_back=held)
 
 
-def is_flawed(writer: Writer, times: Times) -> bool:
+def is_flawed(writer: Writer, times: EvidenceTimes) -> bool:
     """True if its account is incomplete, or its times are impossible, whatever its counts of deliveries say."""
     ending = _ending(writer, times) and not times.is_over(writer)
     return bool(ending or [*_writer_flaws(writer), *_future(writer, times.not_after)])
@@ -271,7 +271,7 @@ def _writer_flaws(writer: Writer) -> Iterator[Reason]:
         yield Reason.of(AuditCause.NUMBER_REUSED, f"{writer.name} has two different events under {writer.conflicts} numbers.")
 
 
-def _ending(writer: Writer, times: Times) -> list[Reason]:
+def _ending(writer: Writer, times: EvidenceTimes) -> list[Reason]:
     """What is wrong with its end; nothing if it still runs."""
     return [] if times.runs_on(writer) else list(_stop_flaws(writer))
 

@@ -22,11 +22,11 @@ from typing import Final, NamedTuple
 from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.events import (
     Ack,
-    Change,
     DeliveryRun,
     Event,
     Latencies,
     Ownership,
+    OwnershipChange,
     SendFailure,
     Slow,
     SlowRecord,
@@ -69,7 +69,7 @@ def by_one_log(logs: Sequence[Sequence[Ownership]], *, beside: bool = False) -> 
 
 def first_start(where: TopicPartition, changes: Sequence[Ownership]) -> int | None:
     """The offset at which the first owner began; None: not reported. Writers of events were not due any record before it."""
-    first = next((change for change in in_order(changes) if change.change is Change.ACQUIRED), None)
+    first = next((change for change in in_order(changes) if change.change is OwnershipChange.ACQUIRED), None)
     return None if first is None else _start(where, first)
 
 
@@ -109,7 +109,7 @@ def owned_times(changes: Iterable[Ownership]) -> list[Owned]:
     since: dict[str, int] = {}
     found = []
     for change in sorted(changes, key=lambda change: (change.stamp.writer, change.stamp.event_seq)):
-        if change.change is Change.ACQUIRED:
+        if change.change is OwnershipChange.ACQUIRED:
             since.setdefault(change.member, change.stamp.t_ms)
         elif change.member in since:
             found.append(Owned(change.member, since.pop(change.member), _ended(change)))
@@ -132,10 +132,10 @@ def of_others(where: TopicPartition, changes: Sequence[Ownership], runs: Sequenc
     last = -1
     for change in in_order(changes):
         last = max([last, *(run.last for run in runs if run.t_last_ms <= change.stamp.t_ms)])
-        start = _begins(where, change, runs) if change.change is Change.ACQUIRED else None
+        start = _begins(where, change, runs) if change.change is OwnershipChange.ACQUIRED else None
         if start is not None and not owners and start > last + 1:
             found.append((last + 1, start - 1))
-        owners = owners | {change.member} if change.change is Change.ACQUIRED else owners - {change.member}
+        owners = owners | {change.member} if change.change is OwnershipChange.ACQUIRED else owners - {change.member}
     if not owners:
         found.append((max([last, *(run.last for run in runs)]) + 1, MAX_OFFSET))
     return union(found)
@@ -164,7 +164,7 @@ def steps_of(changes: Sequence[Ownership], last_ms: Mapping[str, int]) -> list[O
 def in_order(changes: Sequence[Ownership]) -> list[Ownership]:
     """One partition's changes in their order, each with the time at which it took effect."""
     ordered = in_log(changes)
-    rows = [(_effect(one, changes, ordered=ordered), one.change is Change.ACQUIRED, one.stamp, one) for one in changes]
+    rows = [(_effect(one, changes, ordered=ordered), one.change is OwnershipChange.ACQUIRED, one.stamp, one) for one in changes]
     return [replace(one, stamp=one.stamp._replace(t_ms=_ended(one))) for *_, one in sorted(rows, key=lambda row: row[:3])]
 
 
@@ -188,7 +188,7 @@ def _effect(change: Ownership, changes: Iterable[Ownership], *, ordered: bool) -
 def _said(changes: Sequence[Ownership], *, ordered: bool) -> Iterator[OwnershipStep]:
     for change in changes:
         yield OwnershipStep(
-            _effect(change, changes, ordered=ordered), change.change is Change.ACQUIRED, _ended(change), change.member
+            _effect(change, changes, ordered=ordered), change.change is OwnershipChange.ACQUIRED, _ended(change), change.member
         )
 
 
@@ -198,7 +198,7 @@ def _unsaid(changes: Sequence[Ownership], last_ms: Mapping[str, int], *, ordered
     for change in sorted(changes, key=lambda change: _place(change, ordered=ordered)):
         latest[change.member] = change
     for member, change in latest.items():
-        if change.change is Change.ACQUIRED:
+        if change.change is OwnershipChange.ACQUIRED:
             end = last_ms.get(change.stamp.writer, change.stamp.t_ms)
             later = (_place(other, ordered=ordered) for other in changes if other.stamp.t_ms > end)
             # After the end of that moment, else a member killed just after acquiring would own for ever.

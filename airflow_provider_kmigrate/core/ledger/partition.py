@@ -12,21 +12,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from airflow_provider_kmigrate.core.events import Change, DeliveryRun, LogExtent, Ownership, TopicPartition
+from airflow_provider_kmigrate.core.events import DeliveryRun, LogExtent, Ownership, OwnershipChange, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Part, matches
 from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Case, Gap, LedgerFinding
-from airflow_provider_kmigrate.core.ledger.health import Times
+from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
 from airflow_provider_kmigrate.core.ledger.ownership import first_start, not_owned, of_others
 from airflow_provider_kmigrate.core.ledger.records import (
     Missing,
-    Read,
+    PartitionRead,
     Walk,
     Window,
     inspect,
     maybe_delivered,
     missing,
     part_of,
-    passed_over,
+    skipped,
     walk,
 )
 from airflow_provider_kmigrate.core.model import Reason
@@ -46,7 +46,7 @@ class Limits:
     skew_ms: int
     max_cases: int
     window: Window | None
-    times: Times
+    times: EvidenceTimes
     mixed: tuple[str, ...] = ()
 
     def is_over(self, case: Case) -> bool:
@@ -78,7 +78,7 @@ _NEVER: Final = Dated()
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ReportedGroup:
     """What a group's members reported of it, wherever its partitions are.
 
     `last_ms`: the last sign of life of each member; `running`: of those that still run. `reports_owners`: some member reported what
@@ -92,7 +92,7 @@ class Group:
     reports_owners: bool = False
 
 
-_UNNAMED: Final = Group()  # seen reading, without a start event from any member
+_UNNAMED: Final = ReportedGroup()  # seen reading, without a start event from any member
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Setting:
     """What `check` must know besides a partition's own events."""
 
     limits: Limits
-    groups: Mapping[str, Group]
+    groups: Mapping[str, ReportedGroup]
     ownership: Mapping[GroupPartition, Sequence[Ownership]]
     extents: Mapping[TopicPartition, LogExtent]
 
@@ -108,7 +108,7 @@ class Setting:
     def of(cls, book: Book, limits: Limits) -> Setting:
         """The setting of every group that the book names."""
         reporting = {
-            key.group for key, changes in book.ownership.items() if any(one.change is Change.ACQUIRED for one in changes)
+            key.group for key, changes in book.ownership.items() if any(one.change is OwnershipChange.ACQUIRED for one in changes)
         }
         named = {start.group for start in book.starts if start.group is not None}
         groups = {name: _group(book, name, limits.times, reports_owners=name in reporting) for name in named | reporting}
@@ -126,10 +126,10 @@ class Setting:
         return sorted({*(wanting if part.acks else ()), *(name for name, runs in part.runs.items() if runs)})
 
 
-def _group(book: Book, name: str, times: Times, *, reports_owners: bool) -> Group:
+def _group(book: Book, name: str, times: EvidenceTimes, *, reports_owners: bool) -> ReportedGroup:
     starts = [start for start in book.starts if start.group == name]
     writers = book.writers_of(name)
-    return Group(
+    return ReportedGroup(
         frozenset(pattern for start in starts for pattern in start.topics),
         any(start.reset == "latest" for start in starts),
         {writer.name: writer.last_ms for writer in writers},
@@ -159,7 +159,7 @@ class GroupChecked:
     committed_over: LedgerFinding = NOTHING
     unread: LedgerFinding = NOTHING
     unclear: LedgerFinding = NOTHING
-    passed_over: LedgerFinding = NOTHING
+    skipped: LedgerFinding = NOTHING
     gap: Gap | None = None
 
 
@@ -199,7 +199,7 @@ def _check_group(part: Part, name: str, setting: Setting) -> GroupChecked:
     mixed, group = name in limits.mixed, setting.groups.get(name, _UNNAMED)
     if mixed and not changes and not runs:
         return GroupChecked(key, judged=False)
-    read = Read(
+    read = PartitionRead(
         *key,
         acks=part.acks,
         runs=runs,
@@ -224,7 +224,7 @@ def _check_group(part: Part, name: str, setting: Setting) -> GroupChecked:
         committed_over=limits.finding(_committed_over(read, sure)),
         unread=limits.finding([case for case in absent.unread if not _fresh(case, limits.times.alive_since)]),
         unclear=limits.finding(absent.unclear),
-        passed_over=_largest([] if mixed else passed_over(read), limits.max_cases),
+        skipped=_largest([] if mixed else skipped(read), limits.max_cases),
         gap=_gap(read, group, absent, found),
     )
 
@@ -234,7 +234,7 @@ def _fresh(case: Case, alive_since: int | None) -> bool:
     return alive_since is not None and case.to_ms is not None and case.to_ms >= alive_since
 
 
-def _committed_over(read: Read, lost: Iterable[Case]) -> list[Case]:
+def _committed_over(read: PartitionRead, lost: Iterable[Case]) -> list[Case]:
     """Records that were never delivered although the group committed an offset behind them."""
     committed = max((commit.offset for commit in read.commits), default=0)
     behind = [part_of(case, (case.first, min(case.last, committed - 1))) for case in lost if case.first < committed]
@@ -245,7 +245,7 @@ def _largest(cases: Sequence[Case], limit: int) -> LedgerFinding:
     return LedgerFinding(sum(case.count for case in cases), tuple(cases)).with_largest(NOTHING, limit) if cases else NOTHING
 
 
-def _gap(read: Read, group: Group, absent: Missing, found: Walk) -> Gap | None:
+def _gap(read: PartitionRead, group: ReportedGroup, absent: Missing, found: Walk) -> Gap | None:
     """The partition's longest gap; one that is still open ends with the group's last sign of life."""
     gaps = [] if found.gap is None else [found.gap]
     sent = [when for case in absent.unread if (when := case.from_ms if case.from_ms is not None else case.to_ms) is not None]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Ack, DeliveryRun, LogExtent
 from airflow_provider_kmigrate.core.intervals import Coverage, Span, clip, intersect, size, subtract, union
-from airflow_provider_kmigrate.core.ledger.book import Committed
+from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit
 from airflow_provider_kmigrate.core.ledger.facts import Case, Gap
 
 
@@ -147,7 +147,7 @@ class Walk:
     last_ms: int | None = None  # when the last delivery ended
 
 
-def walk(read: Read, skew_ms: int, window: Window | None = None) -> Walk:
+def walk(read: PartitionRead, skew_ms: int, window: Window | None = None) -> Walk:
     """Walks through the deliveries of one partition to one group; gaps count if they end in the window."""
     runs = sorted(read.runs, key=lambda run: (run.t_first_ms, run.seq, run.member))
     found, covered = Walk(), Coverage()
@@ -246,7 +246,7 @@ class _Order:
 class _Commits:
     """The highest offset that the group had certainly committed before a time; asked with ascending times."""
 
-    def __init__(self, read: Read, skew_ms: int) -> None:
+    def __init__(self, read: PartitionRead, skew_ms: int) -> None:
         self._commits = sorted(read.commits)
         self._skew_ms = skew_ms
         self._next = 0
@@ -264,7 +264,7 @@ INEXACT = "some of these, the run does not say which"
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class PartitionRead:
     """All that is known of one partition as one group read it.
 
     `start`: where its first member that writes events began, None: not reported. `excused`: offsets that members which write no
@@ -276,7 +276,7 @@ class Read:
     partition: int
     acks: Sequence[Ack]
     runs: Sequence[DeliveryRun]
-    commits: Sequence[Committed]
+    commits: Sequence[AcceptedCommit]
     extent: LogExtent | None = None
     from_latest: bool = False
     start: int | None = None
@@ -305,7 +305,7 @@ class Missing:
     unclear: list[Case]
 
 
-def missing(read: Read) -> Missing:
+def missing(read: PartitionRead) -> Missing:
     """Acknowledged records that the runs do not hold."""
     acked = union((ack.first, ack.last) for ack in read.acks if ack.located)
     covered, short, unclear = _by_offset(read, acked)
@@ -314,7 +314,7 @@ def missing(read: Read) -> Missing:
     return Missing([*short, *lost], [part for part, is_lost in judged if not is_lost], unclear)
 
 
-def _by_offset(read: Read, acked: list[Span]) -> tuple[list[Span], list[Case], list[Case]]:
+def _by_offset(read: PartitionRead, acked: list[Span]) -> tuple[list[Span], list[Case], list[Case]]:
     """Offsets that runs without numbers cover; runs with fewer records than acknowledged; runs that cannot show which."""
     anonymous = [run for run in read.runs if run.producer is None]
     short, unclear = [], []
@@ -335,7 +335,7 @@ def _by_offset(read: Read, acked: list[Span]) -> tuple[list[Span], list[Case], l
     return union((run.first, run.last) for run in anonymous), short, unclear
 
 
-def passed_over(read: Read) -> list[Case]:
+def skipped(read: PartitionRead) -> list[Case]:
     """Gaps between the deliveries, as far as no producer reported records in them."""
     delivered = union((run.first, run.last) for run in read.runs)
     whole = [(delivered[0][0], delivered[-1][1])] if delivered else []
@@ -343,11 +343,11 @@ def passed_over(read: Read) -> list[Case]:
     return [_coverage_case(read, *span, size([span])) for span in subtract(subtract(whole, delivered), covered)]
 
 
-def _coverage_case(read: Read, first: int, last: int, count: int) -> Case:
+def _coverage_case(read: PartitionRead, first: int, last: int, count: int) -> Case:
     return Case(read.topic, read.partition, first, last, count, group=read.group)
 
 
-def _uncovered(read: Read, acked: list[Span], covered: list[Span]) -> Iterator[Case]:
+def _uncovered(read: PartitionRead, acked: list[Span], covered: list[Span]) -> Iterator[Case]:
     open_offsets = subtract(acked, covered)
     if not open_offsets and all(ack.located for ack in read.acks):
         return
@@ -371,7 +371,7 @@ def _numbers(rows: Iterable[tuple[str | None, int | None, int]]) -> Mapping[str,
     return {producer: union(found) for producer, found in spans.items()}
 
 
-def _located(read: Read, ack: Ack, seqs: Span, open_offsets: list[Span]) -> Iterator[Case]:
+def _located(read: PartitionRead, ack: Ack, seqs: Span, open_offsets: list[Span]) -> Iterator[Case]:
     """The part of an ack with these numbers, as far as its offsets are open too."""
     if not ack.located:
         case = _coverage_case(read, UNKNOWN_OFFSET, UNKNOWN_OFFSET, seqs[1] - seqs[0] + 1)
@@ -388,7 +388,7 @@ def _of_ack(case: Case, ack: Ack, seq: int) -> Case:
     )
 
 
-def _due(read: Read, case: Case) -> Iterator[Case]:
+def _due(read: PartitionRead, case: Case) -> Iterator[Case]:
     """What is left of it without what was due to others."""
     if not read.excused or case.first == UNKNOWN_OFFSET:
         yield case
@@ -397,7 +397,7 @@ def _due(read: Read, case: Case) -> Iterator[Case]:
         yield part_of(case, span)
 
 
-def _judge(read: Read, case: Case) -> Iterator[tuple[Case, bool]]:
+def _judge(read: PartitionRead, case: Case) -> Iterator[tuple[Case, bool]]:
     """Lost is what lies behind the group's horizon, or outside the log as it was read after the acknowledgement."""
     if case.first == UNKNOWN_OFFSET:
         yield case, False
@@ -411,7 +411,9 @@ def _judge(read: Read, case: Case) -> Iterator[tuple[Case, bool]]:
         yield from _beyond(case, (max(case.first, horizon + 1), case.last), end)
 
 
-def maybe_delivered(read: Read, lost: Iterable[Case], running: Mapping[str, int], slack_ms: int) -> tuple[list[Case], list[Case]]:
+def maybe_delivered(
+    read: PartitionRead, lost: Iterable[Case], running: Mapping[str, int], slack_ms: int
+) -> tuple[list[Case], list[Case]]:
     """Splits lost records: those that a member may have been delivered whose events end before the group passed them; the others.
 
     `running`: the group's members that still run, and the time of their last event that was read. Of such a member no delivery
@@ -432,7 +434,7 @@ def maybe_delivered(read: Read, lost: Iterable[Case], running: Mapping[str, int]
     return maybe, sure
 
 
-def _passed_ms(read: Read, case: Case) -> int | None:
+def _passed_ms(read: PartitionRead, case: Case) -> int | None:
     """When the group passed these records."""
     times = [run.t_first_ms for run in read.runs if run.last > case.last]
     return min([*times, *(commit.t_ms for commit in read.commits if commit.offset > case.last)], default=None)

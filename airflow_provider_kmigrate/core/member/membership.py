@@ -28,13 +28,14 @@ from functools import singledispatchmethod
 from typing import Any
 
 from airflow_provider_kmigrate.core.coordination.assignors import Frozen
-from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress
+from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member import messages
+from airflow_provider_kmigrate.core.member.messages import Alarm, Store
 from airflow_provider_kmigrate.core.member.state import (
     LEASE,
     LEAVING,
-    Held,
+    HeldPartition,
     Member,
     PartitionStage,
     expected,
@@ -42,7 +43,6 @@ from airflow_provider_kmigrate.core.member.state import (
     stores,
     target_of,
 )
-from airflow_provider_kmigrate.core.member.words import Alarm, Store
 
 
 class Reducer:
@@ -51,43 +51,43 @@ class Reducer:
     def __init__(self, member: Member, now: float) -> None:
         self.member = member
         self.held = dict(member.held)
-        self.actions: list[w.Action] = []
+        self.actions: list[messages.Action] = []
         self.now = now
 
     def _be(self, **changes: Any) -> None:
         self.member = replace(self.member, **changes)
 
-    def _do(self, *actions: w.Action) -> None:
+    def _do(self, *actions: messages.Action) -> None:
         self.actions += actions
 
     def _raise(self, alarm: Alarm, about: str) -> None:
         """Raise an alarm once, until `_calm`."""
         if (alarm, about) not in self.member.raised:
             self._be(raised=self.member.raised | {(alarm, about)})
-            self._do(w.Raise(alarm, about))
+            self._do(messages.Raise(alarm, about))
 
     def _calm(self, *alarms: Alarm, about: str | None = None) -> None:
         gone = {(alarm, text) for alarm, text in self.member.raised if alarm in alarms and about in (None, text)}
         self._be(raised=self.member.raised - gone)
 
-    def _to(self, where: TopicPartition, stage: PartitionStage, action: w.Action | None = None, **changes: Any) -> None:
+    def _to(self, where: TopicPartition, stage: PartitionStage, action: messages.Action | None = None, **changes: Any) -> None:
         """Move a partition to a stage; with an action, it then awaits the answer."""
         waits = action is not None
         self.held[where] = replace(self.held[where], stage=stage, since=self.now, asked=self.now, waits=waits, **changes)
         if action is not None:
             self._do(action)
 
-    def _again(self, where: TopicPartition, action: w.Action) -> None:
+    def _again(self, where: TopicPartition, action: messages.Action) -> None:
         self.held[where] = replace(self.held[where], asked=self.now, waits=True)
         self._do(action)
 
-    def _in(self, *stages: PartitionStage) -> list[tuple[TopicPartition, Held]]:
+    def _in(self, *stages: PartitionStage) -> list[tuple[TopicPartition, HeldPartition]]:
         return [(where, held) for where, held in sorted(self.held.items()) if held.stage in stages]
 
-    def _due(self, held: Held, after: float) -> bool:
+    def _due(self, held: HeldPartition, after: float) -> bool:
         return self.now - held.asked >= after
 
-    def _current(self, event: w.PartitionEvent) -> Held | None:
+    def _current(self, event: messages.PartitionEvent) -> HeldPartition | None:
         """The partition of the event, unless the event belongs to an earlier generation."""
         held = self.held.get(event.where)
         return held if held is not None and held.generation == event.generation else None
@@ -99,7 +99,7 @@ class Reducer:
                 self._raise(Alarm.BLOCKED if held.stage is PartitionStage.CLAIMING else Alarm.SLOW, where.name)
             if held.stage is PartitionStage.STOPPING and self.now - held.since >= settings.poll_limit:
                 self._raise(Alarm.HUNG, where.name)
-                self._do(w.End())
+                self._do(messages.End())
         if self.member.mode is Mode.KAFKA and self.now - self.member.polled >= settings.poll_limit:
             self._raise(Alarm.NOT_POLLED, settings.consumer)
         late = [where for where, since in self.member.unowned.items() if self.now - since >= settings.unowned]
@@ -121,53 +121,53 @@ def names(places: Iterable[TopicPartition]) -> str:
     return ", ".join(where.name for where in sorted(places))
 
 
-def step(member: Member, event: w.Event, now: float) -> tuple[Member, tuple[w.Action, ...]]:
+def step(member: Member, event: messages.Event, now: float) -> tuple[Member, tuple[messages.Action, ...]]:
     """Apply one event; returns the changed member and its actions. `now` is monotonic and never decreases."""
-    turn = _Turn(member, now)
+    turn = _Handlers(member, now)
     turn.on(event)
-    turn.reconcile()
+    turn.release_unwanted()
     return replace(turn.member, held=turn.held), tuple(turn.actions)
 
 
-class _Turn(Reducer):
+class _Handlers(Reducer):
     """One method for each kind of event."""
 
     @singledispatchmethod
-    def on(self, event: w.Event) -> None:
+    def on(self, event: messages.Event) -> None:
         raise TypeError(event)
 
     # -------------------------------------------------------------------------------------------------- the session
 
     @on.register
-    def _(self, event: w.Alive) -> None:
-        if event.sent < self.member.heard:
+    def _(self, event: messages.Alive) -> None:
+        if event.sent < self.member.answered_at:
             return  # an answer that was overtaken
         if event.session != self.member.session:
             self._new_session(event.session)
         was_live = self.member.live
         lease = event.sent + LEASE * event.timeout
-        self._be(heard=event.sent, lease=lease, kept=event.sent + event.timeout, live=lease > self.now)
+        self._be(answered_at=event.sent, lease=lease, kept=event.sent + event.timeout, live=lease > self.now)
         if self.member.live and not was_live:
             self._resume()
         elif was_live and not self.member.live:
             self._suspend()
 
     @on.register
-    def _(self, _event: w.Suspended) -> None:
+    def _(self, _event: messages.Suspended) -> None:
         self._suspend()
 
     @on.register
-    def _(self, _event: w.Expired) -> None:
+    def _(self, _event: messages.Expired) -> None:
         self._new_session(None)
 
     def _new_session(self, session: int | None) -> None:
         """Nothing of the old session belongs to the member any more; releases under way are gone, too."""
         for where, held in sorted(self.held.items()):
-            self._do(w.Drop(where, held.generation, self.member.kept))
+            self._do(messages.Drop(where, held.generation, self.member.kept))
             if (
                 held.stage is PartitionStage.CLAIMING
             ):  # the claim under way may succeed in the new session, and no other member would release its znode
-                self._do(w.Release(where, held.generation))
+                self._do(messages.ReleaseOwner(where, held.generation))
         self.held.clear()
         self._be(
             session=session, live=False, registered=False, view=None, target={}, published=None, unowned={}, raised=frozenset()
@@ -176,57 +176,57 @@ class _Turn(Reducer):
     def _suspend(self) -> None:
         self._be(live=False)
         for where, held in self._in(PartitionStage.DELIVERING):
-            self._do(w.Pause(where, held.generation))
+            self._do(messages.PauseDelivery(where, held.generation))
             self._to(where, PartitionStage.CHECKING)
 
     def _resume(self) -> None:
         """The session is proven alive: repeat the open questions, and do what was postponed."""
         if self.member.registered:
-            self._do(w.Look())
+            self._do(messages.ObserveGroup())
         elif self.member.session is not None and not self.member.closing:
-            self._do(w.Register(self.member.session))
+            self._do(messages.Register(self.member.session))
         for where, held in self._in(PartitionStage.COMMITTING, PartitionStage.RELEASING):
             self._give_up(where, held)
         for where, held in self._in(PartitionStage.CHECKING):
-            self._again(where, w.CheckOwner(where, held.generation))
+            self._again(where, messages.CheckOwner(where, held.generation))
         for where, held in self._in(PartitionStage.READING):
-            self._again(where, w.ReadOffsets(where, held.generation))
+            self._again(where, messages.ReadOffsets(where, held.generation))
         for where, held in self._in(PartitionStage.CLAIMING):
             wanted = where in self.member.target
-            asked = w.Claim(where, held.generation, held.thread) if wanted else w.CheckOwner(where, held.generation)
+            asked = messages.Claim(where, held.generation, held.thread) if wanted else messages.CheckOwner(where, held.generation)
             self._again(where, asked)
 
     @on.register
-    def _(self, event: w.Registered) -> None:
+    def _(self, event: messages.Registered) -> None:
         if event.session == self.member.session and not self.member.closing:
             self._be(registered=True)
-            self._do(w.Look())
+            self._do(messages.ObserveGroup())
 
     # ------------------------------------------------------------------------------------------------- who gets what
 
     @on.register
-    def _(self, event: w.Seen) -> None:
+    def _(self, event: messages.GroupObserved) -> None:
         if not self.member.registered or event.view.session != self.member.session:
             return
         before, view = self.member.view, event.view
-        self._be(view=view, looked=self.now)
+        self._be(view=view, observed=self.now)
         if self.member.settings.consumer not in view.registrations.keys() & view.migrating:
-            self._do(w.Register(view.session))  # it was deleted from outside; others share our partitions already
+            self._do(messages.Register(view.session))  # it was deleted from outside; others share our partitions already
         self._watch_unowned(stable=before is not None and before.registrations.keys() == view.registrations.keys())
         self._retarget()
 
     @on.register
-    def _(self, event: w.KafkaAssigned) -> None:
+    def _(self, event: messages.KafkaAssigned) -> None:
         self._be(kafka=self.member.kafka | event.partitions)
         self._retarget()
 
     @on.register
-    def _(self, event: w.KafkaRevoked) -> None:
+    def _(self, event: messages.KafkaRevoked) -> None:
         self._be(kafka=self.member.kafka - event.partitions)
         self._retarget()
 
     @on.register
-    def _(self, _event: w.KafkaLost) -> None:
+    def _(self, _event: messages.KafkaLost) -> None:
         if (
             self.member.mode is Mode.KAFKA
         ):  # a claim under way does not belong to what was lost: its place may have been assigned again by now
@@ -240,7 +240,7 @@ class _Turn(Reducer):
         self._retarget()
 
     @on.register
-    def _(self, _event: w.Closing) -> None:
+    def _(self, _event: messages.Closing) -> None:
         self._be(closing=True, target={})
 
     def _retarget(self) -> None:
@@ -261,43 +261,43 @@ class _Turn(Reducer):
     # ------------------------------------------------------------------------------------------------- one partition
 
     @on.register
-    def _(self, event: w.OwnerIs) -> None:
+    def _(self, event: messages.OwnerIs) -> None:
         held, ours = self._current(event), event.session is not None and event.session == self.member.session
         if held is None:
             if ours and event.where not in self.held:  # made by a claim that was given up, or in another session, meanwhile
-                self._do(w.Release(event.where, event.generation))
+                self._do(messages.ReleaseOwner(event.where, event.generation))
         elif ours:
             self._owned(event.where, held)
         else:
             self._not_owned(event.where, held, free=event.session is None)
 
-    def _owned(self, where: TopicPartition, held: Held) -> None:
+    def _owned(self, where: TopicPartition, held: HeldPartition) -> None:
         if held.stage is PartitionStage.CLAIMING:
             self._calm(Alarm.BLOCKED, about=where.name)
             if where in self.member.target:
-                self._to(where, PartitionStage.READING, w.ReadOffsets(where, held.generation))
+                self._to(where, PartitionStage.READING, messages.ReadOffsets(where, held.generation))
             else:
-                self._to(where, PartitionStage.RELEASING, w.Release(where, held.generation))
+                self._to(where, PartitionStage.RELEASING, messages.ReleaseOwner(where, held.generation))
         elif held.stage is PartitionStage.CHECKING and self.member.live:
-            self._do(w.Resume(where, held.generation))
+            self._do(messages.Resume(where, held.generation))
             self._to(where, PartitionStage.DELIVERING)
         elif held.stage is PartitionStage.RELEASING:
             self.held[where] = replace(held, waits=False)
 
-    def _not_owned(self, where: TopicPartition, held: Held, *, free: bool) -> None:
+    def _not_owned(self, where: TopicPartition, held: HeldPartition, *, free: bool) -> None:
         if held.stage is PartitionStage.CLAIMING:
             self.held[where] = replace(held, waits=False)
             if free and where in self.member.target and self._due(held, self.member.settings.retry):
-                self._again(where, w.Claim(where, held.generation, held.thread))
+                self._again(where, messages.Claim(where, held.generation, held.thread))
         elif held.stage is PartitionStage.RELEASING:
             del self.held[where]
             self._calm(Alarm.SLOW, about=where.name)
         else:
             del self.held[where]
-            self._do(w.Drop(where, held.generation), w.Raise(Alarm.OWNER_LOST, where.name), w.Look())
+            self._do(messages.Drop(where, held.generation), messages.Raise(Alarm.OWNER_LOST, where.name), messages.ObserveGroup())
 
     @on.register
-    def _(self, event: w.OffsetsRead) -> None:
+    def _(self, event: messages.OffsetsRead) -> None:
         held = self._current(event)
         if (
             held is None
@@ -307,7 +307,7 @@ class _Turn(Reducer):
         ):
             return
         offset = start_offset(event)
-        self._do(w.Start(event.where, held.generation, offset))
+        self._do(messages.StartDelivery(event.where, held.generation, offset))
         reset = event.reset is not None
         later = self.now + self.member.settings.late_commit
         self._to(event.where, PartitionStage.DELIVERING, stale=frozenset(Store if reset else ()), once_more=later, began=offset)
@@ -317,7 +317,7 @@ class _Turn(Reducer):
             self._commit(event.where, offset, behind)
 
     @on.register
-    def _(self, event: w.Stopped) -> None:
+    def _(self, event: messages.Stopped) -> None:
         held = self._current(event)
         if held is None or held.stage is not PartitionStage.STOPPING:
             return
@@ -326,19 +326,19 @@ class _Turn(Reducer):
         if self.member.live:
             self._give_up(event.where, self.held[event.where])
 
-    def _give_up(self, where: TopicPartition, held: Held) -> None:
+    def _give_up(self, where: TopicPartition, held: HeldPartition) -> None:
         """Send the next of the last two actions, which wait until the session is proven: only a holder commits."""
         if held.stage is PartitionStage.COMMITTING and held.final is not None:
             self.held[where] = replace(held, asked=self.now, waits=True)
             self._commit(where, held.final, self._stores(held))
         else:
-            self._again(where, w.Release(where, held.generation))
+            self._again(where, messages.ReleaseOwner(where, held.generation))
 
     @on.register
-    def _(self, event: w.CommitAsked) -> None:
+    def _(self, event: messages.CommitAsked) -> None:
         held = self._current(event)
         if held is None or held.stage not in {PartitionStage.DELIVERING, PartitionStage.CHECKING, PartitionStage.STOPPING}:
-            self._do(w.Raise(Alarm.LATE_COMMIT, f"{event.where.name} at {event.offset}"))
+            self._do(messages.Raise(Alarm.LATE_COMMIT, f"{event.where.name} at {event.offset}"))
         elif self.member.live:
             self.held[event.where] = replace(held, committed=True)
             self._commit(event.where, event.offset, self._stores(held))
@@ -349,10 +349,10 @@ class _Turn(Reducer):
         """Commit an offset in place of all earlier ones: this commit also settles what an earlier one owes a store."""
         held = self.held[where]
         self.held[where] = replace(held, last=offset, owed=frozenset() if offset != held.last else held.owed - set(to))
-        self._do(w.Commit(where, held.generation, offset, to))
+        self._do(messages.CommitOffset(where, held.generation, offset, to))
 
     @on.register
-    def _(self, event: w.CommitDone) -> None:
+    def _(self, event: messages.CommitDone) -> None:
         held = self._current(event)
         if held is None:
             return
@@ -364,33 +364,35 @@ class _Turn(Reducer):
         elif event.offset == held.last:  # else a newer one is under way, which decides what is owed
             self.held[event.where] = replace(held, owed=event.failed, asked=self.now if event.failed else held.asked)
 
-    def _made_good(self, event: w.CommitDone, held: Held) -> Held:
+    def _made_good(self, event: messages.CommitDone, held: HeldPartition) -> HeldPartition:
         """After an operator's reset, the larger of both stores counts again once each store has taken a commit."""
         stale = held.stale & (event.failed | ({Store.KAFKA} if held.fenced else set()))
         if held.stale and not stale:
-            self._do(w.ForgetReset(event.where, held.generation))
+            self._do(messages.ForgetReset(event.where, held.generation))
         self.held[event.where] = held = replace(held, stale=stale)
         return held
 
-    def _committed(self, event: w.CommitDone) -> None:
+    def _committed(self, event: messages.CommitDone) -> None:
         if event.failed:
-            self._do(w.Raise(Alarm.UNCOMMITTED, f"{event.where.name} at {event.offset}: {', '.join(sorted(event.failed))}"))
+            self._do(
+                messages.Raise(Alarm.UNCOMMITTED, f"{event.where.name} at {event.offset}: {', '.join(sorted(event.failed))}")
+            )
         self._to(event.where, PartitionStage.RELEASING)
         if self.member.live:
             self._give_up(event.where, self.held[event.where])
 
-    def _stores(self, held: Held) -> tuple[Store, ...]:
+    def _stores(self, held: HeldPartition) -> tuple[Store, ...]:
         return stores(self.member.mode, fenced=held.fenced)
 
     # ---------------------------------------------------------------------------------------------------------- time
 
     @on.register
-    def _(self, _event: w.Polled) -> None:
+    def _(self, _event: messages.Polled) -> None:
         self._be(polled=self.now)
         self._calm(Alarm.NOT_POLLED)
 
     @on.register
-    def _(self, _event: w.Tick) -> None:
+    def _(self, _event: messages.Tick) -> None:
         if self.member.live and self.now >= self.member.lease:
             self._suspend()
         if self.member.live:
@@ -402,33 +404,37 @@ class _Turn(Reducer):
         for where, held in self._in(PartitionStage.CLAIMING, PartitionStage.RELEASING):
             if not held.waits and self._due(held, settings.retry):
                 claims = held.stage is PartitionStage.CLAIMING
-                again = w.Claim(where, held.generation, held.thread) if claims else w.Release(where, held.generation)
+                again = (
+                    messages.Claim(where, held.generation, held.thread)
+                    if claims
+                    else messages.ReleaseOwner(where, held.generation)
+                )
                 self._again(where, again)
         for where, held in self._in(PartitionStage.DELIVERING):
             if held.owed and self._due(held, settings.owed_retry):
                 self._pay(where, held)
             elif not held.owed and held.once_more is not None and self.now >= held.once_more:
                 self._commit_to_kafka_again(where, held)
-        if self.member.registered and self.now - self.member.looked >= settings.look_every:
-            self._be(looked=self.now)
-            self._do(w.Look())
+        if self.member.registered and self.now - self.member.observed >= settings.observe_every:
+            self._be(observed=self.now)
+            self._do(messages.ObserveGroup())
 
-    def _pay(self, where: TopicPartition, held: Held) -> None:
+    def _pay(self, where: TopicPartition, held: HeldPartition) -> None:
         """Retry a commit in the store that did not take it, while the partition is still ours."""
         assert held.last is not None  # noqa: S101  # what is owed is that
         self.held[where] = replace(held, asked=self.now)
         self._commit(where, held.last, tuple(store for store in self._stores(held) if store in held.owed))
 
-    def _commit_to_kafka_again(self, where: TopicPartition, held: Held) -> None:
+    def _commit_to_kafka_again(self, where: TopicPartition, held: HeldPartition) -> None:
         """A commit that the previous holder or this one gave up may have taken effect since; by now none can any more."""
         self.held[where] = replace(held, once_more=None)
         if held.committed and held.last is not None:
             self._commit(where, held.last, (Store.KAFKA,))
         elif Store.KAFKA in self._stores(held):
-            self._do(w.ReadKafka(where, held.generation))
+            self._do(messages.ReadKafka(where, held.generation))
 
     @on.register
-    def _(self, event: w.KafkaRead) -> None:
+    def _(self, event: messages.KafkaRead) -> None:
         """Repair Kafka's offset of a partition for which the application has committed nothing here.
 
         It may be a late commit of an earlier holder: the start overwrites it. Or it is the application's own, made in a
@@ -448,7 +454,7 @@ class _Turn(Reducer):
 
     # ----------------------------------------------------------------------------------------------------- reconcile
 
-    def reconcile(self) -> None:
+    def release_unwanted(self) -> None:
         """Release whatever is not wanted, before anything is claimed (R18)."""
         for where, held in sorted(self.held.items()):
             if where not in self.member.target:
@@ -458,34 +464,34 @@ class _Turn(Reducer):
                 self._want(where, thread)
             self._leave_or_publish()
 
-    def _let_go(self, where: TopicPartition, held: Held) -> None:
+    def _let_go(self, where: TopicPartition, held: HeldPartition) -> None:
         if held.stage in {PartitionStage.DELIVERING, PartitionStage.CHECKING}:
-            self._to(where, PartitionStage.STOPPING, w.Stop(where, held.generation))
+            self._to(where, PartitionStage.STOPPING, messages.StopDelivery(where, held.generation))
         elif held.stage is PartitionStage.READING:
-            self._to(where, PartitionStage.RELEASING, w.Release(where, held.generation))
+            self._to(where, PartitionStage.RELEASING, messages.ReleaseOwner(where, held.generation))
         elif held.stage is PartitionStage.CLAIMING and not held.waits:
             del self.held[where]
             self._calm(Alarm.BLOCKED, about=where.name)
             # The claim may have succeeded in a newer session, of which the member has not heard.
-            self._do(w.Release(where, held.generation))
+            self._do(messages.ReleaseOwner(where, held.generation))
 
     def _want(self, where: TopicPartition, thread: str) -> None:
         held = self.held.get(where)
         if held is None:
             generation = self.member.generation + 1
             self._be(generation=generation)
-            self.held[where] = Held(generation, thread, PartitionStage.CLAIMING, self.now, self.now)
-            self._do(w.Claim(where, generation, thread))
+            self.held[where] = HeldPartition(generation, thread, PartitionStage.CLAIMING, self.now, self.now)
+            self._do(messages.Claim(where, generation, thread))
         elif held.thread != thread and held.stage in {PartitionStage.READING, PartitionStage.DELIVERING}:
             self.held[where] = replace(held, thread=thread)
-            self._do(w.Relabel(where, held.generation, thread))
+            self._do(messages.Relabel(where, held.generation, thread))
 
     def _leave_or_publish(self) -> None:
         if self.member.closing and not self.held:
             self._be(registered=False)
-            self._do(w.Deregister())
+            self._do(messages.Deregister())
         elif self.member.view is not None:
-            progress = Progress(self.member.view.epoch, self.member.mode, replace(self.member, held=self.held).settled)
+            progress = MemberProgress(self.member.view.epoch, self.member.mode, replace(self.member, held=self.held).settled)
             if progress != self.member.published:
                 self._be(published=progress)
-                self._do(w.Publish(progress))
+                self._do(messages.Publish(progress))

@@ -7,11 +7,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from airflow_provider_kmigrate.core.coordination.assignors import Frozen, Group, Owners, Strategy, assign, streams_of, topics_of
-from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration, Unreadable
+from airflow_provider_kmigrate.core.coordination.assignors import (
+    AssignmentInput,
+    Frozen,
+    Owners,
+    Strategy,
+    assign,
+    streams_of,
+    topics_of,
+)
+from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member import words as w
-from airflow_provider_kmigrate.core.member.words import Alarm, GroupView, Store
+from airflow_provider_kmigrate.core.member import messages
+from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView, Store
 
 LEASE: Final = 2 / 3
 """Share of the session timeout, from sending a request that was answered, within which the session cannot have expired."""
@@ -33,7 +41,7 @@ LEAVING: Final = frozenset({PartitionStage.STOPPING, PartitionStage.COMMITTING, 
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldPartition:
     """One partition. `since`: when its stage began; `asked`: when its last action was given; `waits`: an answer is awaited.
 
     `began`: the offset of its start, `committed`: the application has committed here, `last`: the last offset to commit, be it
@@ -75,7 +83,7 @@ class Settings:
     slow: float = 4.0
     owed_retry: float = 1.0
     late_commit: float = 50.0
-    look_every: float = 5.0
+    observe_every: float = 5.0
     unowned: float = 15.0
 
 
@@ -90,18 +98,18 @@ class Member:
     session: int | None = None
     live: bool = False
     registered: bool = False
-    heard: float = float("-inf")
+    answered_at: float = float("-inf")
     lease: float = float("-inf")
     kept: float = float("-inf")
     polled: float = float("-inf")
-    looked: float = float("-inf")
+    observed: float = float("-inf")
     view: GroupView | None = None
     kafka: frozenset[TopicPartition] = frozenset()
     target: Owners = field(default_factory=dict)
-    held: Mapping[TopicPartition, Held] = field(default_factory=dict)
+    held: Mapping[TopicPartition, HeldPartition] = field(default_factory=dict)
     generation: int = 0
     closing: bool = False
-    published: Progress | None = None
+    published: MemberProgress | None = None
     raised: frozenset[tuple[Alarm, str]] = frozenset()
     unowned: Mapping[TopicPartition, float] = field(default_factory=dict)
 
@@ -167,7 +175,7 @@ def target_of(settings: Settings, view: GroupView, kafka: Collection[TopicPartit
         return {}
     if view.mode is Mode.KAFKA:
         return _streams(settings, view, kafka)
-    found = assign(settings.strategy, Group(view.registrations, view.topics, settings.internal_too))
+    found = assign(settings.strategy, AssignmentInput(view.registrations, view.topics, settings.internal_too))
     if isinstance(found, Frozen):
         return found
     threads = frozenset(f"{settings.consumer}-{i}" for i in range(max(settings.registration.subscription.values(), default=0)))
@@ -196,22 +204,24 @@ def stores(mode: Mode, *, fenced: bool = False) -> tuple[Store, ...]:
     return (Store.KAFKA, Store.ZOOKEEPER) if mode is Mode.KAFKA else (Store.ZOOKEEPER, Store.KAFKA)
 
 
-def due_commits(waiting: Sequence[w.Commit]) -> list[tuple[w.Commit, tuple[w.Commit, ...]]]:
+def due_commits(
+    waiting: Sequence[messages.CommitOffset],
+) -> list[tuple[messages.CommitOffset, tuple[messages.CommitOffset, ...]]]:
     """The waiting commits of one partition: each with the earlier ones that it replaces, itself the last of them.
 
     A later commit replaces an earlier one of its generation that goes to no other store. Otherwise an application that commits
     every record asks for more than a store can take, and a handover waits for all of it.
     """
-    due: list[tuple[w.Commit, tuple[w.Commit, ...]]] = []
+    due: list[tuple[messages.CommitOffset, tuple[messages.CommitOffset, ...]]] = []
     for later in waiting:
-        good: tuple[w.Commit, ...] = ()
+        good: tuple[messages.CommitOffset, ...] = ()
         while due and due[-1][0].generation == later.generation and set(due[-1][0].stores) <= set(later.stores):
             good = due.pop()[1] + good
         due.append((later, (*good, later)))
     return due
 
 
-def start_offset(read: w.OffsetsRead) -> int | None:
+def start_offset(read: messages.OffsetsRead) -> int | None:
     """The larger of the two stores, as in the ZooKeeper consumer's dual mode; an offset that the operator recorded wins."""
     if read.reset is not None:
         return read.reset

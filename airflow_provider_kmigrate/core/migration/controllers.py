@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, misfiled, not_its_own, stage_on_disk
 from airflow_provider_kmigrate.core.gates import together
@@ -37,7 +37,7 @@ def unresponsive_controller(controller: Controller) -> Reason:
 
 def stop_timed_out(node: NodeSpec) -> str:
     """What to do next if a node did not stop in time; why a controller may never stop: `unresponsive_controller`."""
-    hangs = f" {_HANGS}" if node.role is Role.CONTROLLER else ""
+    hangs = f" {_HANGS}" if node.role is NodeRole.CONTROLLER else ""
     return f"Next: {_READ}{hangs} When it has stopped, clear the task: it continues from there."
 
 
@@ -211,7 +211,7 @@ def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, 
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if controller.answers and controller.migration_flag is False:
         return (
-            _out_of_turn(view)
+            _out_of_order(view)
             or misfiled(f"controller {controller.id}", controller.files, FileStage.CONTROLLER_FINAL)
             or _without_flag(view, controller_id)
         )
@@ -219,7 +219,7 @@ def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, 
         return Act(
             Verb.START, f"Controller {controller_id} is stopped and has its final properties: continuing an interrupted restart."
         )
-    return _out_of_turn(view) or _may_finalize(view, before, controller, approved)
+    return _out_of_order(view) or _may_finalize(view, before, controller, approved)
 
 
 def _without_flag(view: ClusterView, controller_id: int) -> Decision:
@@ -232,7 +232,7 @@ def _without_flag(view: ClusterView, controller_id: int) -> Decision:
     return Done(f"Controller {controller_id} runs without ZooKeeper and follows the leader, controller {view.quorum.leader_id}.")
 
 
-def _out_of_turn(view: ClusterView) -> Decision | None:
+def _out_of_order(view: ClusterView) -> Decision | None:
     """What the phase forbids. Once finalized, the other controllers follow: a flag left behind confuses operators."""
     position = where(view)
     allowed = permit(position, Intent.FINALIZE)
@@ -269,7 +269,7 @@ def compares_before_finalizing(view: ClusterView, before: ClusterView, controlle
     """
     controller = view.controllers.get(controller_id, Controller(controller_id))
     flagged = controller.answers and controller.migration_flag is not False
-    there = flagged and not ended(view) and _out_of_turn(view) is None and _all_there(view, controller).met
+    there = flagged and not ended(view) and _out_of_order(view) is None and _all_there(view, controller).met
     return there and _worth_comparing(view, before)
 
 
@@ -306,10 +306,10 @@ def _seen_open(view: ClusterView) -> gates.Gate:
 
 
 def _all_answer(view: ClusterView) -> gates.Gate:
-    silent = sorted(c.id for c in view.controllers.values() if not c.answers)
-    if not silent:
+    unresponsive = sorted(c.id for c in view.controllers.values() if not c.answers)
+    if not unresponsive:
         return gates.MET
-    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {join_ids(silent)}."))
+    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {join_ids(unresponsive)}."))
 
 
 def postponed_controller(view: ClusterView, controller_id: int) -> str:

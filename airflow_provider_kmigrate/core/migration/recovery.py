@@ -59,7 +59,7 @@ class HoldTimer:
     patience: float
     since: float | None = None
 
-    def saw(self, at: float, *, there: bool) -> HoldTimer:
+    def observe(self, at: float, *, there: bool) -> HoldTimer:
         """Add one observation, taken at `at`."""
         if not there:
             return replace(self, since=None)
@@ -106,7 +106,7 @@ class StalledDualWrite:
         """Seconds until the next recovery, twice as many each time."""
         return float((STALLED_FOR + _A_PARTITION * partitions) * 2**self.times)
 
-    def cured(self, view: ClusterView, decision: Decision) -> tuple[StalledDualWrite, Decision]:
+    def observe(self, view: ClusterView, decision: Decision) -> tuple[StalledDualWrite, Decision]:
         """Add one observation; return the decision, or a recovery if the dual-write has stalled for too long."""
         known = self._well(view, well=isinstance(decision, Wait) and decision.healthy)
         if view.zk is not None and view.quorum is None:
@@ -144,8 +144,8 @@ class StalledDualWrite:
 
         No recovery if ZooKeeper has more or something else: a new leader would overwrite it, and it may be intended (D05).
         """
-        lacking = all(reason.cause is Cause.ZOOKEEPER_MISSES for reason in refusal.reasons)
-        if not lacking or self.times >= MAX_RECOVERIES or not may_recover(view).met:
+        missing = all(reason.cause is Cause.ZOOKEEPER_MISSES for reason in refusal.reasons)
+        if not missing or self.times >= MAX_RECOVERIES or not may_recover(view).met:
             return self, refusal
         return self._begun(), Act(
             Verb.CONTROLLER_FAILOVER, f"Electing a new leader, which writes to ZooKeeper what was lost: {refusal.reasons[0].text}"
@@ -192,7 +192,7 @@ def _version(view: ClusterView) -> int:
     return found.version if isinstance(found, Migration) else -1
 
 
-DOWN_LOOKS = Fields.POSITION | Fields.NODES
+CONTROLLER_DOWN_FIELDS = Fields.POSITION | Fields.NODES
 """What shows that a controller is down, and whether it may be started."""
 
 
@@ -214,9 +214,9 @@ def recover_dual_write(
     """
     begun = standstill.times > 0
     left_down = down if begun and not isinstance(decision, Refuse) else None
-    kept, decision = standstill.cured(view, _of_controller(left_down[1]) if left_down else decision)
-    silent = any(not controller.answers for controller in view.controllers.values())
-    wants = DOWN_LOOKS if begun and silent else Fields(0)
+    kept, decision = standstill.observe(view, _of_controller(left_down[1]) if left_down else decision)
+    unresponsive = any(not controller.answers for controller in view.controllers.values())
+    wants = CONTROLLER_DOWN_FIELDS if begun and unresponsive else Fields(0)
     return DualWriteRecovery(decision, kept, wants | Fields.CLIENT_METRICS if kept.suspected else wants)
 
 
@@ -243,8 +243,8 @@ def explain_stalled_dual_write(
 
 def _started(broker: Broker, target: BrokerMode) -> bool:
     """Whether it runs in its new mode, or is unresponsive for want of metadata; a KRaft broker reads the log itself."""
-    silent = broker.mode is None and broker.process.state is ProcessState.RUNNING
-    return broker.mode is target or (silent and target is BrokerMode.MIGRATION)
+    unresponsive = broker.mode is None and broker.process.state is ProcessState.RUNNING
+    return broker.mode is target or (unresponsive and target is BrokerMode.MIGRATION)
 
 
 def _depend(view: ClusterView, target: BrokerMode) -> bool:
@@ -260,8 +260,8 @@ CAUGHT_UP = 1000  # records behind the leader's high watermark that traffic expl
 def stuck_leader(view: ClusterView, follower: int) -> int | None:
     """The one leader of all partitions that miss `follower` in their ISR, if all that it leads miss it; else None."""
     partitions = [p for p in view.partitions or () if follower in p.replicas and p.leader != follower]
-    lacking = [p for p in partitions if follower not in p.isr]
-    leaders = {p.leader for p in lacking}
+    missing = [p for p in partitions if follower not in p.isr]
+    leaders = {p.leader for p in missing}
     if len(leaders) != 1:
         return None
     (leader,) = leaders
@@ -276,7 +276,7 @@ def lagging_replicas(view: ClusterView, follower: int, lags: Mapping[tuple[str, 
     """
     if view.partitions is None:
         return None
-    found = [lags.get((p.topic, p.index)) for p in view.lacking(follower) if follower not in p.isr]
+    found = [lags.get((p.topic, p.index)) for p in view.missing_isr(follower) if follower not in p.isr]
     known = [lag for lag in found if lag is not None]
     return max(known, default=0) if len(known) == len(found) else None
 
@@ -335,9 +335,9 @@ def _owner_answers(view: ClusterView, leader: int) -> Gate:
     return not_yet(Reason("G28", f"Broker {leader} has no controller that answers."))
 
 
-DEAF_FOR = 8.0  # seconds; a caught-up follower is back within one
+OUT_OF_ISR_FOR = 8.0  # seconds; a caught-up follower is back within one
 
-_STUCK, _LEFT_OUT, _DEAF = HoldTimer(STUCK_FOR), HoldTimer(roll.LEFT_OUT_FOR), HoldTimer(DEAF_FOR)
+_STUCK, _LEFT_OUT, _OUT_OF_ISR = HoldTimer(STUCK_FOR), HoldTimer(roll.LEFT_OUT_FOR), HoldTimer(OUT_OF_ISR_FOR)
 
 Lags = Mapping[tuple[str, int], int]  # (topic, partition) -> records that the broker reports it is behind
 
@@ -351,7 +351,7 @@ class Recoveries:
 
     stuck: HoldTimer = _STUCK  # one leader does not add the broker to its ISRs
     left_out: HoldTimer = _LEFT_OUT  # partitions of it have no leader
-    deaf: HoldTimer = _DEAF  # it is not in its ISRs after the handover to ZooKeeper
+    out_of_isr: HoldTimer = _OUT_OF_ISR  # it is not in its ISRs after the handover to ZooKeeper
     tried: bool = False
 
     def acted(self, verb: Verb) -> Recoveries:
@@ -362,7 +362,7 @@ class Recoveries:
             case Verb.ELECT:
                 return replace(self, tried=True, left_out=self.left_out.acted())
             case Verb.RAISE:
-                return replace(self, tried=True, deaf=self.deaf.acted())
+                return replace(self, tried=True, out_of_isr=self.out_of_isr.acted())
             case _:
                 return self
 
@@ -377,7 +377,7 @@ class Recovered(NamedTuple):
 def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
     """Return the decision, or the recovery of a leader that is stuck or missing."""
     freed = _freed(view, broker, decision, troubles)
-    return _led(view, broker, freed)
+    return _with_leaders(view, broker, freed)
 
 
 def out_of_isrs(decision: Decision) -> TypeGuard[Wait]:
@@ -388,7 +388,7 @@ def out_of_isrs(decision: Decision) -> TypeGuard[Wait]:
 def _freed(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
     """Restart one leader that has kept this broker out of its ISRs for too long (cause: `stuck_leader`)."""
     leader = stuck_leader(view, broker) if out_of_isrs(decision) else None
-    troubles = replace(troubles, stuck=troubles.stuck.saw(view.taken_at, there=leader is not None))
+    troubles = replace(troubles, stuck=troubles.stuck.observe(view.taken_at, there=leader is not None))
     if leader is None or not out_of_isrs(decision) or not troubles.stuck.due(view.taken_at):
         return Recovered(decision, troubles)
     gate = may_restart(view, broker, leader)
@@ -398,10 +398,10 @@ def _freed(view: ClusterView, broker: int, decision: Decision, troubles: Recover
     return Recovered(Act(Verb.FREE, text), troubles)
 
 
-def _led(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
+def _with_leaders(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
     """Elect leaders if a takeover left partitions of this broker without one (cause: `roll.left_out`)."""
     left = roll.left_out(view, broker) if out_of_isrs(judged.decision) else ()
-    troubles = replace(judged.troubles, left_out=judged.troubles.left_out.saw(view.taken_at, there=bool(left)))
+    troubles = replace(judged.troubles, left_out=judged.troubles.left_out.observe(view.taken_at, there=bool(left)))
     if not troubles.left_out.due(view.taken_at):
         return Recovered(judged.decision, troubles)
     text = (
@@ -418,9 +418,9 @@ def to_free(view: ClusterView, broker: int, lags: Lags) -> int | str:
     return own_fault(view, broker, lags) or leader
 
 
-def to_tell(view: ClusterView, broker: int, lags: Lags) -> str:
+def reason_not_to_elect(view: ClusterView, broker: int, lags: Lags) -> str:
     """Why no controller is elected, checked again just before, as a sentence; empty if one is to be elected."""
-    if view.partitions is not None and not view.lacking(broker):
+    if view.partitions is not None and not view.missing_isr(broker):
         return f"Broker {broker} is back in its ISRs; nothing is done."
     return own_fault(view, broker, lags)
 

@@ -64,10 +64,10 @@ _STAGES = {
     BrokerMode.MIGRATION: (FileStage.MIGRATION, FileStage.KRAFT),
     BrokerMode.KRAFT: (FileStage.KRAFT,),
 }  # of the target, or beyond
-_CUT_OFF = {Phase.STRANDED, Phase.SPLIT}  # isolated from its controller: out of its ISRs, and only its roll recovers it
+_CUT_OFF = {Phase.LEFT_BEHIND, Phase.SPLIT}  # isolated from its controller: out of its ISRs, and only its roll recovers it
 INTENT = {BrokerMode.MIGRATION: Intent.TO_MIGRATION, BrokerMode.KRAFT: Intent.TO_KRAFT}
 
-LOOKS = (
+MIN_OBSERVATIONS = (
     Fields.BROKERS
     | Fields.CONTROLLERS
     | Fields.QUORUM
@@ -101,7 +101,7 @@ def in_sync(view: ClusterView) -> Gate:
     return _nothing_out_of_sync(view.partitions)
 
 
-def nobody_fenced(view: ClusterView) -> Gate:
+def no_broker_fenced(view: ClusterView) -> Gate:
     """Whether every broker that answers is known as alive to all others; in KRaft mode a fenced one is not."""
     return together(_unfenced(view, broker) for broker in view.running_brokers())
 
@@ -142,7 +142,7 @@ def _left_short(partition: Partition, ids: set[int], min_insync: int | None) -> 
     return not waived and len(set(partition.isr) - ids) < needed
 
 
-def nobody_reassigns(view: ClusterView) -> Gate:
+def no_reassignment(view: ClusterView) -> Gate:
     """Whether no reassignment runs: while partitions move, data are not yet where a stop expects them."""
     if view.moving is None:
         return not_yet(could_not_read("the reassignments"))
@@ -208,7 +208,7 @@ def _there(view: ClusterView, broker: int, target: BrokerMode) -> bool:
 
 def _behind_us(view: ClusterView, target: BrokerMode) -> bool:
     """Whether the finalization left brokers behind, which only the second roll recovers: the first has nothing left to do."""
-    return target is BrokerMode.MIGRATION and where(view).phase is Phase.STRANDED
+    return target is BrokerMode.MIGRATION and where(view).phase is Phase.LEFT_BEHIND
 
 
 def is_first(view: ClusterView, broker: int, target: BrokerMode) -> bool:
@@ -251,11 +251,11 @@ def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Dec
     if broker.process.state is ProcessState.STOPPED:
         return _stopped(view, broker, target)
     if broker.mode is None:
-        return silent(broker)
+        return unresponsive(broker)
     return _ready(view, broker, target)
 
 
-def silent(broker: Broker) -> Wait:
+def unresponsive(broker: Broker) -> Wait:
     """Wait for a broker whose process runs, according to its host, but does not answer."""
     text = f"Broker {broker.id} does not answer; its process is {broker.process.state}."
     return Wait((Reason("R01", text),))
@@ -300,7 +300,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
             gates.process_known(broker),
             _no_danger(view, position),
             _pass_gate(view, broker, target),
-            nobody_reassigns(view),
+            no_reassignment(view),
             may_give_up(view, broker.id) if position.phase in _CUT_OFF else may_stop(view, (broker.id,)),
         )
     )
@@ -314,7 +314,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
 def _no_danger(view: ClusterView, position: ClusterPosition) -> Gate:
     # This very roll recovers a left-behind or isolated broker; its own alarm and, once finalized, the flags must not stop it.
     others = () if position.phase in _CUT_OFF else tuple(r for r in alarms(view) if r.cause is not Cause.UNFLAGGED_CONTROLLER)
-    flags = MET if position.phase is Phase.STRANDED else gates.all_flagged(view)
+    flags = MET if position.phase is Phase.LEFT_BEHIND else gates.all_flagged(view)
     return together((never(*others) if others else MET, flags))
 
 
@@ -369,7 +369,7 @@ def _unfenced(view: ClusterView, broker: Broker) -> Gate:
 def _in_every_isr(view: ClusterView, broker: int) -> Gate:
     if view.partitions is None:
         return not_yet(could_not_read("the partitions"))
-    out = view.lacking(broker)
+    out = view.missing_isr(broker)
     if not out:
         return MET
     text = f"Broker {broker} is not in the ISR of {len(out)} partitions: {_in_full(out)}."
@@ -432,8 +432,8 @@ def left_out(view: ClusterView, broker: int) -> tuple[Partition, ...]:
     during the copy, and no controller elects later (measured with 10,000 partitions of one replica each: 3,204 of them). Empty if
     anything else is wrong, or if ZooKeeper owns the cluster: then its controller elects.
     """
-    lacking = view.lacking(broker)
-    return lacking if kraft_owns(view) and all(broker in p.isr for p in lacking) else ()
+    missing = view.missing_isr(broker)
+    return missing if kraft_owns(view) and all(broker in p.isr for p in missing) else ()
 
 
 MIN_SAMPLES = 8  # fewer prove nothing
@@ -441,17 +441,17 @@ SETTLING = 10.0  # seconds from the first good observation of the broker that ar
 JUDGED_FOR = 15.0  # seconds of observations over which answers are judged; ISRs over all of them
 TIMES_SLOWER = 3.0
 SECONDS_SLOWER = 0.25
-SILENT_SHARE = 0.3  # of the observations
+UNRESPONSIVE_SHARE = 0.3  # of the observations
 DEPARTURES = 3  # more than any other broker's; a follower leaves after 30 s at the earliest, so they are minutes apart
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class BakeSample:
     """What one observation says of every broker; `outside`: partitions of whose ISR it is not, None if they were not read."""
 
     at: float
     seconds: Mapping[int, float]
-    silent: frozenset[int]
+    unresponsive: frozenset[int]
     outside: Mapping[int, frozenset[str]] | None
 
 
@@ -463,10 +463,10 @@ class BrokerVerdict:
     sure: bool = False
 
 
-def sample(view: ClusterView) -> Sample:
+def sample(view: ClusterView) -> BakeSample:
     """The part of an observation that is judged."""
     brokers = view.brokers.values()
-    return Sample(
+    return BakeSample(
         view.taken_at,
         {broker.id: broker.answered_in for broker in brokers if broker.mode is not None and broker.answered_in is not None},
         frozenset(broker.id for broker in brokers if broker.mode is None),
@@ -475,7 +475,7 @@ def sample(view: ClusterView) -> Sample:
 
 
 def judge_bake(
-    before: Sequence[Sample], since: Sequence[Sample], broker: int, bake: float, watched: float = 0.0
+    before: Sequence[BakeSample], since: Sequence[BakeSample], broker: int, bake: float, watched: float = 0.0
 ) -> BrokerVerdict:
     """The verdict on a broker from observations `before` its restart (or none) and `since` it was back.
 
@@ -514,20 +514,20 @@ def _outside(view: ClusterView, broker: int) -> frozenset[str]:
     return frozenset(row.name for row in rows if broker in row.replicas and broker not in row.isr)
 
 
-def _others(samples: Sequence[Sample], broker: int) -> set[int]:
-    return {one for each in samples for one in (*each.seconds, *each.silent)} - {broker}
+def _others(samples: Sequence[BakeSample], broker: int) -> set[int]:
+    return {one for each in samples for one in (*each.seconds, *each.unresponsive)} - {broker}
 
 
-def _silent(samples: Sequence[Sample], broker: int) -> Reason | None:
-    missed = {one: sum(one in each.silent for each in samples) for one in (broker, *_others(samples, broker))}
+def _silent(samples: Sequence[BakeSample], broker: int) -> Reason | None:
+    missed = {one: sum(one in each.unresponsive for each in samples) for one in (broker, *_others(samples, broker))}
     others = max((count for one, count in missed.items() if one != broker), default=0)
-    if missed[broker] <= 2 * others or missed[broker] < SILENT_SHARE * len(samples):
+    if missed[broker] <= 2 * others or missed[broker] < UNRESPONSIVE_SHARE * len(samples):
         return None
     text = f"Broker {broker} did not answer in {missed[broker]} of {len(samples)} observations since its restart (any other: {others} at most)."
     return Reason("V23", text)
 
 
-def _slow(before: Sequence[Sample], samples: Sequence[Sample], broker: int) -> Reason | None:
+def _slow(before: Sequence[BakeSample], samples: Sequence[BakeSample], broker: int) -> Reason | None:
     now = _median(samples, {broker})
     known = {"before": _median(before, {broker}), "others": _median(samples, _others(samples, broker))}
     limits = {name: seconds for name, seconds in known.items() if seconds is not None}
@@ -539,7 +539,7 @@ def _slow(before: Sequence[Sample], samples: Sequence[Sample], broker: int) -> R
     return Reason("V23", text)
 
 
-def _leaving(samples: Sequence[Sample], broker: int) -> Reason | None:
+def _leaving(samples: Sequence[BakeSample], broker: int) -> Reason | None:
     left = departures(samples, broker)
     others = max((departures(samples, one) for one in _others(samples, broker)), default=0)
     if left < others + DEPARTURES:
@@ -548,13 +548,13 @@ def _leaving(samples: Sequence[Sample], broker: int) -> Reason | None:
     return Reason("V23", text)
 
 
-def departures(samples: Sequence[Sample], broker: int) -> int:
+def departures(samples: Sequence[BakeSample], broker: int) -> int:
     """How many observations show it out of an ISR that it was in before; leaving all its ISRs at once counts as one."""
     known = [one.outside.get(broker, frozenset()) for one in samples if one.outside is not None]
     return sum(bool(later - earlier) for earlier, later in pairwise(known))
 
 
-def _median(samples: Sequence[Sample], brokers: Collection[int]) -> float | None:
+def _median(samples: Sequence[BakeSample], brokers: Collection[int]) -> float | None:
     seconds = [one.seconds[broker] for one in samples for broker in brokers if broker in one.seconds]
     return median(seconds) if len(seconds) >= MIN_SAMPLES // 2 else None
 
@@ -575,8 +575,8 @@ class CanaryBake:
     bake: float
     held: float = 0.0
     worse: tuple[Reason, ...] = ()
-    before: tuple[Sample, ...] = ()
-    since: tuple[Sample, ...] = ()
+    before: tuple[BakeSample, ...] = ()
+    since: tuple[BakeSample, ...] = ()
     fine: bool = False
 
     @property
@@ -596,7 +596,7 @@ class CanaryBake:
         text = f"Broker {self.broker} bakes as the first of this pass: healthy for {green:.0f} of {self.bake:.0f} s."
         return Wait((Reason("T01", text),), healthy=True)
 
-    def saw(self, view: ClusterView, decision: Decision) -> tuple[CanaryBake, Decision]:
+    def observe(self, view: ClusterView, decision: Decision) -> tuple[CanaryBake, Decision]:
         """Add one observation and the decision made without the bake; return the decision with it."""
         if self.bake == 0 or not is_first(view, self.broker, self.target):
             return self, decision

@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.core.phase import (
     kraft_owns,
     permit,
     refusal,
-    silence,
+    unresponsive_brokers,
     where,
 )
 from airflow_provider_kmigrate.core.text import join_ids
@@ -61,7 +61,7 @@ class HealthyTimer:
         """Start again from zero, for what ends a watch for good."""
         return replace(self, held=0.0, last=None)
 
-    def saw(self, at: float, *, green: bool) -> HealthyTimer:
+    def observe(self, at: float, *, green: bool) -> HealthyTimer:
         """Add one observation, taken at `at`."""
         began = at if self.first is None else self.first
         known = replace(self, first=began)
@@ -88,7 +88,7 @@ class SoakComparison:
     after: float = float("-inf")
     before: ClusterView | None = None
 
-    def saw(self, view: ClusterView) -> tuple[SoakComparison, Gate]:
+    def observe(self, view: ClusterView) -> tuple[SoakComparison, Gate]:
         """Add one healthy observation; met unless it shows a difference that the previous comparison showed too."""
         if not self.due:
             return replace(self, due=view.taken_at >= self.after), MET
@@ -127,7 +127,7 @@ COPIED = (
     Phase.DUAL_WRITE,
     Phase.FINALIZING,
     Phase.FINALIZED,
-    Phase.STRANDED,
+    Phase.LEFT_BEHIND,
 )
 """The phases in which the copy is over."""
 
@@ -187,7 +187,7 @@ def copied(view: ClusterView, since: ClusterView) -> Decision:
     gate = gates.dual_write_moves(view, since)
     if not gate.met:
         return unmet(gate)
-    return _led(view)
+    return _with_leaders(view)
 
 
 def _over(view: ClusterView) -> Decision | None:
@@ -199,7 +199,7 @@ def _over(view: ClusterView) -> Decision | None:
     return Done(f"The migration is finalized; nothing is written to ZooKeeper any more.{left}")
 
 
-def _led(view: ClusterView) -> Decision:
+def _with_leaders(view: ClusterView) -> Decision:
     gate = gates.no_leaderless(view)
     if gate.met:
         return Done("Metadata is copied, the dual-write to ZooKeeper makes progress, every partition has a leader.")
@@ -261,9 +261,9 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
             gates.epochs_known(view, states=False),
             gates.no_client_metrics(view),
             gates.no_leaderless(view),
-            gates.nobody_starves(view),
+            gates.no_group_without_coordinator(view),
             roll.in_sync(view),
-            roll.nobody_fenced(view),
+            roll.no_broker_fenced(view),
         )
     )
 
@@ -290,9 +290,9 @@ def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Ga
             gates.lag_below(view, gates.MOST_LAG),
             gates.epochs_known(view, states=compared),
             roll.in_sync(view),
-            roll.nobody_fenced(view),
-            gates.nobody_starves(view),
-            roll.nobody_reassigns(view),
+            roll.no_broker_fenced(view),
+            gates.no_group_without_coordinator(view),
+            roll.no_reassignment(view),
             not_yet(*differing) if differing else MET,
         )
     )
@@ -300,9 +300,9 @@ def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Ga
         return gate
     text = "The state that was approved for finalization no longer holds, or could not be read again."
     if not any(controller.migration_flag is False for controller in view.controllers.values()):
-        return Gate(gate.standing, (Reason("G34", text), *gate.reasons))
+        return Gate(gate.state, (Reason("G34", text), *gate.reasons))
     text += " Do not restart a controller because of it: one without the flag may be elected, which finalizes."
-    return Gate(gate.standing, (Reason("G34", text), *(replace(reason, remedy="") for reason in gate.reasons)))
+    return Gate(gate.state, (Reason("G34", text), *(replace(reason, remedy="") for reason in gate.reasons)))
 
 
 def changed_since(view: ClusterView, approved: str) -> str:
@@ -322,7 +322,7 @@ def finalized(view: ClusterView, first: ClusterView) -> Decision:
     """Every controller answers without the flag, one leads, and /migration does not move any more."""
     position = where(view)
     if position.phase is not Phase.FINALIZED:
-        refused = position.phase is Phase.STRANDED
+        refused = position.phase is Phase.LEFT_BEHIND
         return Refuse(position.reasons) if refused else Wait(refusal(position, Intent.SOAK)[:1] + position.reasons)
     gate = together((gates.quorum_leads(view), gates.no_leaderless(view), _frozen(view, first)))
     return as_decision(
@@ -378,21 +378,21 @@ def if_it_stays(view: ClusterView) -> tuple[Reason, ...]:
     flags = tuple(reason for reason in alarms(view) if reason.cause is Cause.UNFLAGGED_CONTROLLER and flags_taken_by_us(view))
     controllers = tuple(reason for reason in gates.all_flagged(view).reasons if reason.cause is Cause.CONTROLLER_UNRESPONSIVE)
     unknown = (*where(view).reasons, *view.unknowns) if where(view).phase is Phase.UNKNOWN else ()
-    return (*silence(view), *controllers, *flags) or unknown
+    return (*unresponsive_brokers(view), *controllers, *flags) or unknown
 
 
-def needs_way_back(view: ClusterView) -> bool:
+def needs_rollback_prerequisites(view: ClusterView) -> bool:
     """Whether brokers have moved and a rollback is still possible: then its prerequisites must be there."""
     return where(view).phase not in _QUIET and not ended(view)
 
 
-def stands(view: ClusterView, now: float) -> str:
+def describe_phase(view: ClusterView, now: float) -> str:
     """The cluster's phase, since when, and ZooKeeper's lag, in one sentence; `now` in seconds since the epoch."""
     modes = {mode: sum(broker.mode is mode for broker in view.brokers.values()) for mode in BrokerMode}
     counted = ", ".join(f"{count} in {mode} mode" for mode, count in modes.items() if count)
     migration = view.zk.migration if view.zk else None
     since = ""
-    if needs_way_back(view) and isinstance(migration, Migration) and migration.created_at:
+    if needs_rollback_prerequisites(view) and isinstance(migration, Migration) and migration.created_at:
         lag = gates.dual_write_lag(view)
         behind = f"; ZooKeeper is {lag} records behind" if lag is not None else ""
         since = f", {(now - migration.created_at) / 3600:.1f} h after the controllers started{behind}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.environment import DEFAULT, ZooKeeperTree
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import needs_version_0, setting, whose_else
@@ -41,7 +41,7 @@ _POLICIES = ("alter.config.policy.class.name", "create.topic.policy.class.name")
 
 def _throttles(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Replicas are throttled only if a topic names them and a broker has a rate."""
-    tree = facts.around.tree
+    tree = facts.environment.tree
     topics = sorted(name for name, topic in _topics(view).items() if any(topic.configs.get(key) for key in _THROTTLED))
     rates = {entity: keys for entity, names in (tree.broker_settings if tree else {}).items() if (keys := _of(names, _RATES))}
     limited = any(key in _RATES[:2] for keys in rates.values() for key in keys)
@@ -53,7 +53,7 @@ def _throttles(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFi
 
 
 def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    tree = facts.around.tree
+    tree = facts.environment.tree
     settings = tree.broker_settings if tree else {}
     ours = {entity: tuple(key for key in names if key not in _RATES) for entity, names in settings.items()}
     seen = [f"{_entity(entity)}: {', '.join(names)}" for entity, names in sorted(ours.items()) if names]
@@ -74,7 +74,7 @@ def _policies(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
 
 def _reassigning(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """The znode is one half: since Kafka 2.4 reassignments are begun through the API."""
-    moving = facts.around.moving
+    moving = facts.environment.moving
     if moving:
         yield blocks("S04", f"partitions are being reassigned: {summarize(moving)}")
     if moving is None and not (view.zk and view.zk.reassigning):
@@ -84,10 +84,10 @@ def _reassigning(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
 def _others(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     topics = {*_topics(view), *(partition.topic for partition in view.partitions or ())}
     signs = [f"topic {name}" for name in sorted(topics) if name.startswith(_CRUISE_CONTROL)]
-    tree = facts.around.tree
+    tree = facts.environment.tree
     if tree and tree.cmak:
         signs.append("CMAK's state in ZooKeeper (/kafka-manager)")
-    signs += _changes(tree, facts.around.now) if tree else []
+    signs += _changes(tree, facts.environment.now) if tree else []
     if signs:
         yield warns("W9", f"other tools act on this cluster: {summarize(signs)}")
     if tree and tree.cmak is None:
@@ -128,15 +128,15 @@ def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
 
 def _clocks(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Clocks, compared read-only: each broker with ZooKeeper at its registration; ZooKeeper with this machine, if ahead."""
-    around, tree = facts.around, facts.around.tree
+    environment, tree = facts.environment, facts.environment.tree
     if tree is None:
         return
-    skews = {broker: each.broker_time - each.made for broker, each in sorted(tree.registrations.items())}
+    skews = {broker: each.broker_time - each.created_at for broker, each in sorted(tree.registrations.items())}
     if off := [f"broker {broker} {skew:+.1f} s" for broker, skew in skews.items() if abs(skew) > _SKEW]:
         yield warns("W8", f"clocks differed from ZooKeeper's when brokers registered: {summarize(off)}")
-    if tree.latest - around.now > _SKEW:
-        yield warns("W8", f"ZooKeeper's clock is at least {tree.latest - around.now:.1f} s ahead of this machine's")
-    elif not around.one_machine:
+    if tree.latest - environment.now > _SKEW:
+        yield warns("W8", f"ZooKeeper's clock is at least {tree.latest - environment.now:.1f} s ahead of this machine's")
+    elif not environment.one_machine:
         yield unknown(
             "W8", "how far this machine's clock is from those of the nodes: no source that kmigrate may read reports their time"
         )
@@ -164,7 +164,7 @@ def _directories(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
 
 
 def _tree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    tree = facts.around.tree
+    tree = facts.environment.tree
     if tree is None:
         yield blocks("U05", "could not read settings, users and rules in ZooKeeper")
         return
@@ -246,7 +246,7 @@ def _two_places(mine: Mapping[str, str] | None, theirs: Mapping[str, str] | None
 
 def _dirs(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> tuple[str, ...]:
     """A broker's directories from its file, a controller's as its file will have them."""
-    if node.role is Role.BROKER:
+    if node.role is NodeRole.BROKER:
         return tuple(_files(view, node).meta or ())
     extra = [setting(facts.spec.controller_properties, key) or "" for key in _DIRECTORIES]
     listed = [part.strip() for value in (node.log_dir or "", *extra) for part in value.split(",")]
@@ -259,7 +259,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _files(view: ClusterView, node: NodeSpec) -> NodeFiles:
-    seen = (view.brokers if node.role is Role.BROKER else view.controllers).get(node.id)
+    seen = (view.brokers if node.role is NodeRole.BROKER else view.controllers).get(node.id)
     return seen.files if seen else NodeFiles()
 
 

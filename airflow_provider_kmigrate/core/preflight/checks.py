@@ -49,9 +49,9 @@ from airflow_provider_kmigrate.core.preflight.findings import (
 )
 from airflow_provider_kmigrate.core.text import summarize
 
-__all__ = ["LOOK", "PreflightFacts", "begun", "blocking", "findings", "protocol_version"]
+__all__ = ["PREFLIGHT_FIELDS", "PreflightFacts", "begun", "blocking", "findings", "protocol_version"]
 
-LOOK = (
+PREFLIGHT_FIELDS = (
     Fields.PROCESSES
     | Fields.FILES
     | Fields.BROKERS
@@ -68,7 +68,7 @@ LOOK = (
 
 
 def findings(view: ClusterView, facts: PreflightFacts) -> tuple[PreflightFinding, ...]:
-    """Everything found, the gravest first; empty if nothing forbids the migration. Needs a view of `LOOK`."""
+    """Everything found, the gravest first; empty if nothing forbids the migration. Needs a view of `PREFLIGHT_FIELDS`."""
     found = [finding for check in _CHECKS for finding in check(view, facts)]
     return tuple(sorted(found, key=lambda finding: _GRAVITY[finding.severity]))
 

@@ -76,7 +76,7 @@ class PreflightFacts:
     chroot: str = ""
     configs: Mapping[int, Mapping[str, str] | None] = field(default_factory=dict)
     metadata_version: str | None = None
-    around: ClusterEnvironment = field(default_factory=ClusterEnvironment)
+    environment: ClusterEnvironment = field(default_factory=ClusterEnvironment)
 
 
 Check = Callable[[ClusterView, PreflightFacts], Iterator[PreflightFinding]]

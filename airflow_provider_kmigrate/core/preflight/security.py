@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from airflow_provider_kmigrate.core.environment import Acl
+from airflow_provider_kmigrate.core.environment import ZkAcl
 from airflow_provider_kmigrate.core.files.config_matrix import AUTHORIZERS, chroot_of, inter_broker_listener, references, setting
 from airflow_provider_kmigrate.core.model import ClusterView, Malformed, level_of
 from airflow_provider_kmigrate.core.preflight.controllers import BUILDER, principal, super_users
@@ -69,14 +69,14 @@ def _authorizers(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
 
 def _acls(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     del view
-    tree = facts.around.tree
+    tree = facts.environment.tree
     if tree is None:
         return
     wrong = [*map(_torn, tree.malformed), *map(str, filter(_unreadable, tree.acls))]
     if wrong:
         yield blocks("B8c", f"{len(wrong)} znodes or rules that the copy cannot read: {summarize(wrong)}")
     builder = bool(values(zookeeper_configs(facts), BUILDER))
-    odd = [str(acl) for acl in tree.acls if not _unreadable(acl) and _doubtful(acl, builder)]
+    odd = [str(acl) for acl in tree.acls if not _unreadable(acl) and _uncertain(acl, builder)]
     if odd:
         yield warns("W14", f"{len(odd)} rules that may not do what was meant: {summarize(odd)}")
     if tree.acls and not values(zookeeper_configs(facts), _AUTHORIZER) and zookeeper_configs(facts):
@@ -114,19 +114,19 @@ def _torn(znode: Malformed) -> str:
     return f"{znode.path} (what it holds may be secret)" if secret else f"{znode.path} holds {znode.content!r}"
 
 
-def _unreadable(acl: Acl) -> bool:
+def _unreadable(acl: ZkAcl) -> bool:
     known = ((acl.resource, RESOURCES), (acl.operation, OPERATIONS), (acl.permission, PERMISSIONS))
     return ":" not in acl.principal or any(word.lower() not in words for word, words in known)
 
 
-def _doubtful(acl: Acl, builder: bool) -> bool:
+def _uncertain(acl: ZkAcl, builder: bool) -> bool:
     kind, _, name = acl.principal.partition(":")
     wildcard = "*" in name and name != "*"  # only `User:*` is one
     return (kind != "User" and not builder) or wildcard or (acl.pattern == "PREFIXED" and acl.name == "*")
 
 
 def _users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    tree, level = facts.around.tree, _lowest(facts)
+    tree, level = facts.environment.tree, _lowest(facts)
     if tree is None or level is None:
         return
     if tree.scram_users and level < (level_of(_SCRAM) or 0):
@@ -157,7 +157,7 @@ def _towards_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
     if differ:
         yield blocks("B10a", f"brokers' files differ in how they reach ZooKeeper: {summarize(differ)}")
     yield from _of_controllers(view, {key: next(iter(files.values())).get(key) for key in keys if key not in differ})
-    tree = facts.around.tree
+    tree = facts.environment.tree
     guarded = sorted(
         {*(tree.guarded if tree else ()), *(["TLS"] if any(key.startswith("zookeeper.ssl.") for key in keys) else [])}
     )
@@ -171,9 +171,9 @@ def _towards_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
 def _of_controllers(view: ClusterView, wanted: Mapping[str, str | None]) -> Iterator[PreflightFinding]:
     for controller in view.controllers.values():
         properties = controller.files.properties
-        lacking = [key for key, value in wanted.items() if properties and properties.get(key) != value]
-        if properties and setting(properties, "zookeeper.connect") and lacking:
-            yield blocks("B10a", f"the file of controller {controller.id} has no value, or another one, for {summarize(lacking)}")
+        missing = [key for key, value in wanted.items() if properties and properties.get(key) != value]
+        if properties and setting(properties, "zookeeper.connect") and missing:
+            yield blocks("B10a", f"the file of controller {controller.id} has no value, or another one, for {summarize(missing)}")
 
 
 def _large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -189,7 +189,7 @@ def _large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflig
 
 
 def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    tree = facts.around.tree
+    tree = facts.environment.tree
     secret = [
         f"{entity} {key}" for entity, keys in (tree.broker_settings if tree else {}).items() for key in keys if is_secret(key)
     ]
@@ -201,12 +201,12 @@ def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFi
         return
     files = zookeeper_files(view)
     known = {broker: setting(keys, _ENCODER) for broker, keys in files.items()}
-    lacking = [broker for broker, value in known.items() if value is None]
+    missing = [broker for broker, value in known.items() if value is None]
     stated = setting(facts.spec.controller_properties, _ENCODER) is not None
-    if lacking and not stated:
+    if missing and not stated:
         yield blocks(
             "B11",
-            f"passwords set dynamically ({summarize(secret)}), but no {_ENCODER} in the files of brokers {summarize(lacking)}",
+            f"passwords set dynamically ({summarize(secret)}), but no {_ENCODER} in the files of brokers {summarize(missing)}",
         )
     elif len(set(known.values())) > 1 and not stated:
         yield blocks("B11", f"passwords set dynamically ({summarize(secret)}), and brokers have different {_ENCODER}")

@@ -33,7 +33,7 @@ from airflow_provider_kmigrate.core.text import summarize
 _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:[-+.].*)?")
 
 
-class Release(NamedTuple):
+class KafkaVersion(NamedTuple):
     """`3.9.2`; `patch` is None if only the line, `3.9`, is known."""
 
     major: int
@@ -63,9 +63,9 @@ class Defect:
 
     issues: tuple[int, ...]
     effect: str
-    fixed: tuple[Release, ...]
+    fixed: tuple[KafkaVersion, ...]
 
-    def concerns(self, release: Release) -> bool:
+    def concerns(self, release: KafkaVersion) -> bool:
         """Whether the release has it; a line later than all fixed ones has not."""
         if release.line > max(fix.line for fix in self.fixed):
             return False
@@ -79,10 +79,10 @@ def _defect(effect: str, fixed: str, *issues: int) -> Defect:
     return Defect(issues, effect, tuple(release for text in fixed.split() if (release := parse(text))))
 
 
-def parse(text: str) -> Release | None:
+def parse(text: str) -> KafkaVersion | None:
     """`3.9.2`, `3.9` or `3.9-IV0`; None for anything else."""
     match = _RELEASE.fullmatch(text.strip())
-    return Release(int(match[1]), int(match[2]), int(match[3]) if match[3] else None) if match else None
+    return KafkaVersion(int(match[1]), int(match[2]), int(match[3]) if match[3] else None) if match else None
 
 
 DEFECTS = (
@@ -108,7 +108,7 @@ _WORKS = {(3, 6): (2, None), (3, 7): (1, 2), (3, 8): (0, 1), (3, 9): (0, 0)}
 """Line -> from which patch on it may be migrated, and from which on without a warning."""
 
 
-def fitness(release: Release) -> Fitness | None:
+def fitness(release: KafkaVersion) -> Fitness | None:
     """What may be done with the release; None if that depends on an unknown patch level."""
     if release.line not in _WORKS:
         return Fitness.BLOCK  # too old, or without any ZooKeeper code
@@ -118,12 +118,12 @@ def fitness(release: Release) -> Fitness | None:
     return possible.pop() if len(possible) == 1 else None
 
 
-def worst(release: Release) -> Fitness:
+def worst(release: KafkaVersion) -> Fitness:
     """The gravest result that an unknown patch level allows."""
     return fitness(release._replace(patch=release.patch or 0)) or Fitness.BLOCK
 
 
-def defects(release: Release) -> tuple[Defect, ...]:
+def defects(release: KafkaVersion) -> tuple[Defect, ...]:
     """The known defects of a release; an unknown patch level counts as the first."""
     return tuple(defect for defect in DEFECTS if defect.concerns(release))
 
@@ -170,10 +170,10 @@ def _written(view: ClusterView) -> dict[int, str]:
 
 def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """The bug matrix. No broker reports its patch level: the cluster file may name it."""
-    releases = {broker: parse(text) if text else None for broker, text in sorted(facts.around.releases.items())}
-    silent = [broker for broker in answering(view, facts) if releases.get(broker) is None]
-    if silent:
-        yield unknown("B1b", f"brokers that do not report their release: {summarize(silent)}")
+    releases = {broker: parse(text) if text else None for broker, text in sorted(facts.environment.releases.items())}
+    unresponsive = [broker for broker in answering(view, facts) if releases.get(broker) is None]
+    if unresponsive:
+        yield unknown("B1b", f"brokers that do not report their release: {summarize(unresponsive)}")
     seen = {broker: release for broker, release in releases.items() if release}
     lines = {release.line for release in seen.values()}
     if len(lines) > 1:
@@ -185,7 +185,7 @@ def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
         yield from _release(release)
 
 
-def _release(release: Release) -> Iterator[PreflightFinding]:
+def _release(release: KafkaVersion) -> Iterator[PreflightFinding]:
     text = f"brokers run Kafka {release}: {summarize(defects(release)) or 'it has no ZooKeeper mode'}"
     match fitness(release):
         case Fitness.BLOCK:
@@ -204,7 +204,7 @@ def _protocol_behind(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefl
     levels = {broker: level_of(version) or 0 for broker, version in own.items()}
     if len(set(levels.values())) != 1 or min(levels.values()) < (level_of(_LOWEST) or 0):
         return
-    newer = {broker: release for broker, release in facts.around.releases.items() if release and broker in own}
+    newer = {broker: release for broker, release in facts.environment.releases.items() if release and broker in own}
     behind = {
         broker: f"{own[broker]} on release {release}"
         for broker, release in sorted(newer.items())
@@ -215,9 +215,9 @@ def _protocol_behind(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefl
 
 
 def _log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    reported = {broker: facts.around.log_dirs.get(broker) for broker in answering(view, facts)}
-    if silent := [broker for broker, dirs in reported.items() if dirs is None]:
-        yield unknown("B7b", f"brokers that do not report the state of their log directories: {summarize(silent)}")
+    reported = {broker: facts.environment.log_dirs.get(broker) for broker in answering(view, facts)}
+    if unresponsive := [broker for broker, dirs in reported.items() if dirs is None]:
+        yield unknown("B7b", f"brokers that do not report the state of their log directories: {summarize(unresponsive)}")
     failed = [
         f"broker {broker} {each.path} ({each.error})" for broker, dirs in reported.items() for each in dirs or () if each.error
     ]
@@ -257,7 +257,7 @@ def _tiered(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
 
 def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     del view
-    servers = facts.around.servers
+    servers = facts.environment.servers
     old = [
         f"{server.address} {server.version}"
         for server in servers
@@ -267,8 +267,8 @@ def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
         yield blocks("B12b", f"ZooKeeper servers before {'.'.join(map(str, _OLDEST_ENSEMBLE))}: {summarize(old)}")
     if not servers:
         yield unknown("B12b", "no server of the ensemble was asked for its version")
-    elif silent := [server.address for server in servers if server.version is None]:
-        yield unknown("B12b", f"ZooKeeper servers that do not report their version: {summarize(silent)}")
+    elif unresponsive := [server.address for server in servers if server.version is None]:
+        yield unknown("B12b", f"ZooKeeper servers that do not report their version: {summarize(unresponsive)}")
 
 
 def _number(version: str) -> tuple[int, int]:

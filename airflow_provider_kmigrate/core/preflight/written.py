@@ -100,15 +100,15 @@ def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFind
 
     If the file has a key too, the node starts with that, and the dynamic value follows later.
     """
-    tree = facts.around.tree
+    tree = facts.environment.tree
     only: list[str] = []
     for entity, keys in sorted((tree.broker_settings if tree else {}).items()):
         concerned = {broker: file for broker, file in zookeeper_files(view).items() if entity in {DEFAULT, str(broker)}}
         for broker, file in concerned.items():
-            lacking = [
+            missing = [
                 key for key in keys if must_be_static(key) and not _starts_with(file, key, facts.configs.get(broker) or {})
             ]
-            only += [f"broker {broker} {key}" for key in lacking]
+            only += [f"broker {broker} {key}" for key in missing]
     if only:
         yield blocks("B16", f"settings of listeners that brokers have only dynamically: {summarize(only)}")
 
@@ -201,9 +201,9 @@ def _hidden(value: str | None) -> bool:
 def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Compare brokers whose file is of the stage that they run in; a file that is ahead comes from a stopped run."""
     comparable = _comparable(view, facts)
-    taken_by = {broker: facts.around.taken.get(broker) for broker in answering(view, facts) if broker in comparable}
-    if silent := [broker for broker, taken in taken_by.items() if taken is None]:
-        yield unknown("B15", f"whether brokers {summarize(silent)} run with what their files say: they do not report it")
+    taken_by = {broker: facts.environment.taken.get(broker) for broker in answering(view, facts) if broker in comparable}
+    if unresponsive := [broker for broker, taken in taken_by.items() if taken is None]:
+        yield unknown("B15", f"whether brokers {summarize(unresponsive)} run with what their files say: they do not report it")
     for broker, taken in taken_by.items():
         file = comparable[broker]
         changed = differences(file, taken, facts.configs.get(broker) or {}, _written_dynamic(facts, broker)) if taken else ()
@@ -232,7 +232,7 @@ def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener
 
 
 def _written_dynamic(facts: PreflightFacts, broker: int) -> set[str]:
-    settings = facts.around.tree.broker_settings if facts.around.tree else {}
+    settings = facts.environment.tree.broker_settings if facts.environment.tree else {}
     return {key for entity in (DEFAULT, str(broker)) for key in settings.get(entity, ())}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
-from airflow_provider_kmigrate.core.reasons.entry import Area, Entry
+from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
 
 _NEW_BASELINE = "[take a new fingerprint](operators-guide.md#a-new-look)"
 _TAKE_ONE = "[Take a new fingerprint](operators-guide.md#a-new-look)"
@@ -48,7 +48,7 @@ AREAS = (
 )
 
 ENTRIES = (
-    Entry(
+    RunbookEntry(
         "A01",
         "Acknowledged records were lost or replaced",
         "Kafka confirmed these records to their producer. They are no longer in the log, another record has their offset, or a group skipped them.",
@@ -62,7 +62,7 @@ ENTRIES = (
         "Finalize, or restart another broker, before the cause is known.",
         causes=(AuditCause.LOST, AuditCause.DIVERGED),
     ),
-    Entry(
+    RunbookEntry(
         "A03",
         "Records are in the log twice or out of order",
         "A producer's retry was stored again, or a record came after a later one of its partition. Every consumer gets them like this.",
@@ -75,7 +75,7 @@ ENTRIES = (
         "Delete records to remove the copies: `kafka-delete-records.sh` also removes everything before them.",
         causes=(AuditCause.STORED_TWICE, AuditCause.REORDERED),
     ),
-    Entry(
+    RunbookEntry(
         "A05",
         "A group lost its place",
         "A group committed beyond records that it did not receive, or its committed offset was removed or set forward. At its next start it skips these records, or reads everything again.",
@@ -88,7 +88,7 @@ ENTRIES = (
         "Restart the group first.",
         causes=(AuditCause.COMMIT_GAP, AuditCause.COMMIT_REMOVED),
     ),
-    Entry(
+    RunbookEntry(
         "A06",
         "Records were delivered again",
         "A group received records that it had received before, as after a member that was killed before it committed. Work that is not idempotent was done twice.",
@@ -102,7 +102,7 @@ ENTRIES = (
         "Reset offsets before the owner is informed.",
         causes=(AuditCause.REDELIVERED,),
     ),
-    Entry(
+    RunbookEntry(
         "A08",
         "Two members worked on one partition",
         "Two members of a group owned the partition at the same time, or one received records of a partition that it did not own.",
@@ -116,7 +116,7 @@ ENTRIES = (
         "Restart brokers because of it.",
         causes=(AuditCause.DOUBLE_OWNED, AuditCause.NOT_OWNED),
     ),
-    Entry(
+    RunbookEntry(
         "A10",
         "Records waited",
         "Records waited although their group existed: no member owned the partition, nothing was delivered, or no commit moved. A member may have stopped fetching and still count as stable.",
@@ -129,7 +129,7 @@ ENTRIES = (
         "Trust the state `Stable`. Raise the limit to get a PASS.",
         causes=(AuditCause.UNOWNED, AuditCause.WAITED, AuditCause.GROUP_STALLED),
     ),
-    Entry(
+    RunbookEntry(
         "A11",
         "A fact that fails nothing",
         "The audit shows what it compared, and what it left out of the comparison.",
@@ -148,7 +148,7 @@ ENTRIES = (
             AuditCause.LEFT_OUT,
         ),
     ),
-    Entry(
+    RunbookEntry(
         "A14",
         "Producers gave up records",
         "These records were never confirmed, so they are not lost. They may be in the log all the same. If it is the last event of a producer, nothing shows that it can write.",
@@ -160,7 +160,7 @@ ENTRIES = (
         "Send them again without checking whether they are in the log.",
         causes=(AuditCause.SENDS_GIVEN_UP, AuditCause.SENDS_FAIL),
     ),
-    Entry(
+    RunbookEntry(
         "D01",
         "A log is shorter or different than before",
         "Records that were in the log are gone, were replaced or truncated, or its leader did not know the newest epoch. Retention does not explain it: replicas disagreed.",
@@ -174,7 +174,7 @@ ENTRIES = (
         "Restart a broker or elect a leader before: a replica that becomes a follower truncates its log too.",
         causes=(AuditCause.LOG_SHRUNK, AuditCause.LOG_CHANGED, AuditCause.LOG_TRUNCATED, AuditCause.EPOCH_WENT_BACK),
     ),
-    Entry(
+    RunbookEntry(
         "D05",
         "Partitions are gone, or their topic was created again",
         "Their records are gone with them. If it is `__consumer_offsets`, so are the commits of every group.",
@@ -191,7 +191,7 @@ ENTRIES = (
         "Create the topic again: it gets a new id, and the old files are dropped. Delete `-stray` directories.",
         causes=(AuditCause.PARTITIONS_GONE, AuditCause.TOPIC_RECREATED),
     ),
-    Entry(
+    RunbookEntry(
         "D11",
         "Commits went back",
         "A group committed a lower offset than before, and receives those records again. A reset by hand, two owners, or a retried commit that arrived late look like this.",
@@ -205,7 +205,7 @@ ENTRIES = (
         "Set offsets forward before it is known which one is right.",
         causes=(AuditCause.COMMIT_WENT_BACK, AuditCause.COMMIT_LATE),
     ),
-    Entry(
+    RunbookEntry(
         "D17",
         "Records were removed for an unknown reason",
         "A log begins later than its retention explains, or `cleanup.policy` was changed meanwhile. The topic's settings may have been lost; then the brokers' defaults remove records.",
@@ -218,7 +218,7 @@ ENTRIES = (
         "Wait: removed records do not come back.",
         causes=(AuditCause.START_UNEXPLAINED, AuditCause.POLICY_CHANGED),
     ),
-    Entry(
+    RunbookEntry(
         "L04",
         "A client's events are incomplete",
         "What this client did and did not write down is unknown. It counts neither as lost nor as delivered.",
@@ -242,7 +242,7 @@ ENTRIES = (
             AuditCause.MEMBER_EVENTS_LOST,
         ),
     ),
-    Entry(
+    RunbookEntry(
         "L05",
         "A client was killed, or shows no sign of life",
         "It wrote no stop, and no event for longer than `max_lag`; a client that runs writes one every few seconds. Its last acts may be missing.",
@@ -255,7 +255,7 @@ ENTRIES = (
         "End audited clients with SIGKILL.",
         causes=(AuditCause.NO_STOP,),
     ),
-    Entry(
+    RunbookEntry(
         "L11",
         "Not settled yet",
         "A group has not received everything, its newest events were not read, or the canary's window is not over. Loss is not proven.",
@@ -268,7 +268,7 @@ ENTRIES = (
         "Call it a loss, or none, before the next audit. Shorten the window.",
         causes=(AuditCause.NOT_DELIVERED_YET, AuditCause.IN_UNREAD_EVENTS, AuditCause.WINDOW_OPEN),
     ),
-    Entry(
+    RunbookEntry(
         "L12",
         "Offsets that were not delivered",
         "These are markers of transactions, aborted or compacted records; or records that the group skipped. The events cannot tell which.",
@@ -280,7 +280,7 @@ ENTRIES = (
         "Take a gap for a loss, or for none. Change the topic's cleanup policy for it.",
         causes=(AuditCause.GAPS_UNCLEAR, AuditCause.MAYBE_COMPACTED, AuditCause.SKIPPED),
     ),
-    Entry(
+    RunbookEntry(
         "L14",
         "No evidence for this step",
         "Nothing was written or delivered since the step began that the audit can use. Older evidence, or that of other groups or partitions, shows nothing about the step.",
@@ -301,7 +301,7 @@ ENTRIES = (
             AuditCause.LEVEL_UNMEASURED,
         ),
     ),
-    Entry(
+    RunbookEntry(
         "L15",
         "A client's clock is ahead",
         "It wrote events with times in the future. With such a clock a dead client looks alive, and nothing can be ordered by time.",
@@ -313,7 +313,7 @@ ENTRIES = (
         "Raise `skew_ms` to hours.",
         causes=(AuditCause.CLOCK_AHEAD,),
     ),
-    Entry(
+    RunbookEntry(
         "V11",
         "The canary cannot be compared",
         "There are too few members, values or records, or the window cannot distinguish chance from a slower canary. The text says which.",
@@ -332,7 +332,7 @@ ENTRIES = (
             AuditCause.CANARY_UNSEEN,
         ),
     ),
-    Entry(
+    RunbookEntry(
         "V17",
         "The canary is worse than the others",
         "Its records come later than those of the other members, by more than chance explains, or it receives none while others do.",
@@ -344,7 +344,7 @@ ENTRIES = (
         "Switch more members before.",
         causes=(AuditCause.CANARY_IDLE, AuditCause.CANARY_WORSE),
     ),
-    Entry(
+    RunbookEntry(
         "V23",
         "The first broker of a pass is worse in its new mode",
         "Since its restart it answers late, does not answer, or leaves its ISRs, compared with before and with the other brokers.",
@@ -356,7 +356,7 @@ ENTRIES = (
         ),
         "Set `policy.canary_bake` to 0, or lower `min.insync.replicas`, to get past it.",
     ),
-    Entry(
+    RunbookEntry(
         "V26",
         "The first broker of a pass was rolled back",
         "It was worse in its new mode and runs as before its restart. No other broker was touched. Its id is in `/_kmigrate/rolled-back`.",
@@ -367,7 +367,7 @@ ENTRIES = (
         ),
         "Mark its task as success: the next broker would be the first one.",
     ),
-    Entry(
+    RunbookEntry(
         "V27",
         "The first broker of a pass could not be rolled back",
         "It is worse in its new mode; what prevents the rollback stands beside this code. No other broker is rolled.",
@@ -378,7 +378,7 @@ ENTRIES = (
         ),
         "Install its old file by hand.",
     ),
-    Entry(
+    RunbookEntry(
         "V30",
         "A group or a switched instance is not healthy",
         "Records wait without commits, the instance is away or restarts again and again, or members come and go.",
@@ -389,7 +389,7 @@ ENTRIES = (
         ),
         "Judge by owners or by a Stable group. Switch or restart others. Shorten `bake` until it passes.",
     ),
-    Entry(
+    RunbookEntry(
         "V33",
         "A canary was rolled back",
         "The group was worse for it, for the reasons beside this one. The instance runs as before; no other was switched.",
@@ -397,7 +397,7 @@ ENTRIES = (
         ("Fix what the reasons name, and clear the task. A later run does not begin by itself: see K69.",),
         "Raise `commit_within` until it passes.",
     ),
-    Entry(
+    RunbookEntry(
         "X02",
         "Partitions could not be read",
         "The audit reads where each log begins and ends. For these partitions, usually without a leader, it knows nothing.",
@@ -409,7 +409,7 @@ ENTRIES = (
         'Start the first roll without the observation, or read it as "unchanged".',
         causes=(AuditCause.LOG_UNREAD, AuditCause.OFFSETS_UNREAD, AuditCause.PARTITION_UNREAD),
     ),
-    Entry(
+    RunbookEntry(
         "X03",
         "Checkpoint and output do not match",
         "The stream's checkpoint and its output folder are not of this topic, or not of each other: one is gone, or an older copy. Events would be missing or there twice.",
@@ -422,7 +422,7 @@ ENTRIES = (
         "Replace only one of the two.",
         causes=(AuditCause.CHECKPOINT_MISMATCH,),
     ),
-    Entry(
+    RunbookEntry(
         "X04",
         "Damaged, or of another release",
         "A stored fingerprint or verdict, an event or a commit has a format that this release cannot read. Without it a loss may stay hidden.",
@@ -441,7 +441,7 @@ ENTRIES = (
             AuditCause.COMMITS_UNKNOWN,
         ),
     ),
-    Entry(
+    RunbookEntry(
         "X06",
         "Spark lacks Java or its Kafka jars",
         "Spark runs on Java, and reads Kafka with its connector's jars.",
@@ -453,7 +453,7 @@ ENTRIES = (
         "Mix versions of connector and Spark.",
         causes=(AuditCause.JARS_MISSING, AuditCause.JAVA_MISSING),
     ),
-    Entry(
+    RunbookEntry(
         "X08",
         "A setting of the audit is wrong",
         "The audit does not know this setting, topic or SASL mechanism. Nothing was audited.",
@@ -472,7 +472,7 @@ ENTRIES = (
             AuditCause.TOPIC_MISSING,
         ),
     ),
-    Entry(
+    RunbookEntry(
         "X12",
         "The events topic removes its events",
         "Its retention or compaction removes events before an audit has read them. What they reported is lost, at every audit.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, Entry
+from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
 
 _RENDERED = "`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))"
 _DATA_SAFE = "Yes. Nothing was changed."
@@ -60,7 +60,7 @@ only lacks topics or leaders, the soak itself makes another controller lead, up 
 )
 
 ENTRIES = (
-    Entry(
+    RunbookEntry(
         "E01",
         "Topics only in ZooKeeper",
         "ZooKeeper has topics that KRaft does not have.",
@@ -72,7 +72,7 @@ ENTRIES = (
         ),
         "Finalize while a topic in use is in ZooKeeper only.",
     ),
-    Entry(
+    RunbookEntry(
         "E02",
         "ZooKeeper lacks or contradicts what KRaft has",
         "A write to ZooKeeper was lost or is on its way. A rollback now would lose it, or bring back the old value.",
@@ -84,7 +84,7 @@ ENTRIES = (
         ),
         "Write the topic, id, partition, credential or producer id block into ZooKeeper by hand.",
     ),
-    Entry(
+    RunbookEntry(
         "E08",
         "Settings, quotas, access rules or tokens differ",
         "A dynamic broker setting, a quota, an ACL or a delegation token is not the same on both sides. A tool may have written to ZooKeeper directly.",
@@ -98,7 +98,7 @@ ENTRIES = (
         "Change or delete the znode by hand, remove the authorizer, or delete tokens.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "G00",
         "A condition could not be checked",
         "Something that this step needs was not read. Unknown is not healthy.",
@@ -110,7 +110,7 @@ ENTRIES = (
         ),
         "Restart a broker by hand, or take unknown for healthy.",
     ),
-    Entry(
+    RunbookEntry(
         "G02",
         "Partition states above the controller's epoch",
         "A partition's state has a higher epoch than /controller_epoch: the ZooKeeper controller can neither move its leader nor shrink its ISR (KAFKA-20488). An earlier rollback did not raise the epoch.",
@@ -123,7 +123,7 @@ ENTRIES = (
         "Raise the epoch by hand, or while KRaft owns the cluster. Restart brokers because of it: that helps only some partitions.",
         source="KAFKA-20488; measured",
     ),
-    Entry(
+    RunbookEntry(
         "G04",
         "An old metadata log",
         "A controller's directory has been in a quorum that is over. Started with it, the controllers take the cluster over within 5 s and delete topics created since (measured).",
@@ -138,7 +138,7 @@ ENTRIES = (
         "Start the controller to see what is in the directory.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "G05",
         "A controller runs without the migration flag",
         "The first controller elected without `zookeeper.metadata.migration.enable=true` finalizes the migration at once, without any check (KAFKA-20960).",
@@ -155,7 +155,7 @@ ENTRIES = (
         "Restart, stop or kill another controller or a broker before the flag is back: that is a failover.",
         source="KAFKA-20960",
     ),
-    Entry(
+    RunbookEntry(
         "G07",
         "The dual-write lags or does not move",
         "ZooKeeper does not receive what KRaft writes. What is missing there is lost by a rollback. Normal for seconds after a start or a failover.",
@@ -171,7 +171,7 @@ ENTRIES = (
         "Finalize meanwhile. Delete `/migration` or a topic's znodes.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "G08",
         "Brokers not yet in migration mode",
         "All other brokers must be in migration mode before the last one enters it. Then KRaft takes over and isolates every plain ZooKeeper broker: acknowledged records were lost (measured).",
@@ -183,7 +183,7 @@ ENTRIES = (
         "Set the last broker to migration mode by hand.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "G09",
         "Client-metrics subscriptions exist",
         "At the next controller failover the dual-write to ZooKeeper stops until they are deleted.",
@@ -196,7 +196,7 @@ ENTRIES = (
         "Create one before the cluster is finalized.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "G12",
         "A stop left leaders behind",
         "The controller could not move the leaders of a broker that stopped slowly: its epoch is too low, or the broker is isolated from it. kmigrate started the broker again and stopped there.",
@@ -211,7 +211,7 @@ ENTRIES = (
         "Stop another broker. Write `/controller_epoch` while KRaft owns the cluster.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "G13",
         "Partitions without a leader",
         "These partitions accept no write and no read.",
@@ -223,7 +223,7 @@ ENTRIES = (
         ),
         "`--election-type unclean`: it discards acknowledged records.",
     ),
-    Entry(
+    RunbookEntry(
         "G20",
         "The quorum has no leader, or a controller lags",
         "No controller answers as the leader, or one is more than 1,000 records behind. Another restart could cost the majority.",
@@ -235,7 +235,7 @@ ENTRIES = (
         ),
         "Start a controller with an empty directory to make up the number (R11).",
     ),
-    Entry(
+    RunbookEntry(
         "G21",
         "Groups still live on ZooKeeper",
         "These consumers coordinate through `/consumers`. Without a ZooKeeper-mode broker they stop consuming, although their owners still look healthy (measured).",
@@ -251,7 +251,7 @@ ENTRIES = (
         "Delete anything under `/consumers`, or forget them until the second roll.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "G22",
         "Not every broker is in KRaft mode",
         "A broker that the finalization leaves behind can never come back; so soak and finalization wait for it.",
@@ -263,7 +263,7 @@ ENTRIES = (
         ),
         "Finalize with it (P02).",
     ),
-    Entry(
+    RunbookEntry(
         "G23",
         "A controller does not answer",
         "It starts, it hangs, or it is unreachable. Its migration flag is unknown, and another restart could cost the quorum its majority.",
@@ -276,7 +276,7 @@ ENTRIES = (
         ),
         "Restart another controller meanwhile, or format its directory again.",
     ),
-    Entry(
+    RunbookEntry(
         "G26",
         "A controller is not stopped",
         "The rollback needs every KRaft controller stopped here. A running one writes to ZooKeeper, or takes the cluster over again.",
@@ -289,7 +289,7 @@ ENTRIES = (
         ),
         "Delete `/controller` or `/migration`. Move a directory away while its process runs.",
     ),
-    Entry(
+    RunbookEntry(
         "G27",
         "Brokers still in KRaft mode",
         "This step of the rollback needs a cluster without KRaft brokers: they know KRaft controllers only.",
@@ -300,7 +300,7 @@ ENTRIES = (
         ),
         "Stop the controllers by hand under a KRaft broker.",
     ),
-    Entry(
+    RunbookEntry(
         "G28",
         "This broker knows no controller",
         "A stopping broker asks its controller first. None is known to it now, so the stop would take 300 s (measured).",
@@ -313,7 +313,7 @@ ENTRIES = (
         "Stop a broker by hand meanwhile. One that hangs ends by itself after 300 s.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "G29",
         "Another controller writes /migration",
         "Every controller of the cluster file is stopped, and `/migration` still changes: a controller that the file does not name runs. The handover was not made.",
@@ -324,7 +324,7 @@ ENTRIES = (
         ),
         "Delete `/migration` meanwhile.",
     ),
-    Entry(
+    RunbookEntry(
         "G30",
         "Not handed over to ZooKeeper",
         "`/controller` or `/migration` is still KRaft's. A plain ZooKeeper broker beside a KRaft controller is isolated and loses what it acknowledges (measured).",
@@ -335,7 +335,7 @@ ENTRIES = (
         "Delete the znodes by hand.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "G31",
         "Not every broker is back in ZooKeeper mode",
         "At the end of a rollback these brokers do not answer in ZooKeeper mode.",
@@ -346,7 +346,7 @@ ENTRIES = (
         ),
         "Mark `rolled_back` as success: the next migration would begin on this cluster.",
     ),
-    Entry(
+    RunbookEntry(
         "G32",
         "One broker alone cannot be rolled back to ZooKeeper mode",
         "The controllers own the cluster, or will as soon as a broker registers. A plain ZooKeeper broker beside them loses what it acknowledges (measured).",
@@ -358,7 +358,7 @@ ENTRIES = (
         "Restart it with its original file by hand.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "G33",
         "ZooKeeper may lack what KRaft holds",
         "The rollback is about to stop a controller or to hand over, and ZooKeeper is not known to hold everything. What it lacks would be lost for good. The codes beside this one say what.",
@@ -370,7 +370,7 @@ ENTRIES = (
         ),
         "Stop the controllers by hand, or delete the topic that differs.",
     ),
-    Entry(
+    RunbookEntry(
         "G34",
         "Changed since the approval",
         "A controller is about to lose its flag, and something that was approved has changed or could not be read again. The codes beside this one say what. With G07 alone it is normal for seconds.",
@@ -383,7 +383,7 @@ ENTRIES = (
         ),
         "Mark the task as success: its controller keeps the flag.",
     ),
-    Entry(
+    RunbookEntry(
         "G35",
         "accept_loss is not valid",
         "The conf has an `accept_loss` that is not the cluster id, or one without `skip_failover`. It would have no effect, and the rollback would stop at the loss, perhaps hours from now.",
@@ -393,7 +393,7 @@ ENTRIES = (
         ),
         "Accept a loss before it is named.",
     ),
-    Entry(
+    RunbookEntry(
         "H01",
         "Another run owns the cluster",
         "Another run began a migration, a rollback or a move of groups here and is not over. Two runs on one cluster can lose data.",
@@ -406,7 +406,7 @@ ENTRIES = (
         ),
         "Break the lock of a run that works, or delete its znode.",
     ),
-    Entry(
+    RunbookEntry(
         "H03",
         "This process may not act",
         "A newer task or run owns the cluster, or this process is one that only observes. The fence works as designed.",
@@ -417,7 +417,7 @@ ENTRIES = (
         ),
         "Lower the number in a node's `token` file, or break a lock because of it.",
     ),
-    Entry(
+    RunbookEntry(
         "H05",
         "The kill switch is on",
         "The Airflow Variable `kmigrate_stop__<cluster>`, or `kmigrate_stop` for every cluster, is set. It is read before every act.",
@@ -428,7 +428,7 @@ ENTRIES = (
         ),
         "Do the next step by hand.",
     ),
-    Entry(
+    RunbookEntry(
         "H06",
         "No valid approval",
         "The approval was skipped, was marked as success by hand, or rests on an audit that is older than a day.",
@@ -439,7 +439,7 @@ ENTRIES = (
         ),
         "Mark `approve` or `finalize.*` as success: it does not count as an answer.",
     ),
-    Entry(
+    RunbookEntry(
         "H07",
         "The kill switch could not be read",
         "Airflow did not say whether the Variable is set. It may be on, so nothing was changed.",
@@ -450,7 +450,7 @@ ENTRIES = (
         ),
         "Take a Variable that cannot be read for one that is not set.",
     ),
-    Entry(
+    RunbookEntry(
         "H09",
         "The stored progress of a task cannot be read",
         "A newer kmigrate wrote it, or it is damaged. It may hold a verdict, or say that an instance was stopped for a restart.",
@@ -461,7 +461,7 @@ ENTRIES = (
         ),
         "Delete the stored progress to make the task go on.",
     ),
-    Entry(
+    RunbookEntry(
         "P01",
         "Not in this phase",
         "A step in the wrong phase can cost metadata or the rollback. The reasons beside it say what was observed.",
@@ -472,7 +472,7 @@ ENTRIES = (
         ),
         "Mark a task as success to reach a later one.",
     ),
-    Entry(
+    RunbookEntry(
         "P02",
         "Brokers left behind after the finalization",
         "The cluster is finalized, and a broker still runs in a ZooKeeper mode. It receives no metadata; its leaders and ISRs cannot move.",
@@ -484,7 +484,7 @@ ENTRIES = (
         ),
         "Roll any broker back: no controller would accept it.",
     ),
-    Entry(
+    RunbookEntry(
         "P04",
         "/migration is malformed",
         "Its content is not what Kafka writes, so the owner of the cluster is unknown. Empty content stops the dual-write for ever (KAFKA-19480).",
@@ -497,7 +497,7 @@ ENTRIES = (
         "Write content that looks right.",
         source="KAFKA-19480",
     ),
-    Entry(
+    RunbookEntry(
         "P05",
         "/controller is malformed or absent",
         "The owner of the cluster is not known at this moment. Brokers elect a controller within seconds.",
@@ -512,7 +512,7 @@ ENTRIES = (
         ),
         "Delete it.",
     ),
-    Entry(
+    RunbookEntry(
         "P06",
         "/migration is left over from an earlier migration",
         "New KRaft controllers would take the copy as done, push their own older or empty metadata into ZooKeeper and delete topics (measured).",
@@ -525,7 +525,7 @@ ENTRIES = (
         "Start a controller, or roll a broker into migration mode, before `/migration` is gone. Delete it by hand.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "P07",
         "A plain ZooKeeper broker beside KRaft",
         "KRaft owns the cluster, and this broker is isolated and does not notice it: what it acknowledges with acks=1 is lost (measured).",
@@ -540,7 +540,7 @@ ENTRIES = (
         "Stop another broker or a controller first.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "P09",
         "A KRaft broker without a copy",
         "A broker runs in KRaft mode, but /migration shows no finished copy. It was deleted, or the chroot is wrong.",
@@ -552,7 +552,7 @@ ENTRIES = (
         ),
         "Restart a controller: without `/migration` it does not know its position.",
     ),
-    Entry(
+    RunbookEntry(
         "P11",
         "The expected phase is not reached yet",
         "The controllers have not reached ZooKeeper yet, or the copy is under way or has not begun.",
@@ -564,7 +564,7 @@ ENTRIES = (
         ),
         "Restart the active controller during the copy: the copy begins again. Create the znode.",
     ),
-    Entry(
+    RunbookEntry(
         "P12",
         "No rollback is possible",
         "The migration is finalized: ZooKeeper gets no writes any more. A rollback would lose everything changed since.",
@@ -575,7 +575,7 @@ ENTRIES = (
         "Give controllers the flag back, or delete `/controller`: that rolls nothing back (measured).",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "P13",
         "Nothing has to be rolled back",
         "The cluster shows no trace of a migration, so the rollback would ask for approval and hold the cluster for nothing.",
@@ -586,7 +586,7 @@ ENTRIES = (
         ),
         "Start the migration to have something to roll back.",
     ),
-    Entry(
+    RunbookEntry(
         "Q01",
         "The cluster is not quiet",
         "A step of kmigrate is under way or a moment old, or partitions are not healthy. A job that starts now may wait or fail.",
@@ -598,7 +598,7 @@ ENTRIES = (
         ),
         "Set `quiet_for` to 0, or delete the journal, to let the job start.",
     ),
-    Entry(
+    RunbookEntry(
         "S02",
         "Partitions have too few replicas in sync",
         "Another stop could make partitions unavailable, or take them below min.insync.replicas: acks=all would be refused.",
@@ -611,7 +611,7 @@ ENTRIES = (
         "Lower `min.insync.replicas`, reassign replicas away, or run an unclean election to make the number fall.",
         source="safe-to-stop predicate",
     ),
-    Entry(
+    RunbookEntry(
         "S04",
         "Partitions are being reassigned",
         "Another tool moves partitions. A restart in the middle prolongs the move, undoes the copy or leaves stray replicas behind.",
@@ -625,7 +625,7 @@ ENTRIES = (
         source="KAFKA-16120, KAFKA-16121",
         ask="Run kafka-reassign-partitions.sh --list, and let kmigrate's user DESCRIBE the cluster (ListPartitionReassignments).",
     ),
-    Entry(
+    RunbookEntry(
         "T01",
         "Waiting",
         "A condition must hold for a while before the next step.",
@@ -633,7 +633,7 @@ ENTRIES = (
         ("Nothing: it goes on by itself.",),
         "Restart, switch, deploy or scale anything of it by hand meanwhile. Shorten the time at night.",
     ),
-    Entry(
+    RunbookEntry(
         "T03",
         "/migration still moves",
         "A controller with the flag still writes to ZooKeeper: the migration is not finalized.",
@@ -643,7 +643,7 @@ ENTRIES = (
         ),
         "Switch ZooKeeper off.",
     ),
-    Entry(
+    RunbookEntry(
         "T06",
         "Brokers of both modes for longer than planned",
         "Every election, and every tool that writes to ZooKeeper, is a chance for the two stores to differ.",

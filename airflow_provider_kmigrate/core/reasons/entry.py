@@ -10,7 +10,7 @@ _SHORT = 240  # characters of a step that a log line still shows
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RunbookEntry:
     """What a code means and what to do about it; Markdown, for an operator at 3 a.m. who reads a second language.
 
     `means` is printed after what was observed in a log line, and `do[0]` as the next step. `meanwhile`: whether the cluster may stay

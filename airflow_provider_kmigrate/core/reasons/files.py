@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, Entry
+from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
 
 AREAS = (
     Area(
@@ -29,7 +29,7 @@ AREAS = (
 )
 
 ENTRIES = (
-    Entry(
+    RunbookEntry(
         "F00",
         "The cluster file cannot be read",
         "There is no such file, no right to read it, or it is no UTF-8 or no YAML.",
@@ -40,7 +40,7 @@ ENTRIES = (
         ),
         "Delete it while a run is under way: its tasks load it.",
     ),
-    Entry(
+    RunbookEntry(
         "F04",
         "A key of the cluster file is unknown, missing or wrong",
         "kmigrate uses no part of a file with such a key: a setting with a typo would silently not apply.",
@@ -51,7 +51,7 @@ ENTRIES = (
         ),
         "Change `cluster_id` to make it fit: it protects against the wrong cluster. Copy another node's path.",
     ),
-    Entry(
+    RunbookEntry(
         "F05",
         "Something is there twice",
         "Two keys, nodes or files claim the same name, id, address, file or cluster. Of two files for one cluster neither is used.",
@@ -59,7 +59,7 @@ ENTRIES = (
         ("Remove or rename the copy.",),
         "Keep two files for one cluster, even in different folders.",
     ),
-    Entry(
+    RunbookEntry(
         "F06",
         "A secret in the cluster file",
         "A key that holds a secret has its value written out. Cluster files are read by many and logged.",
@@ -70,7 +70,7 @@ ENTRIES = (
         ),
         "Put it into a comment.",
     ),
-    Entry(
+    RunbookEntry(
         "F08",
         "The Spark provider is not installed",
         "The file has a section `audit`, and this Airflow cannot submit Spark jobs: the audits would fail, and with them the migration.",
@@ -78,7 +78,7 @@ ENTRIES = (
         ("`pip install 'airflow-provider-kmigrate[spark]'` on scheduler and workers, or take the section out.",),
         "Install the full `pyspark` beside Airflow: it and the thin client overwrite each other.",
     ),
-    Entry(
+    RunbookEntry(
         "F09",
         "A name or argument that does not exist",
         "A task or command names a broker, controller, group, wave, instance, Spark job or value that the cluster file, ZooKeeper or Kafka does not have. The run would do nothing and look finished.",
@@ -90,7 +90,7 @@ ENTRIES = (
         ),
         "Mark the task as success, or repeat a command with `--force`.",
     ),
-    Entry(
+    RunbookEntry(
         "N01",
         "A connection is missing",
         "Addresses and secrets of a cluster are in Airflow connections, or without Airflow in a JSON file of them. There is none.",
@@ -101,7 +101,7 @@ ENTRIES = (
         ),
         "Point the cluster file at another cluster's connection. Leave the file where others can read it.",
     ),
-    Entry(
+    RunbookEntry(
         "N03",
         "A field of a connection is wrong",
         "A field is unknown, missing, contradicts another, or is something that kmigrate's own client cannot use. Secrets are never shown.",
@@ -113,7 +113,7 @@ ENTRIES = (
         ),
         "Disable certificate checks, or fall back to PLAINTEXT. Put a secret into an extra of your own naming. Change the type of a connection in use.",
     ),
-    Entry(
+    RunbookEntry(
         "Y01",
         "The workload or probe cannot be used like this",
         "The folder has none, has one already, or a plan of another release; or the brokers are not known.",
@@ -126,7 +126,7 @@ ENTRIES = (
         ),
         "Delete the folder of one whose verdict is still needed, or edit its plan.",
     ),
-    Entry(
+    RunbookEntry(
         "Y05",
         "The probe has ended",
         "What it did not observe since then is missing: the gates of this run stay INCONCLUSIVE (L05, L14).",
@@ -138,7 +138,7 @@ ENTRIES = (
         ),
         "Start it again in the same folder.",
     ),
-    Entry(
+    RunbookEntry(
         "Y06",
         "A setting that a migrating consumer cannot have",
         "An application configured or subscribed its `MigratingConsumer` in a way in which no member of such a group can work.",
@@ -150,7 +150,7 @@ ENTRIES = (
         ),
         "Try another strategy: the members would wait for each other.",
     ),
-    Entry(
+    RunbookEntry(
         "Y09",
         "The probe is not usable from here",
         "It runs on another worker, or its files show nothing new: the audits would have no evidence.",

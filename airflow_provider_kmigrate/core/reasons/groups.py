@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, Entry
+from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
 
 AREAS = (
     Area(
@@ -21,7 +21,7 @@ groups, and of copying their offsets.""",
 )
 
 ENTRIES = (
-    Entry(
+    RunbookEntry(
         "K01",
         "A broker uses another count of __consumer_offsets",
         "That broker computes a group's coordinator with another number of partitions than the topic has. After a restart brokers disagree: groups are consumed twice, not at all, or lose their offsets.",
@@ -36,7 +36,7 @@ ENTRIES = (
         "Restart only the broker that differs.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "K02",
         "The count of __consumer_offsets is not known",
         "No number, or more than one, explains the answers of these brokers. Leaders that move meanwhile cause this.",
@@ -48,7 +48,7 @@ ENTRIES = (
         ),
         "Skip preflight, or expand the topic now.",
     ),
-    Entry(
+    RunbookEntry(
         "K30",
         "A group could not be read",
         "ZooKeeper, the brokers, a log's end or the coordinator did not answer for this group. Members may be there that are not visible.",
@@ -60,7 +60,7 @@ ENTRIES = (
         "Treat a partial read as complete, or copy it by hand.",
         source="architecture: unknown is not healthy",
     ),
-    Entry(
+    RunbookEntry(
         "K31",
         "A registration that freezes the group",
         "ZooKeeper consumers cannot read a znode below `/consumers/<group>/ids`: each of them gives up its partitions and fails until it is gone (measured). A bare topic name is pykafka's.",
@@ -73,7 +73,7 @@ ENTRIES = (
         "Write another content into the znode.",
         source="Kafka 1.1.1: ZookeeperConsumerConnector; pykafka: balancedconsumer.py; measured",
     ),
-    Entry(
+    RunbookEntry(
         "K33",
         "A wildcard that is not safe",
         "The wildcard selects no topic, or Java and Python may read it differently. Such a member owns nothing, or a migrating member refuses to compute an assignment.",
@@ -85,7 +85,7 @@ ENTRIES = (
         "Let a migrating member join first.",
         source="core/coordination/wildcard; KIP-125; Kafka 1.0.1: TopicCount and Jackson; measured",
     ),
-    Entry(
+    RunbookEntry(
         "K35",
         "The mode is written wrong",
         "`migration/mode` holds something other than exactly `kafka` or `zookeeper`, such as a newline behind it. Members take it for ZooKeeper mode.",
@@ -96,7 +96,7 @@ ENTRIES = (
         "Set it with `zookeeper-shell.sh` or `echo`.",
         source="KIP-125",
     ),
-    Entry(
+    RunbookEntry(
         "K36",
         "Members may compute different assignments",
         "Each member computes the assignment itself. With another strategy, round-robin of another Kafka line, or two partitions with one hash, members never agree.",
@@ -109,7 +109,7 @@ ENTRIES = (
         source="KAFKA-5822; Kafka 1.1.1: PartitionAssignor; measured",
         ask="Ask for partition.assignment.strategy and the Kafka version of every member; scan again when nothing is rebalancing.",
     ),
-    Entry(
+    RunbookEntry(
         "K37",
         "ZooKeeper consumers that commit to Kafka",
         "Once a migrating member is in the Kafka group, their commits are refused and dropped; their work is repeated.",
@@ -121,7 +121,7 @@ ENTRIES = (
         "Migrate the first member before that.",
         source="Kafka 3.9: ClassicGroup; reproduced",
     ),
-    Entry(
+    RunbookEntry(
         "K38",
         "Everything is processed twice",
         "Kafka consumers are in the group while ZooKeeper coordinates its other members. Each side assigns every partition.",
@@ -133,7 +133,7 @@ ENTRIES = (
         "Stop the members in ZooKeeper instead, unless offsets were copied first.",
         source="KIP-125, compatibility",
     ),
-    Entry(
+    RunbookEntry(
         "K40",
         "Topics that ZooKeeper consumers cannot read",
         "The topic has `compression.type=zstd` or `message.downconversion.enable=false`, or its settings are unknown. Brokers refuse its records to ZooKeeper consumers.",
@@ -145,7 +145,7 @@ ENTRIES = (
         source="Kafka 3.9: KafkaApis, RecordsUtil",
         ask="Let kmigrate's user DESCRIBE_CONFIGS the topics, or check with kafka-configs.sh.",
     ),
-    Entry(
+    RunbookEntry(
         "K42",
         "Offsets that no consumer can start from",
         "An offset is no number, or lies outside its log: the topic was created again, the offset was set wrong, or retention was faster. auto.offset.reset would decide: records skipped or repeated.",
@@ -157,7 +157,7 @@ ENTRIES = (
         "Let `auto.offset.reset` decide, or leave these offsets out.",
         source="Kafka 1.1.1: ZkUtils",
     ),
-    Entry(
+    RunbookEntry(
         "K44",
         "Partitions are not consumed",
         "Records wait: no member owns the partitions, or no offset moves. Owners prove nothing: ZooKeeper consumers without a ZooKeeper-mode broker keep theirs and receive nothing (measured). Seconds after a rebalance are normal.",
@@ -171,7 +171,7 @@ ENTRIES = (
         source="Kafka 1.1.1: rebalance.max.retries; measured: consumers coordinated through ZooKeeper",
         ask="Commits may be a minute apart (auto.commit.interval.ms): scan again with --wait 90. At the end of logs that do not grow, what is left may be markers of transactions.",
     ),
-    Entry(
+    RunbookEntry(
         "K45",
         "The mode does not fit the members",
         "ZooKeeper consumers need mode `zookeeper`, Kafka consumers mode `kafka`. Members follow Kafka only when all of them can.",
@@ -183,7 +183,7 @@ ENTRIES = (
         "Switch more instances, or let Kafka consumers join, before that.",
         source="KIP-125",
     ),
-    Entry(
+    RunbookEntry(
         "K46",
         "A reset is pending",
         "An operator recorded offsets for this group (`migration/reset`), and no migrating member has begun there. The next one would, however old the reset is.",
@@ -196,7 +196,7 @@ ENTRIES = (
         "Delete it without informing the person who requested it.",
         source="kmigrate: migration/reset",
     ),
-    Entry(
+    RunbookEntry(
         "K52",
         "The group is not stable",
         "Members get, give up or wait for partitions, have not seen the mode yet, or left owner znodes behind. A session that is about to expire keeps its partitions until then.",
@@ -208,7 +208,7 @@ ENTRIES = (
         "Restart members, change the mode or delete owners to end it: their holder may be alive and read on.",
         source="Kafka 3.9: GroupState; Kafka 1.1.1: ZookeeperConsumerConnector",
     ),
-    Entry(
+    RunbookEntry(
         "K55",
         "An instance is not seen",
         "No member of this instance is in the group, or the group has none at all. A move starts no stopped application. A killed process stays in ZooKeeper until its session is over.",
@@ -220,7 +220,7 @@ ENTRIES = (
         ),
         "Take it out of the file while it runs. Run its command by hand at the same time.",
     ),
-    Entry(
+    RunbookEntry(
         "K56",
         "Members that the file does not know",
         "The group changes its coordination as a whole: a member that is not moved holds it back, or reads twice.",
@@ -228,7 +228,7 @@ ENTRIES = (
         ("Add its instance to the group in the cluster file, or stop it.",),
         "Go on and hope that it follows.",
     ),
-    Entry(
+    RunbookEntry(
         "K58",
         "Not in this order",
         "The order is ZooKeeper consumer, migrating member, mode kafka, Kafka consumer; the first instance of the file goes first. Otherwise two kinds of members read every partition.",
@@ -239,7 +239,7 @@ ENTRIES = (
         ),
         "Restart it by hand as the other kind. Write or delete znodes by hand. Reorder the file's instances.",
     ),
-    Entry(
+    RunbookEntry(
         "K60",
         "Offsets of the two stores differ",
         "The store that the instance will read is behind the other: records would be read once more.",
@@ -247,7 +247,7 @@ ENTRIES = (
         ("A rollback copies them itself: wait.", "Forward: find out why migrating members' commits to Kafka fail (their logs)."),
         "Copy offsets by hand under live members.",
     ),
-    Entry(
+    RunbookEntry(
         "K64",
         "Offsets were set back in one store",
         "The store that the group reads is behind leftovers in the other one, as after a replay. A migrating member begins at the larger of both: records would be skipped.",
@@ -258,7 +258,7 @@ ENTRIES = (
         ),
         "Copy towards the store that the group reads.",
     ),
-    Entry(
+    RunbookEntry(
         "K66",
         "Perhaps the place of a dead member in Kafka",
         "A member of the Kafka group is named like a migrating member that ZooKeeper does not know. Kafka keeps a dead member's place for its session; or it is a Kafka consumer.",
@@ -270,7 +270,7 @@ ENTRIES = (
         ),
         "Restart others meanwhile.",
     ),
-    Entry(
+    RunbookEntry(
         "K69",
         "The group was rolled back",
         "A canary, a watch, an audit or an operator rolled this group back, and it was not released since. Groups behind it wait.",
@@ -282,7 +282,7 @@ ENTRIES = (
         ),
         "Delete the `migration/hold` znode from a script.",
     ),
-    Entry(
+    RunbookEntry(
         "K71",
         "Something else writes to this store",
         "Offsets were to be written to a store whose side has members, or that changed since it was read. Kafka would refuse; members in ZooKeeper would overwrite them.",
@@ -293,7 +293,7 @@ ENTRIES = (
         ),
         "Copy again and again until it holds, or use `--reset` to get past it.",
     ),
-    Entry(
+    RunbookEntry(
         "K76",
         "A reset that no member can take up",
         "The offset lies beyond its log, the partition is selected by no member, or the group has no migrating member.",

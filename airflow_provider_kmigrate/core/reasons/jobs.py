@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, Entry
+from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
 
 AREAS = (
     Area(
@@ -15,7 +15,7 @@ AREAS = (
 )
 
 ENTRIES = (
-    Entry(
+    RunbookEntry(
         "J01",
         "The job still runs",
         "The hold is set; the job stops as soon as the batch under way is committed.",
@@ -26,7 +26,7 @@ ENTRIES = (
         ),
         "Kill the application: its batch would be done again.",
     ),
-    Entry(
+    RunbookEntry(
         "J02",
         "A batch is half done",
         "The checkpoint has planned a batch that is not committed. The job would do it again from its beginning.",
@@ -37,7 +37,7 @@ ENTRIES = (
         ),
         "Delete files of the checkpoint.",
     ),
-    Entry(
+    RunbookEntry(
         "J03",
         "A log ends before the job's place",
         "The log was truncated after the job had read it: its sink holds records that are no longer in the log.",
@@ -49,7 +49,7 @@ ENTRIES = (
         ),
         "Set `failOnDataLoss=false` to start the job.",
     ),
-    Entry(
+    RunbookEntry(
         "J04",
         "Records or partitions of the job are gone",
         "A topic was deleted or created again, or records that the job had not read were removed while it was held.",
@@ -60,7 +60,7 @@ ENTRIES = (
         ),
         "Start it with the old checkpoint of another topic, or set `failOnDataLoss=false`.",
     ),
-    Entry(
+    RunbookEntry(
         "J05",
         "The job does not report its state",
         "Its hold folder or checkpoint does not answer, is of another release, or has no recent state. Such a job cannot be held.",
@@ -72,7 +72,7 @@ ENTRIES = (
         ),
         "Go on as if it were held.",
     ),
-    Entry(
+    RunbookEntry(
         "J08",
         "The ends of its logs are unknown",
         "The brokers did not say where the job's partitions end. It could fail, or go on past truncated records.",
@@ -80,7 +80,7 @@ ENTRIES = (
         ("Wait; start the brokers that do not answer. It goes on by itself.",),
         "Resume the job by hand.",
     ),
-    Entry(
+    RunbookEntry(
         "J09",
         "Another query used the checkpoint",
         "A query ran with the job's checkpoint while the job was held. With two at a time records are written twice.",
@@ -88,7 +88,7 @@ ENTRIES = (
         ("Find that query and stop it: one checkpoint belongs to one running query.", "Clear the task."),
         "Start the job beside it.",
     ),
-    Entry(
+    RunbookEntry(
         "J11",
         "The job makes no progress",
         "It has failed, or its query has not asked the brokers since the roll. A living application proves nothing.",
@@ -100,7 +100,7 @@ ENTRIES = (
         ),
         "Roll on before you know. Delete its checkpoint.",
     ),
-    Entry(
+    RunbookEntry(
         "J12",
         "The job went on from elsewhere",
         "It runs from other offsets than it had stopped at: records were skipped or are done again.",
@@ -108,7 +108,7 @@ ENTRIES = (
         ("Stop the job. Compare its checkpoint with the record of the hold. Repair the sink.",),
         "Let it run on.",
     ),
-    Entry(
+    RunbookEntry(
         "J13",
         "Another run holds the job",
         "Only the run that holds it releases it; that run does not know of this one.",
@@ -116,7 +116,7 @@ ENTRIES = (
         ("Wait for that run, or end it: the next run takes over what an ended run holds.",),
         "Remove the marker of another run's hold.",
     ),
-    Entry(
+    RunbookEntry(
         "J14",
         "The checkpoint's file system is not reachable",
         "This machine, worker or session has no access to the storage with the checkpoint and the hold folder.",
@@ -128,7 +128,7 @@ ENTRIES = (
         ),
         "Point `checkpoint` at a copy.",
     ),
-    Entry(
+    RunbookEntry(
         "J20",
         "Options that hurt the job in a roll",
         "It skips truncated records silently, gives up early, learns of partitions late, or shares a group with another job.",
@@ -141,7 +141,7 @@ ENTRIES = (
         "Set `failOnDataLoss=false`, or lower limits further, during a migration.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "J22",
         "A receiver that coordinates in ZooKeeper",
         "The job is a ZooKeeper consumer: when the last broker leaves ZooKeeper mode its partitions stop (measured).",
@@ -150,7 +150,7 @@ ENTRIES = (
         "Roll the last broker while it runs.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "J24",
         "The job may lose a leader",
         "A topic has one replica, or its topics are not known. Without a leader the job may fail. It blocks if the job may never be held.",

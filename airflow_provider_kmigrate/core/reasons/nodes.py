@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, Entry
+from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
 
 _RENDERED = "`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))"
 _DATA_SAFE = "Yes. Nothing was changed."
@@ -37,7 +37,7 @@ AREAS = (
 )
 
 ENTRIES = (
-    Entry(
+    RunbookEntry(
         "I01",
         "Another cluster",
         "What answered belongs to another cluster id than the one in the cluster file. Going on would change another cluster.",
@@ -48,7 +48,7 @@ ENTRIES = (
         ),
         "Change `cluster_id` in the cluster file before you know which is right.",
     ),
-    Entry(
+    RunbookEntry(
         "M01",
         "A file or directory of another node",
         "The cluster file gives a node a file or directory that belongs to another one or is unknown. The wrong node would be stopped, or its data moved away. kmigrate formats only empty directories and moves away only its own.",
@@ -61,7 +61,7 @@ ENTRIES = (
         "Use `kafka-storage.sh format --ignore-formatted`. Change `broker.id` in the file to match. Move away the file of a running process.",
         source="reliability: every act is identified; measured: a rollback moved a running broker's data",
     ),
-    Entry(
+    RunbookEntry(
         "M02",
         "A command is missing or wrong",
         "The cluster file has no such command for the node, or one with an unknown placeholder in braces. Nothing was run.",
@@ -72,7 +72,7 @@ ENTRIES = (
         ),
         "Write `true` as the command: kmigrate would take it for success.",
     ),
-    Entry(
+    RunbookEntry(
         "O01",
         "An original is missing or was altered",
         "Later stages of a node's file, and the rollback, are rendered from its original. It is not in the backup, is not the saved one, or is not an original.",
@@ -85,7 +85,7 @@ ENTRIES = (
         ),
         "Back up files that kmigrate rendered, or write a new hash into `manifest.json`.",
     ),
-    Entry(
+    RunbookEntry(
         "O03",
         "A broker's file was edited",
         "The file on the broker is neither the original nor one that kmigrate wrote. Its changes (a password, a playbook's setting) would be lost at the next restart.",
@@ -98,7 +98,7 @@ ENTRIES = (
         ),
         "Delete the backup, or edit a file in it: its hash would be wrong (O01).",
     ),
-    Entry(
+    RunbookEntry(
         "O05",
         "The folder of backups and journals cannot be used",
         "A task or the triggerer cannot write or read `[kmigrate] folder` on its machine, or finds no journal of the owning run in it. Every act is recorded there first.",
@@ -110,7 +110,7 @@ ENTRIES = (
         ),
         "Point `[kmigrate] folder` elsewhere in the middle of a migration (O01). Remove the sensor.",
     ),
-    Entry(
+    RunbookEntry(
         "R01",
         "A broker does not respond",
         "It starts, it hangs, it is down or unreachable. No other broker may be stopped meanwhile, and the copy would not start.",
@@ -125,7 +125,7 @@ ENTRIES = (
         "SIGKILL it while it recovers its logs. Take it out of the cluster file. Stop others to compare.",
         source="KRaftMigrationDriver, WAIT_FOR_BROKERS",
     ),
-    Entry(
+    RunbookEntry(
         "R02",
         "A broker is down, and kmigrate did not stop it",
         "Its file is not the new one: something else stopped it, and may stop it again.",
@@ -133,7 +133,7 @@ ENTRIES = (
         ("Find out why: its log, the disk, the kernel's log (`Out of memory`). Start it. kmigrate goes on once it answers.",),
         "Install the new file by hand.",
     ),
-    Entry(
+    RunbookEntry(
         "R03",
         "Not yet registered",
         "Its registration or session in ZooKeeper, or its registration with the controllers, is not as it must be. Until then no other broker may be stopped.",
@@ -145,7 +145,7 @@ ENTRIES = (
         ),
         "Delete its znode under `/brokers/ids`, or restart the others.",
     ),
-    Entry(
+    RunbookEntry(
         "R05",
         "Not yet back in every ISR",
         "It catches up. Until it is back, no other broker may be stopped.",
@@ -161,7 +161,7 @@ ENTRIES = (
         "Restart the follower again: it changes nothing. Raise `policy.start_timeout` without looking.",
         source="measured",
     ),
-    Entry(
+    RunbookEntry(
         "R11",
         "A controller lost its directory",
         "Brokers have moved already. A controller with an empty directory could be elected without the metadata.",
@@ -172,7 +172,7 @@ ENTRIES = (
         ),
         "Format an empty directory for it while another voter lags or is down.",
     ),
-    Entry(
+    RunbookEntry(
         "R12",
         "It is unknown whether the migration is finalized",
         "A controller lacks the flag, and no leader with the flag has written /migration since its election. One without it may have led, which finalizes.",
@@ -189,7 +189,7 @@ ENTRIES = (
         ),
         "Give the flag back without those logs: a finalized controller ignores it.",
     ),
-    Entry(
+    RunbookEntry(
         "U01",
         "ZooKeeper could not be read",
         "ZooKeeper says who owns the cluster; without it kmigrate does nothing.",
@@ -200,7 +200,7 @@ ENTRIES = (
         ),
         "Stop a broker in a ZooKeeper mode meanwhile: it may never end. Restart more than one ZooKeeper server at a time.",
     ),
-    Entry(
+    RunbookEntry(
         "U04",
         "A node's host does not report what it runs",
         "Its `status` or `read` command failed, or gave no clear answer. Acting now could stop or change another process or another cluster's node.",
@@ -213,7 +213,7 @@ ENTRIES = (
         ),
         "Let the command always say 0 or `inactive`. Restart the node by hand instead.",
     ),
-    Entry(
+    RunbookEntry(
         "U05",
         "Metadata, files or settings could not be read",
         "Without them kmigrate cannot decide which broker may stop, whether both sides are the same, or whether the migration may begin.",
@@ -227,7 +227,7 @@ ENTRIES = (
         "Restart a broker by hand, or delete `/controller`. Take what was not read for empty or equal.",
         source="architecture: unknown is not healthy",
     ),
-    Entry(
+    RunbookEntry(
         "Z01",
         "No readable Kafka cluster in that chroot",
         "The chroot does not exist, has no `/cluster/id`, or one that Kafka did not write. Controllers would create a wrong chroot silently.",
@@ -239,7 +239,7 @@ ENTRIES = (
         "Create the chroot or the id: a controller would wait in an empty tree for ever.",
         source="ZkData.scala, createChrootIfNecessary",
     ),
-    Entry(
+    RunbookEntry(
         "Z04",
         "A write that is not allowed",
         "kmigrate was about to write a znode that is not on its list, or without owning the cluster. Nothing was sent.",

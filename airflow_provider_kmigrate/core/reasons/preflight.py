@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, Entry
+from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
 
 _SAFE = "Yes. Nothing was changed."
 _AS_BEFORE = "Yes, as safe as before. Nothing was changed."
@@ -32,7 +32,7 @@ AREAS = (
 )
 
 ENTRIES = (
-    Entry(
+    RunbookEntry(
         "B1a",
         "Releases or protocol versions differ",
         "A broker registers with the controllers only if its inter.broker.protocol.version is exactly their metadata.version. Brokers of two releases react differently to one controller.",
@@ -45,7 +45,7 @@ ENTRIES = (
         "Change the protocol version while a migration is under way.",
         source="KIP-866; BrokerRegistrationRequest, min = max = IBP",
     ),
-    Entry(
+    RunbookEntry(
         "B1b",
         "A version that must not be migrated",
         "This release or protocol version loses or blocks metadata in a migration, writes no topic ids or /feature, or does not register brokers with several log directories. The text says which.",
@@ -59,7 +59,7 @@ ENTRIES = (
         source="KAFKA-17457, KIP-858, KAFKA-16431, KAFKA-16606, KIP-584, ZkTopicMigrationClient and the bug list of KIP-866",
         ask='Search a broker\'s log for "Kafka version:", and write it as kafka_release into the cluster file.',
     ),
-    Entry(
+    RunbookEntry(
         "B2b",
         "A controller id is taken",
         "A broker has this id, or partitions name it as a replica. One id for two nodes breaks both.",
@@ -68,7 +68,7 @@ ENTRIES = (
         "Reuse the id of a broker that was decommissioned.",
         source="KIP-866; KAFKA-20395",
     ),
-    Entry(
+    RunbookEntry(
         "B2c",
         "A broker is missing in the cluster file",
         "A broker that is not rolled keeps the copy from starting and is isolated once it does: acknowledged records were lost (measured).",
@@ -77,7 +77,7 @@ ENTRIES = (
         "Stop that broker to make the finding go away (B4b).",
         source="measured: half backed-out first roll",
     ),
-    Entry(
+    RunbookEntry(
         "B4b",
         "Partitions name a broker that does not exist",
         "The copy waits for every id that partitions are assigned to; for a broker that is gone it waits forever.",
@@ -89,7 +89,7 @@ ENTRIES = (
         "Give the id to a new broker while data is missing.",
         source="KRaftMigrationDriver, imageDoesNotContainAllBrokers",
     ),
-    Entry(
+    RunbookEntry(
         "B5",
         "Topics are still being deleted",
         "The migration does not take such topics over and leaves their files on the disks.",
@@ -98,7 +98,7 @@ ENTRIES = (
         "Remove the entries in `/admin/delete_topics`.",
         source="KAFKA-15605",
     ),
-    Entry(
+    RunbookEntry(
         "B6b",
         "No readable controller epoch",
         "KRaft takes control by raising /controller_epoch. Without it no ZooKeeper controller was ever elected, or the tree is damaged.",
@@ -107,7 +107,7 @@ ENTRIES = (
         "Write it by hand: the epoch decides whose leader elections count.",
         source="KafkaZkClient.scala",
     ),
-    Entry(
+    RunbookEntry(
         "B7b",
         "A log directory has failed",
         "In migration mode such a broker halts, and its replicas are gone until it is repaired.",
@@ -120,7 +120,7 @@ ENTRIES = (
         source="KAFKA-16431",
         ask="Let kmigrate's user DESCRIBE the cluster, or run kafka-log-dirs.sh --describe, and search for errors.",
     ),
-    Entry(
+    RunbookEntry(
         "B8a",
         "A class that is not Kafka's",
         "It is unknown whether this authorizer, principal builder or policy works without ZooKeeper. In KRaft mode it runs on the controllers. A builder must implement KafkaPrincipalSerde; alter.config.policy gets other arguments than before.",
@@ -134,7 +134,7 @@ ENTRIES = (
         source="KIP-866; KAFKA-15098; KIP-590, KafkaPrincipalSerde; KAFKA-19026; KIP-1252",
         ask="Ask the maker of the class whether it implements KafkaPrincipalSerde, and put its jar on the controllers too.",
     ),
-    Entry(
+    RunbookEntry(
         "B8c",
         "Znodes that the copy cannot read",
         "The copy reads every rule, user and setting. One that it cannot read ends the active controller's process, and its successor's.",
@@ -146,7 +146,7 @@ ENTRIES = (
         "Delete the whole znode while it holds other rules.",
         source="ZkAclMigrationClient; AclEntry.fromBytes",
     ),
-    Entry(
+    RunbookEntry(
         "B8d",
         "Access rules in another ZooKeeper",
         "Controllers copy only the rules of the ZooKeeper in which brokers register. After the copy clients other than super users would be refused.",
@@ -161,7 +161,7 @@ ENTRIES = (
         source="AclAuthorizer, ZkUrlProp; ZkAclMigrationClient",
         ask="Resolve names and references on the broker's machine and compare servers and chroot with zookeeper.connect; where they differ, move the rules.",
     ),
-    Entry(
+    RunbookEntry(
         "B9a",
         "SCRAM users or delegation tokens that would be lost",
         "This metadata version does not copy them, or nodes have no common delegation.token.secret.key. Afterwards their owners could not log in.",
@@ -173,7 +173,7 @@ ENTRIES = (
         "Migrate first and create the users again. Use different keys.",
         source="KIP-900; KAFKA-14830; KAFKA-15219",
     ),
-    Entry(
+    RunbookEntry(
         "B9d",
         "No usable login for the controllers' listener",
         "A node that uses SASL towards the controllers without a login for its mechanism does not start: a controller never, a broker when it is rolled. SCRAM has no user there before the copy.",
@@ -188,7 +188,7 @@ ENTRIES = (
         source="JaasContext.loadServerContext; KAFKA-15513; KIP-900",
         ask="See that the JAAS file of each service (java.security.auth.login.config), controllers' too, has a section KafkaServer with this mechanism.",
     ),
-    Entry(
+    RunbookEntry(
         "B10a",
         "Controllers without the brokers' identity towards ZooKeeper",
         "Controllers write znodes that brokers own. Without the brokers' identity every write is refused (NoAuth).",
@@ -201,7 +201,7 @@ ENTRIES = (
         source='KIP-866; KRaftMigrationDriver, "ZooKeeper authentication"',
         ask="Check on each controller's machine that its service has what the brokers' have: the JAAS section Client, keystores at the same paths.",
     ),
-    Entry(
+    RunbookEntry(
         "B10b",
         "Answers of ZooKeeper above a megabyte",
         "A ZooKeeper client refuses answers above jute.maxbuffer (1 MB): the controller would lose its session again and again and never copy.",
@@ -211,7 +211,7 @@ ENTRIES = (
         source="ZooKeeper administrator's guide",
         ask="Check that the controllers' services have -Djute.maxbuffer as the brokers' have it (in KAFKA_OPTS), 4 MB or more.",
     ),
-    Entry(
+    RunbookEntry(
         "B11",
         "Passwords that controllers could not read",
         "Dynamic passwords in ZooKeeper are encrypted with password.encoder.secret, which is missing or differs. Controllers would copy something unreadable.",
@@ -223,7 +223,7 @@ ENTRIES = (
         "Change the secret without `password.encoder.old.secret`.",
         source="ControllerServer.scala, PasswordEncoder.NOOP",
     ),
-    Entry(
+    RunbookEntry(
         "B12b",
         "ZooKeeper is too old",
         "Kafka's client needs ZooKeeper 3.5 or later; controllers could not connect.",
@@ -236,7 +236,7 @@ ENTRIES = (
         source="ZooKeeper compatibility; Kafka upgrade notes",
         ask="Ask each server: echo srvr | nc HOST 2181; allow srvr in 4lw.commands.whitelist, and let this machine reach the servers.",
     ),
-    Entry(
+    RunbookEntry(
         "B13b",
         "Nodes that are no super users",
         "Before the copy controllers have no ACL and accept only super users, each other included. Otherwise the quorum gets no leader and no broker registers (measured).",
@@ -250,7 +250,7 @@ ENTRIES = (
         source="measured: VOTE, AuthorizerNotReadyException; StandardAuthorizer, ControllerApis, CLUSTER_ACTION",
         ask="Find the names (for TLS the certificates' subjects), and see that super.users has those of brokers and controllers.",
     ),
-    Entry(
+    RunbookEntry(
         "B14",
         "Replication is throttled",
         "A restarted replica catches up no faster than the throttle: out of its ISR for hours, and the roll waits.",
@@ -263,7 +263,7 @@ ENTRIES = (
         "Remove a throttle while its reassignment is running: ask its owner.",
         source="measured by others: catch-up under a throttle; reliability",
     ),
-    Entry(
+    RunbookEntry(
         "B15",
         "A broker does not run with what its file says",
         "The file was edited without a restart, or the start command adds settings. The roll restarts with the file alone, and controllers inherit it. Unimportant keys are a warning.",
@@ -277,7 +277,7 @@ ENTRIES = (
         source="KIP-226, STATIC_BROKER_CONFIG; reliability: one change at a time",
         ask="Compare kafka-configs.sh --describe --all --entity-type brokers --entity-name N with the file; let kmigrate's user DESCRIBE_CONFIGS the cluster.",
     ),
-    Entry(
+    RunbookEntry(
         "B16",
         "Listeners that exist only dynamically",
         "A KRaft broker opens its listeners before it reads dynamic settings: it does not start, or refuses clients there. Controllers never have them (measured).",
@@ -289,7 +289,7 @@ ENTRIES = (
         "Delete a dynamic listener before that restart: its clients are disconnected.",
         source="measured: listeners refused connections and TLS, no start; SslFactory, CertificateEntries.ensureCompatible",
     ),
-    Entry(
+    RunbookEntry(
         "B17",
         "A broker's ZooKeeper is its own machine",
         "Controllers inherit `localhost` in zookeeper.connect. On another machine it leads nowhere, or to another cluster's ZooKeeper.",
@@ -300,7 +300,7 @@ ENTRIES = (
         "Run a tunnel or a proxy on the controllers' machines for this.",
         source="KIP-866; core.files.properties",
     ),
-    Entry(
+    RunbookEntry(
         "B18",
         "Brokers differ where one value decides for all",
         "Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change. The count of __consumer_offsets is that of the broker which creates it.",
@@ -310,9 +310,9 @@ ENTRIES = (
             "Or write the value that you want under `quorum.properties` in the cluster file (not the authorizer or the count of __consumer_offsets).",
         ),
         "Move the broker whose values you like to the front of the cluster file. Create __consumer_offsets by hand.",
-        source="KIP-866; KIP-895; core.files.render; GroupCoordinator startup",
+        source="KIP-866; KIP-895; core.files.properties; GroupCoordinator startup",
     ),
-    Entry(
+    RunbookEntry(
         "C01",
         "The file is of another stage",
         "The file makes the node something else than expected: a later stage, broker and controller at once, or no stage at all.",
@@ -323,7 +323,7 @@ ENTRIES = (
         ),
         "Restart the node with it.",
     ),
-    Entry(
+    RunbookEntry(
         "C04",
         "A line or key is missing, wrong or must not be there",
         "A node of this stage does not start, register or work with it, or changes its id.",
@@ -336,7 +336,7 @@ ENTRIES = (
         ),
         "Edit a file that kmigrate rendered. Invent an id. Remove `zookeeper.metadata.migration.enable` by hand: that finalizes. Leave the authorizer out.",
     ),
-    Entry(
+    RunbookEntry(
         "C10",
         "A reference that nothing resolves",
         "The controller would take the reference itself for the value: for a password, a path, a login.",
@@ -347,7 +347,7 @@ ENTRIES = (
         ),
         "Write the secret itself into the cluster file.",
     ),
-    Entry(
+    RunbookEntry(
         "W1",
         "Partitions without a replica to spare",
         "While any of their brokers restarts, twice each, acks=all is refused; with a single replica nothing can be read or written.",
@@ -359,7 +359,7 @@ ENTRIES = (
         "Lower `min.insync.replicas` for good because of it.",
         source="safe-to-stop predicate",
     ),
-    Entry(
+    RunbookEntry(
         "W3",
         "Few or an even number of controllers",
         "The loss or restart of one may stop all metadata changes.",
@@ -368,7 +368,7 @@ ENTRIES = (
         "Change the voters in the middle of a migration.",
         source="KIP-595",
     ),
-    Entry(
+    RunbookEntry(
         "W4",
         "A version with known defects or unfinished features",
         "The release can be migrated, but the text names known defects, early-access features, or an unfinished upgrade.",
@@ -381,7 +381,7 @@ ENTRIES = (
         source="bug list of KIP-866, from the release tags; KIP-858; KIP-405",
         ask='Search a broker\'s log for "Kafka version:", and write it as kafka_release into the cluster file.',
     ),
-    Entry(
+    RunbookEntry(
         "W7",
         "A node may be killed while it stops",
         "A broker in migration mode may take 300 s to stop. Killed before, it recovers its logs at the next start, for minutes or hours.",
@@ -394,7 +394,7 @@ ENTRIES = (
         source="measured: a stop without controller took 300.8 s; systemd kills after 90 s",
         ask="Run on each node: systemctl show -p TimeoutStopUSec kafka; raise it above 330 s and write it as hosts.kill_after into the cluster file.",
     ),
-    Entry(
+    RunbookEntry(
         "W8",
         "Clocks differ, or are unknown",
         "Tokens, certificates, retention and the order of evidence depend on the clock.",
@@ -404,7 +404,7 @@ ENTRIES = (
         source="reliability: evidence is ordered by time",
         ask="Compare date -u on the nodes and on this machine, or see that chronyc tracking is well on all of them.",
     ),
-    Entry(
+    RunbookEntry(
         "W9",
         "Another tool acts on the cluster or its files",
         "A tool that moves replicas, changes settings or writes nodes' files during a roll undoes what was checked: a restart may then leave the broker in its old mode.",
@@ -418,7 +418,7 @@ ENTRIES = (
         source="peers: interlocks against other actors",
         ask="Ask who runs Cruise Control, CMAK or scripts against this cluster, and have them paused.",
     ),
-    Entry(
+    RunbookEntry(
         "W10",
         "meta.properties of version 1",
         "A plain ZooKeeper broker does not start with it, which shows only at the end of a rollback.",
@@ -427,7 +427,7 @@ ENTRIES = (
         "Add brokers that `kafka-storage` has formatted before the finalization.",
         source="KAFKA-20762; measured",
     ),
-    Entry(
+    RunbookEntry(
         "W11",
         "Dynamic passwords become readable",
         "KRaft keeps dynamic passwords unencrypted in its metadata log, on every controller's disk.",
@@ -436,7 +436,7 @@ ENTRIES = (
         "Share a metadata snapshot.",
         source="KIP-866; ControllerServer.scala",
     ),
-    Entry(
+    RunbookEntry(
         "W13",
         "Dynamic settings",
         "The migration copies them, but controllers do not follow every one of them.",
@@ -445,7 +445,7 @@ ENTRIES = (
         "Change them while the migration runs.",
         source="KIP-866; Kafka 3.9 notes on unclean.leader.election.enable",
     ),
-    Entry(
+    RunbookEntry(
         "W14",
         "Rules that may not say what was meant",
         "Such a rule is copied, but may match other requests after the migration, or none.",

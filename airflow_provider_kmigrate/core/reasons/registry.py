@@ -7,25 +7,25 @@ from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core.reasons import audit, cluster, files, groups, jobs, nodes, preflight
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
-from airflow_provider_kmigrate.core.reasons.entry import Area, Entry
+from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
 
 _PARTS = (cluster, nodes, preflight, groups, jobs, files, audit)
 _LINK = re.compile(r"(?<!`)\[([A-Z]\d{1,2}[a-z]?)\](?!\()")
 
 
-def _place(entry: Entry) -> tuple[str, int, str]:
+def _place(entry: RunbookEntry) -> tuple[str, int, str]:
     return entry.code[0], int(re.sub(r"\D", "", entry.code)), entry.code
 
 
 AREAS: tuple[Area, ...] = tuple(sorted((area for part in _PARTS for area in part.AREAS), key=lambda area: area.letter))
-ENTRIES: Mapping[str, Entry] = {
+ENTRIES: Mapping[str, RunbookEntry] = {
     entry.code: entry for entry in sorted((entry for part in _PARTS for entry in part.ENTRIES), key=_place)
 }
 
 CODE_OF: Mapping[AuditCause, str] = {cause: entry.code for entry in ENTRIES.values() for cause in entry.causes}
 
 
-def entry(code: str) -> Entry:
+def entry(code: str) -> RunbookEntry:
     """The entry of a code. Raises KeyError for a code that does not exist."""
     return ENTRIES[code]
 

@@ -29,14 +29,14 @@ from airflow_provider_kmigrate.exceptions import Refused
 
 VERSION: Final = 1
 HOLD, STATE, HELD = "hold.json", "state.json", "held.json"
-SILENT_MS: Final = 60_000  # a job without a sign of life for so long is not there
+UNRESPONSIVE_MS: Final = 60_000  # a job without a sign of life for so long is not there
 _VOID = "-"  # Spark's mark of a source that has nothing yet
 
 Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class SparkHold:
     """A request to hold. `id` distinguishes holds, `by` is the requester, `since_ms` is ms since the epoch."""
 
     id: str
@@ -101,16 +101,16 @@ class HeldRecord:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
-def hold_text(hold: Hold) -> str:
+def hold_text(hold: SparkHold) -> str:
     """The text that `read_hold` reads."""
     return json.dumps({"version": VERSION, **asdict(hold)})
 
 
-def read_hold(text: str) -> Hold:
+def read_hold(text: str) -> SparkHold:
     """Read a hold. Raises `Refused` (J05) if the text is no hold of this version."""
     found = _document(text, HOLD)
     try:
-        return Hold(str(found["id"]), str(found["by"]), str(found["why"]), int(found["since_ms"]))
+        return SparkHold(str(found["id"]), str(found["by"]), str(found["why"]), int(found["since_ms"]))
     except (KeyError, TypeError, ValueError) as error:
         _unreadable(f"{HOLD}: {error!r}")
 
@@ -218,7 +218,9 @@ def _unreadable(what: str) -> NoReturn:
     raise Refused(str(reason), [reason])
 
 
-def decide_held(hold: Hold, report: JobReport | None, now_ms: int, *, in_effect: bool = False, needed: bool = True) -> Decision:
+def decide_held(
+    hold: SparkHold, report: JobReport | None, now_ms: int, *, in_effect: bool = False, needed: bool = True
+) -> Decision:
     """Decides whether the job is held by this hold. `Done` says nothing of its checkpoint: see `quiescent`.
 
     `in_effect`: this very hold held it before. A job that does not respond now was held when it stopped, and begins no batch when
@@ -231,11 +233,11 @@ def decide_held(hold: Hold, report: JobReport | None, now_ms: int, *, in_effect:
         return Done(
             f"The job failed before the hold, and starts no query while the hold exists: {report.error or 'no reason given'}"
         )
-    alive = heard(report, now_ms)
+    alive = fresh_report(report, now_ms)
     if alive is None:
-        if in_effect or (not needed and now_ms - hold.since_ms > SILENT_MS):
-            return Done(f"{silent(report, now_ms)} Continuing without it: a job that starts later obeys the hold.")
-        return Wait((silent(report, now_ms),))
+        if in_effect or (not needed and now_ms - hold.since_ms > UNRESPONSIVE_MS):
+            return Done(f"{unresponsive(report, now_ms)} Continuing without it: a job that starts later obeys the hold.")
+        return Wait((unresponsive(report, now_ms),))
     if alive.state is JobState.HELD and alive.hold == hold.id:
         return Done(f"The job is held after batch {batch(alive.committed)}.")
     text = f"The job still runs; its newest committed batch is {batch(alive.committed)}."
@@ -247,12 +249,12 @@ def batch(number: int | None) -> str:
     return "none" if number is None else str(number)
 
 
-def heard(report: JobReport | None, now_ms: int) -> JobReport | None:
+def fresh_report(report: JobReport | None, now_ms: int) -> JobReport | None:
     """The job's report, if it is fresh enough to show that the job runs."""
-    return report if report and now_ms - report.at_ms <= SILENT_MS else None
+    return report if report and now_ms - report.at_ms <= UNRESPONSIVE_MS else None
 
 
-def silent(report: JobReport | None, now_ms: int) -> Reason:
+def unresponsive(report: JobReport | None, now_ms: int) -> Reason:
     """J05: the job has not responded for too long."""
     seen = "has never written its state" if report is None else f"last wrote its state {(now_ms - report.at_ms) / 1000:.0f} s ago"
     return Reason("J05", f"The job {seen}.")
@@ -381,8 +383,8 @@ def decide_resumed(held: HeldRecord, report: JobReport | None, now_ms: int) -> D
     """Decides whether the job runs again, from exactly where it stopped."""
     if held.state is not JobState.HELD:
         return Done(f"The job is not held any more. It had {held.state} before the hold, so kmigrate does not start it.")
-    if report is None or now_ms - report.at_ms > SILENT_MS:
-        return Wait((silent(report, now_ms),))
+    if report is None or now_ms - report.at_ms > UNRESPONSIVE_MS:
+        return Wait((unresponsive(report, now_ms),))
     if report.state is JobState.FAILED:
         return Refuse((failed(report),))
     if report.state is not JobState.RUNNING or report.progress_ms is None or report.progress_ms < held.at_ms:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from tests.kit.localcluster import clocks
 from tests.kit.localcluster.plan import ENSEMBLE_PORTS, HOST, Plan
 from tests.kit.localcluster.runtime import Runtime
@@ -82,7 +82,7 @@ def _ensemble(plan: Plan) -> dict[str, str]:
 
 def _kafka_launch(node: NodeSpec, runtime: Runtime) -> Launch:
     folder = Path(node.hosts.state)
-    heap = "256m" if node.role is Role.BROKER else "192m"
+    heap = "256m" if node.role is NodeRole.BROKER else "192m"
     form = [
         "format",
         "--cluster-id={cluster_id}",

@@ -12,7 +12,7 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 HOST = "127.0.0.1"
@@ -89,11 +89,11 @@ class Plan:
 
     @property
     def brokers(self) -> tuple[NodeSpec, ...]:
-        return tuple(self._node(Role.BROKER, number) for number in range(self.shape.brokers))
+        return tuple(self._node(NodeRole.BROKER, number) for number in range(self.shape.brokers))
 
     @property
     def controllers(self) -> tuple[NodeSpec, ...]:
-        return tuple(self._node(Role.CONTROLLER, FIRST_CONTROLLER + number) for number in range(self.shape.controllers))
+        return tuple(self._node(NodeRole.CONTROLLER, FIRST_CONTROLLER + number) for number in range(self.shape.controllers))
 
     @property
     def bootstrap(self) -> str:
@@ -110,11 +110,11 @@ class Plan:
         """Airflow's connections to this cluster, as its local secrets backend and `airflow connections import` read them."""
         return self.folder / "connections.json"
 
-    def _node(self, role: Role, number: int) -> NodeSpec:
+    def _node(self, role: NodeRole, number: int) -> NodeSpec:
         name = f"{role}-{number}"
         state = self.folder / name
         hosts = HostSpec("local", properties=f"{state}/server.properties", state=str(state), stop_timeout=_STOP_TIMEOUT)
-        is_broker = role is Role.BROKER
+        is_broker = role is NodeRole.BROKER
         rack = ascii_lowercase[number % self.shape.racks] if is_broker and self.shape.racks else None
         return NodeSpec(number, role, HOST, self.ports[name], hosts, rack, None if is_broker else f"{state}/data")
 

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
@@ -48,7 +48,7 @@ def wait_expired(node: NodeSpec, registry: ZooKeeper, deadline: float) -> None:
     A broker that was killed stays registered until its session expires (18 s by default), and its next start ends at once with
     `NodeExistsException` as long as that lasts.
     """
-    if node.role is Role.CONTROLLER or NodeProcess(Path(node.hosts.state)).find().state is ProcessState.RUNNING:
+    if node.role is NodeRole.CONTROLLER or NodeProcess(Path(node.hosts.state)).find().state is ProcessState.RUNNING:
         return
     while str(node.id) in registry.children("/brokers/ids"):
         if time.monotonic() > deadline:

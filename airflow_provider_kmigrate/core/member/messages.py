@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.coordination import group_seen
-from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration, Unreadable, mode_of
+from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode, Registration, Unreadable, mode_of
 from airflow_provider_kmigrate.core.events import TopicPartition
 
 Store = group_seen.Store
@@ -85,7 +85,7 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class GroupObserved:
     """The group as ZooKeeper shows it now."""
 
     view: GroupView
@@ -195,7 +195,7 @@ Event = (
     | Suspended
     | Expired
     | Registered
-    | Seen
+    | GroupObserved
     | KafkaAssigned
     | KafkaRevoked
     | KafkaLost
@@ -221,7 +221,7 @@ class Deregister:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ObserveGroup:
     """Read a `GroupView`."""
 
 
@@ -268,7 +268,7 @@ class ReadKafka:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartDelivery:
     """Deliver from `offset` on; None: as auto.offset.reset says."""
 
     where: TopicPartition
@@ -277,7 +277,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class PauseDelivery:
     """Deliver nothing more for now; what the application already has stays there."""
 
     where: TopicPartition
@@ -293,7 +293,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopDelivery:
     """Deliver nothing more, wait for handlers that run, answer with Stopped."""
 
     where: TopicPartition
@@ -313,7 +313,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitOffset:
     """Commit to these stores in this order, to each whatever the result of the one before; answer with CommitDone."""
 
     where: TopicPartition
@@ -331,7 +331,7 @@ class ForgetReset:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseOwner:
     """Read the owner znode, and delete it by its version if it is of our session; answer with OwnerIs."""
 
     where: TopicPartition
@@ -342,7 +342,7 @@ class Release:
 class Publish:
     """Write this into our own `migration/ids` znode."""
 
-    progress: Progress
+    progress: MemberProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +359,18 @@ class End:
 
 
 PartitionAction = (
-    Claim | Relabel | CheckOwner | ReadOffsets | ReadKafka | Start | Pause | Resume | Stop | Drop | Commit | ForgetReset | Release
+    Claim
+    | Relabel
+    | CheckOwner
+    | ReadOffsets
+    | ReadKafka
+    | StartDelivery
+    | PauseDelivery
+    | Resume
+    | StopDelivery
+    | Drop
+    | CommitOffset
+    | ForgetReset
+    | ReleaseOwner
 )
-Action = Register | Deregister | Look | PartitionAction | Publish | Raise | End
+Action = Register | Deregister | ObserveGroup | PartitionAction | Publish | Raise | End

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts
-from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, AuditVerdict, Ground, Level, Outcome
+from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, AuditFinding, AuditOutcome, AuditVerdict, Level
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
 from airflow_provider_kmigrate.core.reasons.causes import AuditCause
 from airflow_provider_kmigrate.core.text import date, duration, moment, number, safe
 
-_MARKS = {Outcome.PASS: "\N{CHECK MARK}", Outcome.FAIL: "\N{MULTIPLICATION X}", Outcome.INCONCLUSIVE: "?"}
+_MARKS = {AuditOutcome.PASS: "\N{CHECK MARK}", AuditOutcome.FAIL: "\N{MULTIPLICATION X}", AuditOutcome.INCONCLUSIVE: "?"}
 _MEANING = {
-    Outcome.PASS: "Everything that was measured is as it must be.",
-    Outcome.FAIL: "Something that must not happen has happened, and the records that show it are below.",
-    Outcome.INCONCLUSIVE: "Nothing wrong was shown, but the evidence is not enough to say that all is well.",
+    AuditOutcome.PASS: "Everything that was measured is as it must be.",
+    AuditOutcome.FAIL: "Something that must not happen has happened, and the records that show it are below.",
+    AuditOutcome.INCONCLUSIVE: "Nothing wrong was shown, but the evidence is not enough to say that all is well.",
 }
 _NAMES = {
     Level.LOG: "the log itself, no client changed",
@@ -23,7 +23,7 @@ _NAMES = {
     Level.CONSUMER: "consumers that write down what they get",
     Level.PRODUCER: "producers that write down what was acknowledged",
 }
-_GROUND_WORDS = {Outcome.FAIL: "broken", Outcome.INCONCLUSIVE: "not known", Outcome.PASS: "note"}
+_FINDING_TEXTS = {AuditOutcome.FAIL: "broken", AuditOutcome.INCONCLUSIVE: "not known", AuditOutcome.PASS: "note"}
 MAX_FINDINGS = 60
 
 
@@ -40,18 +40,18 @@ def header(facts: ReportFacts) -> str:
     return (
         f'<header class="verdict {outcome.lower()}"><h1>Audit of {safe(subject.cluster)}</h1>'
         f'<p class="outcome"><span aria-hidden="true">{_MARKS[outcome]}</span> {outcome}</p>'
-        f'<p class="headline">{safe(_told(facts.verdict))}</p><p class="soft">{_MEANING[outcome]}</p>'
+        f'<p class="headline">{safe(_headline(facts.verdict))}</p><p class="soft">{_MEANING[outcome]}</p>'
         f'<dl class="facts">{described}</dl></header>'
     )
 
 
-def _told(verdict: AuditVerdict) -> str:
+def _headline(verdict: AuditVerdict) -> str:
     """The headline without the outcome in front, as a sentence."""
     text = verdict.headline.removeprefix(f"{verdict.outcome}: ")
     return text[:1].upper() + text[1:]
 
 
-def mark(outcome: Outcome | None, words: str = "") -> str:
+def mark(outcome: AuditOutcome | None, words: str = "") -> str:
     """An outcome as sign and word, so that no colour is needed to read it."""
     if outcome is None:
         return '<span class="mark none">not measured</span>'
@@ -79,32 +79,32 @@ def scrolling(caption: str, heads: Sequence[str], lines: Iterable[str], *, show_
 
 def findings(facts: ReportFacts) -> str:
     """All grounds of the verdict, worst first, each with its counter-examples."""
-    grounds = facts.verdict.grounds
-    if not grounds:
+    found = facts.verdict.findings
+    if not found:
         return '<section id="findings"><h2>Findings</h2><p>None.</p></section>'
-    left = len(grounds) - MAX_FINDINGS
+    left = len(found) - MAX_FINDINGS
     more = f'<p class="soft">{left} more are in the JSON file.</p>' if left > 0 else ""
-    return f'<section id="findings"><h2>Findings</h2>{"".join(map(_finding, grounds[:MAX_FINDINGS]))}{more}</section>'
+    return f'<section id="findings"><h2>Findings</h2>{"".join(map(_finding, found[:MAX_FINDINGS]))}{more}</section>'
 
 
-def _finding(ground: Ground) -> str:
-    reason, level = ground.reason, f" &middot; {ground.level.label}" if ground.level is not None else ""
+def _finding(finding: AuditFinding) -> str:
+    reason, level = finding.reason, f" &middot; {finding.level.label}" if finding.level is not None else ""
     why = f"<p>{safe(reason.meaning)}</p>" if reason.meaning else ""
-    acts = reason.next_step and ground.outcome is not Outcome.PASS
+    acts = reason.next_step and finding.outcome is not AuditOutcome.PASS
     remedy = f"<p><strong>Next:</strong> {safe(reason.next_step)}</p>" if acts else ""
-    first = f"<p>{mark(ground.outcome, _GROUND_WORDS[ground.outcome])} <strong>{safe(reason.text)}</strong></p>"
+    first = f"<p>{mark(finding.outcome, _FINDING_TEXTS[finding.outcome])} <strong>{safe(reason.text)}</strong></p>"
     source = f'<span class="soft"><code>{safe(reason.code)}</code>{level}</span>'
-    return f'<article class="finding">{first}{why}{remedy}{source}{_examples(ground)}</article>'
+    return f'<article class="finding">{first}{why}{remedy}{source}{_examples(finding)}</article>'
 
 
 _MILLISECONDS: Final = {AuditCause.DOUBLE_OWNED, AuditCause.UNOWNED, AuditCause.WAITED}  # other findings count records
 
 
-def _examples(ground: Ground) -> str:
-    if not ground.examples:
+def _examples(finding: AuditFinding) -> str:
+    if not finding.examples:
         return ""
-    title = f"{ground.reason.code}: the first {len(ground.examples)} of the places where it can be looked up"
-    lasts = ground.reason.cause in _MILLISECONDS
+    title = f"{finding.reason.code}: the first {len(finding.examples)} of the places where it can be looked up"
+    lasts = finding.reason.cause in _MILLISECONDS
     heads = (
         "Partition",
         "Offsets",
@@ -115,8 +115,8 @@ def _examples(ground: Ground) -> str:
         "To (UTC)",
         "Note",
     )
-    lines = (_example(case, duration(case.count) if lasts else number(case.count)) for case in ground.examples)
-    if ground.outcome is Outcome.PASS:  # self-explanatory only
+    lines = (_example(case, duration(case.count) if lasts else number(case.count)) for case in finding.examples)
+    if finding.outcome is AuditOutcome.PASS:  # self-explanatory only
         return f"<details><summary>{safe(title)}</summary>{scrolling(title, heads, lines)}</details>"
     return scrolling(title, heads, lines, show_caption=True)
 
