@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.ledger import Case, Facts, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import in_order
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 
 def findings(changes: Sequence[Ownership], facts: Facts, *, policy: AuditPolicy, level: Level) -> Iterator[AuditFinding]:

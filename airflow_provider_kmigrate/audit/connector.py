@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients.maven import resolved
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 
 POM = Path(__file__).with_name("pom.xml")

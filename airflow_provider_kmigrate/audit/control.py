@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event, Ownership, Start
 from airflow_provider_kmigrate.core.ledger.health import Refusals
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 _NOW: Final = (1 << 63) - 1  # of an unknown time

@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, LogSample
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Demand
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 _LEVELS: Final = {level.label: level for level in Level}

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.clients.hosts import command
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unreachable
 
 CONNECT_TIMEOUT_S: Final = 5.0

@@ -51,8 +51,7 @@ from airflow_provider_kmigrate.clients.admin import (
 )
 from airflow_provider_kmigrate.clients.settings import KafkaSettings, WireSecurity
 from airflow_provider_kmigrate.clients.znodes import batches
-from airflow_provider_kmigrate.core.environment import LogDir, Taken
-from airflow_provider_kmigrate.core.model import BrokerMode, Partition, Quorum
+from airflow_provider_kmigrate.core.model import BrokerMode, LogDir, Partition, Quorum, Taken
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unavailable, Unreachable
 
 Call = Callable[[Any], Any]

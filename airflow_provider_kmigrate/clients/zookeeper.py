@@ -42,8 +42,8 @@ from airflow_provider_kmigrate.clients.znodes import (
     outdated,
 )
 from airflow_provider_kmigrate.clients.zookeeper_session import ReadKind, Session, ZnodeRead, error_for
-from airflow_provider_kmigrate.core.environment import BrokerRegistration, ZkAcl, ZooKeeperServer, ZooKeeperTree
 from airflow_provider_kmigrate.core.model import (
+    BrokerRegistration,
     LeaderTime,
     LiveMembers,
     Malformed,
@@ -53,7 +53,10 @@ from airflow_provider_kmigrate.core.model import (
     Span,
     TopicMetadata,
     Written,
+    ZkAcl,
     ZkView,
+    ZooKeeperServer,
+    ZooKeeperTree,
 )
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, WrongCluster
 

@@ -10,8 +10,7 @@ from typing import Any, Self, TypeVar
 
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.environment import ClusterEnvironment
-from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.model import ClusterEnvironment, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.observe import reads
 from airflow_provider_kmigrate.observe.reads import OF_WHAT_IS_SLOW, THREADS, Answers, Question, Questions, Reads
 from airflow_provider_kmigrate.observe.stored import EnvironmentReader, StoredReads

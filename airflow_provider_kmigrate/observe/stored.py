@@ -39,8 +39,17 @@ from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core import equivalence
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.environment import ClusterEnvironment, Taken, ZooKeeperServer
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Entities, Reason, Stored, StoredKind
+from airflow_provider_kmigrate.core.model import (
+    BrokerMode,
+    ClusterEnvironment,
+    ClusterView,
+    Entities,
+    Reason,
+    Stored,
+    StoredKind,
+    Taken,
+    ZooKeeperServer,
+)
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import reads
 from airflow_provider_kmigrate.observe.reads import Question, Questions, Reads

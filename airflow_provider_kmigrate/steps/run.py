@@ -17,11 +17,19 @@ from typing import Protocol, Self
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.environment import ClusterEnvironment
 from airflow_provider_kmigrate.core.gates import Gate, GateState, strangers, unidentified
 from airflow_provider_kmigrate.core.migration.roll import takes_part
 from airflow_provider_kmigrate.core.migration.waits import alarming
-from airflow_provider_kmigrate.core.model import Broker, Cause, ClusterView, Controller, Fields, Reason, headlines
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    Cause,
+    ClusterEnvironment,
+    ClusterView,
+    Controller,
+    Fields,
+    Reason,
+    headlines,
+)
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools

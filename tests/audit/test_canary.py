@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.core.events import (
     TopicPartition,
     WriterRole,
 )
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 S = 1_000
 SWITCHED, END = 300 * S, 620 * S

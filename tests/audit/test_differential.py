@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, Facts, LedgerFinding, balance
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.audit.random_histories import packed
 from tests.core.histories import FINDINGS, History
 from tests.core.test_ledger_evidence import BEGAN, steady

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutc
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Ownership, OwnershipChange, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, balance
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.core.histories import History, calm, with_a_canary
 from tests.core.test_ledger_evidence import BEGAN, steady
 

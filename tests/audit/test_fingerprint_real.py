@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import PartitionReader, 
 from airflow_provider_kmigrate.core.audit.fingerprint import LogSample, Print
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape

@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.policy import AuditPolicy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.consumer.mock_kafka import MockKafka
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import lent

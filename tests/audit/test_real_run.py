@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level
 from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Ownership, OwnershipChange, Stop
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from tests.kit import spark_job
 from tests.kit.load import TopicPlan, create_topics

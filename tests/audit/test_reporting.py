@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.fingerprint import LogSample
 from airflow_provider_kmigrate.core.audit.verdict import Level
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.audit.reports import journal_text
 from tests.audit.test_sources import on_duckdb, request_for, written

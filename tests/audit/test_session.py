@@ -15,7 +15,7 @@ pytest.importorskip("py4j", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.clients.hosts import command
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 from tests.kit import spark_classes
 

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, ou
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Ownership
 from airflow_provider_kmigrate.core.ledger import balance
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.core.histories import History, calm, moved_on
 from tests.kit.duckdb_engine import DuckDBEngine

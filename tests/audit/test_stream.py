@@ -34,7 +34,7 @@ from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Event, Ownership, OwnershipChange, Stamp, Start, TopicPartition, WriterRole
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.core.histories import History
 from tests.kit.localcluster.cluster import LocalCluster, lent

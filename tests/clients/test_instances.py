@@ -45,7 +45,7 @@ def service() -> Iterator[Any]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.status, server.delay, server.trickles, server.told = 202, 0.0, False, reported  # type: ignore[attr-defined]
+    server.status, server.delay, server.trickles, server.posted = 202, 0.0, False, reported  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server

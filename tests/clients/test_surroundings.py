@@ -23,8 +23,7 @@ from airflow_provider_kmigrate.clients import zookeeper
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import Wire, log_dirs, reassignments, release, taken
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.environment import LogDir, Taken, ZkAcl, ZooKeeperServer
-from airflow_provider_kmigrate.core.model import Malformed
+from airflow_provider_kmigrate.core.model import LogDir, Malformed, Taken, ZkAcl, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import Failed, Unavailable
 from airflow_provider_kmigrate.observe.stored import one_machine
 from tests.clients import fake_node

@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.core.events import (
     TopicPartition,
 )
 from airflow_provider_kmigrate.core.ledger import balance
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed
 from tests.consumer.mock_kafka import NOT_COORDINATOR, OFFSET_FETCH, MockKafka
 from tests.kit.load import read_topic

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.applications.event_log import FileSink, read_even
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Heartbeat, Ownership, Stop
 from airflow_provider_kmigrate.core.ledger import balance
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed
 from tests.waiting import wait_until
 

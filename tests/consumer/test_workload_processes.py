@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.probe import process as cli
 from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from tests.kit.load import TopicPlan, create_topics

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import HostSpec
-from airflow_provider_kmigrate.core.environment import LogDir, ZkAcl
-from airflow_provider_kmigrate.core.model import NodeFiles, PartitionMetadata, TopicMetadata
+from airflow_provider_kmigrate.core.model import LogDir, NodeFiles, PartitionMetadata, TopicMetadata, ZkAcl
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, findings
 from tests.core.test_preflight import (
     Case,

@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     may_change,
 )
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.core.test_verdict import HEALTHY
 
 PLAN = CanaryPlan("g", "a0", ("a1", "a2", "a3"), window=40)

@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
 )
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 P0 = TopicPartition("t", 0)

@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_kmigrate.core.audit.events_kept import limits, misfit, newest_written, refuse_removed
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 P0, P1 = TopicPartition("e", 0), TopicPartition("e", 1)

@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.audit.fingerprint import (
 )
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level, combine
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 BLOCK = 10

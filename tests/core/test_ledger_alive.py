@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.events import (
     TopicPartition,
 )
 from airflow_provider_kmigrate.core.ledger import Demand, Facts, LedgerVerdict, balance
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.core.histories import TOPIC, History, calm, causes, counts
 from tests.core.test_ledger_histories import fine_histories
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, OwnershipChange
 from airflow_provider_kmigrate.core.ledger import Demand, LedgerVerdict, balance
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.core.histories import TOPIC, causes, counts, with_a_canary
 
 MIXED = Demand(mixed=("g",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core.events import OwnershipChange
 from airflow_provider_kmigrate.core.ledger import Demand, balance
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.core.histories import History
 
 BEGAN = 5_000_000

@@ -8,20 +8,15 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.environment import (
-    BrokerRegistration,
-    ClusterEnvironment,
-    LogDir,
-    Taken,
-    ZooKeeperServer,
-    ZooKeeperTree,
-)
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
+    BrokerRegistration,
     Cause,
+    ClusterEnvironment,
     ClusterView,
     Controller,
+    LogDir,
     Malformed,
     Migration,
     NodeFiles,
@@ -29,9 +24,12 @@ from airflow_provider_kmigrate.core.model import (
     Process,
     ProcessState,
     Reason,
+    Taken,
     TopicMetadata,
     ZkController,
     ZkView,
+    ZooKeeperServer,
+    ZooKeeperTree,
 )
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, begun, blocking, findings, protocol_version
 from airflow_provider_kmigrate.core.preflight.findings import Severity

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.environment import BrokerRegistration
-from airflow_provider_kmigrate.core.model import NodeFiles
+from airflow_provider_kmigrate.core.model import BrokerRegistration, NodeFiles
 from tests.core.preflight_around import (
     RATE,
     STRANGE_DIR,

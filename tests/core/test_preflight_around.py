@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.environment import ClusterEnvironment
+from airflow_provider_kmigrate.core.model import ClusterEnvironment
 from airflow_provider_kmigrate.core.preflight.checks import findings
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.reasons.registry import ENTRIES, entry

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import HostSpec
-from airflow_provider_kmigrate.core.environment import Taken
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, parse
-from airflow_provider_kmigrate.core.model import BrokerMode, NodeFiles
+from airflow_provider_kmigrate.core.model import BrokerMode, NodeFiles, Taken
 from airflow_provider_kmigrate.core.preflight.checks import findings
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from tests.core.test_preflight import FORMATTED, Case, config, healthy

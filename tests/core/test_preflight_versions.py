@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.environment import LogDir, ZooKeeperServer
+from airflow_provider_kmigrate.core.model import LogDir, ZooKeeperServer
 from tests.core.preflight_around import (
     Row,
     both_dirs,

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.environment import Taken
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, kept_by, parse
-from airflow_provider_kmigrate.core.model import BrokerMode, NodeFiles
+from airflow_provider_kmigrate.core.model import BrokerMode, NodeFiles, Taken
 from airflow_provider_kmigrate.core.preflight.checks import findings
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.preflight.written import differences

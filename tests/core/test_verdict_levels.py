@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level, LevelHealth, combine
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 BOTH = LevelHealth(Level.PRODUCER, 10, includes=(Level.CONSUMER,))
 LOST = AuditFinding(AuditOutcome.FAIL, Reason.of(AuditCause.LOST, "lost"), Level.PRODUCER)

@@ -15,8 +15,7 @@ import yaml
 from airflow_provider_kmigrate.clients.znodes import NOTES, WRITABLE, Operation
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.environment import ClusterEnvironment
-from airflow_provider_kmigrate.core.model import ClusterView, Fields
+from airflow_provider_kmigrate.core.model import ClusterEnvironment, ClusterView, Fields
 from airflow_provider_kmigrate.hooks.step_context import Access
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.steps.sim import SimCluster

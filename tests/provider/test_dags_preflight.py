@@ -57,7 +57,7 @@ def test_what_blocks_makes_it_red_and_is_on_the_page(rehearse: Rehearse, run_dag
     document = left(tmp_path)
     assert (document["outcome"], document["counts"]["block"]) == ("BLOCKED", 1)
     assert [finding["code"] for finding in document["findings"]] == ["G02", "G21"]
-    assert "DAG kmigrate_consumers__sim moves: legacy" in document["findings"][1]["seen"]
+    assert "(the DAG kmigrate_consumers__sim moves them): legacy" in document["findings"][1]["seen"]
 
 
 def test_while_another_run_holds_the_cluster_it_may_look(rehearse: Rehearse, run_dag: RunDag, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ class TestSilence:
     """A store behind a dead connection, whose library waits for as long as it likes: here a pipe into which nobody writes."""
 
     @pytest.fixture
-    def silent(self, tmp_path: Path) -> Iterator[str]:
+    def unresponsive(self, tmp_path: Path) -> Iterator[str]:
         os.mkfifo(tmp_path / "pipe")
         yield f"file://{tmp_path}/pipe"
         os.close(os.open(tmp_path / "pipe", os.O_RDWR))

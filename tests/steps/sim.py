@@ -12,28 +12,26 @@ from types import SimpleNamespace
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec, Policy
-from airflow_provider_kmigrate.core.environment import (
-    BrokerRegistration,
-    ClusterEnvironment,
-    LogDir,
-    Taken,
-    ZooKeeperServer,
-    ZooKeeperTree,
-)
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
+    BrokerRegistration,
+    ClusterEnvironment,
     ClusterView,
     Controller,
     Fields,
+    LogDir,
     Migration,
     Partition,
     Quorum,
     Stored,
     StoredKind,
+    Taken,
     ZkController,
     ZkView,
+    ZooKeeperServer,
+    ZooKeeperTree,
 )
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import StepContext

@@ -67,7 +67,7 @@ def test_what_a_person_should_know_is_said_and_stops_nothing(
 
 
 def test_a_sound_group() -> None:
-    assert checked(OLD) == Done("Group g (old) may be moved. No objection was found.")
+    assert checked(OLD) == Done("Group g (zookeeper) may be moved. No objection was found.")
 
 
 def test_what_is_not_known_is_waited_for() -> None:

@@ -26,7 +26,7 @@ def test_no_broker_goes_back_while_partitions_move(
     before(cluster, cluster.context(tmp_path))
     context, stops = cluster.context(tmp_path), cluster.nodes[NodeRole.BROKER, 0].stops
     cluster.moving = ("orders-3",)
-    with pytest.raises(TimedOut, match=r"S04.*orders-3.*cancel it"):
+    with pytest.raises(TimedOut, match=r"S04.*orders-3.*Let it finish"):
         run_step(RollBackBroker(cluster.spec.brokers[0], target, cluster.spec.policy), context)
     assert cluster.nodes[NodeRole.BROKER, 0].stops == stops
     cluster.moving = ()

@@ -26,7 +26,7 @@ class Asked:
     def observe(self, what, nodes=(), groups=()):
         self.cluster.clock.time += self.takes
         view = replace(self.cluster.observe(what, nodes, groups), took=self.takes)
-        behind = bool(view.lacking(CANARY))
+        behind = bool(view.missing_isr(CANARY))
         self.looks.append((what, view.brokers[CANARY].mode, behind))
         self.times.append(self.cluster.clock.time)
         return view if self.zookeeper or not behind else replace(view, zk=None)

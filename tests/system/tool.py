@@ -25,8 +25,7 @@ from airflow_provider_kmigrate.clients.tools import Instances
 from airflow_provider_kmigrate.clients.znodes import NOTES, Delete, Operation
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.environment import ClusterEnvironment
-from airflow_provider_kmigrate.core.model import ClusterView, Fields, Partition
+from airflow_provider_kmigrate.core.model import ClusterEnvironment, ClusterView, Fields, Partition
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.run import Observing, StepContext
 from benchmarks import direct

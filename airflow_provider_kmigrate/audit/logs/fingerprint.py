@@ -38,7 +38,7 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, LevelHeal
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 _FEW: Final = 1_000  # offsets that are read to see whether any of them is a record's

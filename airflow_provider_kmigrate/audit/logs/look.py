@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import topic_names
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, LevelHealth
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 
 _OURS: Final = ("__", "kmigrate-")  # Kafka's own topics, and kmigrate's

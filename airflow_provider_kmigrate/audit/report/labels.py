@@ -8,7 +8,7 @@ from typing import Final
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts
 from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, AuditFinding, AuditOutcome, AuditVerdict, Level
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.text import date, duration, moment, number, safe
 
 _MARKS = {AuditOutcome.PASS: "\N{CHECK MARK}", AuditOutcome.FAIL: "\N{MULTIPLICATION X}", AuditOutcome.INCONCLUSIVE: "?"}

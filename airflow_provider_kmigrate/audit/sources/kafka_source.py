@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 Spans = Mapping[TopicPartition, Sequence[tuple[int, int]]]  # of each partition offsets from .. before

@@ -31,7 +31,7 @@ from airflow_provider_kmigrate.core.audit.events_kept import misfit, newest_writ
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
 from airflow_provider_kmigrate.core.events import LogMark, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.spark.hold import batch_offsets
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 

@@ -32,7 +32,7 @@ from typing import Final
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, CanaryVerdict, worst
 from airflow_provider_kmigrate.core.cluster import instance_called
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 ALPHA: Final = 0.05  # probability of a false FAIL, and of a false PASS
 POWER: Final = 0.8

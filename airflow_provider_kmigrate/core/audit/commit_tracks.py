@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.offsets_topic import magnitude
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 _KEPT: Final = 20  # steps kept of a track
 _RECENT: Final = 4  # last offsets kept of a track

@@ -8,7 +8,7 @@ from typing import Final
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 Marks = Mapping[TopicPartition, LogMark]

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.ledger.ownership import ack_times, double_ow
 from airflow_provider_kmigrate.core.ledger.partition import Checked, Dated, GroupChecked, Limits, Setting, check
 from airflow_provider_kmigrate.core.ledger.records import Window
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 SKEW_MS: Final = 100
 

@@ -9,7 +9,7 @@ from typing import Final
 from airflow_provider_kmigrate.core.events import SendFailure, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Writer
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 _LAG_MS: Final = 5_000
 

@@ -30,7 +30,7 @@ from airflow_provider_kmigrate.core.ledger.records import (
     walk,
 )
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 _BATCH_MS: Final = 2_000  # deliveries are written about once a second
 

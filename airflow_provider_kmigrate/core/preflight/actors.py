@@ -10,10 +10,9 @@ from pathlib import PurePosixPath
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.environment import DEFAULT, ZooKeeperTree
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import needs_version_0, setting, whose_else
-from airflow_provider_kmigrate.core.model import ClusterView, NodeFiles, TopicMetadata
+from airflow_provider_kmigrate.core.model import DEFAULT, ClusterView, NodeFiles, TopicMetadata, ZooKeeperTree
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.environment import ClusterEnvironment
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, setting, stage_of
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Partition, Reason
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterEnvironment, ClusterView, Partition, Reason
 from airflow_provider_kmigrate.core.reasons import registry
 from airflow_provider_kmigrate.core.text import summarize
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from airflow_provider_kmigrate.core.environment import ZkAcl
 from airflow_provider_kmigrate.core.files.config_matrix import AUTHORIZERS, chroot_of, inter_broker_listener, references, setting
-from airflow_provider_kmigrate.core.model import ClusterView, Malformed, level_of
+from airflow_provider_kmigrate.core.model import ClusterView, Malformed, ZkAcl, level_of
 from airflow_provider_kmigrate.core.preflight.controllers import BUILDER, principal, super_users
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,

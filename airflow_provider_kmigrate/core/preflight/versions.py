@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.core.environment import LogDir
-from airflow_provider_kmigrate.core.model import ClusterView, level_of, same_version
+from airflow_provider_kmigrate.core.model import ClusterView, LogDir, level_of, same_version
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from airflow_provider_kmigrate.core.environment import DEFAULT, Taken
 from airflow_provider_kmigrate.core.files.config_matrix import (
     FileStage,
     inter_broker_listener,
@@ -17,7 +16,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     setting,
     stage_of,
 )
-from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.model import DEFAULT, ClusterView, Taken
 from airflow_provider_kmigrate.core.preflight.controllers import security_of
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,

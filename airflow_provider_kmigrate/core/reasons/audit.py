@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
-from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
+from airflow_provider_kmigrate.core.reasons.entry import Area, AuditCause, RunbookEntry
 
 _NEW_BASELINE = "[take a new fingerprint](operators-guide.md#a-new-look)"
 _TAKE_ONE = "[Take a new fingerprint](operators-guide.md#a-new-look)"

@@ -1,10 +1,106 @@
-"""One entry of the runbook, and one letter's area."""
+"""What an audit can find, one entry of the runbook, and one letter's area.
+
+Decisions compare causes; several that have the same remedy share one code (`RunbookEntry.causes`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum, auto
 
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
+
+class AuditCause(StrEnum):
+    """One kind of finding. The order is that in which a verdict lists findings of the same outcome."""
+
+    # Records, from the clients' own events
+    LOST = auto()
+    DIVERGED = auto()  # two records share one offset
+    STORED_TWICE = auto()
+    COMMIT_GAP = auto()  # committed before they were delivered
+    REDELIVERED = auto()
+    REORDERED = auto()
+    DOUBLE_OWNED = auto()
+    NOT_OWNED = auto()  # delivered to a member that did not own the partition
+    UNOWNED = auto()
+    UNEVEN = auto()
+    WAITED = auto()
+    SENDS_GIVEN_UP = auto()
+    OWNER_WITHOUT_EVENTS = auto()
+    SKIPPED = auto()  # offsets that no wrapped producer reported
+
+    # Logs and commits, before the step and after it
+    SNAPSHOTS_DIFFER = auto()  # two observations that cannot be compared
+    LOG_SHRUNK = auto()
+    LOG_CHANGED = auto()
+    LOG_TRUNCATED = auto()
+    EPOCH_WENT_BACK = auto()
+    PARTITIONS_GONE = auto()
+    TOPIC_RECREATED = auto()
+    LOG_UNREAD = auto()
+    COMPACTED = auto()
+    RETENTION = auto()
+    UNCHANGED = auto()
+    COMMIT_WENT_BACK = auto()
+    COMMIT_REMOVED = auto()
+    GROUP_STALLED = auto()
+    COMMITS_UNKNOWN = auto()  # records of __consumer_offsets in an unknown format
+    SAMPLE_WRONG = auto()
+    NOTHING_TO_COMPARE = auto()
+    START_UNEXPLAINED = auto()  # a log begins later, and retention does not explain it
+    NOT_REQUESTED = auto()
+    POLICY_CHANGED = auto()
+    COMMIT_LATE = auto()  # a retried commit took effect after a newer one
+
+    # The clients' events themselves
+    BAD_LINES = auto()
+    WRITER_ABSENT = auto()
+    NO_START = auto()
+    NUMBERS_MISSING = auto()
+    NO_STOP = auto()
+    RECORD_INCOMPLETE = auto()  # the writer itself says so
+    NUMBER_REUSED = auto()
+    COUNT_GAP = auto()  # a hole in a member's count of its deliveries
+    NOTHING_ACKED = auto()
+    NO_GROUP = auto()
+    NOT_DELIVERED_YET = auto()
+    GAPS_UNCLEAR = auto()
+    MAYBE_COMPACTED = auto()
+    NO_EVIDENCE = auto()  # none since the step began
+    CLOCK_AHEAD = auto()
+    SENDS_FAIL = auto()
+    IN_UNREAD_EVENTS = auto()
+
+    # The verdict, and a group's canary
+    LEVEL_UNMEASURED = auto()
+    MALFORMED = auto()
+    OWNER_CHANGES = auto()
+    VERDICT_UNKNOWN = auto()
+    FEW_MEMBERS = auto()
+    MEMBER_EVENTS_LOST = auto()
+    NO_TRAFFIC = auto()
+    CANARY_IDLE = auto()
+    FEW_VALUES = auto()
+    CANARY_WORSE = auto()
+    CANARY_UNCLEAR = auto()
+    CANARY_WITHIN = auto()
+    LEFT_OUT = auto()
+    WINDOW_OPEN = auto()
+    CANARY_UNSEEN = auto()
+
+    # What the audit reads
+    MECHANISM_UNKNOWN = auto()
+    OFFSETS_UNREAD = auto()
+    CHECKPOINT_MISMATCH = auto()
+    SCHEMA_UNKNOWN = auto()
+    JARS_MISSING = auto()
+    JAVA_MISSING = auto()
+    REQUEST_WRONG = auto()
+    SNAPSHOT_DAMAGED = auto()
+    TOPIC_MISSING = auto()
+    PARTITION_UNREAD = auto()
+    EVENTS_REMOVED = auto()
+    EVENTS_EXPIRE = auto()
+
 
 _SHORT = 240  # characters of a step that a log line still shows
 

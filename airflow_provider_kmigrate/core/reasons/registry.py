@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core.reasons import audit, cluster, files, groups, jobs, nodes, preflight
-from airflow_provider_kmigrate.core.reasons.causes import AuditCause
-from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
+from airflow_provider_kmigrate.core.reasons.entry import Area, AuditCause, RunbookEntry
 
 _PARTS = (cluster, nodes, preflight, groups, jobs, files, audit)
 _LINK = re.compile(r"(?<!`)\[([A-Z]\d{1,2}[a-z]?)\](?!\()")
