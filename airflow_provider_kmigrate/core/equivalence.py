@@ -123,17 +123,6 @@ def _or_default(name: str | None) -> str:
     return "<default>" if name is None else name
 
 
-__all__ = [
-    "Difference",
-    "DifferenceKind",
-    "PartitionMetadata",
-    "TopicMetadata",
-    "compare",
-    "compare_settings",
-    "lasting_differences",
-    "reasons",
-]
-
 ABSENT = "absent"
 PENDING = "its deletion was pending; KRaft does not take such topics over and the first sync removes them from ZooKeeper"
 

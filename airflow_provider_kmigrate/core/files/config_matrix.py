@@ -330,11 +330,11 @@ def not_its_own(controller: Controller) -> Reason | None:
     theirs = of_others(controller.id, controller.files.meta)
     if not theirs:
         return None
-    text = f"{told(theirs)}, not of controller {controller.id}."
+    text = f"{foreign_directories(theirs)}, not of controller {controller.id}."
     return Reason("M01", text)
 
 
-def told(theirs: Mapping[str, str]) -> str:
+def foreign_directories(theirs: Mapping[str, str]) -> str:
     """Other nodes' directories, for a message."""
     return "; ".join(f"{path} is the directory of node {node}" for path, node in theirs.items())
 
@@ -350,9 +350,6 @@ def version_0(keys: Mapping[str, str]) -> str:
     rest = {key: value for key, value in keys.items() if key not in {"version", "broker.id", "node.id"}}
     lines = {"version": "0", "broker.id": broker, **rest}
     return "".join(f"{key}={value}\n" for key, value in lines.items())
-
-
-__all__ = ["misfiled", "whose_else"]
 
 
 def misfiled(name: str, files: NodeFiles, stage: FileStage) -> Decision | None:

@@ -101,9 +101,6 @@ class SoakComparison:
         return SoakComparison(after=view.taken_at + _AGAIN)
 
 
-__all__ = ["hybrid_overdue"]
-
-
 def hybrid_overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason | None:
     """The alarm (T06) if brokers are still in migration mode more than `max_hybrid` seconds after the controllers came; else None.
 
