@@ -32,7 +32,7 @@ ALL = AuditPolicy(max_cases=sys.maxsize)
 
 
 def reported_by_ledger(events: Sequence[Event], policy: AuditPolicy = ALL) -> dict[str, Any]:
-    limits = {"window": policy.window, "alive_since": policy.alive_since, "required_evidence": policy.required_evidence}
+    limits = {"window": policy.window, "alive_since": policy.alive_since, "demand": policy.required_evidence}
     return messages(balance(events, skew_ms=policy.skew_ms, max_cases=policy.max_cases, **limits))
 
 
