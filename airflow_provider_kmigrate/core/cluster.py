@@ -121,7 +121,7 @@ class SparkJobSpec:
 class InstanceSpec:
     """One process of a consuming application, and how it is restarted as another kind of member.
 
-    `name` identifies its members: `consumer.id` in ZooKeeper, `client.id` in Kafka, or the host name of old consumers without a
+    `name` identifies its members: `consumer.id` in ZooKeeper, `client.id` in Kafka, or the host name of legacy consumers without a
     consumer.id. Either `switch` is an argument list with places `{group}`, `{instance}`, `{host}` and `{kind}` (zookeeper,
     migrating, kafka), or `webhook` is an Airflow connection of type HTTP that gets the same.
     """
@@ -138,7 +138,7 @@ class GroupSpec:
 
     Waves run one after another, groups of one wave in the file's order. `window`: a daily time in UTC, `22:00-04:00`, outside of
     which no group of it begins; empty: any time. `bake`: how long each canary instance is watched. `commit_within`: a partition
-    with lag starves if its committed offset stands still for so long (the old consumer commits once a minute by default).
+    with lag starves if its committed offset stands still for so long (the legacy consumer commits once a minute by default).
     `switch_timeout`: until a switched instance takes part again. `conn_id`: the connection whose environment the commands get.
     """
 

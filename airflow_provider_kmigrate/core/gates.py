@@ -367,7 +367,7 @@ def alarm_of_living(view: ClusterView) -> str:
 
 
 def after_rollback(view: ClusterView) -> str:
-    """What old consumers need after a time without brokers in ZooKeeper.
+    """What legacy consumers need after a time without brokers in ZooKeeper.
 
     They watch the brokers for ever and rebalance at each change.
     """

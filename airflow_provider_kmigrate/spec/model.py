@@ -505,7 +505,11 @@ class BrokerSection(Node):
     port: Port = Field(
         default=BROKER_PORT, description="the port of the listener that clients use, from 1 to 65535", examples=[BROKER_PORT]
     )
-    log_dir: FilePath | None = Field(default=None, description="an absolute path", examples=["/var/lib/kafka"])
+    log_dir: FilePath | None = Field(
+        default=None,
+        description="the absolute path of the broker's log directory; used only if its properties file does not exist",
+        examples=["/var/lib/kafka"],
+    )
 
 
 class ControllerSection(Node):
@@ -645,7 +649,7 @@ class ClusterFile(Section):
     )
     groups_schedule: Schedule | None = Field(
         default=None,
-        description="when groups are moved on: five fields of cron, or @hourly, @daily, @weekly, @monthly",
+        description="when the DAG that moves groups starts: five fields of cron, or @hourly, @daily, @weekly, @monthly",
         examples=["0 22 * * *"],
     )
     spark_jobs: Annotated[tuple[SparkJob, ...], or_default(())] = Field(
@@ -685,9 +689,9 @@ def schema() -> dict[str, Any]:
 _HEAD = """\
 # The cluster file
 
-Written by `python -m airflow_provider_kmigrate.spec --reference`, from the models that read the file; an editor has the same from
-`airflow_provider_kmigrate/cluster.schema.json`. An example is in the [README](../README.md#use-it-on-your-cluster); `python -m
-airflow_provider_kmigrate.spec FILE` checks one. **bold**: required. Times are seconds, or text such as `300ms`, `90s`, `10m`, `24h`.
+`python -m airflow_provider_kmigrate.spec --reference` writes this page from the models that read the file. `python -m airflow_provider_kmigrate.spec FILE`
+checks a cluster file, and an editor can check it with `airflow_provider_kmigrate/cluster.schema.json`. The [README](../README.md#use-it-on-your-cluster)
+has an example. Keys in **bold** are required. Times are seconds, or text such as `300ms`, `90s`, `10m`, `24h`.
 """
 
 

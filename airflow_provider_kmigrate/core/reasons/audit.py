@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core.reasons.entry import Area, AuditCause, RunbookEntry
 
-_NEW_BASELINE = "[take a new fingerprint](operators-guide.md#a-new-look)"
-_TAKE_ONE = "[Take a new fingerprint](operators-guide.md#a-new-look)"
+_NEW_BASELINE = "[take a new fingerprint](operators-guide.md#a-new-fingerprint)"
+_TAKE_ONE = "[Take a new fingerprint](operators-guide.md#a-new-fingerprint)"
 _NEW_EVENTS = "[start the events again](operators-guide.md#new-events)"
 
 AREAS = (

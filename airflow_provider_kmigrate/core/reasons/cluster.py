@@ -117,7 +117,7 @@ ENTRIES = (
         "**No.** It serves and other checks are healthy, but the next broker that fails stops all writes to its partitions (measured).",
         (
             "Stop no broker.",
-            "Start `kmigrate_rollback__<cluster>` ([section 11](#11-going-back)): one transaction of its plan raises /controller_epoch and has a controller elected. ZooKeeper must own the cluster; every controller of the cluster file must be stopped.",
+            "Start `kmigrate_rollback__<cluster>` ([section 11](#11-rollback)): one transaction of its plan raises /controller_epoch and has a controller elected. ZooKeeper must own the cluster; every controller of the cluster file must be stopped.",
             "In a rollback that failed with this code: clear `handover.transaction` with *Downstream*.",
         ),
         "Raise the epoch by hand, or while KRaft owns the cluster. Restart brokers because of it: that helps only some partitions.",
@@ -166,7 +166,7 @@ ENTRIES = (
             "Is ZooKeeper up, with a quorum? Are there client-metrics subscriptions (G09)?",
             "Search the active controller's log. `BadVersion for /migration`: check every flag (G05), then restart that controller. `migration fault`: fix what it names. `Could not find partition state in ZK`: leave it to kmigrate; it needs write access below `/brokers/topics`.",
             "`Completing the ZK migration` in any controller's log: the cluster is finalized; see P02.",
-            "A rollback from a copy that never ends: tick *Do not fail the controllers over* ([section 11](#11-going-back)).",
+            "A rollback from a copy that never ends: tick *Do not fail the controllers over* ([section 11](#11-rollback)).",
         ),
         "Finalize meanwhile. Delete `/migration` or a topic's znodes.",
         source="measured",
@@ -365,7 +365,7 @@ ENTRIES = (
         "Yes; this act stopped and wrote nothing. If a majority of the controllers is stopped already, hurry: nothing can be elected.",
         (
             "Mark the run as failed and start a new run of the rollback, or clear `controller_failover` with *Downstream*: a new leader writes to ZooKeeper what is missing.",
-            "`controller_failover` fails: follow the codes beside it. Controllers that cannot be started: [section 11](#11-going-back).",
+            "`controller_failover` fails: follow the codes beside it. Controllers that cannot be started: [section 11](#11-rollback).",
             "With G00 beside it: start the controllers. If they are dead for good, only `accept_loss` goes on.",
         ),
         "Stop the controllers by hand, or delete the topic that differs.",
@@ -378,7 +378,7 @@ ENTRIES = (
         (
             "Fix what the codes beside it name. The task waits 180 s; then clear it.",
             "A stalled dual-write while every controller has its flag: clear `soak` with *Downstream*; approval is asked again.",
-            "A stalled dual-write after one lost its flag: start the rollback ([section 11](#11-going-back)). Restart no controller by hand.",
+            "A stalled dual-write after one lost its flag: start the rollback ([section 11](#11-rollback)). Restart no controller by hand.",
             "R12 beside it: see there first.",
         ),
         "Mark the task as success: its controller keeps the flag.",
@@ -389,7 +389,7 @@ ENTRIES = (
         "The conf has an `accept_loss` that is not the cluster id, or one without `skip_failover`. It would have no effect, and the rollback would stop at the loss, perhaps hours from now.",
         _DATA_SAFE,
         (
-            "Start a new run with the conf that the text names, or without `accept_loss`: `controller_failover.equivalence` then names what would be lost ([section 11](#11-going-back)).",
+            "Start a new run with the conf that the text names, or without `accept_loss`: `controller_failover.equivalence` then names what would be lost ([section 11](#11-rollback)).",
         ),
         "Accept a loss before it is named.",
     ),
@@ -506,7 +506,7 @@ ENTRIES = (
             "Wait a minute.",
             "`zookeeper-shell.sh $ZK get -s /controller`. An `ephemeralOwner` other than `0x0` is a running broker: restart that broker. Otherwise get help.",
             (
-                'It stays absent in a rollback: a new run with `"skip_failover": true` ([section 11](#11-going-back)) goes on if both sides are the'
+                'It stays absent in a rollback: a new run with `"skip_failover": true` ([section 11](#11-rollback)) goes on if both sides are the'
                 " same."
             ),
         ),
@@ -519,7 +519,7 @@ ENTRIES = (
         "Only as long as no KRaft controller runs. An alarm.",
         (
             "Pause the DAG. Stop every KRaft controller now (SIGTERM).",
-            "Start the rollback ([section 11](#11-going-back)): it saves and deletes `/migration` and moves the controllers' directories away.",
+            "Start the rollback ([section 11](#11-rollback)): it saves and deletes `/migration` and moves the controllers' directories away.",
             "The rollback refuses with P04: see there.",
         ),
         "Start a controller, or roll a broker into migration mode, before `/migration` is gone. Delete it by hand.",
