@@ -34,7 +34,7 @@ class Refuse:
 
 
 class Verb(StrEnum):
-    """What a step may be asked to do. Journals hold the values: they stay as they are."""
+    """What a step may be asked to do; the values are in logs and journals, as in "Decided to restart"."""
 
     START = "start"  # a stopped node, with the file that it has
     START_CONTROLLER = "start controller"  # one that a failover has left down
@@ -49,7 +49,7 @@ class Verb(StrEnum):
     RAISE = "raise"  # partition states, and elect a controller that announces them
     ROLL_BACK_CANARY = "roll back canary"  # a canary that is worse: a broker, or an instance of a group
     COMPLETE = "complete"  # what ZooKeeper holds in part
-    CONTROLLER_FAILOVER = "controller failover"
+    CONTROLLER_FAILOVER = "fail over the controller"
     HANDOVER = "handover"
     SWITCH = "switch"  # an instance of a group
     SET_MODE = "set mode"

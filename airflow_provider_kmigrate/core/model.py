@@ -206,9 +206,9 @@ class Reason:
 _CAUSES: Mapping[str, Cause | AuditCause] = {cause.value: cause for kind in (Cause, AuditCause) for cause in kind}
 
 
-def headlines(reasons: Iterable[Reason]) -> tuple[str, ...]:
-    """The codes of reasons: a waiting log repeats its reasons if these change, not for every new figure."""
-    return tuple(reason.code for reason in reasons)
+def headlines(reasons: Iterable[Reason]) -> tuple[tuple[str, Cause | AuditCause | None], ...]:
+    """What reasons are about: a waiting log repeats them if this changes, not for every new figure."""
+    return tuple((reason.code, reason.cause) for reason in reasons)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.core.decision import Refuse
 from airflow_provider_kmigrate.core.model import Cause, Reason
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 VERSION = 1
 
@@ -100,7 +101,7 @@ def _is_reason(value: object) -> bool:
     """Whether `Reason.from_row` reads it; another release's cause is not read."""
     if not isinstance(value, list) or len(value) != 3 or not all(isinstance(each, str) for each in value):
         return False
-    return value[2] in {"", *Cause}
+    return value[2] in {"", *Cause, *AuditCause}
 
 
 def _unreadable(value: object) -> Refuse:

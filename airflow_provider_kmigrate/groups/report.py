@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.groups.offsets import CopyPlan
 from airflow_provider_kmigrate.core.groups.scan import GroupScan
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 _HEAD: Final = ("GROUP", "STATE", "ZOOKEEPER", "MIGRATING", "KAFKA", "MODE", "OWNED", "LAG", "MOVED ZK/KAFKA", "FINDINGS")
 
 

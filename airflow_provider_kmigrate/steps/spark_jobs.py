@@ -138,7 +138,7 @@ class JobControl:
 
     def _wait(self, decide: Callable[[], Decision]) -> str:
         deadline = self.clock.now() + self.job.hold_timeout
-        said: tuple[str, ...] = ()
+        said: tuple[object, ...] = ()
         while True:
             decision = decide()
             if isinstance(decision, Done):
@@ -185,5 +185,5 @@ def _words(decision: Decision) -> str:
     )
 
 
-def _headlines(decision: Decision) -> tuple[str, ...]:
+def _headlines(decision: Decision) -> tuple[object, ...]:
     return headlines(decision.reasons) if isinstance(decision, Wait) else ()

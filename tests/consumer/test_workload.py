@@ -222,8 +222,9 @@ def test_a_plan_has_one_process_a_producer_and_member() -> None:
 
 
 def test_a_folder_without_a_workload_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(Refused) as caught:
         Workload.attach(tmp_path)
+    assert [reason.code for reason in caught.value.reasons] == ["Y01"]
 
 
 def test_a_used_folder_is_refused(tmp_path: Path) -> None:

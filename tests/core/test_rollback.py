@@ -172,7 +172,7 @@ def failed_over(view):
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        (DUAL, (Act, "controller failover")),
+        (DUAL, (Act, "fail over the controller")),
         (failed_over(DUAL), (Done,)),
         (replace(failed_over(DUAL), zk=DUAL.zk), (Wait, "G07")),  # the new leader has not written yet
         (replace(DUAL, client_metrics=("s",)), (Refuse, "G09")),

@@ -26,6 +26,7 @@ def test_rolling_a_broker_imports_what_that_takes() -> None:
     """Its operator, its step and the clients: each module more is read, compiled and run by each of some thirty tasks."""
     found = ours(imported("airflow_provider_kmigrate.operators.migration", "airflow_provider_kmigrate.steps.brokers"))
     assert len(found) <= 80, "a new import from the roll of a broker: does it need it?"
+    assert not {name for name in found if name.startswith("airflow_provider_kmigrate.audit")}
 
 
 def test_the_folder_of_dags_imports_no_builder_and_no_client() -> None:

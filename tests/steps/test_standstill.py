@@ -217,7 +217,7 @@ def test_no_failover_while_a_topic_stays_in_part(tmp_path, dual, error):
         )
     assert dual.epoch == before
     assert [kind for kind, _ in written] == ["act", "failed"]
-    assert "controller failover: " in written[-1][1]
+    assert "fail over the controller: " in written[-1][1]
 
 
 def test_a_way_back_that_did_not_see_zookeeper_at_first_fails_over_once(tmp_path, dual, monkeypatch):

@@ -237,9 +237,8 @@ def never_stops(journey: Journey) -> None:
         time.sleep(_RECOVERED_S)
         if "kill -9" in said.group():
             _killed(stuck)
-        code, words = journey.run(
-            "soak", {"seconds": 2.0, "renewed": 1}
-        )  # as the task remembers: a controller that is down is its own
+        # as the task remembers: a controller that is down is its own
+        code, words = journey.run("soak", {"seconds": 2.0}, "--recoveries", "1")
         if code != 0:
             raise AssertionError(f"afterwards, exit code {code}: {words[-600:]}")
         again = [one for one, count in journey.started_since(before).items() if count > 1]

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.decision import Verb
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
@@ -50,7 +51,7 @@ class Pauses:
         self.said.append(line)
         if "bakes as the first" in line and not self._thread.ident:
             self._thread.start()
-        if line.startswith("Decided to take back"):
+        if line.startswith(f"Decided to {Verb.ROLL_BACK_CANARY}"):
             self.end()
 
     def end(self) -> None:

@@ -26,9 +26,10 @@ from airflow_provider_kmigrate.clients.znodes import NOTES, Delete, Operation
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterEnvironment, ClusterView, Fields, Partition
+from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.steps.run import Observing, StepContext
-from benchmarks import direct
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.run import Observing, StepContext, run_step
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.system import linked
 
@@ -194,12 +195,16 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("kind")
     parser.add_argument("arguments", type=json.loads)
+    parser.add_argument(
+        "--recoveries", type=int, default=0, help="of a dual-write, as an earlier process of the task stored them"
+    )
     parser.add_argument("--at", choices=POINTS, default="")
     parser.add_argument("--signal", type=signal.Signals.__getitem__, default="SIGKILL")
     given = parser.parse_args()
     try:
         with linked.context(LocalCluster(given.folder)) as context:
-            direct.step(trapped(context, Trap(given.at, given.signal)), given.kind, **given.arguments)
+            step = build(context.spec, given.kind, given.arguments, StepProgress(recoveries=given.recoveries))
+            run_step(step, trapped(context, Trap(given.at, given.signal)))
     except Refused as error:
         sys.stdout.write(f"{error}\n{json.dumps({'refused': type(error).__name__})}\n")
         return REFUSED

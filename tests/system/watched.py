@@ -13,12 +13,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Self, cast
 
+from airflow_provider_kmigrate.core.decision import Verb
 from tests.kit.localcluster.cluster import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLED = -signal.SIGKILL
 ACTS = "Decided to"  # what a step says before each act of its own
-SEES_TO_IT = f"{ACTS} fail over: The dual-write has stalled"  # and before one for what an earlier trouble has left
+SEES_TO_IT = (
+    f"{ACTS} {Verb.CONTROLLER_FAILOVER}: The dual-write has stalled"  # and before one for what an earlier trouble has left
+)
 _NAMED_S = 45.0  # until it says something; a wait that has not changed is said again after 10 s
 _SECONDS = re.compile(r" \([\d.]+ s\)\s*$")  # how long the step has run, at the end of each of its lines
 

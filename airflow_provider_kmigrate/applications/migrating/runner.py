@@ -38,7 +38,7 @@ from airflow_provider_kmigrate.applications.migrating.kafka import FencedConsume
 from airflow_provider_kmigrate.applications.migrating.settings import MigratingSettings
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession, GroupZnodes, StateChanged, Watched
 from airflow_provider_kmigrate.clients import wire_groups
-from airflow_provider_kmigrate.clients.admin import asked, connect
+from airflow_provider_kmigrate.clients.admin import asked, connect, error_of
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, topics_of
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
@@ -195,11 +195,15 @@ def asking(properties: Mapping[str, Any], group: str) -> Ask:
 
 
 def _by_librdkafka(properties: Mapping[str, Any], group: str) -> Ask:
-    admin = connect(properties)
+    admin, what = connect(properties), f"describing {group}"
 
     def ask() -> KafkaGroup:
-        (answer,) = admin.describe_consumer_groups([group], request_timeout=_ANSWER_S).values()
-        found = asked(f"describing {group}", answer, _ANSWER_S)
+        admin.poll(0)  # librdkafka's log lines wait for this, and would pile up in an outage
+        try:
+            (answer,) = admin.describe_consumer_groups([group], request_timeout=_ANSWER_S).values()
+        except KafkaException as error:
+            raise error_of(error.args[0], what) from error
+        found = asked(what, answer, _ANSWER_S)
         # a group that rebalances reports members without assignments
         stable = found.state is ConsumerGroupState.STABLE
         return KafkaGroup(_STABLE, tuple(map(_member, found.members))) if stable else KafkaGroup(found.state.name)

@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.spark.hold import batch_offsets
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _TIE: Final = "kmigrate-stream.json"
 _BATCH: Final = 2_000  # rows that a worker decodes together
 #: One worker process decodes some ten thousand events a second; a batch must not grow without bound after a hold.

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
-VERSION = 2
+VERSION = 3
 
 
 class AuditOutcome(StrEnum):
