@@ -194,6 +194,22 @@ def reorder(files: Files) -> None:
     swapped(events, other, replace(other, seq=one.seq + other.count, **reported[1]))
 
 
+def acquired(files: Files, run: DeliveryRun) -> Ownership:
+    """How the member of this run came to its partition; a busy machine makes a group rebalance, so that there may be several."""
+    return max(
+        (
+            event
+            for event in files.lines[OWNERSHIP]
+            if isinstance(event, Ownership)
+            and event.member == run.member
+            and event.change is OwnershipChange.ACQUIRED
+            and run.partition in {place.partition for place in event.partitions}
+            and event.stamp.t_ms <= run.t_last_ms
+        ),
+        key=lambda event: event.stamp.t_ms,
+    )
+
+
 def own_twice(files: Files) -> None:
     """Another member took a partition while its owner still had it."""
     name, events = files.member()
@@ -202,12 +218,12 @@ def own_twice(files: Files) -> None:
     stop = next(event for event in others if isinstance(event, Stop))
     number, writer = stop.stamp.event_seq, stop.stamp.writer
     swapped(others, stop, replace(stop, stamp=stop.stamp._replace(event_seq=number + 2)))
-    held = [event for event in files.lines[OWNERSHIP] if isinstance(event, Ownership) and event.member == run.member]
-    taken = max(event.position or 0 for event in held if event.change is OwnershipChange.ACQUIRED)
+    taken = acquired(files, run)
+    where = tuple(place for place in taken.partitions if place.partition == run.partition)
     for step, change in enumerate((OwnershipChange.ACQUIRED, OwnershipChange.RELEASED)):
         stamp = stop.stamp._replace(event_seq=number + step, t_ms=run.t_last_ms + 500 * step)
-        where = tuple(place for place in held[0].partitions if place.partition == run.partition)
-        files.lines[OWNERSHIP].append(Ownership(stamp, GROUP, writer, 1, change, where, position=taken + 1 + step))
+        position = (taken.position or 0) + 1 + step
+        files.lines[OWNERSHIP].append(Ownership(stamp, GROUP, writer, 1, change, where, position=position))
     assert other != name
 
 

@@ -107,7 +107,7 @@ def _edit_file(cluster: LocalCluster, ports: Mapping[int, int]) -> None:
     document = yaml.safe_load(cluster.spec_path.read_text())
     for broker in document["brokers"]:
         broker["port"] = ports[broker["id"]]
-    document["quorum"] = {"security": "SASL_SSL"}
+    document["quorum"] = {"security_protocol": "SASL_SSL"}
     cluster.spec_path.write_text(yaml.safe_dump(document, sort_keys=False))
 
 
