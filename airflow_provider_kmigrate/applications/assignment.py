@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -43,10 +44,12 @@ def close_consumer(consumer: Consumer) -> None:
     An assignment that `close` serves after the member's session has expired makes librdkafka wait for ever, with the interpreter's
     lock in its hands: the whole process stops, and no time limit of Python's ends it (librdkafka issue 4884; measured with 2.16.1,
     closed 2 to 4 s after a subscription with a session of 2 s and no poll: about one in 30; with this none in 300). While it is
-    subscribed it may be given more, so it unsubscribes first; that drops fetched records, and the poll takes none away.
+    subscribed it may be given more, so it unsubscribes first; that drops fetched records, and the poll takes none away. A consumer
+    with a fatal error (it was fenced) cannot unsubscribe, and is given nothing.
     """
     try:
-        consumer.unsubscribe()
+        with suppress(KafkaException):
+            consumer.unsubscribe()
         consumer.poll(0)
     finally:
         consumer.close()

@@ -296,7 +296,7 @@ class TestBack:
         run = run_dag(dag_of(there, BACK), run_conf={**APPROVED, "goal": goal})
         assert str(run.state) == "success", tasks(run)
         assert there.groups["billing"].kinds() == kinds
-        assert there.groups["billing"].requested_mode == ("kafka" if goal == "kafka" else "zookeeper")
+        assert there.groups["billing"].requested_mode == ("kafka" if goal == "kafka_mode" else "zookeeper")
 
     def test_only_the_groups_that_were_named(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(1), SimGroup(1, "mail"))

@@ -20,7 +20,7 @@ def test_a_canary_that_went_back_stops_the_line_across_runs_until_a_person_says_
     group = SimGroup(2, ill=frozenset({MIGRATING}))
     there = made(group, SimGroup(1, "mail"))
     assert tasks(run_dag(dag_of(there)))["billing.to_migrating_app0"] == "failed"
-    assert b"goes back to old" in group.znodes[HOLD][0]
+    assert b"is rolled back to zookeeper" in group.znodes[HOLD][0]
     starts = [one.starts for one in group.instances.values()]
     for conf in ({}, {"release_groups": ["mail"]}):
         states = tasks(run_dag(dag_of(there), run_conf=conf))
