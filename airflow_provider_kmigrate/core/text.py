@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from html import escape
@@ -27,6 +28,11 @@ def safe(value: object) -> str:
     """Any text inside an element or a quoted attribute. Control characters, which HTML cannot hold, become visible."""
     text = str(value)
     return escape("".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text), quote=True)
+
+
+def prose(text: object) -> str:
+    """As `safe`, for sentences of the runbook inside an element: what stands between backticks becomes code."""
+    return re.sub(r"`([^`\n]+)`", r"<code>\1</code>", safe(text))
 
 
 def number(value: float) -> str:

@@ -13,7 +13,7 @@ from string import Template
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
-from airflow_provider_kmigrate.core.text import date, duration, number, safe
+from airflow_provider_kmigrate.core.text import date, duration, number, prose, safe
 from airflow_provider_kmigrate.steps.prepare import Preflight, as_json
 
 SCHEMA: Final = 1
@@ -86,7 +86,7 @@ def _header(facts: Mapping[str, Any]) -> str:
     look = _LOOKS[outcome]
     about = {
         "Cluster": f"{facts['cluster']} ({facts['cluster_id']})",
-        "Looked at": date(facts["made_ms"]),
+        "Observed at": date(facts["made_ms"]),
         "In": duration(facts["took_s"] * 1000),
     }
     return (
@@ -123,7 +123,7 @@ def _group(severity: str, findings: Iterable[Mapping[str, str]]) -> str:
 
 def _finding(finding: Mapping[str, str], look: str) -> str:
     parts = {"Why it matters": finding["why"], "What to do": finding["remedy"], "Source": finding["source"]}
-    lines = "".join(f'<p><span class="soft">{name}:</span> {safe(text)}</p>' for name, text in parts.items() if text)
+    lines = "".join(f'<p><span class="soft">{name}:</span> {prose(text)}</p>' for name, text in parts.items() if text)
     sign = f'<span class="mark {look}"><span aria-hidden="true">{_SIGNS[look]}</span> <code>{safe(finding["code"])}</code></span>'
     return f'<article class="finding"><h3>{sign} {safe(_sentence(finding["seen"]))}</h3>{lines}</article>'
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from airflow_provider_kmigrate.core.text import prose
 from airflow_provider_kmigrate.preflight import as_document, render, write
 from tests.pages.browser import Browser, browser
 from tests.pages.rules import check_loads_alone, check_readable, check_whole
@@ -45,6 +46,11 @@ def test_the_page_is_whole_and_asks_for_nothing(name: str) -> None:
     page = render(as_document(PAGES[name]()), "preflight.json")
     check_whole(page, links={"preflight.json"})
     assert 'href="preflight.json"' in page
+
+
+def test_commands_of_the_runbook_are_code_and_hostile_text_is_text() -> None:
+    assert prose("Run `a <b> --c`, `then` wait.") == "Run <code>a &lt;b&gt; --c</code>, <code>then</code> wait."
+    assert prose('one `alone, "<script>') == "one `alone, &quot;&lt;script&gt;"
 
 
 def test_every_finding_is_on_the_page_with_all_its_parts(tmp_path: Path) -> None:

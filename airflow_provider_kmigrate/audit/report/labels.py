@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFact
 from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, AuditFinding, AuditOutcome, AuditVerdict, Level
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.core.text import date, duration, moment, number, safe
+from airflow_provider_kmigrate.core.text import date, duration, moment, number, prose, safe
 
 _MARKS = {AuditOutcome.PASS: "\N{CHECK MARK}", AuditOutcome.FAIL: "\N{MULTIPLICATION X}", AuditOutcome.INCONCLUSIVE: "?"}
 _MEANING = {
@@ -89,9 +89,9 @@ def findings(facts: ReportFacts) -> str:
 
 def _finding(finding: AuditFinding) -> str:
     reason, level = finding.reason, f" &middot; {finding.level.label}" if finding.level is not None else ""
-    why = f"<p>{safe(reason.meaning)}</p>" if reason.meaning else ""
+    why = f"<p>{prose(reason.meaning)}</p>" if reason.meaning else ""
     acts = reason.next_step and finding.outcome is not AuditOutcome.PASS
-    remedy = f"<p><strong>Next:</strong> {safe(reason.next_step)}</p>" if acts else ""
+    remedy = f"<p><strong>Next:</strong> {prose(reason.next_step)}</p>" if acts else ""
     first = f"<p>{mark(finding.outcome, _FINDING_TEXTS[finding.outcome])} <strong>{safe(reason.text)}</strong></p>"
     source = f'<span class="soft"><code>{safe(reason.code)}</code>{level}</span>'
     return f'<article class="finding">{first}{why}{remedy}{source}{_examples(finding)}</article>'
