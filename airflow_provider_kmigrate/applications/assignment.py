@@ -44,13 +44,14 @@ def close_consumer(consumer: Consumer) -> None:
     An assignment that `close` serves after the member's session has expired makes librdkafka wait for ever, with the interpreter's
     lock in its hands: the whole process stops, and no time limit of Python's ends it (librdkafka issue 4884; measured with 2.16.1,
     closed 2 to 4 s after a subscription with a session of 2 s and no poll: about one in 30; with this none in 300). While it is
-    subscribed it may be given more, so it unsubscribes first; that drops fetched records, and the poll takes none away. A consumer
-    with a fatal error (it was fenced) cannot unsubscribe, and is given nothing.
+    subscribed it may be given more, so it unsubscribes first. With partitions assigned it does neither: the poll would take a record
+    of partitions assigned by hand, and the automatic commit would skip it (measured). A consumer with a fatal error (it was fenced) cannot unsubscribe, and is given nothing.
     """
     try:
-        with suppress(KafkaException):
-            consumer.unsubscribe()
-        consumer.poll(0)
+        if not consumer.assignment():
+            with suppress(KafkaException):
+                consumer.unsubscribe()
+            consumer.poll(0)
     finally:
         consumer.close()
 

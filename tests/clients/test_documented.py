@@ -41,7 +41,7 @@ def connection(words: list[str]) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize("words", [*added(README), *added(GUIDE)], ids=lambda words: words[0])
 def test_connections(words: list[str]) -> None:
     conn_id, fields = connection(words)
-    READ[fields["conn_type"]](conn_id, fields)  # type: ignore[operator]
+    assert READ[fields["conn_type"]](conn_id, fields)  # type: ignore[operator]
 
 
 def anchors(text: str) -> set[str]:

@@ -33,6 +33,7 @@ from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed
 from tests.consumer.mock_kafka import NOT_COORDINATOR, OFFSET_FETCH, MockKafka
 from tests.kit.load import read_topic
+from tests.waiting import wait_until
 
 PARTITIONS, EACH = 4, 50
 ALL = PARTITIONS * EACH
@@ -293,6 +294,19 @@ def test_no_record_is_taken_away_by_a_close(full: MockKafka, tmp_path: Path) -> 
         read(next_one, ALL - 10)
     facts = balance(read_events(tmp_path).events)
     assert (facts.delivered, facts.violations) == ({"g": ALL}, {})
+
+
+def test_no_record_of_partitions_assigned_by_hand_is_taken_away_by_a_close(full: MockKafka, tmp_path: Path) -> None:
+    given = {**quick(full), "enable.auto.commit": True, "auto.commit.interval.ms": 60_000}
+    with AuditedConsumer.of(given, FileSink(tmp_path)) as consumer:
+        consumer.assign([KafkaPartition("t", 0, 0)])
+        read(consumer, 10)
+        wait_until(
+            lambda: consumer.get_watermark_offsets(KafkaPartition("t", 0), cached=True)[1] == EACH, "the others are fetched"
+        )
+    asking = Consumer(given)
+    assert [one.offset for one in asking.committed([KafkaPartition("t", 0)], timeout=10)] == [10]
+    asking.close()
 
 
 def test_partitions_that_are_assigned_by_hand(full: MockKafka, tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def test_an_audit_that_cannot_be_written_stops_no_pulse_and_no_application() -> 
     sink = Full()
     with AuditedProducer(Producer(NOWHERE), sink, **SOON):
         wait_until(lambda: sink.tried > 3, timeout=10, what="signs of life")
+    assert sink.tried > 3
 
 
 def test_whoever_must_write_is_told_by_its_own_calls(tmp_path: Path) -> None:
