@@ -262,13 +262,13 @@ def seen(
     in_zookeeper = _tree(zk, names)
     wanted = sorted(in_zookeeper or () if names is None else names)
     kafka = _group_reads_coordinators(properties, wanted, timeout) if wanted else None
-    looks = {name: _together(name, in_zookeeper, kafka) for name in wanted}
+    observed_groups = {name: _together(name, in_zookeeper, kafka) for name in wanted}
     ends = (
-        _ends(properties, (place for observed in looks.values() for place in _group_reads_places(observed)), timeout)
+        _ends(properties, (place for observed in observed_groups.values() for place in _places_of(observed)), timeout)
         if kafka is not None
         else None
     )
-    return {name: _with_ends(observed, ends) for name, observed in looks.items()}
+    return {name: _with_ends(observed, ends) for name, observed in observed_groups.items()}
 
 
 def topic_settings(properties: Mapping[str, Any], topics: Iterable[str], timeout: float = 30.0) -> dict[str, dict[str, str]]:
@@ -314,7 +314,7 @@ def _together(name: str, in_zookeeper: Mapping[str, ZkGroup] | None, kafka: Mapp
     return GroupSeen(name, zk, described, committed)
 
 
-def _group_reads_places(observed: GroupSeen) -> Iterable[TopicPartition]:
+def _places_of(observed: GroupSeen) -> Iterable[TopicPartition]:
     if observed.zk is not None:
         yield from observed.zk.partitions
         yield from observed.zk.offsets
@@ -331,5 +331,5 @@ def _ends(properties: Mapping[str, Any], places: Iterable[TopicPartition], timeo
 
 
 def _with_ends(observed: GroupSeen, ends: Mapping[TopicPartition, int] | None) -> GroupSeen:
-    mine = None if ends is None else {place: ends[place] for place in set(_group_reads_places(observed)) if place in ends}
+    mine = None if ends is None else {place: ends[place] for place in set(_places_of(observed)) if place in ends}
     return GroupSeen(observed.name, observed.zk, observed.kafka, observed.committed, mine)

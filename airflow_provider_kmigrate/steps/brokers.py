@@ -84,7 +84,7 @@ class RollBroker(NodeStep):
         if not isinstance(decision, Done) or not roll.is_canary(view, self.node.id, self.target):
             return decision
         gate = roll.may_bake(view)
-        self._healthy = self._healthy.observe(view.taken_at, green=gate.met)
+        self._healthy = self._healthy.observe(view.taken_at, healthy=gate.met)
         return self._canary.baked(decision, gate, self._healthy.held)
 
     def forget_decision(self) -> None:

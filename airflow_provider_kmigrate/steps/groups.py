@@ -62,13 +62,13 @@ class _Watching(GroupStep):
     def __init__(self, group: GroupSpec, wanted: float) -> None:
         super().__init__(group)
         self._wanted = wanted
-        self._green, self._health = HealthyTimer(0.0, self.interval), GroupHealth()
+        self._healthy_timer, self._health = HealthyTimer(0.0, self.interval), GroupHealth()
         self._worse: tuple[Reason, ...] = ()
         self._seconds, self._times, self._was_well = 0.0, 0, False
         self._at: float | None = None  # time of the last complete observation
 
     def resume(self, progress: StepProgress) -> Self:
-        self._green = replace(self._green, held=progress.healthy_seconds)
+        self._healthy_timer = replace(self._healthy_timer, held=progress.healthy_seconds)
         self._worse = progress.worse
         self._seconds, self._times = progress.watched_seconds, progress.lapses
         return super().resume(progress)
@@ -77,7 +77,7 @@ class _Watching(GroupStep):
     def progress(self) -> StepProgress:
         """The watch is forgotten once a verdict was reached from it."""
         seconds, times = (0.0, 0) if self._worse else (self._seconds, self._times)
-        kept = replace(super().progress, healthy_seconds=self._green.held, worse=self._worse)
+        kept = replace(super().progress, healthy_seconds=self._healthy_timer.held, worse=self._worse)
         return replace(kept, watched_seconds=seconds, lapses=times)
 
     def _count(self, view: ClusterView, well: bool) -> tuple[Reason, ...]:
@@ -85,14 +85,14 @@ class _Watching(GroupStep):
         self._seconds += watched_seconds(self._at, view.taken_at, self.interval)
         self._times += self._was_well and not well
         self._at, self._was_well = view.taken_at, well
-        self._green = self._green.observe(view.taken_at, green=well)
+        self._healthy_timer = self._healthy_timer.observe(view.taken_at, healthy=well)
         return group_health.never_well(self.group, self._seconds, self._times, self._wanted)
 
     def _blind(self, view: ClusterView) -> None:
         """Count an incomplete observation: neither healthy nor unhealthy."""
-        self._seconds = max(0.0, self._seconds - self._green.held)
+        self._seconds = max(0.0, self._seconds - self._healthy_timer.held)
         self._at, self._was_well = None, False
-        self._green = self._green.observe(view.taken_at, green=False)
+        self._healthy_timer = self._healthy_timer.observe(view.taken_at, healthy=False)
         self._health = group_health.unknown(self._health, view.taken_at)
 
 
@@ -210,16 +210,18 @@ class SwitchInstance(_Watching):
         if self._worse:
             self._restart_watch(self._health.restarts)  # a cleared task begins with a whole bake
             return self._back(observations)
-        if not isinstance(decision, Done) or self._green.held >= self._wanted:
+        if not isinstance(decision, Done) or self._healthy_timer.held >= self._wanted:
             return decision
-        text = (
-            f"{self._instance.name} of group {self.group.name} bakes: healthy for {self._green.held:.0f} of {self._wanted:.0f} s."
-        )
+        text = f"{self._instance.name} of group {self.group.name} bakes: healthy for {self._healthy_timer.held:.0f} of {self._wanted:.0f} s."
         return Wait((Reason("T01", text),), healthy=True)
 
     def _restart_watch(self, recoveries: int = 0) -> None:
         """Restart the watch. `recoveries` is forgotten once it was acted on; a run that ends before passes it to the next."""
-        self._green, self._health, self._settled = HealthyTimer(0.0, self.interval), GroupHealth(earlier=recoveries), False
+        self._healthy_timer, self._health, self._settled = (
+            HealthyTimer(0.0, self.interval),
+            GroupHealth(earlier=recoveries),
+            False,
+        )
         self._seconds, self._times, self._at, self._was_well = 0.0, 0, None, False
 
     def _back(self, observations: GroupObservations) -> Decision:
@@ -281,9 +283,9 @@ class WatchGroup(_Watching):
         self._worse = ill or self._worse
         if self._worse:
             return Refuse(self._worse)
-        if self._green.held >= self._wanted:
-            return Done(f"Group {self.group.name} was healthy for {self._green.held:.0f} s.")
-        text = f"Group {self.group.name} is watched: healthy for {self._green.held:.0f} of {self._wanted:.0f} s."
+        if self._healthy_timer.held >= self._wanted:
+            return Done(f"Group {self.group.name} was healthy for {self._healthy_timer.held:.0f} s.")
+        text = f"Group {self.group.name} is watched: healthy for {self._healthy_timer.held:.0f} of {self._wanted:.0f} s."
         return Wait((Reason("T01", text),), healthy=self._health.unstable_since is None)
 
 

@@ -197,27 +197,27 @@ class Soak(_DualWriting):
         super().__init__()
         self.seconds, self._lag_limit = seconds, lag_limit
         self.interval = min(2.0, max(0.2, seconds / 10)) if interval is None else interval
-        self._green = HealthyTimer(0.0, self.interval)
+        self._healthy_timer = HealthyTimer(0.0, self.interval)
         self._compared = SoakComparison()
         self._moved: MovedSince | None = None
 
     def resume(self, progress: StepProgress) -> Self:
-        self._green = replace(self._green, held=progress.healthy_seconds)
+        self._healthy_timer = replace(self._healthy_timer, held=progress.healthy_seconds)
         return super().resume(progress)
 
     @property
     def progress(self) -> StepProgress:
-        return replace(super().progress, healthy_seconds=self._green.held)
+        return replace(super().progress, healthy_seconds=self._healthy_timer.held)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         if (past := waits.past_soak(view)) is not None:
             return past
         self._moved = moved_since(self._moved, view, first)
         gate = self._gate(view, self._moved.old)
-        self._green = self._green.observe(view.taken_at, green=gate.met)
+        self._healthy_timer = self._healthy_timer.observe(view.taken_at, healthy=gate.met)
         decision = self._judged(view, gate)
         if isinstance(decision, Refuse):
-            self._green = self._green.forgotten()
+            self._healthy_timer = self._healthy_timer.forgotten()
         return (
             self._recovery.repair_difference(view, decision) if isinstance(decision, Refuse) else self.or_recovery(view, decision)
         )
@@ -225,7 +225,7 @@ class Soak(_DualWriting):
     def _judged(self, view: ClusterView, gate: Gate) -> Decision:
         if not gate.met:
             return unmet(gate)
-        held = self._green.held
+        held = self._healthy_timer.held
         if held >= self.seconds:
             return Done(waits.soaked(view, held))
         return Wait((Reason("T01", f"Soaking: healthy for {held:.0f} of {self.seconds:.0f} s."),), healthy=True)

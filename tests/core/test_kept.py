@@ -32,7 +32,7 @@ MET, NOT_YET, NEVER = GateState.MET, GateState.NOT_YET, GateState.NEVER
 def test_only_the_first_moments_of_a_life_may_be_red(looks: list[tuple[float, bool]], held: float) -> None:
     green = HealthyTimer(50.0, 2.0)
     for at, is_green in looks:
-        green = green.observe(at, green=is_green)
+        green = green.observe(at, healthy=is_green)
     assert green.held == held
 
 

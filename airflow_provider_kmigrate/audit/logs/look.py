@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             session.stop()
     except KMigrateError as error:
-        print(f"no look: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
+        print(f"no observation of the logs: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
         return 2
     print(f"{snapshot.logs.records} records of {len(snapshot.logs.marks)} partitions")  # noqa: T201
     return 0

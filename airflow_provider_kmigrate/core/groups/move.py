@@ -359,10 +359,10 @@ def _forward(seen: GroupSeen, everyone: InstanceMap) -> list[str]:
         name for name in names if everyone.kinds(name) != {MemberKind.KAFKA} and MemberKind.MIGRATING not in everyone.kinds(name)
     ]
     plain = [name for name in names if everyone.kinds(name) != {MemberKind.KAFKA}]
-    toggle = seen.zk is not None and seen.zk.requested_mode is not Mode.KAFKA and bool(plain)
+    switches_mode = seen.zk is not None and seen.zk.requested_mode is not Mode.KAFKA and bool(plain)
     return [
         *([f"{', '.join(old)} become migrating consumers one by one"] if old else []),
-        *(["mode kafka"] if toggle else []),
+        *(["mode kafka"] if switches_mode else []),
         *([f"{', '.join(plain)} become Kafka consumers one by one"] if plain else []),
         *(["the leftovers in ZooKeeper are deleted"] if plain or (seen.zk and seen.zk.mode_version >= 0) else []),
     ]
@@ -371,10 +371,10 @@ def _forward(seen: GroupSeen, everyone: InstanceMap) -> list[str]:
 def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> list[str]:
     plain = [name for name in everyone.instances if MemberKind.KAFKA in everyone.kinds(name)]
     later = [name for name in everyone.instances if everyone.kinds(name) & {MemberKind.KAFKA, MemberKind.MIGRATING}]
-    toggled = seen.zk is not None and seen.zk.requested_mode is Mode.KAFKA
-    kafka = bool(plain) or toggled
+    in_kafka_mode = seen.zk is not None and seen.zk.requested_mode is Mode.KAFKA
+    kafka = bool(plain) or in_kafka_mode
     return [
-        *(["mode kafka"] if plain and not toggled else []),
+        *(["mode kafka"] if plain and not in_kafka_mode else []),
         *([f"{', '.join(reversed(plain))} become migrating consumers one by one"] if plain else []),
         *(["mode zookeeper"] if kafka and goal is not Goal.KAFKA_MODE else []),
         *(

@@ -379,15 +379,15 @@ _CHECKS: Final[Iterable[Callable[[TwoObservations], Iterator[PreflightFinding]]]
 )
 
 
-Look = tuple[GroupSeen, float]  # the group, and when it was observed, in seconds
+Observed = tuple[GroupSeen, float]  # the group, and when it was observed, in seconds
 
 
-def whole(seen: GroupSeen | None, at: float, group: GroupSpec) -> Look | None:
+def whole(seen: GroupSeen | None, at: float, group: GroupSpec) -> Observed | None:
     """The observation, if nothing in it was unknown."""
     return None if seen is None or unread(seen, group.name, ends=True) else (seen, at)
 
 
-def waits(seen: GroupSeen | None, at: float, before: Look | None, group: GroupSpec) -> Wait | None:
+def waits(seen: GroupSeen | None, at: float, before: Observed | None, group: GroupSpec) -> Wait | None:
     """What to wait for before two observations can be judged; None if they can. `before`: the first complete one."""
     missing = unread(seen, group.name, ends=True)
     if missing or before is None:

@@ -584,16 +584,16 @@ class CanaryBake:
         """Whether enough was observed to continue, or nothing is judged."""
         return self.fine or self.bake == 0
 
-    def baked(self, done: Done, gate: Gate, green: float) -> Decision:
+    def baked(self, done: Done, gate: Gate, healthy_s: float) -> Decision:
         """Done once everything was healthy for the bake time and enough was observed.
 
-        `green`: healthy seconds so far. `gate`: what must stay true meanwhile.
+        `healthy_s`: healthy seconds so far. `gate`: what must stay true meanwhile.
         """
         if not gate.met:
             return unmet(gate)
-        if green >= self.bake and self.sure:
+        if healthy_s >= self.bake and self.sure:
             return done
-        text = f"Broker {self.broker} bakes as the first of this pass: healthy for {green:.0f} of {self.bake:.0f} s."
+        text = f"Broker {self.broker} bakes as the first of this pass: healthy for {healthy_s:.0f} of {self.bake:.0f} s."
         return Wait((Reason("T01", text),), healthy=True)
 
     def observe(self, view: ClusterView, decision: Decision) -> tuple[CanaryBake, Decision]:

@@ -61,14 +61,14 @@ class HealthyTimer:
         """Start again from zero, for what ends a watch for good."""
         return replace(self, held=0.0, last=None)
 
-    def observe(self, at: float, *, green: bool) -> HealthyTimer:
+    def observe(self, at: float, *, healthy: bool) -> HealthyTimer:
         """Add one observation, taken at `at`."""
         began = at if self.first is None else self.first
         known = replace(self, first=began)
-        if green:
+        if healthy:
             return replace(known, held=self.held + watched_seconds(self.last, at, self.interval), last=at)
-        red = self.last is not None or at - began > _SETTLING
-        return known.forgotten() if red else known
+        lapsed = self.last is not None or at - began > _SETTLING
+        return known.forgotten() if lapsed else known
 
 
 _EVERY = 300.0  # seconds between comparisons; of a large cluster each reads megabytes

@@ -442,7 +442,7 @@ ENTRIES = (
     ),
     RunbookEntry(
         "X06",
-        "Spark lacks Java or its Kafka jars",
+        "Spark misses Java or its Kafka jars",
         "Spark runs on Java, and reads Kafka with its connector's jars.",
         "Yes.",
         (

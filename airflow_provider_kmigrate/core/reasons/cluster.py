@@ -17,7 +17,7 @@ AREAS = (
         """\
 In dual-write both sides must store the same metadata. A difference that two comparisons in a row show does not go away by itself: the
 dual-write never repeats a write that it lost. In `soak` such a difference ends the run; the cluster stays in dual-write. If ZooKeeper
-only lacks topics or leaders, the soak itself makes another controller lead, up to three times.
+only misses topics or leaders, the soak itself makes another controller lead, up to three times.
 
 **The remedy is the same for every kind:** a new active controller writes all metadata to ZooKeeper again.
 
@@ -74,7 +74,7 @@ ENTRIES = (
     ),
     RunbookEntry(
         "E02",
-        "ZooKeeper lacks or contradicts what KRaft has",
+        "ZooKeeper misses or contradicts what KRaft has",
         "A write to ZooKeeper was lost or is on its way. A rollback now would lose it, or bring back the old value.",
         "Yes. Clients see what KRaft has.",
         (
@@ -360,8 +360,8 @@ ENTRIES = (
     ),
     RunbookEntry(
         "G33",
-        "ZooKeeper may lack what KRaft holds",
-        "The rollback is about to stop a controller or to hand over, and ZooKeeper is not known to hold everything. What it lacks would be lost for good. The codes beside this one say what.",
+        "ZooKeeper may miss what KRaft holds",
+        "The rollback is about to stop a controller or to hand over, and ZooKeeper is not known to hold everything. What it misses would be lost for good. The codes beside this one say what.",
         "Yes; this act stopped and wrote nothing. If a majority of the controllers is stopped already, hurry: nothing can be elected.",
         (
             "Mark the run as failed and start a new run of the rollback, or clear `controller_failover` with *Downstream*: a new leader writes to ZooKeeper what is missing.",
@@ -374,7 +374,7 @@ ENTRIES = (
         "G34",
         "Changed since the approval",
         "A controller is about to lose its flag, and something that was approved has changed or could not be read again. The codes beside this one say what. With G07 alone it is normal for seconds.",
-        "Yes while every controller has its flag. If one lacks it, any election finalizes: act now.",
+        "Yes while every controller has its flag. If one misses it, any election finalizes: act now.",
         (
             "Fix what the codes beside it name. The task waits 180 s; then clear it.",
             "A stalled dual-write while every controller has its flag: clear `soak` with *Downstream*; approval is asked again.",

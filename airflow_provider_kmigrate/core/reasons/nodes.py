@@ -175,7 +175,7 @@ ENTRIES = (
     RunbookEntry(
         "R12",
         "It is unknown whether the migration is finalized",
-        "A controller lacks the flag, and no leader with the flag has written /migration since its election. One without it may have led, which finalizes.",
+        "A controller does not have the flag, and no leader with the flag has written /migration since its election. One without it may have led, which finalizes.",
         "Unknown. Brokers serve; without a leader nothing can be created or elected.",
         (
             "Start the controllers that are down with the files that they have, those with the flag first.",
