@@ -343,16 +343,7 @@ def parser() -> argparse.ArgumentParser:
         help="skip the check for live Kafka members; risk: records may be consumed twice",
     )
     releasing = commands.add_parser("release", help="allow groups that were rolled back to migrate again")
-    resetting = commands.add_parser(
-        "reset-offsets", help="set the offsets at which the next owners of partitions start (migrating consumers only)"
-    )
-    one = resetting.add_mutually_exclusive_group()
-    one.add_argument("--at", type=_placed, action="append", metavar="TOPIC-PARTITION=OFFSET", help="may be given several times")
-    one.add_argument(
-        "--delete",
-        action="store_true",
-        help="delete resets that no member has applied; without --at and --delete: only print them",
-    )
+    resetting = _resetting(commands)
     resetting.add_argument("--group", required=True)
     for command in (copying, resetting, setting, releasing):
         command.add_argument("--take-over", action="store_true", help="take the cluster from the kmigrate run that owns it")
@@ -367,6 +358,20 @@ def parser() -> argparse.ArgumentParser:
         if command is not resetting:
             command.add_argument("--group", action="append", required=command is not scanning, help="may be given several times")
     return made
+
+
+def _resetting(commands: Any) -> argparse.ArgumentParser:
+    resetting: argparse.ArgumentParser = commands.add_parser(
+        "reset-offsets", help="set the offsets at which the next owners of partitions start (migrating consumers only)"
+    )
+    one = resetting.add_mutually_exclusive_group()
+    one.add_argument("--at", type=_placed, action="append", metavar="TOPIC-PARTITION=OFFSET", help="may be given several times")
+    one.add_argument(
+        "--delete",
+        action="store_true",
+        help="delete resets that no member has applied; without --at and --delete: only print them",
+    )
+    return resetting
 
 
 def _seconds(text: str) -> float:

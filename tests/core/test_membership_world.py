@@ -251,12 +251,17 @@ class Members(RuleBasedStateMachine):
 
     def _both_stores_agree(self) -> None:
         """Both have the holder's offset: or a plain consumer that takes over would begin at another place than an old one."""
-        for shell in self.world.members.values():
-            for where in shell.active:
-                held = shell.member.held[where]
-                expected = held.began if held.last is None else held.last
-                stored = self.world.zk.offsets.get(where, (None, -1))[0], self.world.kafka_offsets.get(where)
-                assert stored == (expected, expected), f"{where}: ZooKeeper and Kafka have {stored}, its holder {expected}"
+        assert self.stored() == self.held()
+
+    def stored(self) -> dict[TopicPartition, tuple[int | None, int | None]]:
+        """What ZooKeeper and Kafka have for each partition that a member delivers."""
+        world = self.world
+        return {where: (world.zk.offsets.get(where, (None, -1))[0], world.kafka_offsets.get(where)) for where in self.held()}
+
+    def held(self) -> dict[TopicPartition, tuple[int | None, int | None]]:
+        """What both must have: the holder's last commit, or where it began."""
+        found = {where: shell.member.held[where] for shell in self.world.members.values() for where in shell.active}
+        return {where: (held.began if held.last is None else held.last,) * 2 for where, held in found.items()}
 
     def _expected(self) -> dict:
         """Who must own what, by the mode and the assignor of it."""
@@ -316,6 +321,7 @@ def test_an_owed_commit_and_a_newer_one_under_way_end_with_the_newer_one() -> No
         state.application_works_while_the_coordinator_falters(choice=0, takes=[False], seconds=0.1, which=0)
         state.application_works_while_the_coordinator_falters(choice=0, takes=[True], seconds=seconds, which=0)
         state.teardown()
+        assert state.stored() == state.held()
 
 
 @pytest.mark.parametrize("steps", range(0, 12, 2))
@@ -327,6 +333,7 @@ def test_a_place_in_kafka_that_is_lost_in_the_middle_of_a_toggle_leaves_both_sto
         shell.deliver()
         shell.commit()
     state.teardown()
+    assert state.stored() == state.held()
 
 
 def test_a_late_commit_of_the_holder_before_is_committed_over_by_one_that_only_began() -> None:
@@ -372,6 +379,7 @@ def test_a_store_that_an_earlier_holder_left_behind_gets_the_start(
     """The next holder begins at the larger offset and commits nothing of its own: both stores have that offset all the same."""
     state = _apart(strategy, members, mode, later=later)
     state.teardown()
+    assert state.stored() == state.held()
 
 
 @pytest.mark.parametrize("late", [0, 2, 9])
@@ -437,3 +445,4 @@ def test_a_claim_that_worked_in_a_session_not_heard_of_yet_is_released_once_it_i
     state.old_consumer_joins(wanted=list_)
     state.application_works_while_the_coordinator_falters(choice=6, seconds=2.5, takes=[True, False], which=5)
     state.teardown()
+    assert state.stored() == state.held()
