@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, AuditCause, RunbookEntry
-
-_NEW_BASELINE = "[take a new fingerprint](operators-guide.md#a-new-fingerprint)"
-_TAKE_ONE = "[Take a new fingerprint](operators-guide.md#a-new-fingerprint)"
-_NEW_EVENTS = "[start the events again](operators-guide.md#new-events)"
+from airflow_provider_kmigrate.core.reasons.entry import Area, entries
 
 AREAS = (
     Area(
@@ -46,442 +42,275 @@ AREAS = (
     ),
 )
 
-ENTRIES = (
-    RunbookEntry(
-        "A01",
-        "Acknowledged records were lost or replaced",
-        "Kafka confirmed these records to their producer. They are no longer in the log, another record has their offset, or a group skipped them.",
-        "Unknown: it serves, but more records may be lost.",
-        (
-            "Pause the DAG.",
-            "Read one case: `kafka-console-consumer.sh --bootstrap-server $B --topic T --partition P --offset N --max-messages 1`.",
-            "The record is there: the group skipped it. Set the group's offset back (A05).",
-            "It is not there, or another one is: continue with D01. Check P07 and G12.",
-        ),
-        "Finalize, or restart another broker, before the cause is known.",
-        causes=(AuditCause.LOST, AuditCause.DIVERGED),
-    ),
-    RunbookEntry(
-        "A03",
-        "Records are in the log twice or out of order",
-        "A producer's retry was stored again, or a record came after a later one of its partition. Every consumer gets them like this.",
-        "Yes.",
-        (
-            "Out of order: did two members own the partition then? See A08.",
-            "Check the producer: `enable.idempotence=true`? Was it restarted at that time? Without idempotence, more than one request in flight reorders records.",
-            "Inform the owner. If it was idempotent all the time: keep logs and events, and report it.",
-        ),
-        "Delete records to remove the copies: `kafka-delete-records.sh` also removes everything before them.",
-        causes=(AuditCause.STORED_TWICE, AuditCause.REORDERED),
-    ),
-    RunbookEntry(
-        "A05",
-        "A group lost its place",
-        "A group committed beyond records that it did not receive, or its committed offset was removed or set forward. At its next start it skips these records, or reads everything again.",
-        "Only as long as the group is not restarted.",
-        (
-            "Did the owner reset or delete the group, or did its offsets expire? Then check only what was skipped.",
-            "Otherwise compare: `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`.",
-            "Stop the group and set it to the offset of the first case: `kafka-consumer-groups.sh --bootstrap-server $B --group G --reset-offsets --topic T:P --to-offset N --execute`. Start it.",
-        ),
-        "Restart the group first.",
-        causes=(AuditCause.COMMIT_GAP, AuditCause.COMMIT_REMOVED),
-    ),
-    RunbookEntry(
-        "A06",
-        "Records were delivered again",
-        "A group received records that it had received before, as after a member that was killed before it committed. Work that is not idempotent was done twice.",
-        "Yes.",
-        (
-            "Compare the times with restarts of the members.",
-            "Few records when a member restarted: normal. Mark the `verdict` task as success; the next gate checks only what comes after its own step began.",
-            "Many, when a broker restarted: check the group's commits (`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`) and inform its owner.",
-            "A scheduled audit repeats it until `baseline_time` in `audit` is later. Clients that are killed on purpose: `allow: [redelivered]`.",
-        ),
-        "Reset offsets before the owner is informed.",
-        causes=(AuditCause.REDELIVERED,),
-    ),
-    RunbookEntry(
-        "A08",
-        "Two members worked on one partition",
-        "Two members of a group owned the partition at the same time, or one received records of a partition that it did not own.",
-        "Unknown: if it continues, both process the same records.",
-        (
-            "`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G --members`, against more than one broker.",
-            "Brokers name different coordinators: see K01.",
-            "Stop one of the two members. Check the group's rebalances at that time.",
-            "Does the member report when it gets and gives up partitions? If not, the events are wrong, not the group.",
-        ),
-        "Restart brokers because of it.",
-        causes=(AuditCause.DOUBLE_OWNED, AuditCause.NOT_OWNED),
-    ),
-    RunbookEntry(
-        "A10",
-        "Records waited",
-        "Records waited although their group existed: no member owned the partition, nothing was delivered, or no commit moved. A member may have stopped fetching and still count as stable.",
-        "The cluster is safe. The group falls behind; nothing is lost while the topic keeps its records.",
-        (
-            "Run `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G` twice. If the offset does not move, restart one member.",
-            "It moves: check the group's rebalances and the partition's leader at that time. Seconds are normal.",
-            "The next audit clears it once the group commits.",
-        ),
-        "Trust the state `Stable`. Raise the limit to get a PASS.",
-        causes=(AuditCause.UNOWNED, AuditCause.WAITED, AuditCause.GROUP_STALLED),
-    ),
-    RunbookEntry(
-        "A11",
-        "A fact that fails nothing",
-        "The audit shows what it compared, and what it left out of the comparison.",
-        "Yes.",
-        ("Nothing now. Check later if something important was left out, such as a topic that `topics` should name.",),
-        "Read what was left out as checked, or a sample as everything.",
-        causes=(
-            AuditCause.UNEVEN,
-            AuditCause.OWNER_WITHOUT_EVENTS,
-            AuditCause.COMPACTED,
-            AuditCause.RETENTION,
-            AuditCause.UNCHANGED,
-            AuditCause.NOT_REQUESTED,
-            AuditCause.OWNER_CHANGES,
-            AuditCause.CANARY_WITHIN,
-            AuditCause.LEFT_OUT,
-        ),
-    ),
-    RunbookEntry(
-        "A14",
-        "Producers gave up records",
-        "These records were never confirmed, so they are not lost. They may be in the log all the same. If it is the last event of a producer, nothing shows that it can write.",
-        "Unknown: check [section 1](#1-is-the-cluster-serving). Can producers write?",
-        (
-            "Fix what the error names. One confirmed record of that producer clears an INCONCLUSIVE.",
-            "Do producers retry longer than a broker's restart takes (`delivery.timeout.ms`)?",
-        ),
-        "Send them again without checking whether they are in the log.",
-        causes=(AuditCause.SENDS_GIVEN_UP, AuditCause.SENDS_FAIL),
-    ),
-    RunbookEntry(
-        "D01",
-        "A log is shorter or different than before",
-        "Records that were in the log are gone, were replaced or truncated, or its leader did not know the newest epoch. Retention does not explain it: replicas disagreed.",
-        "Unknown: more records may be lost.",
-        (
-            "Pause the DAG. Raise `retention.ms` of the topic, so that nothing else is removed.",
-            "Compare the replicas: `kafka-dump-log.sh --files <segment>` on each broker of the partition.",
-            "A replica still has the records: stop nothing, and copy its partition directory first.",
-            "Search the brokers' logs for `Truncating`, the controller's log for unclean elections. Check P07.",
-        ),
-        "Restart a broker or elect a leader before: a replica that becomes a follower truncates its log too.",
-        causes=(AuditCause.LOG_SHRUNK, AuditCause.LOG_CHANGED, AuditCause.LOG_TRUNCATED, AuditCause.EPOCH_WENT_BACK),
-    ),
-    RunbookEntry(
-        "D05",
-        "Partitions are gone, or their topic was created again",
-        "Their records are gone with them. If it is `__consumer_offsets`, so are the commits of every group.",
-        "No, unless the owner deleted the topic on purpose.",
-        (
-            (
-                "Ask the owner. Deleted on purpose: remove the topic from `topics` in `audit`, or add it to `exclude_topics`; clear the gate. Created"
-                f" again: {_NEW_BASELINE}."
-            ),
-            "Not on purpose: pause the DAG. Search the active controller's log for `DeleteTopic`.",
-            "A controller deleted it because of an old `/migration` (P06): stop all KRaft controllers at once. Brokers keep the logs for a while, in directories that may end in `-stray` or `-delete`.",
-            "`__consumer_offsets`: start no consumer; restore the offsets from the backup (K30).",
-        ),
-        "Create the topic again: it gets a new id, and the old files are dropped. Delete `-stray` directories.",
-        causes=(AuditCause.PARTITIONS_GONE, AuditCause.TOPIC_RECREATED),
-    ),
-    RunbookEntry(
-        "D11",
-        "Commits went back",
-        "A group committed a lower offset than before, and receives those records again. A reset by hand, two owners, or a retried commit that arrived late look like this.",
-        "Yes; the group repeats work.",
-        (
-            "Was the group reset on purpose? " + _TAKE_ONE + ", or every later gate repeats this.",
-            "Does it always start from the beginning? Name it under `resetting_groups` in `audit`, and clear the gate.",
-            "Otherwise: which members committed, and do brokers name different coordinators (K01)?",
-            "A late commit: the next audit settles it. On an idle partition the next member reads a few records again; if that is harmless, mark the `verdict` task as success.",
-        ),
-        "Set offsets forward before it is known which one is right.",
-        causes=(AuditCause.COMMIT_WENT_BACK, AuditCause.COMMIT_LATE),
-    ),
-    RunbookEntry(
-        "D17",
-        "Records were removed for an unknown reason",
-        "A log begins later than its retention explains, or `cleanup.policy` was changed meanwhile. The topic's settings may have been lost; then the brokers' defaults remove records.",
-        "No, unless the owner changed it on purpose: more records may be removed.",
-        (
-            "`kafka-configs.sh --bootstrap-server $B --describe --entity-type topics --entity-name T --all`: are `retention.ms`, `retention.bytes` and `cleanup.policy` right?",
-            "If not, set them at once.",
-            f"Changed or deleted on purpose: {_NEW_BASELINE}.",
-        ),
-        "Wait: removed records do not come back.",
-        causes=(AuditCause.START_UNEXPLAINED, AuditCause.POLICY_CHANGED),
-    ),
-    RunbookEntry(
-        "L04",
-        "A client's events are incomplete",
-        "What this client did and did not write down is unknown. It counts neither as lost nor as delivered.",
-        "Yes.",
-        (
-            "The text names the writer and the first gap. Was its disk full, its file cut, moved or rotated, or did the process end hard?",
-            "Find the missing file and put it back beside the others (`ownership.jsonl` too). A writer without a file: was it started, and with the folder that the audit reads?",
-            "Two processes under one name: give each its own name.",
-            f"Gone for good: {_NEW_EVENTS}. Otherwise clear the audit after some time with all clients running.",
-        ),
-        "Edit, join, renumber or delete event files, or leave the client out of the audit.",
-        causes=(
-            AuditCause.BAD_LINES,
-            AuditCause.WRITER_ABSENT,
-            AuditCause.NO_START,
-            AuditCause.NUMBERS_MISSING,
-            AuditCause.RECORD_INCOMPLETE,
-            AuditCause.NUMBER_REUSED,
-            AuditCause.COUNT_GAP,
-            AuditCause.MALFORMED,
-            AuditCause.MEMBER_EVENTS_LOST,
-        ),
-    ),
-    RunbookEntry(
-        "L05",
-        "A client was killed, or shows no sign of life",
-        "It wrote no stop, and no event for longer than `max_lag`; a client that runs writes one every few seconds. Its last acts may be missing.",
-        "Yes.",
-        (
-            "Does it hang, or did its machine sleep or its clock change? Restart it with SIGTERM and clear the audit.",
-            "It was killed in this step: start it again. If the verdict reports nothing else, mark the `verdict` task as success; the next gate counts it as old.",
-            "Leave its files in place.",
-        ),
-        "End audited clients with SIGKILL.",
-        causes=(AuditCause.NO_STOP,),
-    ),
-    RunbookEntry(
-        "L11",
-        "Not settled yet",
-        "A group has not received everything, its newest events were not read, or the canary's window is not over. Loss is not proven.",
-        "Yes.",
-        (
-            "Wait: the audit runs again by itself.",
-            "It stays: does the group reach the end of its logs? Check its lag (A10).",
-            "To stop clients: producers first; consumers once they have read everything.",
-        ),
-        "Call it a loss, or none, before the next audit. Shorten the window.",
-        causes=(AuditCause.NOT_DELIVERED_YET, AuditCause.IN_UNREAD_EVENTS, AuditCause.WINDOW_OPEN),
-    ),
-    RunbookEntry(
-        "L12",
-        "Offsets that were not delivered",
-        "These are markers of transactions, aborted or compacted records; or records that the group skipped. The events cannot tell which.",
-        "Yes.",
-        (
-            "Read the offsets of the first cases: `kafka-console-consumer.sh --bootstrap-server $B --topic T --partition P --offset N --max-messages 1 --isolation-level read_committed`. A record with an offset inside the gap was skipped (A01).",
-            "Better evidence: wrap the topic's producers, audit a topic that is not compacted, start a VerifiableConsumer with `--verbose`.",
-        ),
-        "Take a gap for a loss, or for none. Change the topic's cleanup policy for it.",
-        causes=(AuditCause.GAPS_UNCLEAR, AuditCause.MAYBE_COMPACTED, AuditCause.SKIPPED),
-    ),
-    RunbookEntry(
-        "L14",
-        "No evidence for this step",
-        "Nothing was written or delivered since the step began that the audit can use. Older evidence, or that of other groups or partitions, shows nothing about the step.",
-        "Unknown: check [section 1](#1-is-the-cluster-serving). Can producers write, and do groups read?",
-        (
-            "Do producers and consumers run, and write events to the folder that the audit reads? For logs: are records kept for longer than from one audit to the next?",
-            "A topic without traffic needs one record. The audit then runs again by itself, or clear it.",
-            "Level L1, or no audited clients: it is kmigrate's own probe, see Y05.",
-            f"Logs: retention removed everything that was compared, or `topics` names only compacted or empty topics. {_TAKE_ONE}.",
-            "No wrapped producer: remove `events` from `audit`; the probe and the logs remain.",
-        ),
-        "Read it as a pass, or mark the verdict as success because older evidence was fine.",
-        causes=(
-            AuditCause.NOTHING_TO_COMPARE,
-            AuditCause.NOTHING_ACKED,
-            AuditCause.NO_GROUP,
-            AuditCause.NO_EVIDENCE,
-            AuditCause.LEVEL_UNMEASURED,
-        ),
-    ),
-    RunbookEntry(
-        "L15",
-        "A client's clock is ahead",
-        "It wrote events with times in the future. With such a clock a dead client looks alive, and nothing can be ordered by time.",
-        "Yes.",
-        (
-            "Compare the clocks of the client's machine and of Spark's driver with NTP, and set them.",
-            "Restart the client. Clear the audit.",
-        ),
-        "Raise `skew_ms` to hours.",
-        causes=(AuditCause.CLOCK_AHEAD,),
-    ),
-    RunbookEntry(
-        "V11",
-        "The canary cannot be compared",
-        "There are too few members, values or records, or the window cannot distinguish chance from a slower canary. The text says which.",
-        "Yes: no other instance is switched, none is rolled back.",
-        (
-            "Keep at least three members on the old client, with audit events, in a time with traffic.",
-            "Not observed before its switch: wrap the application before the move (`MigratingConsumer.audited`), with a `consumer.id` or `client.id` that begins with the instance's name.",
-            "Use a longer `audit.canary.window` or more instances, or decide by the figures in the text. Without `audit.canary` the other checks remain.",
-        ),
-        "Repeat it until it passes. Restart the canary to get a second observation: it would be compared with itself.",
-        causes=(
-            AuditCause.FEW_MEMBERS,
-            AuditCause.NO_TRAFFIC,
-            AuditCause.FEW_VALUES,
-            AuditCause.CANARY_UNCLEAR,
-            AuditCause.CANARY_UNSEEN,
-        ),
-    ),
-    RunbookEntry(
-        "V17",
-        "The canary is worse than the others",
-        "Its records come later than those of the other members, by more than chance explains, or it receives none while others do.",
-        "Yes; its partitions wait.",
-        (
-            "`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G --members`: does it own partitions, and do their offsets move? Restart a member that does not move.",
-            "It is late: stop it or roll it back.",
-        ),
-        "Switch more members before.",
-        causes=(AuditCause.CANARY_IDLE, AuditCause.CANARY_WORSE),
-    ),
-    RunbookEntry(
-        "V23",
-        "The first broker of a pass is worse in its new mode",
-        "Since its restart it answers late, does not answer, or leaves its ISRs, compared with before and with the other brokers.",
-        "Clients of its partitions wait as long. It is rolled back by itself (V26), or could not be (V27).",
-        (
-            "Late: its garbage collector's log and heap, its disks, what else runs on its machine, its own log since the restart.",
-            "No answer: pauses and restarts in its log, `Out of memory` in the kernel's log, the network to Airflow's worker.",
-            "Out of ISRs: `replica.lag.time.max.ms`, disks, network, a quota or a throttle (B14).",
-        ),
-        "Set `policy.canary_bake` to 0, or lower `min.insync.replicas`, to get past it.",
-    ),
-    RunbookEntry(
-        "V26",
-        "The first broker of a pass was rolled back",
-        "It was worse in its new mode and runs as before its restart. No other broker was touched. Its id is in `/_kmigrate/rolled-back`.",
-        "Yes, the cluster is as before this roll.",
-        (
-            "Find the cause first: its log, and the figures of V23. A cold machine is a cause too.",
-            "Clear its task: it is rolled and observed again. Or start `kmigrate_rollback__<cluster>`.",
-        ),
-        "Mark its task as success: the next broker would be the first one.",
-    ),
-    RunbookEntry(
-        "V27",
-        "The first broker of a pass could not be rolled back",
-        "It is worse in its new mode; what prevents the rollback stands beside this code. No other broker is rolled.",
-        "Yes, but that broker stays slow.",
-        (
-            "Fix what stands beside it (its own entry). In the middle of a restart: its log says why it does not come up (R01).",
-            "Clear the task: the broker is judged again.",
-        ),
-        "Install its old file by hand.",
-    ),
-    RunbookEntry(
-        "V30",
-        "A group or a switched instance is not healthy",
-        "Records wait without commits, the instance is away or restarts again and again, or members come and go.",
-        "Records wait; none is lost while the topics keep them. A canary is rolled back by itself.",
-        (
-            "Read the logs of the members in the text: what ends them? Memory, a health check, a record that they cannot handle, `max.poll.interval.ms`.",
-            "`python -m airflow_provider_kmigrate.groups scan` lists the members of the group and what is wrong.",
-        ),
-        "Judge by owners or by a Stable group. Switch or restart others. Shorten `bake` until it passes.",
-    ),
-    RunbookEntry(
-        "V33",
-        "A canary was rolled back",
-        "The group was worse for it, for the reasons beside this one. The instance runs as before; no other was switched.",
-        "Yes.",
-        ("Fix what the reasons name, and clear the task. A later run does not begin by itself: see K69.",),
-        "Raise `commit_within` until it passes.",
-    ),
-    RunbookEntry(
-        "X02",
-        "Partitions could not be read",
-        "The audit reads where each log begins and ends. For these partitions, usually without a leader, it knows nothing.",
-        "Without a leader their producers and consumers wait: check [section 1](#1-is-the-cluster-serving).",
-        (
-            "Wait until each partition has a leader (G13).",
-            "The observation is repeated by itself; otherwise clear the failed task.",
-        ),
-        'Start the first roll without the observation, or read it as "unchanged".',
-        causes=(AuditCause.LOG_UNREAD, AuditCause.OFFSETS_UNREAD, AuditCause.PARTITION_UNREAD),
-    ),
-    RunbookEntry(
-        "X03",
-        "Checkpoint and output do not match",
-        "The stream's checkpoint and its output folder are not of this topic, or not of each other: one is gone, or an older copy. Events would be missing or there twice.",
-        "Yes.",
-        (
-            "One of the two was restored: restore the other one of the same time.",
-            "Otherwise move both away together: `<result>/<cluster>/events/runs`, of scheduled audits `.../scheduled`.",
-            "Clear `audit`. The topic is read from its beginning, which must still be there (X12).",
-        ),
-        "Replace only one of the two.",
-        causes=(AuditCause.CHECKPOINT_MISMATCH,),
-    ),
-    RunbookEntry(
-        "X04",
-        "Damaged, or of another release",
-        "A stored fingerprint or verdict, an event or a commit has a format that this release cannot read. Without it a loss may stay hidden.",
-        "Yes; this step is not checked.",
-        (
-            "Events or a verdict: read them with the release that wrote them, or upgrade this one.",
-            "A fingerprint: take a new one before the next step. After the step it is too late (L14).",
-            "Records of `__consumer_offsets`: report which Kafka wrote them.",
-        ),
-        "Edit the file or its version. Delete records of `__consumer_offsets`.",
-        causes=(
-            AuditCause.SNAPSHOTS_DIFFER,
-            AuditCause.SNAPSHOT_DAMAGED,
-            AuditCause.SCHEMA_UNKNOWN,
-            AuditCause.VERDICT_UNKNOWN,
-            AuditCause.COMMITS_UNKNOWN,
-        ),
-    ),
-    RunbookEntry(
-        "X06",
-        "Spark misses Java or its Kafka jars",
-        "Spark runs on Java, and reads Kafka with its connector's jars.",
-        "Yes.",
-        (
-            "Java: install a Java 17 runtime on the machine that runs the audit, or set `JAVA_HOME`.",
-            "Jars: `python -m airflow_provider_kmigrate.audit.connector` fetches them with Maven (Debian, Ubuntu: `apt-get install maven`) and prints their paths; or name your own.",
-        ),
-        "Mix versions of connector and Spark.",
-        causes=(AuditCause.JARS_MISSING, AuditCause.JAVA_MISSING),
-    ),
-    RunbookEntry(
-        "X08",
-        "A setting of the audit is wrong",
-        "The audit does not know this setting, topic or SASL mechanism. Nothing was audited.",
-        "Yes.",
-        (
-            "Correct `audit` in the cluster file as the text says, or the request (`audit/request.py` lists its keys).",
-            "A topic that does not exist: correct its name or remove it.",
-            "A SASL mechanism that Spark cannot use: take another one, or give Spark its own options.",
-            "Clear the failed task.",
-        ),
-        "Take the missing verdict for a good one. Let Spark read without TLS or SASL. Create an empty topic of that name.",
-        causes=(
-            AuditCause.SAMPLE_WRONG,
-            AuditCause.MECHANISM_UNKNOWN,
-            AuditCause.REQUEST_WRONG,
-            AuditCause.TOPIC_MISSING,
-        ),
-    ),
-    RunbookEntry(
-        "X12",
-        "The events topic removes its events",
-        "Its retention or compaction removes events before an audit has read them. What they reported is lost, at every audit.",
-        "Yes.",
-        (
-            "`kafka-configs.sh --bootstrap-server $B --alter --entity-type topics --entity-name T --add-config retention.ms=-1,retention.bytes=-1,cleanup.policy=delete`",
-            "Events are missing already: create a new topic with these settings, and name it as `events_topic`.",
-            "Move `<result>/<cluster>/events` away. Restart all producers and consumers so that they write there; clear `audit`.",
-        ),
-        "Replace only the checkpoint. Shorten the retention before the migration is over.",
-        causes=(AuditCause.EVENTS_REMOVED, AuditCause.EVENTS_EXPIRE),
-    ),
-)
+ENTRIES = entries("""
+A01 Acknowledged records were lost or replaced
+means: Kafka confirmed these records to their producer. They are no longer in the log, another record has their offset, or a group skipped them.
+meanwhile: Unknown: it serves, but more records may be lost.
+do: Pause the DAG.
+do: Read one case: `kafka-console-consumer.sh --bootstrap-server $B --topic T --partition P --offset N --max-messages 1`.
+do: The record is there: the group skipped it. Set the group's offset back (A05).
+do: It is not there, or another one is: continue with D01. Check P07 and G12.
+never: Finalize, or restart another broker, before the cause is known.
+causes: LOST, DIVERGED
+
+A03 Records are in the log twice or out of order
+means: A producer's retry was stored again, or a record came after a later one of its partition. Every consumer gets them like this.
+meanwhile: Yes.
+do: Out of order: did two members own the partition then? See A08.
+do: Check the producer: `enable.idempotence=true`? Was it restarted at that time? Without idempotence, more than one request in flight reorders records.
+do: Inform the owner. If it was idempotent all the time: keep logs and events, and report it.
+never: Delete records to remove the copies: `kafka-delete-records.sh` also removes everything before them.
+causes: STORED_TWICE, REORDERED
+
+A05 A group lost its place
+means: A group committed beyond records that it did not receive, or its committed offset was removed or set forward. At its next start it skips these records, or reads everything again.
+meanwhile: Only as long as the group is not restarted.
+do: Did the owner reset or delete the group, or did its offsets expire? Then check only what was skipped.
+do: Otherwise compare: `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`.
+do: Stop the group and set it to the offset of the first case: `kafka-consumer-groups.sh --bootstrap-server $B --group G --reset-offsets --topic T:P --to-offset N --execute`. Start it.
+never: Restart the group first.
+causes: COMMIT_GAP, COMMIT_REMOVED
+
+A06 Records were delivered again
+means: A group received records that it had received before, as after a member that was killed before it committed. Work that is not idempotent was done twice.
+meanwhile: Yes.
+do: Compare the times with restarts of the members.
+do: Few records when a member restarted: normal. Mark the `verdict` task as success; the next gate checks only what comes after its own step began.
+do: Many, when a broker restarted: check the group's commits (`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`) and inform its owner.
+do: A scheduled audit repeats it until `baseline_time` in `audit` is later. Clients that are killed on purpose: `allow: [redelivered]`.
+never: Reset offsets before the owner is informed.
+causes: REDELIVERED
+
+A08 Two members worked on one partition
+means: Two members of a group owned the partition at the same time, or one received records of a partition that it did not own.
+meanwhile: Unknown: if it continues, both process the same records.
+do: `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G --members`, against more than one broker.
+do: Brokers name different coordinators: see K01.
+do: Stop one of the two members. Check the group's rebalances at that time.
+do: Does the member report when it gets and gives up partitions? If not, the events are wrong, not the group.
+never: Restart brokers because of it.
+causes: DOUBLE_OWNED, NOT_OWNED
+
+A10 Records waited
+means: Records waited although their group existed: no member owned the partition, nothing was delivered, or no commit moved. A member may have stopped fetching and still count as stable.
+meanwhile: The cluster is safe. The group falls behind; nothing is lost while the topic keeps its records.
+do: Run `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G` twice. If the offset does not move, restart one member.
+do: It moves: check the group's rebalances and the partition's leader at that time. Seconds are normal.
+do: The next audit clears it once the group commits.
+never: Trust the state `Stable`. Raise the limit to get a PASS.
+causes: UNOWNED, WAITED, GROUP_STALLED
+
+A11 A fact that fails nothing
+means: The audit shows what it compared, and what it left out of the comparison.
+meanwhile: Yes.
+do: Nothing now. Check later if something important was left out, such as a topic that `topics` should name.
+never: Read what was left out as checked, or a sample as everything.
+causes: UNEVEN, OWNER_WITHOUT_EVENTS, COMPACTED, RETENTION, UNCHANGED, NOT_REQUESTED, OWNER_CHANGES, CANARY_WITHIN, LEFT_OUT
+
+A14 Producers gave up records
+means: These records were never confirmed, so they are not lost. They may be in the log all the same. If it is the last event of a producer, nothing shows that it can write.
+meanwhile: Unknown: check [section 1](#1-is-the-cluster-serving). Can producers write?
+do: Fix what the error names. One confirmed record of that producer clears an INCONCLUSIVE.
+do: Do producers retry longer than a broker's restart takes (`delivery.timeout.ms`)?
+never: Send them again without checking whether they are in the log.
+causes: SENDS_GIVEN_UP, SENDS_FAIL
+
+D01 A log is shorter or different than before
+means: Records that were in the log are gone, were replaced or truncated, or its leader did not know the newest epoch. Retention does not explain it: replicas disagreed.
+meanwhile: Unknown: more records may be lost.
+do: Pause the DAG. Raise `retention.ms` of the topic, so that nothing else is removed.
+do: Compare the replicas: `kafka-dump-log.sh --files <segment>` on each broker of the partition.
+do: A replica still has the records: stop nothing, and copy its partition directory first.
+do: Search the brokers' logs for `Truncating`, the controller's log for unclean elections. Check P07.
+never: Restart a broker or elect a leader before: a replica that becomes a follower truncates its log too.
+causes: LOG_SHRUNK, LOG_CHANGED, LOG_TRUNCATED, EPOCH_WENT_BACK
+
+D05 Partitions are gone, or their topic was created again
+means: Their records are gone with them. If it is `__consumer_offsets`, so are the commits of every group.
+meanwhile: No, unless the owner deleted the topic on purpose.
+do: Ask the owner. Deleted on purpose: remove the topic from `topics` in `audit`, or add it to `exclude_topics`; clear the gate. Created again: [take a new fingerprint](operators-guide.md#a-new-fingerprint).
+do: Not on purpose: pause the DAG. Search the active controller's log for `DeleteTopic`.
+do: A controller deleted it because of an old `/migration` (P06): stop all KRaft controllers at once. Brokers keep the logs for a while, in directories that may end in `-stray` or `-delete`.
+do: `__consumer_offsets`: start no consumer; restore the offsets from the backup (K30).
+never: Create the topic again: it gets a new id, and the old files are dropped. Delete `-stray` directories.
+causes: PARTITIONS_GONE, TOPIC_RECREATED
+
+D11 Commits went back
+means: A group committed a lower offset than before, and receives those records again. A reset by hand, two owners, or a retried commit that arrived late look like this.
+meanwhile: Yes; the group repeats work.
+do: Was the group reset on purpose? [Take a new fingerprint](operators-guide.md#a-new-fingerprint), or every later gate repeats this.
+do: Does it always start from the beginning? Name it under `resetting_groups` in `audit`, and clear the gate.
+do: Otherwise: which members committed, and do brokers name different coordinators (K01)?
+do: A late commit: the next audit settles it. On an idle partition the next member reads a few records again; if that is harmless, mark the `verdict` task as success.
+never: Set offsets forward before it is known which one is right.
+causes: COMMIT_WENT_BACK, COMMIT_LATE
+
+D17 Records were removed for an unknown reason
+means: A log begins later than its retention explains, or `cleanup.policy` was changed meanwhile. The topic's settings may have been lost; then the brokers' defaults remove records.
+meanwhile: No, unless the owner changed it on purpose: more records may be removed.
+do: `kafka-configs.sh --bootstrap-server $B --describe --entity-type topics --entity-name T --all`: are `retention.ms`, `retention.bytes` and `cleanup.policy` right?
+do: If not, set them at once.
+do: Changed or deleted on purpose: [take a new fingerprint](operators-guide.md#a-new-fingerprint).
+never: Wait: removed records do not come back.
+causes: START_UNEXPLAINED, POLICY_CHANGED
+
+L04 A client's events are incomplete
+means: What this client did and did not write down is unknown. It counts neither as lost nor as delivered.
+meanwhile: Yes.
+do: The text names the writer and the first gap. Was its disk full, its file cut, moved or rotated, or did the process end hard?
+do: Find the missing file and put it back beside the others (`ownership.jsonl` too). A writer without a file: was it started, and with the folder that the audit reads?
+do: Two processes under one name: give each its own name.
+do: Gone for good: [start the events again](operators-guide.md#new-events). Otherwise clear the audit after some time with all clients running.
+never: Edit, join, renumber or delete event files, or leave the client out of the audit.
+causes: BAD_LINES, WRITER_ABSENT, NO_START, NUMBERS_MISSING, RECORD_INCOMPLETE, NUMBER_REUSED, COUNT_GAP, MALFORMED, MEMBER_EVENTS_LOST
+
+L05 A client was killed, or shows no sign of life
+means: It wrote no stop, and no event for longer than `max_lag`; a client that runs writes one every few seconds. Its last acts may be missing.
+meanwhile: Yes.
+do: Does it hang, or did its machine sleep or its clock change? Restart it with SIGTERM and clear the audit.
+do: It was killed in this step: start it again. If the verdict reports nothing else, mark the `verdict` task as success; the next gate counts it as old.
+do: Leave its files in place.
+never: End audited clients with SIGKILL.
+causes: NO_STOP
+
+L11 Not settled yet
+means: A group has not received everything, its newest events were not read, or the canary's window is not over. Loss is not proven.
+meanwhile: Yes.
+do: Wait: the audit runs again by itself.
+do: It stays: does the group reach the end of its logs? Check its lag (A10).
+do: To stop clients: producers first; consumers once they have read everything.
+never: Call it a loss, or none, before the next audit. Shorten the window.
+causes: NOT_DELIVERED_YET, IN_UNREAD_EVENTS, WINDOW_OPEN
+
+L12 Offsets that were not delivered
+means: These are markers of transactions, aborted or compacted records; or records that the group skipped. The events cannot tell which.
+meanwhile: Yes.
+do: Read the offsets of the first cases: `kafka-console-consumer.sh --bootstrap-server $B --topic T --partition P --offset N --max-messages 1 --isolation-level read_committed`. A record with an offset inside the gap was skipped (A01).
+do: Better evidence: wrap the topic's producers, audit a topic that is not compacted, start a VerifiableConsumer with `--verbose`.
+never: Take a gap for a loss, or for none. Change the topic's cleanup policy for it.
+causes: GAPS_UNCLEAR, MAYBE_COMPACTED, SKIPPED
+
+L14 No evidence for this step
+means: Nothing was written or delivered since the step began that the audit can use. Older evidence, or that of other groups or partitions, shows nothing about the step.
+meanwhile: Unknown: check [section 1](#1-is-the-cluster-serving). Can producers write, and do groups read?
+do: Do producers and consumers run, and write events to the folder that the audit reads? For logs: are records kept for longer than from one audit to the next?
+do: A topic without traffic needs one record. The audit then runs again by itself, or clear it.
+do: Level L1, or no audited clients: it is kmigrate's own probe, see Y05.
+do: Logs: retention removed everything that was compared, or `topics` names only compacted or empty topics. [Take a new fingerprint](operators-guide.md#a-new-fingerprint).
+do: No wrapped producer: remove `events` from `audit`; the probe and the logs remain.
+never: Read it as a pass, or mark the verdict as success because older evidence was fine.
+causes: NOTHING_TO_COMPARE, NOTHING_ACKED, NO_GROUP, NO_EVIDENCE, LEVEL_UNMEASURED
+
+L15 A client's clock is ahead
+means: It wrote events with times in the future. With such a clock a dead client looks alive, and nothing can be ordered by time.
+meanwhile: Yes.
+do: Compare the clocks of the client's machine and of Spark's driver with NTP, and set them.
+do: Restart the client. Clear the audit.
+never: Raise `skew_ms` to hours.
+causes: CLOCK_AHEAD
+
+V11 The canary cannot be compared
+means: There are too few members, values or records, or the window cannot distinguish chance from a slower canary. The text says which.
+meanwhile: Yes: no other instance is switched, none is rolled back.
+do: Keep at least three members on the old client, with audit events, in a time with traffic.
+do: Not observed before its switch: wrap the application before the move (`MigratingConsumer.audited`), with a `consumer.id` or `client.id` that begins with the instance's name.
+do: Use a longer `audit.canary.window` or more instances, or decide by the figures in the text. Without `audit.canary` the other checks remain.
+never: Repeat it until it passes. Restart the canary to get a second observation: it would be compared with itself.
+causes: FEW_MEMBERS, NO_TRAFFIC, FEW_VALUES, CANARY_UNCLEAR, CANARY_UNSEEN
+
+V17 The canary is worse than the others
+means: Its records come later than those of the other members, by more than chance explains, or it receives none while others do.
+meanwhile: Yes; its partitions wait.
+do: `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G --members`: does it own partitions, and do their offsets move? Restart a member that does not move.
+do: It is late: stop it or roll it back.
+never: Switch more members before.
+causes: CANARY_IDLE, CANARY_WORSE
+
+V23 The first broker of a pass is worse in its new mode
+means: Since its restart it answers late, does not answer, or leaves its ISRs, compared with before and with the other brokers.
+meanwhile: Clients of its partitions wait as long. It is rolled back by itself (V26), or could not be (V27).
+do: Late: its garbage collector's log and heap, its disks, what else runs on its machine, its own log since the restart.
+do: No answer: pauses and restarts in its log, `Out of memory` in the kernel's log, the network to Airflow's worker.
+do: Out of ISRs: `replica.lag.time.max.ms`, disks, network, a quota or a throttle (B14).
+never: Set `policy.canary_bake` to 0, or lower `min.insync.replicas`, to get past it.
+
+V26 The first broker of a pass was rolled back
+means: It was worse in its new mode and runs as before its restart. No other broker was touched. Its id is in `/_kmigrate/rolled-back`.
+meanwhile: Yes, the cluster is as before this roll.
+do: Find the cause first: its log, and the figures of V23. A cold machine is a cause too.
+do: Clear its task: it is rolled and observed again. Or start `kmigrate_rollback__<cluster>`.
+never: Mark its task as success: the next broker would be the first one.
+
+V27 The first broker of a pass could not be rolled back
+means: It is worse in its new mode; what prevents the rollback stands beside this code. No other broker is rolled.
+meanwhile: Yes, but that broker stays slow.
+do: Fix what stands beside it (its own entry). In the middle of a restart: its log says why it does not come up (R01).
+do: Clear the task: the broker is judged again.
+never: Install its old file by hand.
+
+V30 A group or a switched instance is not healthy
+means: Records wait without commits, the instance is away or restarts again and again, or members come and go.
+meanwhile: Records wait; none is lost while the topics keep them. A canary is rolled back by itself.
+do: Read the logs of the members in the text: what ends them? Memory, a health check, a record that they cannot handle, `max.poll.interval.ms`.
+do: `python -m airflow_provider_kmigrate.groups scan` lists the members of the group and what is wrong.
+never: Judge by owners or by a Stable group. Switch or restart others. Shorten `bake` until it passes.
+
+V33 A canary was rolled back
+means: The group was worse for it, for the reasons beside this one. The instance runs as before; no other was switched.
+meanwhile: Yes.
+do: Fix what the reasons name, and clear the task. A later run does not begin by itself: see K69.
+never: Raise `commit_within` until it passes.
+
+X02 Partitions could not be read
+means: The audit reads where each log begins and ends. For these partitions, usually without a leader, it knows nothing.
+meanwhile: Without a leader their producers and consumers wait: check [section 1](#1-is-the-cluster-serving).
+do: Wait until each partition has a leader (G13).
+do: The observation is repeated by itself; otherwise clear the failed task.
+never: Start the first roll without the observation, or read it as "unchanged".
+causes: LOG_UNREAD, OFFSETS_UNREAD, PARTITION_UNREAD
+
+X03 Checkpoint and output do not match
+means: The stream's checkpoint and its output folder are not of this topic, or not of each other: one is gone, or an older copy. Events would be missing or there twice.
+meanwhile: Yes.
+do: One of the two was restored: restore the other one of the same time.
+do: Otherwise move both away together: `<result>/<cluster>/events/runs`, of scheduled audits `.../scheduled`.
+do: Clear `audit`. The topic is read from its beginning, which must still be there (X12).
+never: Replace only one of the two.
+causes: CHECKPOINT_MISMATCH
+
+X04 Damaged, or of another release
+means: A stored fingerprint or verdict, an event or a commit has a format that this release cannot read. Without it a loss may stay hidden.
+meanwhile: Yes; this step is not checked.
+do: Events or a verdict: read them with the release that wrote them, or upgrade this one.
+do: A fingerprint: take a new one before the next step. After the step it is too late (L14).
+do: Records of `__consumer_offsets`: report which Kafka wrote them.
+never: Edit the file or its version. Delete records of `__consumer_offsets`.
+causes: SNAPSHOTS_DIFFER, SNAPSHOT_DAMAGED, SCHEMA_UNKNOWN, VERDICT_UNKNOWN, COMMITS_UNKNOWN
+
+X06 Spark misses Java or its Kafka jars
+means: Spark runs on Java, and reads Kafka with its connector's jars.
+meanwhile: Yes.
+do: Java: install a Java 17 runtime on the machine that runs the audit, or set `JAVA_HOME`.
+do: Jars: `python -m airflow_provider_kmigrate.audit.connector` fetches them with Maven (Debian, Ubuntu: `apt-get install maven`) and prints their paths; or name your own.
+never: Mix versions of connector and Spark.
+causes: JARS_MISSING, JAVA_MISSING
+
+X08 A setting of the audit is wrong
+means: The audit does not know this setting, topic or SASL mechanism. Nothing was audited.
+meanwhile: Yes.
+do: Correct `audit` in the cluster file as the text says, or the request (`audit/request.py` lists its keys).
+do: A topic that does not exist: correct its name or remove it.
+do: A SASL mechanism that Spark cannot use: take another one, or give Spark its own options.
+do: Clear the failed task.
+never: Take the missing verdict for a good one. Let Spark read without TLS or SASL. Create an empty topic of that name.
+causes: SAMPLE_WRONG, MECHANISM_UNKNOWN, REQUEST_WRONG, TOPIC_MISSING
+
+X12 The events topic removes its events
+means: Its retention or compaction removes events before an audit has read them. What they reported is lost, at every audit.
+meanwhile: Yes.
+do: `kafka-configs.sh --bootstrap-server $B --alter --entity-type topics --entity-name T --add-config retention.ms=-1,retention.bytes=-1,cleanup.policy=delete`
+do: Events are missing already: create a new topic with these settings, and name it as `events_topic`.
+do: Move `<result>/<cluster>/events` away. Restart all producers and consumers so that they write there; clear `audit`.
+never: Replace only the checkpoint. Shorten the retention before the migration is over.
+causes: EVENTS_REMOVED, EVENTS_EXPIRE
+""")

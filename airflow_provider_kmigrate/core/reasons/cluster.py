@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
-
-_RENDERED = "`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))"
-_DATA_SAFE = "Yes. Nothing was changed."
-_ONE_DOWN = "With one broker away, as safe as your replication. Clients are served if every partition has a leader."
+from airflow_provider_kmigrate.core.reasons.entry import Area, entries
 
 AREAS = (
     Area(
@@ -59,600 +55,400 @@ only misses topics or leaders, the soak itself makes another controller lead, up
     Area("T", "Time", "time: soaking, baking, waiting", "soak, finalize"),
 )
 
-ENTRIES = (
-    RunbookEntry(
-        "E01",
-        "Topics only in ZooKeeper",
-        "ZooKeeper has topics that KRaft does not have.",
-        "Yes. If the topic is in use, its partitions may be lost: see D05 at once.",
-        (
-            "Was the topic deleted just now? Then wait a minute.",
-            "Ask the owner whether the topic is still needed.",
-            "Not needed: make another controller lead (see the remedy above). It removes the topic from ZooKeeper.",
-        ),
-        "Finalize while a topic in use is in ZooKeeper only.",
-    ),
-    RunbookEntry(
-        "E02",
-        "ZooKeeper misses or contradicts what KRaft has",
-        "A write to ZooKeeper was lost or is on its way. A rollback now would lose it, or bring back the old value.",
-        "Yes. Clients see what KRaft has.",
-        (
-            "Wait a minute: a change made just now is copied by itself.",
-            "Stop what keeps changing it: a reassignment (`kafka-reassign-partitions.sh --bootstrap-server $B --list`), elections, a broker that comes and goes.",
-            "It stays: make another controller lead (see the remedy above).",
-        ),
-        "Write the topic, id, partition, credential or producer id block into ZooKeeper by hand.",
-    ),
-    RunbookEntry(
-        "E08",
-        "Settings, quotas, access rules or tokens differ",
-        "A dynamic broker setting, a quota, an ACL or a delegation token is not the same on both sides. A tool may have written to ZooKeeper directly.",
-        "Yes. KRaft brokers use what KRaft has; brokers in migration mode use ZooKeeper's ACLs. Check whether the difference denies or allows a client.",
-        (
-            "Was it changed just now? Then wait a minute.",
-            "Stop the tool that writes to ZooKeeper: `kafka-configs --zookeeper`, `kafka-acls --authorizer-properties`, CMAK. A change that is wanted: make it with `--bootstrap-server $B`.",
-            "Tokens only in ZooKeeper: kmigrate's user may not see them. Grant it `Describe` on delegation tokens.",
-            "It stays: make another controller lead (see the remedy above). That also deletes a quota that Kafka left in ZooKeeper.",
-        ),
-        "Change or delete the znode by hand, remove the authorizer, or delete tokens.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "G00",
-        "A condition could not be checked",
-        "Something that this step needs was not read. Unknown is not healthy.",
-        "kmigrate changes nothing. Check [section 1](#1-is-the-cluster-serving): are clients served?",
-        (
-            "Find the U code in the same log: it names what did not answer, and why.",
-            "Fix that. The step goes on by itself; a task that has failed must be cleared.",
-            "A broker that knows no topic at all was never reached by a controller: start the controllers.",
-        ),
-        "Restart a broker by hand, or take unknown for healthy.",
-    ),
-    RunbookEntry(
-        "G02",
-        "Partition states above the controller's epoch",
-        "A partition's state has a higher epoch than /controller_epoch: the ZooKeeper controller can neither move its leader nor shrink its ISR (KAFKA-20488). An earlier rollback did not raise the epoch.",
-        "**No.** It serves and other checks are healthy, but the next broker that fails stops all writes to its partitions (measured).",
-        (
-            "Stop no broker.",
-            "Start `kmigrate_rollback__<cluster>` ([section 11](#11-rollback)): one transaction of its plan raises /controller_epoch and has a controller elected. ZooKeeper must own the cluster; every controller of the cluster file must be stopped.",
-            "In a rollback that failed with this code: clear `handover.transaction` with *Downstream*.",
-        ),
-        "Raise the epoch by hand, or while KRaft owns the cluster. Restart brokers because of it: that helps only some partitions.",
-        source="KAFKA-20488; measured",
-    ),
-    RunbookEntry(
-        "G04",
-        "An old metadata log",
-        "A controller's directory has been in a quorum that is over. Started with it, the controllers take the cluster over within 5 s and delete topics created since (measured).",
-        "Only as long as that controller is not started.",
-        (
-            "A rollback is under way, or stopped after `handover`: finish it. It moves the directory away.",
-            "`rolled_back` failed with it: check the host (U04), then clear `wipe.controller_N` with *Downstream*.",
-            "Otherwise make sure that the controller is stopped.",
-            "On its host: `mv /var/lib/kraft /var/lib/kraft.old`. Create an empty directory with the same owner.",
-            "Clear the task. Keep the old directory until the migration is over.",
-        ),
-        "Start the controller to see what is in the directory.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "G05",
-        "A controller runs without the migration flag",
-        "The first controller elected without `zookeeper.metadata.migration.enable=true` finalizes the migration at once, without any check (KAFKA-20960).",
-        "**No**, unless `finalize` is running. While it is a standby nothing has happened; any failover may elect it.",
-        (
-            "Is `finalize` running? Do nothing. Did it stop half-way? Clear its failed task, or start the rollback.",
-            "Who leads? `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status` (`LeaderId`).",
-            "Another controller leads: give this one the flag back (its file: "
-            + _RENDERED
-            + "). Restart only this one. Clear the failed task.",
-            "This one leads: read `/migration` twice. It grows: as in 3, now. It does not grow: the cluster **is** finalized; go on with P02.",
-            "Controllers that never had the flag: stop them, empty their directories (G04), clear `preflight`.",
-        ),
-        "Restart, stop or kill another controller or a broker before the flag is back: that is a failover.",
-        source="KAFKA-20960",
-    ),
-    RunbookEntry(
-        "G07",
-        "The dual-write lags or does not move",
-        "ZooKeeper does not receive what KRaft writes. What is missing there is lost by a rollback. Normal for seconds after a start or a failover.",
-        "Yes. KRaft serves; ZooKeeper falls behind.",
-        (
-            "Wait two minutes. `copy`, `soak`, the roll of a broker and a rollback's `controller_failover` restart a stalled dual-write themselves, up to three times.",
-            "In another task: clear `copy` or `soak` with *Downstream*.",
-            "Is ZooKeeper up, with a quorum? Are there client-metrics subscriptions (G09)?",
-            "Search the active controller's log. `BadVersion for /migration`: check every flag (G05), then restart that controller. `migration fault`: fix what it names. `Could not find partition state in ZK`: leave it to kmigrate; it needs write access below `/brokers/topics`.",
-            "`Completing the ZK migration` in any controller's log: the cluster is finalized; see P02.",
-            "A rollback from a copy that never ends: tick *Do not fail the controllers over* ([section 11](#11-rollback)).",
-        ),
-        "Finalize meanwhile. Delete `/migration` or a topic's znodes.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "G08",
-        "Brokers not yet in migration mode",
-        "All other brokers must be in migration mode before the last one enters it. Then KRaft takes over and isolates every plain ZooKeeper broker: acknowledged records were lost (measured).",
-        "Yes.",
-        (
-            "Roll the named brokers first: clear their `first_roll` tasks.",
-            "A broker that is not in the cluster file: see B2c.",
-        ),
-        "Set the last broker to migration mode by hand.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "G09",
-        "Client-metrics subscriptions exist",
-        "At the next controller failover the dual-write to ZooKeeper stops until they are deleted.",
-        "Yes, until a controller fails over.",
-        (
-            "Note the settings: `kafka-client-metrics.sh --bootstrap-server $B --describe`.",
-            "Delete each: `kafka-client-metrics.sh --bootstrap-server $B --delete --name <name>`.",
-            "Clear the task. Create them again after the finalization.",
-        ),
-        "Create one before the cluster is finalized.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "G12",
-        "A stop left leaders behind",
-        "The controller could not move the leaders of a broker that stopped slowly: its epoch is too low, or the broker is isolated from it. kmigrate started the broker again and stopped there.",
-        "**No.** The broker is back and every check is healthy, but the next broker that fails may stop all writes.",
-        (
-            "Pause the DAG.",
-            "Compare `zookeeper-shell.sh $ZK get /controller_epoch` with `controller_epoch` in `get /brokers/topics/<topic>/partitions/<n>/state` of the named partitions.",
-            "The state is higher, and ZooKeeper owns the cluster: proceed as in G02.",
-            "Otherwise search the brokers' logs for `already written by another controller`, and see P07.",
-            "Clearing the task goes on without another check.",
-        ),
-        "Stop another broker. Write `/controller_epoch` while KRaft owns the cluster.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "G13",
-        "Partitions without a leader",
-        "These partitions accept no write and no read.",
-        "**Not for these partitions.** All others are served.",
-        (
-            "Wait 10 s: `copy.copied` and the roll of a broker elect leaders by themselves.",
-            "`kafka-leader-election.sh --bootstrap-server $B --election-type preferred --all-topic-partitions`",
-            "Still no leader: the broker of their last ISR is down. Start it.",
-        ),
-        "`--election-type unclean`: it discards acknowledged records.",
-    ),
-    RunbookEntry(
-        "G20",
-        "The quorum has no leader, or a controller lags",
-        "No controller answers as the leader, or one is more than 1,000 records behind. Another restart could cost the majority.",
-        "With a leader, yes. Without one, brokers serve but nothing can be created, elected or moved.",
-        (
-            "`kafka-metadata-quorum.sh --bootstrap-controller $C describe --status`; add `--replication` for the lags. An election takes seconds, a lag falls by itself.",
-            "Longer: fewer than a majority run. Start the missing controllers, each with its own directory and the flag (G05).",
-            "Read the controllers' logs.",
-        ),
-        "Start a controller with an empty directory to make up the number (R11).",
-    ),
-    RunbookEntry(
-        "G21",
-        "Groups still live on ZooKeeper",
-        "These consumers coordinate through `/consumers`. Without a ZooKeeper-mode broker they stop consuming, although their owners still look healthy (measured).",
-        "Before the second roll ends, yes: its last broker waits. In a soak or later the cluster is safe, but these consumers receive nothing.",
-        (
-            "List them: `python -m airflow_provider_kmigrate.groups scan`.",
-            "Move them with the DAG `kmigrate_consumers__<cluster>` (`groups` in the cluster file), or have their owner stop them. Clear the task.",
-            "In a soak or later: stop these consumers, or start them as Kafka consumers.",
-            "If they must consume at once: install the `migration` file of one broker ("
-            + _RENDERED
-            + ") and restart it with every ISR full. Move the groups. Then clear `second_roll` with *Downstream*.",
-        ),
-        "Delete anything under `/consumers`, or forget them until the second roll.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "G22",
-        "Not every broker is in KRaft mode",
-        "A broker that the finalization leaves behind can never come back; so soak and finalization wait for it.",
-        "Yes.",
-        (
-            "Is it down? Start it.",
-            "Is it in migration mode? Clear its `second_roll` task.",
-            "Still under `/brokers/ids`? Its ZooKeeper session ends within 18 s.",
-        ),
-        "Finalize with it (P02).",
-    ),
-    RunbookEntry(
-        "G23",
-        "A controller does not answer",
-        "It starts, it hangs, or it is unreachable. Its migration flag is unknown, and another restart could cost the quorum its majority.",
-        "Yes, while a majority of the others is up. Before the migration no controller answers: that is normal.",
-        (
-            "Check its process and log. Start it with its own directory and the flag in its file. kmigrate goes on by itself.",
-            "Usual causes: a wrong `zookeeper.connect`, no identity for ZooKeeper or the brokers, a port in use. Fix it, clear the task.",
-            "The log ends with `KRaftMigrationDriver ... shutting down` and nothing follows for a minute: it waits forever for a closed ZooKeeper client. `kill -9` that process; the task starts it again.",
-            "The machine is dead for good: [section 12](#12-a-machine-is-dead-for-good).",
-        ),
-        "Restart another controller meanwhile, or format its directory again.",
-    ),
-    RunbookEntry(
-        "G26",
-        "A controller is not stopped",
-        "The rollback needs every KRaft controller stopped here. A running one writes to ZooKeeper, or takes the cluster over again.",
-        "Before `handover.transaction` yes, but no controller may be active. After it: **no**, stop that controller now.",
-        (
-            "Find out what started it again: a service manager after a reboot, a `stop` command that only kills, a playbook. Stop and disable it there.",
-            "Only its state is unknown: its `status` command must end with 3 and print `inactive` (U04). A dead machine: [section 12](#12-a-machine-is-dead-for-good).",
-            "Clear `stop_controllers.active_last` with *Downstream*, or the task that failed.",
-            "The text names a broker: this is a defect of kmigrate. Keep the log.",
-        ),
-        "Delete `/controller` or `/migration`. Move a directory away while its process runs.",
-    ),
-    RunbookEntry(
-        "G27",
-        "Brokers still in KRaft mode",
-        "This step of the rollback needs a cluster without KRaft brokers: they know KRaft controllers only.",
-        "While the controllers run. Without them these brokers serve, but nothing moves.",
-        (
-            "Before `handover.transaction`: start a new run of the rollback once this one is over. It starts the controllers and rolls these brokers back first.",
-            "After it: stop each of these brokers, then clear its `to_zookeeper.broker_N` with *Downstream*. It gets its original file and is started.",
-        ),
-        "Stop the controllers by hand under a KRaft broker.",
-    ),
-    RunbookEntry(
-        "G28",
-        "This broker knows no controller",
-        "A stopping broker asks its controller first. None is known to it now, so the stop would take 300 s (measured).",
-        "Yes: it serves. Without a controller nothing is elected.",
-        (
-            "Wait: after a handover it takes less than a second.",
-            "Longer than a minute: is ZooKeeper up (U01)? `zookeeper-shell.sh $ZK get /controller` names the controller. Read its log, and the log of a broker that names another one.",
-            "Beside R05: start the controllers that are down. Leaders missing at the same time: see G02.",
-        ),
-        "Stop a broker by hand meanwhile. One that hangs ends by itself after 300 s.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "G29",
-        "Another controller writes /migration",
-        "Every controller of the cluster file is stopped, and `/migration` still changes: a controller that the file does not name runs. The handover was not made.",
-        "**No.** It serves, but an unknown process is the controller.",
-        (
-            "Search for it: `controller.quorum.voters` in a broker's file, hosts of earlier attempts, ZooKeeper's clients (`echo cons | nc zk1 2181`).",
-            "Stop it. Clear the task.",
-        ),
-        "Delete `/migration` meanwhile.",
-    ),
-    RunbookEntry(
-        "G30",
-        "Not handed over to ZooKeeper",
-        "`/controller` or `/migration` is still KRaft's. A plain ZooKeeper broker beside a KRaft controller is isolated and loses what it acknowledges (measured).",
-        "Yes, nothing was done. If a KRaft controller runs: see G26.",
-        (
-            "Clear `stop_controllers.active_last` with *Downstream*: the steps run in their order. A task marked as success may be the cause.",
-        ),
-        "Delete the znodes by hand.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "G31",
-        "Not every broker is back in ZooKeeper mode",
-        "At the end of a rollback these brokers do not answer in ZooKeeper mode.",
-        _ONE_DOWN,
-        (
-            "Clear `to_zookeeper.broker_N` of each with *Downstream*. A broker that is down is started with its original file.",
-            "It does not come up: read its log (R01).",
-        ),
-        "Mark `rolled_back` as success: the next migration would begin on this cluster.",
-    ),
-    RunbookEntry(
-        "G32",
-        "One broker alone cannot be rolled back to ZooKeeper mode",
-        "The controllers own the cluster, or will as soon as a broker registers. A plain ZooKeeper broker beside them loses what it acknowledges (measured).",
-        "Yes, nothing was done. The broker is as slow as it was.",
-        (
-            "Fix the broker where it is, and clear its task.",
-            "Or roll the whole cluster back: `kmigrate_rollback__<cluster>` stops the controllers first.",
-        ),
-        "Restart it with its original file by hand.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "G33",
-        "ZooKeeper may miss what KRaft holds",
-        "The rollback is about to stop a controller or to hand over, and ZooKeeper is not known to hold everything. What it misses would be lost for good. The codes beside this one say what.",
-        "Yes; this act stopped and wrote nothing. If a majority of the controllers is stopped already, hurry: nothing can be elected.",
-        (
-            "Mark the run as failed and start a new run of the rollback, or clear `controller_failover` with *Downstream*: a new leader writes to ZooKeeper what is missing.",
-            "`controller_failover` fails: follow the codes beside it. Controllers that cannot be started: [section 11](#11-rollback).",
-            "With G00 beside it: start the controllers. If they are dead for good, only `accept_loss` goes on.",
-        ),
-        "Stop the controllers by hand, or delete the topic that differs.",
-    ),
-    RunbookEntry(
-        "G34",
-        "Changed since the approval",
-        "A controller is about to lose its flag, and something that was approved has changed or could not be read again. The codes beside this one say what. With G07 alone it is normal for seconds.",
-        "Yes while every controller has its flag. If one misses it, any election finalizes: act now.",
-        (
-            "Fix what the codes beside it name. The task waits 180 s; then clear it.",
-            "A stalled dual-write while every controller has its flag: clear `soak` with *Downstream*; approval is asked again.",
-            "A stalled dual-write after one lost its flag: start the rollback ([section 11](#11-rollback)). Restart no controller by hand.",
-            "R12 beside it: see there first.",
-        ),
-        "Mark the task as success: its controller keeps the flag.",
-    ),
-    RunbookEntry(
-        "G35",
-        "accept_loss is not valid",
-        "The conf has an `accept_loss` that is not the cluster id, or one without `skip_failover`. It would have no effect, and the rollback would stop at the loss, perhaps hours from now.",
-        _DATA_SAFE,
-        (
-            "Start a new run with the conf that the text names, or without `accept_loss`: `controller_failover.equivalence` then names what would be lost ([section 11](#11-rollback)).",
-        ),
-        "Accept a loss before it is named.",
-    ),
-    RunbookEntry(
-        "H01",
-        "Another run owns the cluster",
-        "Another run began a migration, a rollback or a move of groups here and is not over. Two runs on one cluster can lose data.",
-        "Yes.",
-        (
-            "A process of it is alive: wait until it ends, or pause its DAG and let its task finish. A killed process looks alive for about 10 s.",
-            "No process is alive: continue that run. Clear its failed task ([section 5](#5-how-to-go-on)).",
-            "That run is over for good: mark it failed in Airflow and clear this task.",
-            "Airflow does not know that run any more: free the cluster ([section 13](#13-free-a-cluster)).",
-        ),
-        "Break the lock of a run that works, or delete its znode.",
-    ),
-    RunbookEntry(
-        "H03",
-        "This process may not act",
-        "A newer task or run owns the cluster, or this process is one that only observes. The fence works as designed.",
-        "Yes.",
-        (
-            "Nothing. Read the log of the newer task.",
-            "No newer task exists: clear this one; it takes a new number. If it fails again, keep the log: it is a defect of kmigrate.",
-        ),
-        "Lower the number in a node's `token` file, or break a lock because of it.",
-    ),
-    RunbookEntry(
-        "H05",
-        "The kill switch is on",
-        "The Airflow Variable `kmigrate_stop__<cluster>`, or `kmigrate_stop` for every cluster, is set. It is read before every act.",
-        "As safe as the phase of the cluster; `max_hybrid` goes on counting.",
-        (
-            "Ask who set it: its text is in the message.",
-            "To go on: `airflow variables delete kmigrate_stop__<cluster>`, then clear the failed task. To roll back: delete it as well, then start the rollback.",
-        ),
-        "Do the next step by hand.",
-    ),
-    RunbookEntry(
-        "H06",
-        "No valid approval",
-        "The approval was skipped, was marked as success by hand, or rests on an audit that is older than a day.",
-        "Yes: this act was not made. If G05 names a controller, fix that first.",
-        (
-            "Clear the skipped task, or `audit_before_approval`, with *Downstream*, and answer `approve`.",
-            "Or start a new run whose conf has the approval: `approve_finalization` or `approve_rollback`, with the cluster id.",
-        ),
-        "Mark `approve` or `finalize.*` as success: it does not count as an answer.",
-    ),
-    RunbookEntry(
-        "H07",
-        "The kill switch could not be read",
-        "Airflow did not say whether the Variable is set. It may be on, so nothing was changed.",
-        "As safe as the phase of the cluster. A node that an earlier killed task left stopped stays down until the retry.",
-        (
-            "Check Airflow: `airflow jobs check`, the API server's log, the task's right to read Variables.",
-            "The task retries by itself; after its last try, clear it.",
-        ),
-        "Take a Variable that cannot be read for one that is not set.",
-    ),
-    RunbookEntry(
-        "H09",
-        "The stored progress of a task cannot be read",
-        "A newer kmigrate wrote it, or it is damaged. It may hold a verdict, or say that an instance was stopped for a restart.",
-        "Yes: nothing was done. Check that every broker and instance runs.",
-        (
-            "A newer kmigrate wrote it: install that version here again, then clear the task.",
-            "It is damaged: start a new run of the DAG. It observes the cluster and does what is left.",
-        ),
-        "Delete the stored progress to make the task go on.",
-    ),
-    RunbookEntry(
-        "P01",
-        "Not in this phase",
-        "A step in the wrong phase can cost metadata or the rollback. The reasons beside it say what was observed.",
-        "Yes, unless an alarm stands beside it.",
-        (
-            "Act on the reason beside it first, if there is one.",
-            "Run the steps in their order: clear the first task of the run that has not succeeded. In phase *unknown* kmigrate waits for the named nodes. In phase *finalized* there is nothing to do.",
-        ),
-        "Mark a task as success to reach a later one.",
-    ),
-    RunbookEntry(
-        "P02",
-        "Brokers left behind after the finalization",
-        "The cluster is finalized, and a broker still runs in a ZooKeeper mode. It receives no metadata; its leaders and ISRs cannot move.",
-        "**No.** The next broker that stops makes its partitions unwritable. Other checks may all be healthy.",
-        (
-            "Roll it to KRaft now: clear `second_roll.broker_N` without *Downstream*.",
-            "No such run, or several brokers: start a new run of `kmigrate_zk_to_kraft__<cluster>`.",
-            "By hand: install its `kraft` file (" + _RENDERED + ") and restart it.",
-        ),
-        "Roll any broker back: no controller would accept it.",
-    ),
-    RunbookEntry(
-        "P04",
-        "/migration is malformed",
-        "Its content is not what Kafka writes, so the owner of the cluster is unknown. Empty content stops the dual-write for ever (KAFKA-19480).",
-        "Yes; nothing moves on.",
-        (
-            "`zookeeper-shell.sh $ZK get -s /migration`. Find out who wrote it (`zookeeper-security-migration.sh` does).",
-            "A broker has moved: get help. The right content is only in the controllers. A rollback refuses.",
-            "No broker has moved: delete it by hand, in the order of [section 14](#14-delete-migration-by-hand).",
-        ),
-        "Write content that looks right.",
-        source="KAFKA-19480",
-    ),
-    RunbookEntry(
-        "P05",
-        "/controller is malformed or absent",
-        "The owner of the cluster is not known at this moment. Brokers elect a controller within seconds.",
-        "Unknown: check [section 1](#1-is-the-cluster-serving). Can topics be created?",
-        (
-            "Wait a minute.",
-            "`zookeeper-shell.sh $ZK get -s /controller`. An `ephemeralOwner` other than `0x0` is a running broker: restart that broker. Otherwise get help.",
-            (
-                'It stays absent in a rollback: a new run with `"skip_failover": true` ([section 11](#11-rollback)) goes on if both sides are the'
-                " same."
-            ),
-        ),
-        "Delete it.",
-    ),
-    RunbookEntry(
-        "P06",
-        "/migration is left over from an earlier migration",
-        "New KRaft controllers would take the copy as done, push their own older or empty metadata into ZooKeeper and delete topics (measured).",
-        "Only as long as no KRaft controller runs. An alarm.",
-        (
-            "Pause the DAG. Stop every KRaft controller now (SIGTERM).",
-            "Start the rollback ([section 11](#11-rollback)): it saves and deletes `/migration` and moves the controllers' directories away.",
-            "The rollback refuses with P04: see there.",
-        ),
-        "Start a controller, or roll a broker into migration mode, before `/migration` is gone. Delete it by hand.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "P07",
-        "A plain ZooKeeper broker beside KRaft",
-        "KRaft owns the cluster, and this broker is isolated and does not notice it: what it acknowledges with acks=1 is lost (measured).",
-        "**No.** An alarm.",
-        (
-            "Restart it in migration mode now: clear its `first_roll` task without *Downstream*.",
-            "The log waits with S02, because this broker is isolated: do it by hand. Install its `migration` file ("
-            + _RENDERED
-            + "), stop the broker (10 s are normal), start it.",
-            "When it is back in every ISR, clear the task.",
-        ),
-        "Stop another broker or a controller first.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "P09",
-        "A KRaft broker without a copy",
-        "A broker runs in KRaft mode, but /migration shows no finished copy. It was deleted, or the chroot is wrong.",
-        "Unknown. Brokers serve; the dual-write may have stopped.",
-        (
-            "Pause the DAG. Compare the chroot of the ZooKeeper connection with `zookeeper.connect` (Z01).",
-            "`zookeeper-shell.sh $ZK get /migration` and `get /controller`.",
-            "`/migration` was deleted while KRaft owns the cluster: get help before any controller restarts.",
-        ),
-        "Restart a controller: without `/migration` it does not know its position.",
-    ),
-    RunbookEntry(
-        "P11",
-        "The expected phase is not reached yet",
-        "The controllers have not reached ZooKeeper yet, or the copy is under way or has not begun.",
-        "Yes. Topics cannot be created while the copy runs.",
-        (
-            "Wait a minute.",
-            "`/migration` does not exist: check `zookeeper.connect` in the controllers' files, and whether their identity may write there. Search their logs for `ZooKeeper`.",
-            "Longer than `policy.copy_timeout`: search the active controller's log for `Still waiting for`; it names the missing node. A partition on a broker that is gone blocks the copy: reassign it (B4b).",
-        ),
-        "Restart the active controller during the copy: the copy begins again. Create the znode.",
-    ),
-    RunbookEntry(
-        "P12",
-        "No rollback is possible",
-        "The migration is finalized: ZooKeeper gets no writes any more. A rollback would lose everything changed since.",
-        "Yes, nothing was done. A P02 beside it is an alarm.",
-        (
-            "Go forward: start a run of `kmigrate_zk_to_kraft__<cluster>`; it does what is left. Brokers in a ZooKeeper mode go first (P02).",
-        ),
-        "Give controllers the flag back, or delete `/controller`: that rolls nothing back (measured).",
-        source="measured",
-    ),
-    RunbookEntry(
-        "P13",
-        "Nothing has to be rolled back",
-        "The cluster shows no trace of a migration, so the rollback would ask for approval and hold the cluster for nothing.",
-        _DATA_SAFE,
-        (
-            "Was another cluster meant? Start `kmigrate_rollback__<its name>`.",
-            "A rollback has just ended with failed tasks? Clear those tasks in that run.",
-        ),
-        "Start the migration to have something to roll back.",
-    ),
-    RunbookEntry(
-        "Q01",
-        "The cluster is not quiet",
-        "A step of kmigrate is under way or a moment old, or partitions are not healthy. A job that starts now may wait or fail.",
-        "Yes. The user's job starts later.",
-        (
-            "Wait: between two long steps, and in a soak, the sensor lets the job through.",
-            "It stays: check the task of the run that owns the cluster. It failed or was killed; clear it.",
-            "Partitions without a leader or out of ISR for minutes: see S02. Partitions not read: the U codes of that run say why.",
-        ),
-        "Set `quiet_for` to 0, or delete the journal, to let the job start.",
-    ),
-    RunbookEntry(
-        "S02",
-        "Partitions have too few replicas in sync",
-        "Another stop could make partitions unavailable, or take them below min.insync.replicas: acks=all would be refused.",
-        "Yes: it serves. The next failure may hurt.",
-        (
-            "Wait until every replica is in its ISR. A roll goes on by itself; clear `preflight`.",
-            "It stays: which broker is missing in the ISRs? Check its log, disk and network. An isolated broker: P07. No leader: G13.",
-            "Every replica is in sync: fewer brokers may be stopped together.",
-        ),
-        "Lower `min.insync.replicas`, reassign replicas away, or run an unclean election to make the number fall.",
-        source="safe-to-stop predicate",
-    ),
-    RunbookEntry(
-        "S04",
-        "Partitions are being reassigned",
-        "Another tool moves partitions. A restart in the middle prolongs the move, undoes the copy or leaves stray replicas behind.",
-        _DATA_SAFE,
-        (
-            "See what moves: `kafka-reassign-partitions.sh --bootstrap-server $B --list`. Let it finish.",
-            "Or cancel it: `kafka-reassign-partitions.sh --bootstrap-server $B --cancel --reassignment-json-file f.json`.",
-            "Stop what starts such moves (Cruise Control, a script) until the migration is over. A roll goes on by itself; clear `preflight`.",
-        ),
-        "Delete `/admin/reassign_partitions`.",
-        source="KAFKA-16120, KAFKA-16121",
-        ask="Run kafka-reassign-partitions.sh --list, and let kmigrate's user DESCRIBE the cluster (ListPartitionReassignments).",
-    ),
-    RunbookEntry(
-        "T01",
-        "Waiting",
-        "A condition must hold for a while before the next step.",
-        "Yes.",
-        ("Nothing: it goes on by itself.",),
-        "Restart, switch, deploy or scale anything of it by hand meanwhile. Shorten the time at night.",
-    ),
-    RunbookEntry(
-        "T03",
-        "/migration still moves",
-        "A controller with the flag still writes to ZooKeeper: the migration is not finalized.",
-        "Yes.",
-        (
-            "Check every controller's file and process: one did not restart, or restarted with the old file. Clear its `finalize` task.",
-        ),
-        "Switch ZooKeeper off.",
-    ),
-    RunbookEntry(
-        "T06",
-        "Brokers of both modes for longer than planned",
-        "Every election, and every tool that writes to ZooKeeper, is a chance for the two stores to differ.",
-        "Yes; decide in the morning.",
-        (
-            "Find out what the run waits for: the last lines of its task's log.",
-            "Let the second roll go on, or start the rollback.",
-            "Many brokers need longer: raise `max_hybrid` in the cluster file. Twice the minutes of one restart, times the brokers.",
-        ),
-        "Leave it for the weekend.",
-    ),
-)
+ENTRIES = entries("""
+E01 Topics only in ZooKeeper
+means: ZooKeeper has topics that KRaft does not have.
+meanwhile: Yes. If the topic is in use, its partitions may be lost: see D05 at once.
+do: Was the topic deleted just now? Then wait a minute.
+do: Ask the owner whether the topic is still needed.
+do: Not needed: make another controller lead (see the remedy above). It removes the topic from ZooKeeper.
+never: Finalize while a topic in use is in ZooKeeper only.
+
+E02 ZooKeeper misses or contradicts what KRaft has
+means: A write to ZooKeeper was lost or is on its way. A rollback now would lose it, or bring back the old value.
+meanwhile: Yes. Clients see what KRaft has.
+do: Wait a minute: a change made just now is copied by itself.
+do: Stop what keeps changing it: a reassignment (`kafka-reassign-partitions.sh --bootstrap-server $B --list`), elections, a broker that comes and goes.
+do: It stays: make another controller lead (see the remedy above).
+never: Write the topic, id, partition, credential or producer id block into ZooKeeper by hand.
+
+E08 Settings, quotas, access rules or tokens differ
+means: A dynamic broker setting, a quota, an ACL or a delegation token is not the same on both sides. A tool may have written to ZooKeeper directly.
+meanwhile: Yes. KRaft brokers use what KRaft has; brokers in migration mode use ZooKeeper's ACLs. Check whether the difference denies or allows a client.
+do: Was it changed just now? Then wait a minute.
+do: Stop the tool that writes to ZooKeeper: `kafka-configs --zookeeper`, `kafka-acls --authorizer-properties`, CMAK. A change that is wanted: make it with `--bootstrap-server $B`.
+do: Tokens only in ZooKeeper: kmigrate's user may not see them. Grant it `Describe` on delegation tokens.
+do: It stays: make another controller lead (see the remedy above). That also deletes a quota that Kafka left in ZooKeeper.
+never: Change or delete the znode by hand, remove the authorizer, or delete tokens.
+source: measured
+
+G00 A condition could not be checked
+means: Something that this step needs was not read. Unknown is not healthy.
+meanwhile: kmigrate changes nothing. Check [section 1](#1-is-the-cluster-serving): are clients served?
+do: Find the U code in the same log: it names what did not answer, and why.
+do: Fix that. The step goes on by itself; a task that has failed must be cleared.
+do: A broker that knows no topic at all was never reached by a controller: start the controllers.
+never: Restart a broker by hand, or take unknown for healthy.
+
+G02 Partition states above the controller's epoch
+means: A partition's state has a higher epoch than /controller_epoch: the ZooKeeper controller can neither move its leader nor shrink its ISR (KAFKA-20488). An earlier rollback did not raise the epoch.
+meanwhile: **No.** It serves and other checks are healthy, but the next broker that fails stops all writes to its partitions (measured).
+do: Stop no broker.
+do: Start `kmigrate_rollback__<cluster>` ([section 11](#11-rollback)): one transaction of its plan raises /controller_epoch and has a controller elected. ZooKeeper must own the cluster; every controller of the cluster file must be stopped.
+do: In a rollback that failed with this code: clear `handover.transaction` with *Downstream*.
+never: Raise the epoch by hand, or while KRaft owns the cluster. Restart brokers because of it: that helps only some partitions.
+source: KAFKA-20488; measured
+
+G04 An old metadata log
+means: A controller's directory has been in a quorum that is over. Started with it, the controllers take the cluster over within 5 s and delete topics created since (measured).
+meanwhile: Only as long as that controller is not started.
+do: A rollback is under way, or stopped after `handover`: finish it. It moves the directory away.
+do: `rolled_back` failed with it: check the host (U04), then clear `wipe.controller_N` with *Downstream*.
+do: Otherwise make sure that the controller is stopped.
+do: On its host: `mv /var/lib/kraft /var/lib/kraft.old`. Create an empty directory with the same owner.
+do: Clear the task. Keep the old directory until the migration is over.
+never: Start the controller to see what is in the directory.
+source: measured
+
+G05 A controller runs without the migration flag
+means: The first controller elected without `zookeeper.metadata.migration.enable=true` finalizes the migration at once, without any check (KAFKA-20960).
+meanwhile: **No**, unless `finalize` is running. While it is a standby nothing has happened; any failover may elect it.
+do: Is `finalize` running? Do nothing. Did it stop half-way? Clear its failed task, or start the rollback.
+do: Who leads? `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status` (`LeaderId`).
+do: Another controller leads: give this one the flag back (its file: `python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))). Restart only this one. Clear the failed task.
+do: This one leads: read `/migration` twice. It grows: as in 3, now. It does not grow: the cluster **is** finalized; go on with P02.
+do: Controllers that never had the flag: stop them, empty their directories (G04), clear `preflight`.
+never: Restart, stop or kill another controller or a broker before the flag is back: that is a failover.
+source: KAFKA-20960
+
+G07 The dual-write lags or does not move
+means: ZooKeeper does not receive what KRaft writes. What is missing there is lost by a rollback. Normal for seconds after a start or a failover.
+meanwhile: Yes. KRaft serves; ZooKeeper falls behind.
+do: Wait two minutes. `copy`, `soak`, the roll of a broker and a rollback's `controller_failover` restart a stalled dual-write themselves, up to three times.
+do: In another task: clear `copy` or `soak` with *Downstream*.
+do: Is ZooKeeper up, with a quorum? Are there client-metrics subscriptions (G09)?
+do: Search the active controller's log. `BadVersion for /migration`: check every flag (G05), then restart that controller. `migration fault`: fix what it names. `Could not find partition state in ZK`: leave it to kmigrate; it needs write access below `/brokers/topics`.
+do: `Completing the ZK migration` in any controller's log: the cluster is finalized; see P02.
+do: A rollback from a copy that never ends: tick *Do not fail the controllers over* ([section 11](#11-rollback)).
+never: Finalize meanwhile. Delete `/migration` or a topic's znodes.
+source: measured
+
+G08 Brokers not yet in migration mode
+means: All other brokers must be in migration mode before the last one enters it. Then KRaft takes over and isolates every plain ZooKeeper broker: acknowledged records were lost (measured).
+meanwhile: Yes.
+do: Roll the named brokers first: clear their `first_roll` tasks.
+do: A broker that is not in the cluster file: see B2c.
+never: Set the last broker to migration mode by hand.
+source: measured
+
+G09 Client-metrics subscriptions exist
+means: At the next controller failover the dual-write to ZooKeeper stops until they are deleted.
+meanwhile: Yes, until a controller fails over.
+do: Note the settings: `kafka-client-metrics.sh --bootstrap-server $B --describe`.
+do: Delete each: `kafka-client-metrics.sh --bootstrap-server $B --delete --name <name>`.
+do: Clear the task. Create them again after the finalization.
+never: Create one before the cluster is finalized.
+source: measured
+
+G12 A stop left leaders behind
+means: The controller could not move the leaders of a broker that stopped slowly: its epoch is too low, or the broker is isolated from it. kmigrate started the broker again and stopped there.
+meanwhile: **No.** The broker is back and every check is healthy, but the next broker that fails may stop all writes.
+do: Pause the DAG.
+do: Compare `zookeeper-shell.sh $ZK get /controller_epoch` with `controller_epoch` in `get /brokers/topics/<topic>/partitions/<n>/state` of the named partitions.
+do: The state is higher, and ZooKeeper owns the cluster: proceed as in G02.
+do: Otherwise search the brokers' logs for `already written by another controller`, and see P07.
+do: Clearing the task goes on without another check.
+never: Stop another broker. Write `/controller_epoch` while KRaft owns the cluster.
+source: measured
+
+G13 Partitions without a leader
+means: These partitions accept no write and no read.
+meanwhile: **Not for these partitions.** All others are served.
+do: Wait 10 s: `copy.copied` and the roll of a broker elect leaders by themselves.
+do: `kafka-leader-election.sh --bootstrap-server $B --election-type preferred --all-topic-partitions`
+do: Still no leader: the broker of their last ISR is down. Start it.
+never: `--election-type unclean`: it discards acknowledged records.
+
+G20 The quorum has no leader, or a controller lags
+means: No controller answers as the leader, or one is more than 1,000 records behind. Another restart could cost the majority.
+meanwhile: With a leader, yes. Without one, brokers serve but nothing can be created, elected or moved.
+do: `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status`; add `--replication` for the lags. An election takes seconds, a lag falls by itself.
+do: Longer: fewer than a majority run. Start the missing controllers, each with its own directory and the flag (G05).
+do: Read the controllers' logs.
+never: Start a controller with an empty directory to make up the number (R11).
+
+G21 Groups still live on ZooKeeper
+means: These consumers coordinate through `/consumers`. Without a ZooKeeper-mode broker they stop consuming, although their owners still look healthy (measured).
+meanwhile: Before the second roll ends, yes: its last broker waits. In a soak or later the cluster is safe, but these consumers receive nothing.
+do: List them: `python -m airflow_provider_kmigrate.groups scan`.
+do: Move them with the DAG `kmigrate_consumers__<cluster>` (`groups` in the cluster file), or have their owner stop them. Clear the task.
+do: In a soak or later: stop these consumers, or start them as Kafka consumers.
+do: If they must consume at once: install the `migration` file of one broker (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))) and restart it with every ISR full. Move the groups. Then clear `second_roll` with *Downstream*.
+never: Delete anything under `/consumers`, or forget them until the second roll.
+source: measured
+
+G22 Not every broker is in KRaft mode
+means: A broker that the finalization leaves behind can never come back; so soak and finalization wait for it.
+meanwhile: Yes.
+do: Is it down? Start it.
+do: Is it in migration mode? Clear its `second_roll` task.
+do: Still under `/brokers/ids`? Its ZooKeeper session ends within 18 s.
+never: Finalize with it (P02).
+
+G23 A controller does not answer
+means: It starts, it hangs, or it is unreachable. Its migration flag is unknown, and another restart could cost the quorum its majority.
+meanwhile: Yes, while a majority of the others is up. Before the migration no controller answers: that is normal.
+do: Check its process and log. Start it with its own directory and the flag in its file. kmigrate goes on by itself.
+do: Usual causes: a wrong `zookeeper.connect`, no identity for ZooKeeper or the brokers, a port in use. Fix it, clear the task.
+do: The log ends with `KRaftMigrationDriver ... shutting down` and nothing follows for a minute: it waits forever for a closed ZooKeeper client. `kill -9` that process; the task starts it again.
+do: The machine is dead for good: [section 12](#12-a-machine-is-dead-for-good).
+never: Restart another controller meanwhile, or format its directory again.
+
+G26 A controller is not stopped
+means: The rollback needs every KRaft controller stopped here. A running one writes to ZooKeeper, or takes the cluster over again.
+meanwhile: Before `handover.transaction` yes, but no controller may be active. After it: **no**, stop that controller now.
+do: Find out what started it again: a service manager after a reboot, a `stop` command that only kills, a playbook. Stop and disable it there.
+do: Only its state is unknown: its `status` command must end with 3 and print `inactive` (U04). A dead machine: [section 12](#12-a-machine-is-dead-for-good).
+do: Clear `stop_controllers.active_last` with *Downstream*, or the task that failed.
+do: The text names a broker: this is a defect of kmigrate. Keep the log.
+never: Delete `/controller` or `/migration`. Move a directory away while its process runs.
+
+G27 Brokers still in KRaft mode
+means: This step of the rollback needs a cluster without KRaft brokers: they know KRaft controllers only.
+meanwhile: While the controllers run. Without them these brokers serve, but nothing moves.
+do: Before `handover.transaction`: start a new run of the rollback once this one is over. It starts the controllers and rolls these brokers back first.
+do: After it: stop each of these brokers, then clear its `to_zookeeper.broker_N` with *Downstream*. It gets its original file and is started.
+never: Stop the controllers by hand under a KRaft broker.
+
+G28 This broker knows no controller
+means: A stopping broker asks its controller first. None is known to it now, so the stop would take 300 s (measured).
+meanwhile: Yes: it serves. Without a controller nothing is elected.
+do: Wait: after a handover it takes less than a second.
+do: Longer than a minute: is ZooKeeper up (U01)? `zookeeper-shell.sh $ZK get /controller` names the controller. Read its log, and the log of a broker that names another one.
+do: Beside R05: start the controllers that are down. Leaders missing at the same time: see G02.
+never: Stop a broker by hand meanwhile. One that hangs ends by itself after 300 s.
+source: measured
+
+G29 Another controller writes /migration
+means: Every controller of the cluster file is stopped, and `/migration` still changes: a controller that the file does not name runs. The handover was not made.
+meanwhile: **No.** It serves, but an unknown process is the controller.
+do: Search for it: `controller.quorum.voters` in a broker's file, hosts of earlier attempts, ZooKeeper's clients (`echo cons | nc zk1 2181`).
+do: Stop it. Clear the task.
+never: Delete `/migration` meanwhile.
+
+G30 Not handed over to ZooKeeper
+means: `/controller` or `/migration` is still KRaft's. A plain ZooKeeper broker beside a KRaft controller is isolated and loses what it acknowledges (measured).
+meanwhile: Yes, nothing was done. If a KRaft controller runs: see G26.
+do: Clear `stop_controllers.active_last` with *Downstream*: the steps run in their order. A task marked as success may be the cause.
+never: Delete the znodes by hand.
+source: measured
+
+G31 Not every broker is back in ZooKeeper mode
+means: At the end of a rollback these brokers do not answer in ZooKeeper mode.
+meanwhile: With one broker away, as safe as your replication. Clients are served if every partition has a leader.
+do: Clear `to_zookeeper.broker_N` of each with *Downstream*. A broker that is down is started with its original file.
+do: It does not come up: read its log (R01).
+never: Mark `rolled_back` as success: the next migration would begin on this cluster.
+
+G32 One broker alone cannot be rolled back to ZooKeeper mode
+means: The controllers own the cluster, or will as soon as a broker registers. A plain ZooKeeper broker beside them loses what it acknowledges (measured).
+meanwhile: Yes, nothing was done. The broker is as slow as it was.
+do: Fix the broker where it is, and clear its task.
+do: Or roll the whole cluster back: `kmigrate_rollback__<cluster>` stops the controllers first.
+never: Restart it with its original file by hand.
+source: measured
+
+G33 ZooKeeper may miss what KRaft holds
+means: The rollback is about to stop a controller or to hand over, and ZooKeeper is not known to hold everything. What it misses would be lost for good. The codes beside this one say what.
+meanwhile: Yes; this act stopped and wrote nothing. If a majority of the controllers is stopped already, hurry: nothing can be elected.
+do: Mark the run as failed and start a new run of the rollback, or clear `controller_failover` with *Downstream*: a new leader writes to ZooKeeper what is missing.
+do: `controller_failover` fails: follow the codes beside it. Controllers that cannot be started: [section 11](#11-rollback).
+do: With G00 beside it: start the controllers. If they are dead for good, only `accept_loss` goes on.
+never: Stop the controllers by hand, or delete the topic that differs.
+
+G34 Changed since the approval
+means: A controller is about to lose its flag, and something that was approved has changed or could not be read again. The codes beside this one say what. With G07 alone it is normal for seconds.
+meanwhile: Yes while every controller has its flag. If one misses it, any election finalizes: act now.
+do: Fix what the codes beside it name. The task waits 180 s; then clear it.
+do: A stalled dual-write while every controller has its flag: clear `soak` with *Downstream*; approval is asked again.
+do: A stalled dual-write after one lost its flag: start the rollback ([section 11](#11-rollback)). Restart no controller by hand.
+do: R12 beside it: see there first.
+never: Mark the task as success: its controller keeps the flag.
+
+G35 accept_loss is not valid
+means: The conf has an `accept_loss` that is not the cluster id, or one without `skip_failover`. It would have no effect, and the rollback would stop at the loss, perhaps hours from now.
+meanwhile: Yes. Nothing was changed.
+do: Start a new run with the conf that the text names, or without `accept_loss`: `controller_failover.equivalence` then names what would be lost ([section 11](#11-rollback)).
+never: Accept a loss before it is named.
+
+H01 Another run owns the cluster
+means: Another run began a migration, a rollback or a move of groups here and is not over. Two runs on one cluster can lose data.
+meanwhile: Yes.
+do: A process of it is alive: wait until it ends, or pause its DAG and let its task finish. A killed process looks alive for about 10 s.
+do: No process is alive: continue that run. Clear its failed task ([section 5](#5-how-to-go-on)).
+do: That run is over for good: mark it failed in Airflow and clear this task.
+do: Airflow does not know that run any more: free the cluster ([section 13](#13-free-a-cluster)).
+never: Break the lock of a run that works, or delete its znode.
+
+H03 This process may not act
+means: A newer task or run owns the cluster, or this process is one that only observes. The fence works as designed.
+meanwhile: Yes.
+do: Nothing. Read the log of the newer task.
+do: No newer task exists: clear this one; it takes a new number. If it fails again, keep the log: it is a defect of kmigrate.
+never: Lower the number in a node's `token` file, or break a lock because of it.
+
+H05 The kill switch is on
+means: The Airflow Variable `kmigrate_stop__<cluster>`, or `kmigrate_stop` for every cluster, is set. It is read before every act.
+meanwhile: As safe as the phase of the cluster; `max_hybrid` goes on counting.
+do: Ask who set it: its text is in the message.
+do: To go on: `airflow variables delete kmigrate_stop__<cluster>`, then clear the failed task. To roll back: delete it as well, then start the rollback.
+never: Do the next step by hand.
+
+H06 No valid approval
+means: The approval was skipped, was marked as success by hand, or rests on an audit that is older than a day.
+meanwhile: Yes: this act was not made. If G05 names a controller, fix that first.
+do: Clear the skipped task, or `audit_before_approval`, with *Downstream*, and answer `approve`.
+do: Or start a new run whose conf has the approval: `approve_finalization` or `approve_rollback`, with the cluster id.
+never: Mark `approve` or `finalize.*` as success: it does not count as an answer.
+
+H07 The kill switch could not be read
+means: Airflow did not say whether the Variable is set. It may be on, so nothing was changed.
+meanwhile: As safe as the phase of the cluster. A node that an earlier killed task left stopped stays down until the retry.
+do: Check Airflow: `airflow jobs check`, the API server's log, the task's right to read Variables.
+do: The task retries by itself; after its last try, clear it.
+never: Take a Variable that cannot be read for one that is not set.
+
+H09 The stored progress of a task cannot be read
+means: A newer kmigrate wrote it, or it is damaged. It may hold a verdict, or say that an instance was stopped for a restart.
+meanwhile: Yes: nothing was done. Check that every broker and instance runs.
+do: A newer kmigrate wrote it: install that version here again, then clear the task.
+do: It is damaged: start a new run of the DAG. It observes the cluster and does what is left.
+never: Delete the stored progress to make the task go on.
+
+P01 Not in this phase
+means: A step in the wrong phase can cost metadata or the rollback. The reasons beside it say what was observed.
+meanwhile: Yes, unless an alarm stands beside it.
+do: Act on the reason beside it first, if there is one.
+do: Run the steps in their order: clear the first task of the run that has not succeeded. In phase *unknown* kmigrate waits for the named nodes. In phase *finalized* there is nothing to do.
+never: Mark a task as success to reach a later one.
+
+P02 Brokers left behind after the finalization
+means: The cluster is finalized, and a broker still runs in a ZooKeeper mode. It receives no metadata; its leaders and ISRs cannot move.
+meanwhile: **No.** The next broker that stops makes its partitions unwritable. Other checks may all be healthy.
+do: Roll it to KRaft now: clear `second_roll.broker_N` without *Downstream*.
+do: No such run, or several brokers: start a new run of `kmigrate_zk_to_kraft__<cluster>`.
+do: By hand: install its `kraft` file (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))) and restart it.
+never: Roll any broker back: no controller would accept it.
+
+P04 /migration is malformed
+means: Its content is not what Kafka writes, so the owner of the cluster is unknown. Empty content stops the dual-write for ever (KAFKA-19480).
+meanwhile: Yes; nothing moves on.
+do: `zookeeper-shell.sh $ZK get -s /migration`. Find out who wrote it (`zookeeper-security-migration.sh` does).
+do: A broker has moved: get help. The right content is only in the controllers. A rollback refuses.
+do: No broker has moved: delete it by hand, in the order of [section 14](#14-delete-migration-by-hand).
+never: Write content that looks right.
+source: KAFKA-19480
+
+P05 /controller is malformed or absent
+means: The owner of the cluster is not known at this moment. Brokers elect a controller within seconds.
+meanwhile: Unknown: check [section 1](#1-is-the-cluster-serving). Can topics be created?
+do: Wait a minute.
+do: `zookeeper-shell.sh $ZK get -s /controller`. An `ephemeralOwner` other than `0x0` is a running broker: restart that broker. Otherwise get help.
+do: It stays absent in a rollback: a new run with `"skip_failover": true` ([section 11](#11-rollback)) goes on if both sides are the same.
+never: Delete it.
+
+P06 /migration is left over from an earlier migration
+means: New KRaft controllers would take the copy as done, push their own older or empty metadata into ZooKeeper and delete topics (measured).
+meanwhile: Only as long as no KRaft controller runs. An alarm.
+do: Pause the DAG. Stop every KRaft controller now (SIGTERM).
+do: Start the rollback ([section 11](#11-rollback)): it saves and deletes `/migration` and moves the controllers' directories away.
+do: The rollback refuses with P04: see there.
+never: Start a controller, or roll a broker into migration mode, before `/migration` is gone. Delete it by hand.
+source: measured
+
+P07 A plain ZooKeeper broker beside KRaft
+means: KRaft owns the cluster, and this broker is isolated and does not notice it: what it acknowledges with acks=1 is lost (measured).
+meanwhile: **No.** An alarm.
+do: Restart it in migration mode now: clear its `first_roll` task without *Downstream*.
+do: The log waits with S02, because this broker is isolated: do it by hand. Install its `migration` file (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))), stop the broker (10 s are normal), start it.
+do: When it is back in every ISR, clear the task.
+never: Stop another broker or a controller first.
+source: measured
+
+P09 A KRaft broker without a copy
+means: A broker runs in KRaft mode, but /migration shows no finished copy. It was deleted, or the chroot is wrong.
+meanwhile: Unknown. Brokers serve; the dual-write may have stopped.
+do: Pause the DAG. Compare the chroot of the ZooKeeper connection with `zookeeper.connect` (Z01).
+do: `zookeeper-shell.sh $ZK get /migration` and `get /controller`.
+do: `/migration` was deleted while KRaft owns the cluster: get help before any controller restarts.
+never: Restart a controller: without `/migration` it does not know its position.
+
+P11 The expected phase is not reached yet
+means: The controllers have not reached ZooKeeper yet, or the copy is under way or has not begun.
+meanwhile: Yes. Topics cannot be created while the copy runs.
+do: Wait a minute.
+do: `/migration` does not exist: check `zookeeper.connect` in the controllers' files, and whether their identity may write there. Search their logs for `ZooKeeper`.
+do: Longer than `policy.copy_timeout`: search the active controller's log for `Still waiting for`; it names the missing node. A partition on a broker that is gone blocks the copy: reassign it (B4b).
+never: Restart the active controller during the copy: the copy begins again. Create the znode.
+
+P12 No rollback is possible
+means: The migration is finalized: ZooKeeper gets no writes any more. A rollback would lose everything changed since.
+meanwhile: Yes, nothing was done. A P02 beside it is an alarm.
+do: Go forward: start a run of `kmigrate_zk_to_kraft__<cluster>`; it does what is left. Brokers in a ZooKeeper mode go first (P02).
+never: Give controllers the flag back, or delete `/controller`: that rolls nothing back (measured).
+source: measured
+
+P13 Nothing has to be rolled back
+means: The cluster shows no trace of a migration, so the rollback would ask for approval and hold the cluster for nothing.
+meanwhile: Yes. Nothing was changed.
+do: Was another cluster meant? Start `kmigrate_rollback__<its name>`.
+do: A rollback has just ended with failed tasks? Clear those tasks in that run.
+never: Start the migration to have something to roll back.
+
+Q01 The cluster is not quiet
+means: A step of kmigrate is under way or a moment old, or partitions are not healthy. A job that starts now may wait or fail.
+meanwhile: Yes. The user's job starts later.
+do: Wait: between two long steps, and in a soak, the sensor lets the job through.
+do: It stays: check the task of the run that owns the cluster. It failed or was killed; clear it.
+do: Partitions without a leader or out of ISR for minutes: see S02. Partitions not read: the U codes of that run say why.
+never: Set `quiet_for` to 0, or delete the journal, to let the job start.
+
+S02 Partitions have too few replicas in sync
+means: Another stop could make partitions unavailable, or take them below min.insync.replicas: acks=all would be refused.
+meanwhile: Yes: it serves. The next failure may hurt.
+do: Wait until every replica is in its ISR. A roll goes on by itself; clear `preflight`.
+do: It stays: which broker is missing in the ISRs? Check its log, disk and network. An isolated broker: P07. No leader: G13.
+do: Every replica is in sync: fewer brokers may be stopped together.
+never: Lower `min.insync.replicas`, reassign replicas away, or run an unclean election to make the number fall.
+source: safe-to-stop predicate
+
+S04 Partitions are being reassigned
+means: Another tool moves partitions. A restart in the middle prolongs the move, undoes the copy or leaves stray replicas behind.
+meanwhile: Yes. Nothing was changed.
+do: See what moves: `kafka-reassign-partitions.sh --bootstrap-server $B --list`. Let it finish.
+do: Or cancel it: `kafka-reassign-partitions.sh --bootstrap-server $B --cancel --reassignment-json-file f.json`.
+do: Stop what starts such moves (Cruise Control, a script) until the migration is over. A roll goes on by itself; clear `preflight`.
+never: Delete `/admin/reassign_partitions`.
+source: KAFKA-16120, KAFKA-16121
+ask: Run kafka-reassign-partitions.sh --list, and let kmigrate's user DESCRIBE the cluster (ListPartitionReassignments).
+
+T01 Waiting
+means: A condition must hold for a while before the next step.
+meanwhile: Yes.
+do: Nothing: it goes on by itself.
+never: Restart, switch, deploy or scale anything of it by hand meanwhile. Shorten the time at night.
+
+T03 /migration still moves
+means: A controller with the flag still writes to ZooKeeper: the migration is not finalized.
+meanwhile: Yes.
+do: Check every controller's file and process: one did not restart, or restarted with the old file. Clear its `finalize` task.
+never: Switch ZooKeeper off.
+
+T06 Brokers of both modes for longer than planned
+means: Every election, and every tool that writes to ZooKeeper, is a chance for the two stores to differ.
+meanwhile: Yes; decide in the morning.
+do: Find out what the run waits for: the last lines of its task's log.
+do: Let the second roll go on, or start the rollback.
+do: Many brokers need longer: raise `max_hybrid` in the cluster file. Twice the minutes of one restart, times the brokers.
+never: Leave it for the weekend.
+""")

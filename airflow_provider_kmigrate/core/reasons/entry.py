@@ -142,6 +142,25 @@ class RunbookEntry:
         )
 
 
+def entries(text: str) -> tuple[RunbookEntry, ...]:
+    """Entries as text: code and title, then the fields of `RunbookEntry`, one `field: text` a line and one `do` for each step.
+
+    An empty line ends an entry. Raises ValueError, TypeError or KeyError for anything else.
+    """
+    return tuple(map(_entry, text.strip().split("\n\n")))
+
+
+def _entry(text: str) -> RunbookEntry:
+    head, *lines = text.splitlines()
+    code, title = head.split(" ", 1)
+    said: dict[str, list[str]] = {}
+    for field, words in (line.split(": ", 1) for line in lines):
+        said.setdefault(field, []).append(words)
+    steps, causes = tuple(said.pop("do")), (name for listed in said.pop("causes", []) for name in listed.split(", "))
+    fields = {field: words for field, (words,) in said.items()}
+    return RunbookEntry(code, title, do=steps, causes=tuple(AuditCause[name] for name in causes), **fields)
+
+
 @dataclass(frozen=True, slots=True)
 class Area:
     """The codes of one letter: what they are about, when they appear, and what is true of all of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
+from airflow_provider_kmigrate.core.reasons.entry import Area, entries
 
 AREAS = (
     Area(
@@ -20,285 +20,195 @@ groups, and of copying their offsets.""",
     ),
 )
 
-ENTRIES = (
-    RunbookEntry(
-        "K01",
-        "A broker uses another count of __consumer_offsets",
-        "That broker computes a group's coordinator with another number of partitions than the topic has. After a restart brokers disagree: groups are consumed twice, not at all, or lose their offsets.",
-        "**Only as long as no broker restarts.**",
-        (
-            "Restart no broker, and stop what restarts them (patches, auto-healing).",
-            "In a planned window stop the consumers of all groups that move, and save their offsets: `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets --group G --all-topics --to-current --export --dry-run > G.csv`.",
-            "Restart every broker, one after the other.",
-            "Set the offsets again: `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets --group G --from-file G.csv --execute`. Start the consumers.",
-            "Run preflight again.",
-        ),
-        "Restart only the broker that differs.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "K02",
-        "The count of __consumer_offsets is not known",
-        "No number, or more than one, explains the answers of these brokers. Leaders that move meanwhile cause this.",
-        "Yes.",
-        (
-            "Wait until no leader moves, clear `preflight`.",
-            "May kmigrate's user DESCRIBE the groups `__coord_probe*`? Has a partition of `__consumer_offsets` no leader?",
-            "Several numbers fit: make sure that the topic was not expanded since these brokers started.",
-        ),
-        "Skip preflight, or expand the topic now.",
-    ),
-    RunbookEntry(
-        "K30",
-        "A group could not be read",
-        "ZooKeeper, the brokers, a log's end or the coordinator did not answer for this group. Members may be there that are not visible.",
-        "Yes: nothing is switched or written.",
-        (
-            "Wait if an election is under way; the step retries by itself.",
-            "Fix the access (U01, R01): may kmigrate's user DESCRIBE the group and its topics? Then scan or try again.",
-        ),
-        "Treat a partial read as complete, or copy it by hand.",
-        source="architecture: unknown is not healthy",
-    ),
-    RunbookEntry(
-        "K31",
-        "A registration that freezes the group",
-        "ZooKeeper consumers cannot read a znode below `/consumers/<group>/ids`: each of them gives up its partitions and fails until it is gone (measured). A bare topic name is pykafka's.",
-        "**No**: the group does not consume, and its lag grows.",
-        (
-            "`zookeeper-shell.sh $ZK get -s /consumers/<group>/ids/<member>`: the name has its host, `ephemeralOwner` its session.",
-            "Stop that process. The znode goes with its session, and the group recovers by itself.",
-            "Members of pykafka: give them a group of their own.",
-        ),
-        "Write another content into the znode.",
-        source="Kafka 1.1.1: ZookeeperConsumerConnector; pykafka: balancedconsumer.py; measured",
-    ),
-    RunbookEntry(
-        "K33",
-        "A wildcard that is not safe",
-        "The wildcard selects no topic, or Java and Python may read it differently. Such a member owns nothing, or a migrating member refuses to compute an assignment.",
-        "Yes, until the first migrating member joins.",
-        (
-            "Name the topics, or use a simpler wildcard: a dot as `[.]`, no backslashes (Kafka 1.0.1 to 1.1 escape them twice).",
-            "Check the topic's name.",
-        ),
-        "Let a migrating member join first.",
-        source="core/coordination/wildcard; KIP-125; Kafka 1.0.1: TopicCount and Jackson; measured",
-    ),
-    RunbookEntry(
-        "K35",
-        "The mode is written wrong",
-        "`migration/mode` holds something other than exactly `kafka` or `zookeeper`, such as a newline behind it. Members take it for ZooKeeper mode.",
-        "Yes: all members read it alike.",
-        (
-            "Set the mode with kmigrate, which writes the exact bytes: `python -m airflow_provider_kmigrate.groups zookeeper-mode --group <group>`.",
-        ),
-        "Set it with `zookeeper-shell.sh` or `echo`.",
-        source="KIP-125",
-    ),
-    RunbookEntry(
-        "K36",
-        "Members may compute different assignments",
-        "Each member computes the assignment itself. With another strategy, round-robin of another Kafka line, or two partitions with one hash, members never agree.",
-        "Yes, until a member with another strategy joins.",
-        (
-            "Look up `partition.assignment.strategy` and the Kafka version of every member. Give migrating members the same.",
-            "Partitions with one hash: change all members to `range` at once, or migrate with every ZooKeeper consumer stopped.",
-        ),
-        "Mix strategies, or round-robin of Kafka before 1.0 and later.",
-        source="KAFKA-5822; Kafka 1.1.1: PartitionAssignor; measured",
-        ask="Ask for partition.assignment.strategy and the Kafka version of every member; scan again when nothing is rebalancing.",
-    ),
-    RunbookEntry(
-        "K37",
-        "ZooKeeper consumers that commit to Kafka",
-        "Once a migrating member is in the Kafka group, their commits are refused and dropped; their work is repeated.",
-        "Yes, until the first migrating member joins.",
-        (
-            "Restart these members with `offsets.storage=kafka` and `dual.commit.enabled=true`.",
-            "Restart them with `offsets.storage=zookeeper`. Then migrate.",
-        ),
-        "Migrate the first member before that.",
-        source="Kafka 3.9: ClassicGroup; reproduced",
-    ),
-    RunbookEntry(
-        "K38",
-        "Everything is processed twice",
-        "Kafka consumers are in the group while ZooKeeper coordinates its other members. Each side assigns every partition.",
-        "**Not for the application**: every record is processed twice, and the two sides overwrite each other's progress.",
-        (
-            "Stop the Kafka consumers. They come last: after every member migrates and the mode is `kafka`.",
-            "The mode is `kafka` and they were there before: stop the ZooKeeper consumer that K45 names instead.",
-        ),
-        "Stop the members in ZooKeeper instead, unless offsets were copied first.",
-        source="KIP-125, compatibility",
-    ),
-    RunbookEntry(
-        "K40",
-        "Topics that ZooKeeper consumers cannot read",
-        "The topic has `compression.type=zstd` or `message.downconversion.enable=false`, or its settings are unknown. Brokers refuse its records to ZooKeeper consumers.",
-        "Not for records written since that setting.",
-        (
-            "Set another `compression.type`, and `message.downconversion.enable=true`, until no ZooKeeper consumer is left. Only newer consumers can read what is in zstd already.",
-        ),
-        "Count on ZooKeeper consumers as a rollback for this group.",
-        source="Kafka 3.9: KafkaApis, RecordsUtil",
-        ask="Let kmigrate's user DESCRIBE_CONFIGS the topics, or check with kafka-configs.sh.",
-    ),
-    RunbookEntry(
-        "K42",
-        "Offsets that no consumer can start from",
-        "An offset is no number, or lies outside its log: the topic was created again, the offset was set wrong, or retention was faster. auto.offset.reset would decide: records skipped or repeated.",
-        "Yes, until a member begins there. Nothing was written.",
-        (
-            "Decide with the group's owner where it goes on.",
-            "Set that offset while no member is there. Wrong in one store only: `groups copy-offsets` from the other.",
-        ),
-        "Let `auto.offset.reset` decide, or leave these offsets out.",
-        source="Kafka 1.1.1: ZkUtils",
-    ),
-    RunbookEntry(
-        "K44",
-        "Partitions are not consumed",
-        "Records wait: no member owns the partitions, or no offset moves. Owners prove nothing: ZooKeeper consumers without a ZooKeeper-mode broker keep theirs and receive nothing (measured). Seconds after a rebalance are normal.",
-        "**Not for the application**: records wait. None is lost while the topics keep them.",
-        (
-            "Scan with `--wait 20`; if commits may be 60 s apart, with `--wait 90`. Markers of transactions at a log's end look like a lag.",
-            "It stays: restart one member, the one whose log says `can't rebalance after 4 retries`. All members then share the partitions again.",
-            "Has the last ZooKeeper-mode broker left? Bring one back into migration mode (G21). See also K31 and K36.",
-        ),
-        "Create or delete owner znodes by hand, or take present owners for health.",
-        source="Kafka 1.1.1: rebalance.max.retries; measured: consumers coordinated through ZooKeeper",
-        ask="Commits may be a minute apart (auto.commit.interval.ms): scan again with --wait 90. At the end of logs that do not grow, what is left may be markers of transactions.",
-    ),
-    RunbookEntry(
-        "K45",
-        "The mode does not fit the members",
-        "ZooKeeper consumers need mode `zookeeper`, Kafka consumers mode `kafka`. Members follow Kafka only when all of them can.",
-        "Unknown: check at once whether records are read twice (K38).",
-        (
-            "The mode is `kafka`, and ZooKeeper consumers are there: restart them as migrating members, or set the mode back.",
-            "In a move: set the mode that the members need, or bring the group to one side with `kmigrate_consumers_rollback__<cluster>`.",
-        ),
-        "Switch more instances, or let Kafka consumers join, before that.",
-        source="KIP-125",
-    ),
-    RunbookEntry(
-        "K46",
-        "A reset is pending",
-        "An operator recorded offsets for this group (`migration/reset`), and no migrating member has begun there. The next one would, however old the reset is.",
-        "Yes. Nothing was switched or deleted; a reset just taken up is gone within seconds.",
-        (
-            "Still wanted, and members migrate: restart the instances that hold these partitions, one by one.",
-            "Not wanted: `python -m airflow_provider_kmigrate.groups reset-offsets --delete --group billing ...`.",
-            "All members are Kafka consumers: stop them, reset with `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets`, start them, forget this one, clear the task.",
-        ),
-        "Delete it without informing the person who requested it.",
-        source="kmigrate: migration/reset",
-    ),
-    RunbookEntry(
-        "K52",
-        "The group is not stable",
-        "Members get, give up or wait for partitions, have not seen the mode yet, or left owner znodes behind. A session that is about to expire keeps its partitions until then.",
-        "Yes.",
-        (
-            "Wait half a minute and scan again; start no member meanwhile.",
-            "For minutes: look for a member that restarts again and again. `zookeeper-shell.sh $ZK get -s` on an owner znode shows its session, ZooKeeper's `dump` its client; it may be another library.",
-        ),
-        "Restart members, change the mode or delete owners to end it: their holder may be alive and read on.",
-        source="Kafka 3.9: GroupState; Kafka 1.1.1: ZookeeperConsumerConnector",
-    ),
-    RunbookEntry(
-        "K55",
-        "An instance is not seen",
-        "No member of this instance is in the group, or the group has none at all. A move starts no stopped application. A killed process stays in ZooKeeper until its session is over.",
-        "Yes, with less capacity.",
-        (
-            "Start it. Does it run? Its `consumer.id` and `client.id` must be, or begin with, the name in the file; its mode must be the one it was given.",
-            "Clear the task: an instance that is absent for 45 s is restarted once more.",
-            "Its machine is gone for good: take it out of the cluster file, clear the task.",
-        ),
-        "Take it out of the file while it runs. Run its command by hand at the same time.",
-    ),
-    RunbookEntry(
-        "K56",
-        "Members that the file does not know",
-        "The group changes its coordination as a whole: a member that is not moved holds it back, or reads twice.",
-        "Yes.",
-        ("Add its instance to the group in the cluster file, or stop it.",),
-        "Go on and hope that it follows.",
-    ),
-    RunbookEntry(
-        "K58",
-        "Not in this order",
-        "The order is ZooKeeper consumer, migrating member, mode kafka, Kafka consumer; the first instance of the file goes first. Otherwise two kinds of members read every partition.",
-        "Yes: nothing was switched.",
-        (
-            "Forward: switch the members that the text names first. A canary that was rolled back (V33): fix what it names, clear its task.",
-            "Back: bring Kafka consumers to migrating members first, `kmigrate_consumers_rollback__<cluster>` with goal `zookeeper_mode`, or stop them.",
-        ),
-        "Restart it by hand as the other kind. Write or delete znodes by hand. Reorder the file's instances.",
-    ),
-    RunbookEntry(
-        "K60",
-        "Offsets of the two stores differ",
-        "The store that the instance will read is behind the other: records would be read once more.",
-        "Yes.",
-        ("A rollback copies them itself: wait.", "Forward: find out why migrating members' commits to Kafka fail (their logs)."),
-        "Copy offsets by hand under live members.",
-    ),
-    RunbookEntry(
-        "K64",
-        "Offsets were set back in one store",
-        "The store that the group reads is behind leftovers in the other one, as after a replay. A migrating member begins at the larger of both: records would be skipped.",
-        "Yes: nothing was switched.",
-        (
-            "Ask the group's owner. It was set back: make both stores alike with the `groups copy-offsets` command in the text (`--take-over` if the refused run still owns the cluster). Clear the task.",
-            "ZooKeeper consumers that commit to Kafka only look the same: let them read something, clear the task.",
-        ),
-        "Copy towards the store that the group reads.",
-    ),
-    RunbookEntry(
-        "K66",
-        "Perhaps the place of a dead member in Kafka",
-        "A member of the Kafka group is named like a migrating member that ZooKeeper does not know. Kafka keeps a dead member's place for its session; or it is a Kafka consumer.",
-        "Yes: kmigrate waits for `switch_timeout` (300 s).",
-        (
-            "It died: wait for `session.timeout.ms` (45 s by default).",
-            "It lives: it is a Kafka consumer. Stop it, or bring it back (K56, K58).",
-            "In an emergency, and sure that it is dead: `zookeeper-mode --force`.",
-        ),
-        "Restart others meanwhile.",
-    ),
-    RunbookEntry(
-        "K69",
-        "The group was rolled back",
-        "A canary, a watch, an audit or an operator rolled this group back, and it was not released since. Groups behind it wait.",
-        "Yes: it consumes as before. Every scheduled run fails at its `check` until you decide.",
-        (
-            "Fix what it was rolled back for.",
-            "Release it: the conf or the command in the text, or in the very run that rolled it back: clear the failed task.",
-            'It stays, and others go on: take it out of the cluster file\'s `groups`, or move one wave (`{"wave": 2}`).',
-        ),
-        "Delete the `migration/hold` znode from a script.",
-    ),
-    RunbookEntry(
-        "K71",
-        "Something else writes to this store",
-        "Offsets were to be written to a store whose side has members, or that changed since it was read. Kafka would refuse; members in ZooKeeper would overwrite them.",
-        "Yes: nothing was written.",
-        (
-            "Stop the members in the text. Without members: find the client that writes; a scan with `--wait` shows the store that moves.",
-            "Plan the copy again. Migrating members keep both stores by themselves.",
-        ),
-        "Copy again and again until it holds, or use `--reset` to get past it.",
-    ),
-    RunbookEntry(
-        "K76",
-        "A reset that no member can take up",
-        "The offset lies beyond its log, the partition is selected by no member, or the group has no migrating member.",
-        "Yes: nothing was written.",
-        ("Correct it. For ZooKeeper or Kafka consumers set offsets while they are stopped, with their own tools.",),
-        "Write the znode by hand.",
-    ),
-)
+ENTRIES = entries("""
+K01 A broker uses another count of __consumer_offsets
+means: That broker computes a group's coordinator with another number of partitions than the topic has. After a restart brokers disagree: groups are consumed twice, not at all, or lose their offsets.
+meanwhile: **Only as long as no broker restarts.**
+do: Restart no broker, and stop what restarts them (patches, auto-healing).
+do: In a planned window stop the consumers of all groups that move, and save their offsets: `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets --group G --all-topics --to-current --export --dry-run > G.csv`.
+do: Restart every broker, one after the other.
+do: Set the offsets again: `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets --group G --from-file G.csv --execute`. Start the consumers.
+do: Run preflight again.
+never: Restart only the broker that differs.
+source: measured
+
+K02 The count of __consumer_offsets is not known
+means: No number, or more than one, explains the answers of these brokers. Leaders that move meanwhile cause this.
+meanwhile: Yes.
+do: Wait until no leader moves, clear `preflight`.
+do: May kmigrate's user DESCRIBE the groups `__coord_probe*`? Has a partition of `__consumer_offsets` no leader?
+do: Several numbers fit: make sure that the topic was not expanded since these brokers started.
+never: Skip preflight, or expand the topic now.
+
+K30 A group could not be read
+means: ZooKeeper, the brokers, a log's end or the coordinator did not answer for this group. Members may be there that are not visible.
+meanwhile: Yes: nothing is switched or written.
+do: Wait if an election is under way; the step retries by itself.
+do: Fix the access (U01, R01): may kmigrate's user DESCRIBE the group and its topics? Then scan or try again.
+never: Treat a partial read as complete, or copy it by hand.
+source: architecture: unknown is not healthy
+
+K31 A registration that freezes the group
+means: ZooKeeper consumers cannot read a znode below `/consumers/<group>/ids`: each of them gives up its partitions and fails until it is gone (measured). A bare topic name is pykafka's.
+meanwhile: **No**: the group does not consume, and its lag grows.
+do: `zookeeper-shell.sh $ZK get -s /consumers/<group>/ids/<member>`: the name has its host, `ephemeralOwner` its session.
+do: Stop that process. The znode goes with its session, and the group recovers by itself.
+do: Members of pykafka: give them a group of their own.
+never: Write another content into the znode.
+source: Kafka 1.1.1: ZookeeperConsumerConnector; pykafka: balancedconsumer.py; measured
+
+K33 A wildcard that is not safe
+means: The wildcard selects no topic, or Java and Python may read it differently. Such a member owns nothing, or a migrating member refuses to compute an assignment.
+meanwhile: Yes, until the first migrating member joins.
+do: Name the topics, or use a simpler wildcard: a dot as `[.]`, no backslashes (Kafka 1.0.1 to 1.1 escape them twice).
+do: Check the topic's name.
+never: Let a migrating member join first.
+source: core/coordination/wildcard; KIP-125; Kafka 1.0.1: TopicCount and Jackson; measured
+
+K35 The mode is written wrong
+means: `migration/mode` holds something other than exactly `kafka` or `zookeeper`, such as a newline behind it. Members take it for ZooKeeper mode.
+meanwhile: Yes: all members read it alike.
+do: Set the mode with kmigrate, which writes the exact bytes: `python -m airflow_provider_kmigrate.groups zookeeper-mode --group <group>`.
+never: Set it with `zookeeper-shell.sh` or `echo`.
+source: KIP-125
+
+K36 Members may compute different assignments
+means: Each member computes the assignment itself. With another strategy, round-robin of another Kafka line, or two partitions with one hash, members never agree.
+meanwhile: Yes, until a member with another strategy joins.
+do: Look up `partition.assignment.strategy` and the Kafka version of every member. Give migrating members the same.
+do: Partitions with one hash: change all members to `range` at once, or migrate with every ZooKeeper consumer stopped.
+never: Mix strategies, or round-robin of Kafka before 1.0 and later.
+source: KAFKA-5822; Kafka 1.1.1: PartitionAssignor; measured
+ask: Ask for partition.assignment.strategy and the Kafka version of every member; scan again when nothing is rebalancing.
+
+K37 ZooKeeper consumers that commit to Kafka
+means: Once a migrating member is in the Kafka group, their commits are refused and dropped; their work is repeated.
+meanwhile: Yes, until the first migrating member joins.
+do: Restart these members with `offsets.storage=kafka` and `dual.commit.enabled=true`.
+do: Restart them with `offsets.storage=zookeeper`. Then migrate.
+never: Migrate the first member before that.
+source: Kafka 3.9: ClassicGroup; reproduced
+
+K38 Everything is processed twice
+means: Kafka consumers are in the group while ZooKeeper coordinates its other members. Each side assigns every partition.
+meanwhile: **Not for the application**: every record is processed twice, and the two sides overwrite each other's progress.
+do: Stop the Kafka consumers. They come last: after every member migrates and the mode is `kafka`.
+do: The mode is `kafka` and they were there before: stop the ZooKeeper consumer that K45 names instead.
+never: Stop the members in ZooKeeper instead, unless offsets were copied first.
+source: KIP-125, compatibility
+
+K40 Topics that ZooKeeper consumers cannot read
+means: The topic has `compression.type=zstd` or `message.downconversion.enable=false`, or its settings are unknown. Brokers refuse its records to ZooKeeper consumers.
+meanwhile: Not for records written since that setting.
+do: Set another `compression.type`, and `message.downconversion.enable=true`, until no ZooKeeper consumer is left. Only newer consumers can read what is in zstd already.
+never: Count on ZooKeeper consumers as a rollback for this group.
+source: Kafka 3.9: KafkaApis, RecordsUtil
+ask: Let kmigrate's user DESCRIBE_CONFIGS the topics, or check with kafka-configs.sh.
+
+K42 Offsets that no consumer can start from
+means: An offset is no number, or lies outside its log: the topic was created again, the offset was set wrong, or retention was faster. auto.offset.reset would decide: records skipped or repeated.
+meanwhile: Yes, until a member begins there. Nothing was written.
+do: Decide with the group's owner where it goes on.
+do: Set that offset while no member is there. Wrong in one store only: `groups copy-offsets` from the other.
+never: Let `auto.offset.reset` decide, or leave these offsets out.
+source: Kafka 1.1.1: ZkUtils
+
+K44 Partitions are not consumed
+means: Records wait: no member owns the partitions, or no offset moves. Owners prove nothing: ZooKeeper consumers without a ZooKeeper-mode broker keep theirs and receive nothing (measured). Seconds after a rebalance are normal.
+meanwhile: **Not for the application**: records wait. None is lost while the topics keep them.
+do: Scan with `--wait 20`; if commits may be 60 s apart, with `--wait 90`. Markers of transactions at a log's end look like a lag.
+do: It stays: restart one member, the one whose log says `can't rebalance after 4 retries`. All members then share the partitions again.
+do: Has the last ZooKeeper-mode broker left? Bring one back into migration mode (G21). See also K31 and K36.
+never: Create or delete owner znodes by hand, or take present owners for health.
+source: Kafka 1.1.1: rebalance.max.retries; measured: consumers coordinated through ZooKeeper
+ask: Commits may be a minute apart (auto.commit.interval.ms): scan again with --wait 90. At the end of logs that do not grow, what is left may be markers of transactions.
+
+K45 The mode does not fit the members
+means: ZooKeeper consumers need mode `zookeeper`, Kafka consumers mode `kafka`. Members follow Kafka only when all of them can.
+meanwhile: Unknown: check at once whether records are read twice (K38).
+do: The mode is `kafka`, and ZooKeeper consumers are there: restart them as migrating members, or set the mode back.
+do: In a move: set the mode that the members need, or bring the group to one side with `kmigrate_consumers_rollback__<cluster>`.
+never: Switch more instances, or let Kafka consumers join, before that.
+source: KIP-125
+
+K46 A reset is pending
+means: An operator recorded offsets for this group (`migration/reset`), and no migrating member has begun there. The next one would, however old the reset is.
+meanwhile: Yes. Nothing was switched or deleted; a reset just taken up is gone within seconds.
+do: Still wanted, and members migrate: restart the instances that hold these partitions, one by one.
+do: Not wanted: `python -m airflow_provider_kmigrate.groups reset-offsets --delete --group billing ...`.
+do: All members are Kafka consumers: stop them, reset with `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets`, start them, forget this one, clear the task.
+never: Delete it without informing the person who requested it.
+source: kmigrate: migration/reset
+
+K52 The group is not stable
+means: Members get, give up or wait for partitions, have not seen the mode yet, or left owner znodes behind. A session that is about to expire keeps its partitions until then.
+meanwhile: Yes.
+do: Wait half a minute and scan again; start no member meanwhile.
+do: For minutes: look for a member that restarts again and again. `zookeeper-shell.sh $ZK get -s` on an owner znode shows its session, ZooKeeper's `dump` its client; it may be another library.
+never: Restart members, change the mode or delete owners to end it: their holder may be alive and read on.
+source: Kafka 3.9: GroupState; Kafka 1.1.1: ZookeeperConsumerConnector
+
+K55 An instance is not seen
+means: No member of this instance is in the group, or the group has none at all. A move starts no stopped application. A killed process stays in ZooKeeper until its session is over.
+meanwhile: Yes, with less capacity.
+do: Start it. Does it run? Its `consumer.id` and `client.id` must be, or begin with, the name in the file; its mode must be the one it was given.
+do: Clear the task: an instance that is absent for 45 s is restarted once more.
+do: Its machine is gone for good: take it out of the cluster file, clear the task.
+never: Take it out of the file while it runs. Run its command by hand at the same time.
+
+K56 Members that the file does not know
+means: The group changes its coordination as a whole: a member that is not moved holds it back, or reads twice.
+meanwhile: Yes.
+do: Add its instance to the group in the cluster file, or stop it.
+never: Go on and hope that it follows.
+
+K58 Not in this order
+means: The order is ZooKeeper consumer, migrating member, mode kafka, Kafka consumer; the first instance of the file goes first. Otherwise two kinds of members read every partition.
+meanwhile: Yes: nothing was switched.
+do: Forward: switch the members that the text names first. A canary that was rolled back (V33): fix what it names, clear its task.
+do: Back: bring Kafka consumers to migrating members first, `kmigrate_consumers_rollback__<cluster>` with goal `zookeeper_mode`, or stop them.
+never: Restart it by hand as the other kind. Write or delete znodes by hand. Reorder the file's instances.
+
+K60 Offsets of the two stores differ
+means: The store that the instance will read is behind the other: records would be read once more.
+meanwhile: Yes.
+do: A rollback copies them itself: wait.
+do: Forward: find out why migrating members' commits to Kafka fail (their logs).
+never: Copy offsets by hand under live members.
+
+K64 Offsets were set back in one store
+means: The store that the group reads is behind leftovers in the other one, as after a replay. A migrating member begins at the larger of both: records would be skipped.
+meanwhile: Yes: nothing was switched.
+do: Ask the group's owner. It was set back: make both stores alike with the `groups copy-offsets` command in the text (`--take-over` if the refused run still owns the cluster). Clear the task.
+do: ZooKeeper consumers that commit to Kafka only look the same: let them read something, clear the task.
+never: Copy towards the store that the group reads.
+
+K66 Perhaps the place of a dead member in Kafka
+means: A member of the Kafka group is named like a migrating member that ZooKeeper does not know. Kafka keeps a dead member's place for its session; or it is a Kafka consumer.
+meanwhile: Yes: kmigrate waits for `switch_timeout` (300 s).
+do: It died: wait for `session.timeout.ms` (45 s by default).
+do: It lives: it is a Kafka consumer. Stop it, or bring it back (K56, K58).
+do: In an emergency, and sure that it is dead: `zookeeper-mode --force`.
+never: Restart others meanwhile.
+
+K69 The group was rolled back
+means: A canary, a watch, an audit or an operator rolled this group back, and it was not released since. Groups behind it wait.
+meanwhile: Yes: it consumes as before. Every scheduled run fails at its `check` until you decide.
+do: Fix what it was rolled back for.
+do: Release it: the conf or the command in the text, or in the very run that rolled it back: clear the failed task.
+do: It stays, and others go on: take it out of the cluster file's `groups`, or move one wave (`{"wave": 2}`).
+never: Delete the `migration/hold` znode from a script.
+
+K71 Something else writes to this store
+means: Offsets were to be written to a store whose side has members, or that changed since it was read. Kafka would refuse; members in ZooKeeper would overwrite them.
+meanwhile: Yes: nothing was written.
+do: Stop the members in the text. Without members: find the client that writes; a scan with `--wait` shows the store that moves.
+do: Plan the copy again. Migrating members keep both stores by themselves.
+never: Copy again and again until it holds, or use `--reset` to get past it.
+
+K76 A reset that no member can take up
+means: The offset lies beyond its log, the partition is selected by no member, or the group has no migrating member.
+meanwhile: Yes: nothing was written.
+do: Correct it. For ZooKeeper or Kafka consumers set offsets while they are stopped, with their own tools.
+never: Write the znode by hand.
+""")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
+from airflow_provider_kmigrate.core.reasons.entry import Area, entries
 
 AREAS = (
     Area(
@@ -14,152 +14,106 @@ AREAS = (
     ),
 )
 
-ENTRIES = (
-    RunbookEntry(
-        "J01",
-        "The job still runs",
-        "The hold is set; the job stops as soon as the batch under way is committed.",
-        "Yes. It goes on reading.",
-        (
-            "Wait: it stops between two batches. Spark's page shows a long batch. The limit is `hold_timeout`.",
-            "The cluster cannot wait, as in a rollback: mark the task as success. The job may then repeat its batch, or fail if a partition loses its leader.",
-        ),
-        "Kill the application: its batch would be done again.",
-    ),
-    RunbookEntry(
-        "J02",
-        "A batch is half done",
-        "The checkpoint has planned a batch that is not committed. The job would do it again from its beginning.",
-        "Yes, while the job is stopped.",
-        (
-            "The sink takes a repeated batch only once: write `idempotent_sink: true` into the cluster file.",
-            "Otherwise check the sink, and remove what that batch wrote.",
-        ),
-        "Delete files of the checkpoint.",
-    ),
-    RunbookEntry(
-        "J03",
-        "A log ends before the job's place",
-        "The log was truncated after the job had read it: its sink holds records that are no longer in the log.",
-        "**No.** Treat it as lost data.",
-        (
-            "Do not start the job.",
-            "Find the leader change that truncated the log (an unclean election?).",
-            "Save what the sink holds before those offsets are written again.",
-        ),
-        "Set `failOnDataLoss=false` to start the job.",
-    ),
-    RunbookEntry(
-        "J04",
-        "Records or partitions of the job are gone",
-        "A topic was deleted or created again, or records that the job had not read were removed while it was held.",
-        "Yes, for the cluster. The job stays held.",
-        (
-            "Decide with the job's owner: go on behind the gap with a new checkpoint, or read the missing records from elsewhere.",
-            "Keep holds shorter than retention.ms.",
-        ),
-        "Start it with the old checkpoint of another topic, or set `failOnDataLoss=false`.",
-    ),
-    RunbookEntry(
-        "J05",
-        "The job does not report its state",
-        "Its hold folder or checkpoint does not answer, is of another release, or has no recent state. Such a job cannot be held.",
-        "Yes. Nothing was started or stopped.",
-        (
-            "Check that it runs, uses `spark_hold.keep_running`, and has the hold folder and checkpoint that the cluster file names.",
-            "Check that job and Airflow run the same release of kmigrate.",
-            "An application that is meant to be stopped: set `hold: never`. A rollback goes on without it after a minute.",
-        ),
-        "Go on as if it were held.",
-    ),
-    RunbookEntry(
-        "J08",
-        "The ends of its logs are unknown",
-        "The brokers did not say where the job's partitions end. It could fail, or go on past truncated records.",
-        "Yes. The job stays held.",
-        ("Wait; start the brokers that do not answer. It goes on by itself.",),
-        "Resume the job by hand.",
-    ),
-    RunbookEntry(
-        "J09",
-        "Another query used the checkpoint",
-        "A query ran with the job's checkpoint while the job was held. With two at a time records are written twice.",
-        "Yes, while the job is stopped.",
-        ("Find that query and stop it: one checkpoint belongs to one running query.", "Clear the task."),
-        "Start the job beside it.",
-    ),
-    RunbookEntry(
-        "J11",
-        "The job makes no progress",
-        "It has failed, or its query has not asked the brokers since the roll. A living application proves nothing.",
-        "Yes, for the cluster. The job's readers wait.",
-        (
-            "Check Spark's page and the job's log.",
-            "The query failed or hangs: fix it, start the job again, clear the task.",
-            "It lives on topics without new records: only a job under `spark_hold.keep_running` can show progress. Mark the task as success.",
-        ),
-        "Roll on before you know. Delete its checkpoint.",
-    ),
-    RunbookEntry(
-        "J12",
-        "The job went on from elsewhere",
-        "It runs from other offsets than it had stopped at: records were skipped or are done again.",
-        "**Not for the job's output.**",
-        ("Stop the job. Compare its checkpoint with the record of the hold. Repair the sink.",),
-        "Let it run on.",
-    ),
-    RunbookEntry(
-        "J13",
-        "Another run holds the job",
-        "Only the run that holds it releases it; that run does not know of this one.",
-        "Yes.",
-        ("Wait for that run, or end it: the next run takes over what an ended run holds.",),
-        "Remove the marker of another run's hold.",
-    ),
-    RunbookEntry(
-        "J14",
-        "The checkpoint's file system is not reachable",
-        "This machine, worker or session has no access to the storage with the checkpoint and the hold folder.",
-        "Yes; nothing was held or released.",
-        (
-            "Airflow: install the provider of that storage on the workers, and name its connection as `conn_id` of the job.",
-            "In an application: give `keep_running` its session, or its own `files` (Spark Connect does not reach it).",
-            "Or use a folder that this machine mounts.",
-        ),
-        "Point `checkpoint` at a copy.",
-    ),
-    RunbookEntry(
-        "J20",
-        "Options that hurt the job in a roll",
-        "It skips truncated records silently, gives up early, learns of partitions late, or shares a group with another job.",
-        "Yes, until the rolls begin.",
-        (
-            "Take the named options out for the time of the migration. Add no partitions meanwhile.",
-            "Give each query its own `kafka.group.id`, or none.",
-            "Or hold the job: `hold: always`.",
-        ),
-        "Set `failOnDataLoss=false`, or lower limits further, during a migration.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "J22",
-        "A receiver that coordinates in ZooKeeper",
-        "The job is a ZooKeeper consumer: when the last broker leaves ZooKeeper mode its partitions stop (measured).",
-        "Yes, until the second roll ends.",
-        ("Rewrite it with Structured Streaming, from the offsets in ZooKeeper, before the second roll.",),
-        "Roll the last broker while it runs.",
-        source="measured",
-    ),
-    RunbookEntry(
-        "J24",
-        "The job may lose a leader",
-        "A topic has one replica, or its topics are not known. Without a leader the job may fail. It blocks if the job may never be held.",
-        "Yes, until the rolls begin.",
-        (
-            "List its topics under `spark_jobs` in the cluster file. May kmigrate's user describe them?",
-            "Raise the replication factor, or let the job be held: `hold: risky`, under `spark_hold.keep_running`.",
-        ),
-        "Set `hold: never` for such a job.",
-        source="measured",
-    ),
-)
+ENTRIES = entries("""
+J01 The job still runs
+means: The hold is set; the job stops as soon as the batch under way is committed.
+meanwhile: Yes. It goes on reading.
+do: Wait: it stops between two batches. Spark's page shows a long batch. The limit is `hold_timeout`.
+do: The cluster cannot wait, as in a rollback: mark the task as success. The job may then repeat its batch, or fail if a partition loses its leader.
+never: Kill the application: its batch would be done again.
+
+J02 A batch is half done
+means: The checkpoint has planned a batch that is not committed. The job would do it again from its beginning.
+meanwhile: Yes, while the job is stopped.
+do: The sink takes a repeated batch only once: write `idempotent_sink: true` into the cluster file.
+do: Otherwise check the sink, and remove what that batch wrote.
+never: Delete files of the checkpoint.
+
+J03 A log ends before the job's place
+means: The log was truncated after the job had read it: its sink holds records that are no longer in the log.
+meanwhile: **No.** Treat it as lost data.
+do: Do not start the job.
+do: Find the leader change that truncated the log (an unclean election?).
+do: Save what the sink holds before those offsets are written again.
+never: Set `failOnDataLoss=false` to start the job.
+
+J04 Records or partitions of the job are gone
+means: A topic was deleted or created again, or records that the job had not read were removed while it was held.
+meanwhile: Yes, for the cluster. The job stays held.
+do: Decide with the job's owner: go on behind the gap with a new checkpoint, or read the missing records from elsewhere.
+do: Keep holds shorter than retention.ms.
+never: Start it with the old checkpoint of another topic, or set `failOnDataLoss=false`.
+
+J05 The job does not report its state
+means: Its hold folder or checkpoint does not answer, is of another release, or has no recent state. Such a job cannot be held.
+meanwhile: Yes. Nothing was started or stopped.
+do: Check that it runs, uses `spark_hold.keep_running`, and has the hold folder and checkpoint that the cluster file names.
+do: Check that job and Airflow run the same release of kmigrate.
+do: An application that is meant to be stopped: set `hold: never`. A rollback goes on without it after a minute.
+never: Go on as if it were held.
+
+J08 The ends of its logs are unknown
+means: The brokers did not say where the job's partitions end. It could fail, or go on past truncated records.
+meanwhile: Yes. The job stays held.
+do: Wait; start the brokers that do not answer. It goes on by itself.
+never: Resume the job by hand.
+
+J09 Another query used the checkpoint
+means: A query ran with the job's checkpoint while the job was held. With two at a time records are written twice.
+meanwhile: Yes, while the job is stopped.
+do: Find that query and stop it: one checkpoint belongs to one running query.
+do: Clear the task.
+never: Start the job beside it.
+
+J11 The job makes no progress
+means: It has failed, or its query has not asked the brokers since the roll. A living application proves nothing.
+meanwhile: Yes, for the cluster. The job's readers wait.
+do: Check Spark's page and the job's log.
+do: The query failed or hangs: fix it, start the job again, clear the task.
+do: It lives on topics without new records: only a job under `spark_hold.keep_running` can show progress. Mark the task as success.
+never: Roll on before you know. Delete its checkpoint.
+
+J12 The job went on from elsewhere
+means: It runs from other offsets than it had stopped at: records were skipped or are done again.
+meanwhile: **Not for the job's output.**
+do: Stop the job. Compare its checkpoint with the record of the hold. Repair the sink.
+never: Let it run on.
+
+J13 Another run holds the job
+means: Only the run that holds it releases it; that run does not know of this one.
+meanwhile: Yes.
+do: Wait for that run, or end it: the next run takes over what an ended run holds.
+never: Remove the marker of another run's hold.
+
+J14 The checkpoint's file system is not reachable
+means: This machine, worker or session has no access to the storage with the checkpoint and the hold folder.
+meanwhile: Yes; nothing was held or released.
+do: Airflow: install the provider of that storage on the workers, and name its connection as `conn_id` of the job.
+do: In an application: give `keep_running` its session, or its own `files` (Spark Connect does not reach it).
+do: Or use a folder that this machine mounts.
+never: Point `checkpoint` at a copy.
+
+J20 Options that hurt the job in a roll
+means: It skips truncated records silently, gives up early, learns of partitions late, or shares a group with another job.
+meanwhile: Yes, until the rolls begin.
+do: Take the named options out for the time of the migration. Add no partitions meanwhile.
+do: Give each query its own `kafka.group.id`, or none.
+do: Or hold the job: `hold: always`.
+never: Set `failOnDataLoss=false`, or lower limits further, during a migration.
+source: measured
+
+J22 A receiver that coordinates in ZooKeeper
+means: The job is a ZooKeeper consumer: when the last broker leaves ZooKeeper mode its partitions stop (measured).
+meanwhile: Yes, until the second roll ends.
+do: Rewrite it with Structured Streaming, from the offsets in ZooKeeper, before the second roll.
+never: Roll the last broker while it runs.
+source: measured
+
+J24 The job may lose a leader
+means: A topic has one replica, or its topics are not known. Without a leader the job may fail. It blocks if the job may never be held.
+meanwhile: Yes, until the rolls begin.
+do: List its topics under `spark_jobs` in the cluster file. May kmigrate's user describe them?
+do: Raise the replication factor, or let the job be held: `hold: risky`, under `spark_hold.keep_running`.
+never: Set `hold: never` for such a job.
+source: measured
+""")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, RunbookEntry
-
-_SAFE = "Yes. Nothing was changed."
-_AS_BEFORE = "Yes, as safe as before. Nothing was changed."
+from airflow_provider_kmigrate.core.reasons.entry import Area, entries
 
 AREAS = (
     Area(
@@ -31,427 +28,306 @@ AREAS = (
     ),
 )
 
-ENTRIES = (
-    RunbookEntry(
-        "B1a",
-        "Releases or protocol versions differ",
-        "A broker registers with the controllers only if its inter.broker.protocol.version is exactly their metadata.version. Brokers of two releases react differently to one controller.",
-        _AS_BEFORE,
-        (
-            "Finish the upgrade of the brokers: one release, and one `inter.broker.protocol.version` in every file and every running broker.",
-            "Correct `kafka_release` in the cluster file.",
-            "Controllers of another version, and no broker has moved: empty their directories (G04).",
-        ),
-        "Change the protocol version while a migration is under way.",
-        source="KIP-866; BrokerRegistrationRequest, min = max = IBP",
-    ),
-    RunbookEntry(
-        "B1b",
-        "A version that must not be migrated",
-        "This release or protocol version loses or blocks metadata in a migration, writes no topic ids or /feature, or does not register brokers with several log directories. The text says which.",
-        _AS_BEFORE,
-        (
-            "Find `Kafka version:` in each broker's log. 3.6.2, 3.7.1 or later: write it as `kafka_release` into the cluster file, run preflight again.",
-            "Otherwise upgrade every broker to Kafka 3.9.2 and raise `inter.broker.protocol.version` to 3.9, as a change of its own. The brokers' controller then writes ids and /feature.",
-            "It is higher already, and ids or /feature are missing: the tree is damaged. Find out what changed it.",
-        ),
-        "Write a release that not every broker runs. Take a directory out of `log.dirs`: its replicas would be lost. Write an id by hand.",
-        source="KAFKA-17457, KIP-858, KAFKA-16431, KAFKA-16606, KIP-584, ZkTopicMigrationClient and the bug list of KIP-866",
-        ask='Search a broker\'s log for "Kafka version:", and write it as kafka_release into the cluster file.',
-    ),
-    RunbookEntry(
-        "B2b",
-        "A controller id is taken",
-        "A broker has this id, or partitions name it as a replica. One id for two nodes breaks both.",
-        _SAFE,
-        ("Choose ids that no broker has or ever had, such as 3000 and up. They cannot be changed later.",),
-        "Reuse the id of a broker that was decommissioned.",
-        source="KIP-866; KAFKA-20395",
-    ),
-    RunbookEntry(
-        "B2c",
-        "A broker is missing in the cluster file",
-        "A broker that is not rolled keeps the copy from starting and is isolated once it does: acknowledged records were lost (measured).",
-        _SAFE,
-        ("List the brokers: `zookeeper-shell.sh $ZK ls /brokers/ids`.", "Add it to the cluster file, or decommission it first."),
-        "Stop that broker to make the finding go away (B4b).",
-        source="measured: half backed-out first roll",
-    ),
-    RunbookEntry(
-        "B4b",
-        "Partitions name a broker that does not exist",
-        "The copy waits for every id that partitions are assigned to; for a broker that is gone it waits forever.",
-        "Yes, with one replica less.",
-        (
-            "List them: `kafka-topics.sh --bootstrap-server $B --describe --under-replicated-partitions`.",
-            "Reassign them to living brokers: `kafka-reassign-partitions.sh --bootstrap-server $B --reassignment-json-file f.json --execute`, then `--verify`.",
-        ),
-        "Give the id to a new broker while data is missing.",
-        source="KRaftMigrationDriver, imageDoesNotContainAllBrokers",
-    ),
-    RunbookEntry(
-        "B5",
-        "Topics are still being deleted",
-        "The migration does not take such topics over and leaves their files on the disks.",
-        _AS_BEFORE,
-        ("Wait until `/admin/delete_topics` is empty. A deletion that hangs usually waits for a broker that is down: start it.",),
-        "Remove the entries in `/admin/delete_topics`.",
-        source="KAFKA-15605",
-    ),
-    RunbookEntry(
-        "B6b",
-        "No readable controller epoch",
-        "KRaft takes control by raising /controller_epoch. Without it no ZooKeeper controller was ever elected, or the tree is damaged.",
-        "The cluster serves. Change nothing until the cause is known.",
-        ("Check the chroot. `zookeeper-shell.sh $ZK get /controller_epoch` and `get /controller`.", "Find out who removed it."),
-        "Write it by hand: the epoch decides whose leader elections count.",
-        source="KafkaZkClient.scala",
-    ),
-    RunbookEntry(
-        "B7b",
-        "A log directory has failed",
-        "In migration mode such a broker halts, and its replicas are gone until it is repaired.",
-        "It serves with the replicas that are left.",
-        (
-            "`kafka-log-dirs.sh --bootstrap-server $B --describe | grep '^{'`; look for `error`.",
-            "Repair or replace the disk, restart the broker, wait for every ISR.",
-        ),
-        "Begin the first roll with a failed disk.",
-        source="KAFKA-16431",
-        ask="Let kmigrate's user DESCRIBE the cluster, or run kafka-log-dirs.sh --describe, and search for errors.",
-    ),
-    RunbookEntry(
-        "B8a",
-        "A class that is not Kafka's",
-        "It is unknown whether this authorizer, principal builder or policy works without ZooKeeper. In KRaft mode it runs on the controllers. A builder must implement KafkaPrincipalSerde; alter.config.policy gets other arguments than before.",
-        _AS_BEFORE,
-        (
-            "Ask its maker for the KRaft version, and how to move its rules. Try it on a test cluster.",
-            "Put its jar on the controllers. Name an authorizer under `quorum.properties: {authorizer.class.name: ...}` in the cluster file.",
-            "A policy: see `alter.config.policy.kraft.compatibility.enable` (3.9.2).",
-        ),
-        "Migrate without an authorizer for the time being, or remove the builder: all rights are written for its names.",
-        source="KIP-866; KAFKA-15098; KIP-590, KafkaPrincipalSerde; KAFKA-19026; KIP-1252",
-        ask="Ask the maker of the class whether it implements KafkaPrincipalSerde, and put its jar on the controllers too.",
-    ),
-    RunbookEntry(
-        "B8c",
-        "Znodes that the copy cannot read",
-        "The copy reads every rule, user and setting. One that it cannot read ends the active controller's process, and its successor's.",
-        _AS_BEFORE,
-        (
-            "`zookeeper-shell.sh $ZK get` the path in the text. Find out what wrote it.",
-            "Remove it with that tool. Create it again with `kafka-acls.sh --bootstrap-server $B` or `kafka-configs.sh --bootstrap-server $B`.",
-        ),
-        "Delete the whole znode while it holds other rules.",
-        source="ZkAclMigrationClient; AclEntry.fromBytes",
-    ),
-    RunbookEntry(
-        "B8d",
-        "Access rules in another ZooKeeper",
-        "Controllers copy only the rules of the ZooKeeper in which brokers register. After the copy clients other than super users would be refused.",
-        _AS_BEFORE,
-        (
-            "Is it the same ensemble by another name? Compare `zookeeper-shell.sh <url> get /cluster/id` with `$ZK`. If so, go on.",
-            "List the rules: `kafka-acls.sh --bootstrap-server $B --list`.",
-            "Add each to the cluster's own ZooKeeper: `kafka-acls.sh --authorizer-properties zookeeper.connect=$ZK --add ...`.",
-            "Take `authorizer.zookeeper.url` out of every broker's file, restart the brokers one by one, compare `--list`.",
-        ),
-        "Take the key out before the rules are there.",
-        source="AclAuthorizer, ZkUrlProp; ZkAclMigrationClient",
-        ask="Resolve names and references on the broker's machine and compare servers and chroot with zookeeper.connect; where they differ, move the rules.",
-    ),
-    RunbookEntry(
-        "B9a",
-        "SCRAM users or delegation tokens that would be lost",
-        "This metadata version does not copy them, or nodes have no common delegation.token.secret.key. Afterwards their owners could not log in.",
-        _AS_BEFORE,
-        (
-            "Raise `inter.broker.protocol.version` to 3.9 first.",
-            "Tokens: write one `delegation.token.secret.key` into every broker's file, or let unused tokens expire.",
-        ),
-        "Migrate first and create the users again. Use different keys.",
-        source="KIP-900; KAFKA-14830; KAFKA-15219",
-    ),
-    RunbookEntry(
-        "B9d",
-        "No usable login for the controllers' listener",
-        "A node that uses SASL towards the controllers without a login for its mechanism does not start: a controller never, a broker when it is rolled. SCRAM has no user there before the copy.",
-        _AS_BEFORE,
-        (
-            "SCRAM: use PLAIN, GSSAPI or TLS there: `quorum.security_protocol: SSL` in the cluster file, or `sasl.mechanism.controller.protocol=PLAIN` in every broker's file. Between brokers SCRAM stays.",
-            "Write the key of the text into every broker's file; controllers inherit it. No restart is needed.",
-            'PLAIN on a listener `CONTROLLER`: `listener.name.controller.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="..." user_broker="...";`',
-            "A JAAS file has it: each controller's service needs that file too.",
-        ),
-        "Rely on `sasl.jaas.config` without the prefix: it is ignored. Change the clients' listeners for this.",
-        source="JaasContext.loadServerContext; KAFKA-15513; KIP-900",
-        ask="See that the JAAS file of each service (java.security.auth.login.config), controllers' too, has a section KafkaServer with this mechanism.",
-    ),
-    RunbookEntry(
-        "B10a",
-        "Controllers without the brokers' identity towards ZooKeeper",
-        "Controllers write znodes that brokers own. Without the brokers' identity every write is refused (NoAuth).",
-        _AS_BEFORE,
-        (
-            "Make the `zookeeper.*` keys equal in all files.",
-            "Check each controller's service: the same `-Djava.security.auth.login.config` with a section `Client`, keystores at the same paths, readable for its user.",
-        ),
-        "Open the znodes to every client.",
-        source='KIP-866; KRaftMigrationDriver, "ZooKeeper authentication"',
-        ask="Check on each controller's machine that its service has what the brokers' have: the JAAS section Client, keystores at the same paths.",
-    ),
-    RunbookEntry(
-        "B10b",
-        "Answers of ZooKeeper above a megabyte",
-        "A ZooKeeper client refuses answers above jute.maxbuffer (1 MB): the controller would lose its session again and again and never copy.",
-        _AS_BEFORE,
-        ("Compare KAFKA_OPTS of brokers and ZooKeeper. Give the controllers the same `-Djute.maxbuffer`, 4194304 or more.",),
-        "Lower it on the brokers.",
-        source="ZooKeeper administrator's guide",
-        ask="Check that the controllers' services have -Djute.maxbuffer as the brokers' have it (in KAFKA_OPTS), 4 MB or more.",
-    ),
-    RunbookEntry(
-        "B11",
-        "Passwords that controllers could not read",
-        "Dynamic passwords in ZooKeeper are encrypted with password.encoder.secret, which is missing or differs. Controllers would copy something unreadable.",
-        _AS_BEFORE,
-        (
-            "Write the brokers' `password.encoder.secret` into every file.",
-            "Or set the passwords in the files and remove the dynamic ones: `kafka-configs.sh --bootstrap-server $B --alter --entity-type brokers --entity-name N --delete-config <key>`.",
-        ),
-        "Change the secret without `password.encoder.old.secret`.",
-        source="ControllerServer.scala, PasswordEncoder.NOOP",
-    ),
-    RunbookEntry(
-        "B12b",
-        "ZooKeeper is too old",
-        "Kafka's client needs ZooKeeper 3.5 or later; controllers could not connect.",
-        _AS_BEFORE,
-        (
-            "Upgrade the ensemble to 3.8, one server at a time.",
-            "It does not answer: set `4lw.commands.whitelist=srvr` in zoo.cfg, and let Airflow's machine reach its port.",
-        ),
-        "Upgrade ZooKeeper in the middle of a migration.",
-        source="ZooKeeper compatibility; Kafka upgrade notes",
-        ask="Ask each server: echo srvr | nc HOST 2181; allow srvr in 4lw.commands.whitelist, and let this machine reach the servers.",
-    ),
-    RunbookEntry(
-        "B13b",
-        "Nodes that are no super users",
-        "Before the copy controllers have no ACL and accept only super users, each other included. Otherwise the quorum gets no leader and no broker registers (measured).",
-        _AS_BEFORE,
-        (
-            "Write the principals of all brokers and controllers into `super.users` of every broker's file. TLS: `openssl x509 -subject -noout -nameopt RFC2253 -in CERT`.",
-            "Controllers' listener without names (PLAINTEXT, TLS without `ssl.client.auth=required`): secure it, `quorum.security_protocol: SASL_SSL` in the cluster file.",
-            "Or, if only nodes reach that port: `super.users` under `quorum.properties`, with `User:ANONYMOUS` and all nodes.",
-        ),
-        "Set `allow.everyone.if.no.acl.found` for this, or `User:ANONYMOUS` in the brokers' own file.",
-        source="measured: VOTE, AuthorizerNotReadyException; StandardAuthorizer, ControllerApis, CLUSTER_ACTION",
-        ask="Find the names (for TLS the certificates' subjects), and see that super.users has those of brokers and controllers.",
-    ),
-    RunbookEntry(
-        "B14",
-        "Replication is throttled",
-        "A restarted replica catches up no faster than the throttle: out of its ISR for hours, and the roll waits.",
-        _AS_BEFORE,
-        (
-            "`kafka-reassign-partitions.sh --bootstrap-server $B --verify` with the file of a reassignment that is over removes it.",
-            "Or for each broker: `kafka-configs.sh --bootstrap-server $B --alter --entity-type brokers --entity-name N --delete-config leader.replication.throttled.rate,follower.replication.throttled.rate`.",
-            "For each topic the same with `--entity-type topics` and `leader.replication.throttled.replicas,follower.replication.throttled.replicas`.",
-        ),
-        "Remove a throttle while its reassignment is running: ask its owner.",
-        source="measured by others: catch-up under a throttle; reliability",
-    ),
-    RunbookEntry(
-        "B15",
-        "A broker does not run with what its file says",
-        "The file was edited without a restart, or the start command adds settings. The roll restarts with the file alone, and controllers inherit it. Unimportant keys are a warning.",
-        "Yes, until that broker restarts for any reason.",
-        (
-            "See what runs: `kafka-configs.sh --bootstrap-server $B --describe --all --entity-type brokers --entity-name N` (`STATIC_BROKER_CONFIG`).",
-            "Restart the broker with the edited file as a change of its own, or put back what runs.",
-            "Move what the start command adds (`--override`) into the file.",
-        ),
-        "Let the migration bring the edit into force: the cause of a failure would be unclear.",
-        source="KIP-226, STATIC_BROKER_CONFIG; reliability: one change at a time",
-        ask="Compare kafka-configs.sh --describe --all --entity-type brokers --entity-name N with the file; let kmigrate's user DESCRIBE_CONFIGS the cluster.",
-    ),
-    RunbookEntry(
-        "B16",
-        "Listeners that exist only dynamically",
-        "A KRaft broker opens its listeners before it reads dynamic settings: it does not start, or refuses clients there. Controllers never have them (measured).",
-        _AS_BEFORE,
-        (
-            "Write each setting of the text into each broker's file, with the value in force. No restart is needed.",
-            "`listeners`, `advertised.listeners`, `listener.security.protocol.map`: restart the broker with its file, then delete the dynamic one: `kafka-configs.sh --bootstrap-server $B --entity-type brokers --entity-name N --alter --delete-config <key>`.",
-        ),
-        "Delete a dynamic listener before that restart: its clients are disconnected.",
-        source="measured: listeners refused connections and TLS, no start; SslFactory, CertificateEntries.ensureCompatible",
-    ),
-    RunbookEntry(
-        "B17",
-        "A broker's ZooKeeper is its own machine",
-        "Controllers inherit `localhost` in zookeeper.connect. On another machine it leads nowhere, or to another cluster's ZooKeeper.",
-        _AS_BEFORE,
-        (
-            "Write the servers by names that every machine resolves into every broker's file. Restart the brokers as a change of its own.",
-        ),
-        "Run a tunnel or a proxy on the controllers' machines for this.",
-        source="KIP-866; core.files.properties",
-    ),
-    RunbookEntry(
-        "B18",
-        "Brokers differ where one value decides for all",
-        "Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change. The count of __consumer_offsets is that of the broker which creates it.",
-        "As safe as before. Find out who began to change this. Without __consumer_offsets: only until the first consumer group appears.",
-        (
-            "Give every broker the same value, and restart those that had another, one by one.",
-            "Or write the value that you want under `quorum.properties` in the cluster file (not the authorizer or the count of __consumer_offsets).",
-        ),
-        "Move the broker whose values you like to the front of the cluster file. Create __consumer_offsets by hand.",
-        source="KIP-866; KIP-895; core.files.properties; GroupCoordinator startup",
-    ),
-    RunbookEntry(
-        "C01",
-        "The file is of another stage",
-        "The file makes the node something else than expected: a later stage, broker and controller at once, or no stage at all.",
-        _SAFE,
-        (
-            "Find out who changed it. The right one is in the backup (`broker-N.properties`) or beside the file (`*.bak`).",
-            "Combined nodes cannot be migrated.",
-        ),
-        "Restart the node with it.",
-    ),
-    RunbookEntry(
-        "C04",
-        "A line or key is missing, wrong or must not be there",
-        "A node of this stage does not start, register or work with it, or changes its id.",
-        "Yes: nothing was changed. A node's own file: until that node restarts for any reason.",
-        (
-            "A broker: correct the original on the node, and run `backup` again while no broker has moved. A controller: correct `quorum.properties` in the cluster file.",
-            "A `\\u` needs four digits. An id: `broker.id` as in the node's `meta.properties`; above `reserved.broker.max.id` set `broker.id.generation.enable=false`.",
-            "`metadata.max.idle.interval.ms`: remove it until the finalization. With it, a dual-write that works looks like one that has ended.",
-            "A chroot: one in every file and in the connection. A version: B1a. The controllers' listener: a `quorum.listener` that no broker uses.",
-        ),
-        "Edit a file that kmigrate rendered. Invent an id. Remove `zookeeper.metadata.migration.enable` by hand: that finalizes. Leave the authorizer out.",
-    ),
-    RunbookEntry(
-        "C10",
-        "A reference that nothing resolves",
-        "The controller would take the reference itself for the value: for a password, a path, a login.",
-        "Yes: no controller got that file.",
-        (
-            "Add `config.providers` and `config.providers.<name>.class` to the brokers' files, or under `quorum.properties`.",
-            "The files that references name must be on the controllers' machines, readable for their user.",
-        ),
-        "Write the secret itself into the cluster file.",
-    ),
-    RunbookEntry(
-        "W1",
-        "Partitions without a replica to spare",
-        "While any of their brokers restarts, twice each, acks=all is refused; with a single replica nothing can be read or written.",
-        _AS_BEFORE,
-        (
-            "Add replicas (`kafka-reassign-partitions.sh`), or tell the owners and accept the pauses.",
-            "A single replica: Spark jobs on it may end silently. After the copy see G13.",
-        ),
-        "Lower `min.insync.replicas` for good because of it.",
-        source="safe-to-stop predicate",
-    ),
-    RunbookEntry(
-        "W3",
-        "Few or an even number of controllers",
-        "The loss or restart of one may stop all metadata changes.",
-        _SAFE,
-        ("Plan three or five controllers before the first one is started.",),
-        "Change the voters in the middle of a migration.",
-        source="KIP-595",
-    ),
-    RunbookEntry(
-        "W4",
-        "A version with known defects or unfinished features",
-        "The release can be migrated, but the text names known defects, early-access features, or an unfinished upgrade.",
-        _AS_BEFORE,
-        (
-            "Upgrade to 3.9.2 and raise `inter.broker.protocol.version` to 3.9 first, or read each issue and decide.",
-            "Write the release as `kafka_release` into the cluster file.",
-        ),
-        "Upgrade, or raise the version, in the middle of a migration. Try it on production first.",
-        source="bug list of KIP-866, from the release tags; KIP-858; KIP-405",
-        ask='Search a broker\'s log for "Kafka version:", and write it as kafka_release into the cluster file.',
-    ),
-    RunbookEntry(
-        "W7",
-        "A node may be killed while it stops",
-        "A broker in migration mode may take 300 s to stop. Killed before, it recovers its logs at the next start, for minutes or hours.",
-        _AS_BEFORE,
-        (
-            "`systemctl show -p TimeoutStopUSec kafka` on each node; raise it above 330 s (`terminationGracePeriodSeconds` of a pod).",
-            "Write it as `hosts.kill_after`, and `hosts.stop_timeout` above 300 s, into the cluster file.",
-        ),
-        "Kill a broker because it stops slowly.",
-        source="measured: a stop without controller took 300.8 s; systemd kills after 90 s",
-        ask="Run on each node: systemctl show -p TimeoutStopUSec kafka; raise it above 330 s and write it as hosts.kill_after into the cluster file.",
-    ),
-    RunbookEntry(
-        "W8",
-        "Clocks differ, or are unknown",
-        "Tokens, certificates, retention and the order of evidence depend on the clock.",
-        _AS_BEFORE,
-        ("Check `chronyc tracking` or `timedatectl` on every node, on ZooKeeper and on Airflow's workers.",),
-        "Step a clock during a roll.",
-        source="reliability: evidence is ordered by time",
-        ask="Compare date -u on the nodes and on this machine, or see that chronyc tracking is well on all of them.",
-    ),
-    RunbookEntry(
-        "W9",
-        "Another tool acts on the cluster or its files",
-        "A tool that moves replicas, changes settings or writes nodes' files during a roll undoes what was checked: a restart may then leave the broker in its old mode.",
-        _AS_BEFORE,
-        (
-            "Find the owner.",
-            "Pause it until the migration is finalized: Cruise Control's self-healing and executor, CMAK, scripts, configuration management with its agents and timers.",
-            "Afterwards give configuration management the new files.",
-        ),
-        "Let two tools change the cluster at once, or trust a check mode that may restart the service.",
-        source="peers: interlocks against other actors",
-        ask="Ask who runs Cruise Control, CMAK or scripts against this cluster, and have them paused.",
-    ),
-    RunbookEntry(
-        "W10",
-        "meta.properties of version 1",
-        "A plain ZooKeeper broker does not start with it, which shows only at the end of a rollback.",
-        _AS_BEFORE,
-        ("Nothing: a rollback rewrites the file while the broker is down.",),
-        "Add brokers that `kafka-storage` has formatted before the finalization.",
-        source="KAFKA-20762; measured",
-    ),
-    RunbookEntry(
-        "W11",
-        "Dynamic passwords become readable",
-        "KRaft keeps dynamic passwords unencrypted in its metadata log, on every controller's disk.",
-        _AS_BEFORE,
-        ("Protect the controllers' disks and their backups, or move these passwords into the files first.",),
-        "Share a metadata snapshot.",
-        source="KIP-866; ControllerServer.scala",
-    ),
-    RunbookEntry(
-        "W13",
-        "Dynamic settings",
-        "The migration copies them, but controllers do not follow every one of them.",
-        _AS_BEFORE,
-        ("Write what a controller needs into the brokers' files, or under `quorum.properties`.",),
-        "Change them while the migration runs.",
-        source="KIP-866; Kafka 3.9 notes on unclean.leader.election.enable",
-    ),
-    RunbookEntry(
-        "W14",
-        "Rules that may not say what was meant",
-        "Such a rule is copied, but may match other requests after the migration, or none.",
-        _AS_BEFORE,
-        ("`kafka-acls.sh --bootstrap-server $B --list`. Ask the owner of each; create it again if it does not match.",),
-        "Delete rules that you do not understand.",
-        source="cp-ansible#1805, strimzi#11612",
-    ),
-)
+ENTRIES = entries(r"""
+B1a Releases or protocol versions differ
+means: A broker registers with the controllers only if its inter.broker.protocol.version is exactly their metadata.version. Brokers of two releases react differently to one controller.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Finish the upgrade of the brokers: one release, and one `inter.broker.protocol.version` in every file and every running broker.
+do: Correct `kafka_release` in the cluster file.
+do: Controllers of another version, and no broker has moved: empty their directories (G04).
+never: Change the protocol version while a migration is under way.
+source: KIP-866; BrokerRegistrationRequest, min = max = IBP
+
+B1b A version that must not be migrated
+means: This release or protocol version loses or blocks metadata in a migration, writes no topic ids or /feature, or does not register brokers with several log directories. The text says which.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Find `Kafka version:` in each broker's log. 3.6.2, 3.7.1 or later: write it as `kafka_release` into the cluster file, run preflight again.
+do: Otherwise upgrade every broker to Kafka 3.9.2 and raise `inter.broker.protocol.version` to 3.9, as a change of its own. The brokers' controller then writes ids and /feature.
+do: It is higher already, and ids or /feature are missing: the tree is damaged. Find out what changed it.
+never: Write a release that not every broker runs. Take a directory out of `log.dirs`: its replicas would be lost. Write an id by hand.
+source: KAFKA-17457, KIP-858, KAFKA-16431, KAFKA-16606, KIP-584, ZkTopicMigrationClient and the bug list of KIP-866
+ask: Search a broker's log for "Kafka version:", and write it as kafka_release into the cluster file.
+
+B2b A controller id is taken
+means: A broker has this id, or partitions name it as a replica. One id for two nodes breaks both.
+meanwhile: Yes. Nothing was changed.
+do: Choose ids that no broker has or ever had, such as 3000 and up. They cannot be changed later.
+never: Reuse the id of a broker that was decommissioned.
+source: KIP-866; KAFKA-20395
+
+B2c A broker is missing in the cluster file
+means: A broker that is not rolled keeps the copy from starting and is isolated once it does: acknowledged records were lost (measured).
+meanwhile: Yes. Nothing was changed.
+do: List the brokers: `zookeeper-shell.sh $ZK ls /brokers/ids`.
+do: Add it to the cluster file, or decommission it first.
+never: Stop that broker to make the finding go away (B4b).
+source: measured: half backed-out first roll
+
+B4b Partitions name a broker that does not exist
+means: The copy waits for every id that partitions are assigned to; for a broker that is gone it waits forever.
+meanwhile: Yes, with one replica less.
+do: List them: `kafka-topics.sh --bootstrap-server $B --describe --under-replicated-partitions`.
+do: Reassign them to living brokers: `kafka-reassign-partitions.sh --bootstrap-server $B --reassignment-json-file f.json --execute`, then `--verify`.
+never: Give the id to a new broker while data is missing.
+source: KRaftMigrationDriver, imageDoesNotContainAllBrokers
+
+B5 Topics are still being deleted
+means: The migration does not take such topics over and leaves their files on the disks.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Wait until `/admin/delete_topics` is empty. A deletion that hangs usually waits for a broker that is down: start it.
+never: Remove the entries in `/admin/delete_topics`.
+source: KAFKA-15605
+
+B6b No readable controller epoch
+means: KRaft takes control by raising /controller_epoch. Without it no ZooKeeper controller was ever elected, or the tree is damaged.
+meanwhile: The cluster serves. Change nothing until the cause is known.
+do: Check the chroot. `zookeeper-shell.sh $ZK get /controller_epoch` and `get /controller`.
+do: Find out who removed it.
+never: Write it by hand: the epoch decides whose leader elections count.
+source: KafkaZkClient.scala
+
+B7b A log directory has failed
+means: In migration mode such a broker halts, and its replicas are gone until it is repaired.
+meanwhile: It serves with the replicas that are left.
+do: `kafka-log-dirs.sh --bootstrap-server $B --describe | grep '^{'`; look for `error`.
+do: Repair or replace the disk, restart the broker, wait for every ISR.
+never: Begin the first roll with a failed disk.
+source: KAFKA-16431
+ask: Let kmigrate's user DESCRIBE the cluster, or run kafka-log-dirs.sh --describe, and search for errors.
+
+B8a A class that is not Kafka's
+means: It is unknown whether this authorizer, principal builder or policy works without ZooKeeper. In KRaft mode it runs on the controllers. A builder must implement KafkaPrincipalSerde; alter.config.policy gets other arguments than before.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Ask its maker for the KRaft version, and how to move its rules. Try it on a test cluster.
+do: Put its jar on the controllers. Name an authorizer under `quorum.properties: {authorizer.class.name: ...}` in the cluster file.
+do: A policy: see `alter.config.policy.kraft.compatibility.enable` (3.9.2).
+never: Migrate without an authorizer for the time being, or remove the builder: all rights are written for its names.
+source: KIP-866; KAFKA-15098; KIP-590, KafkaPrincipalSerde; KAFKA-19026; KIP-1252
+ask: Ask the maker of the class whether it implements KafkaPrincipalSerde, and put its jar on the controllers too.
+
+B8c Znodes that the copy cannot read
+means: The copy reads every rule, user and setting. One that it cannot read ends the active controller's process, and its successor's.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: `zookeeper-shell.sh $ZK get` the path in the text. Find out what wrote it.
+do: Remove it with that tool. Create it again with `kafka-acls.sh --bootstrap-server $B` or `kafka-configs.sh --bootstrap-server $B`.
+never: Delete the whole znode while it holds other rules.
+source: ZkAclMigrationClient; AclEntry.fromBytes
+
+B8d Access rules in another ZooKeeper
+means: Controllers copy only the rules of the ZooKeeper in which brokers register. After the copy clients other than super users would be refused.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Is it the same ensemble by another name? Compare `zookeeper-shell.sh <url> get /cluster/id` with `$ZK`. If so, go on.
+do: List the rules: `kafka-acls.sh --bootstrap-server $B --list`.
+do: Add each to the cluster's own ZooKeeper: `kafka-acls.sh --authorizer-properties zookeeper.connect=$ZK --add ...`.
+do: Take `authorizer.zookeeper.url` out of every broker's file, restart the brokers one by one, compare `--list`.
+never: Take the key out before the rules are there.
+source: AclAuthorizer, ZkUrlProp; ZkAclMigrationClient
+ask: Resolve names and references on the broker's machine and compare servers and chroot with zookeeper.connect; where they differ, move the rules.
+
+B9a SCRAM users or delegation tokens that would be lost
+means: This metadata version does not copy them, or nodes have no common delegation.token.secret.key. Afterwards their owners could not log in.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Raise `inter.broker.protocol.version` to 3.9 first.
+do: Tokens: write one `delegation.token.secret.key` into every broker's file, or let unused tokens expire.
+never: Migrate first and create the users again. Use different keys.
+source: KIP-900; KAFKA-14830; KAFKA-15219
+
+B9d No usable login for the controllers' listener
+means: A node that uses SASL towards the controllers without a login for its mechanism does not start: a controller never, a broker when it is rolled. SCRAM has no user there before the copy.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: SCRAM: use PLAIN, GSSAPI or TLS there: `quorum.security_protocol: SSL` in the cluster file, or `sasl.mechanism.controller.protocol=PLAIN` in every broker's file. Between brokers SCRAM stays.
+do: Write the key of the text into every broker's file; controllers inherit it. No restart is needed.
+do: PLAIN on a listener `CONTROLLER`: `listener.name.controller.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="..." user_broker="...";`
+do: A JAAS file has it: each controller's service needs that file too.
+never: Rely on `sasl.jaas.config` without the prefix: it is ignored. Change the clients' listeners for this.
+source: JaasContext.loadServerContext; KAFKA-15513; KIP-900
+ask: See that the JAAS file of each service (java.security.auth.login.config), controllers' too, has a section KafkaServer with this mechanism.
+
+B10a Controllers without the brokers' identity towards ZooKeeper
+means: Controllers write znodes that brokers own. Without the brokers' identity every write is refused (NoAuth).
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Make the `zookeeper.*` keys equal in all files.
+do: Check each controller's service: the same `-Djava.security.auth.login.config` with a section `Client`, keystores at the same paths, readable for its user.
+never: Open the znodes to every client.
+source: KIP-866; KRaftMigrationDriver, "ZooKeeper authentication"
+ask: Check on each controller's machine that its service has what the brokers' have: the JAAS section Client, keystores at the same paths.
+
+B10b Answers of ZooKeeper above a megabyte
+means: A ZooKeeper client refuses answers above jute.maxbuffer (1 MB): the controller would lose its session again and again and never copy.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Compare KAFKA_OPTS of brokers and ZooKeeper. Give the controllers the same `-Djute.maxbuffer`, 4194304 or more.
+never: Lower it on the brokers.
+source: ZooKeeper administrator's guide
+ask: Check that the controllers' services have -Djute.maxbuffer as the brokers' have it (in KAFKA_OPTS), 4 MB or more.
+
+B11 Passwords that controllers could not read
+means: Dynamic passwords in ZooKeeper are encrypted with password.encoder.secret, which is missing or differs. Controllers would copy something unreadable.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Write the brokers' `password.encoder.secret` into every file.
+do: Or set the passwords in the files and remove the dynamic ones: `kafka-configs.sh --bootstrap-server $B --alter --entity-type brokers --entity-name N --delete-config <key>`.
+never: Change the secret without `password.encoder.old.secret`.
+source: ControllerServer.scala, PasswordEncoder.NOOP
+
+B12b ZooKeeper is too old
+means: Kafka's client needs ZooKeeper 3.5 or later; controllers could not connect.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Upgrade the ensemble to 3.8, one server at a time.
+do: It does not answer: set `4lw.commands.whitelist=srvr` in zoo.cfg, and let Airflow's machine reach its port.
+never: Upgrade ZooKeeper in the middle of a migration.
+source: ZooKeeper compatibility; Kafka upgrade notes
+ask: Ask each server: echo srvr | nc HOST 2181; allow srvr in 4lw.commands.whitelist, and let this machine reach the servers.
+
+B13b Nodes that are no super users
+means: Before the copy controllers have no ACL and accept only super users, each other included. Otherwise the quorum gets no leader and no broker registers (measured).
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Write the principals of all brokers and controllers into `super.users` of every broker's file. TLS: `openssl x509 -subject -noout -nameopt RFC2253 -in CERT`.
+do: Controllers' listener without names (PLAINTEXT, TLS without `ssl.client.auth=required`): secure it, `quorum.security_protocol: SASL_SSL` in the cluster file.
+do: Or, if only nodes reach that port: `super.users` under `quorum.properties`, with `User:ANONYMOUS` and all nodes.
+never: Set `allow.everyone.if.no.acl.found` for this, or `User:ANONYMOUS` in the brokers' own file.
+source: measured: VOTE, AuthorizerNotReadyException; StandardAuthorizer, ControllerApis, CLUSTER_ACTION
+ask: Find the names (for TLS the certificates' subjects), and see that super.users has those of brokers and controllers.
+
+B14 Replication is throttled
+means: A restarted replica catches up no faster than the throttle: out of its ISR for hours, and the roll waits.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: `kafka-reassign-partitions.sh --bootstrap-server $B --verify` with the file of a reassignment that is over removes it.
+do: Or for each broker: `kafka-configs.sh --bootstrap-server $B --alter --entity-type brokers --entity-name N --delete-config leader.replication.throttled.rate,follower.replication.throttled.rate`.
+do: For each topic the same with `--entity-type topics` and `leader.replication.throttled.replicas,follower.replication.throttled.replicas`.
+never: Remove a throttle while its reassignment is running: ask its owner.
+source: measured by others: catch-up under a throttle; reliability
+
+B15 A broker does not run with what its file says
+means: The file was edited without a restart, or the start command adds settings. The roll restarts with the file alone, and controllers inherit it. Unimportant keys are a warning.
+meanwhile: Yes, until that broker restarts for any reason.
+do: See what runs: `kafka-configs.sh --bootstrap-server $B --describe --all --entity-type brokers --entity-name N` (`STATIC_BROKER_CONFIG`).
+do: Restart the broker with the edited file as a change of its own, or put back what runs.
+do: Move what the start command adds (`--override`) into the file.
+never: Let the migration bring the edit into force: the cause of a failure would be unclear.
+source: KIP-226, STATIC_BROKER_CONFIG; reliability: one change at a time
+ask: Compare kafka-configs.sh --describe --all --entity-type brokers --entity-name N with the file; let kmigrate's user DESCRIBE_CONFIGS the cluster.
+
+B16 Listeners that exist only dynamically
+means: A KRaft broker opens its listeners before it reads dynamic settings: it does not start, or refuses clients there. Controllers never have them (measured).
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Write each setting of the text into each broker's file, with the value in force. No restart is needed.
+do: `listeners`, `advertised.listeners`, `listener.security.protocol.map`: restart the broker with its file, then delete the dynamic one: `kafka-configs.sh --bootstrap-server $B --entity-type brokers --entity-name N --alter --delete-config <key>`.
+never: Delete a dynamic listener before that restart: its clients are disconnected.
+source: measured: listeners refused connections and TLS, no start; SslFactory, CertificateEntries.ensureCompatible
+
+B17 A broker's ZooKeeper is its own machine
+means: Controllers inherit `localhost` in zookeeper.connect. On another machine it leads nowhere, or to another cluster's ZooKeeper.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Write the servers by names that every machine resolves into every broker's file. Restart the brokers as a change of its own.
+never: Run a tunnel or a proxy on the controllers' machines for this.
+source: KIP-866; core.files.properties
+
+B18 Brokers differ where one value decides for all
+means: Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change. The count of __consumer_offsets is that of the broker which creates it.
+meanwhile: As safe as before. Find out who began to change this. Without __consumer_offsets: only until the first consumer group appears.
+do: Give every broker the same value, and restart those that had another, one by one.
+do: Or write the value that you want under `quorum.properties` in the cluster file (not the authorizer or the count of __consumer_offsets).
+never: Move the broker whose values you like to the front of the cluster file. Create __consumer_offsets by hand.
+source: KIP-866; KIP-895; core.files.properties; GroupCoordinator startup
+
+C01 The file is of another stage
+means: The file makes the node something else than expected: a later stage, broker and controller at once, or no stage at all.
+meanwhile: Yes. Nothing was changed.
+do: Find out who changed it. The right one is in the backup (`broker-N.properties`) or beside the file (`*.bak`).
+do: Combined nodes cannot be migrated.
+never: Restart the node with it.
+
+C04 A line or key is missing, wrong or must not be there
+means: A node of this stage does not start, register or work with it, or changes its id.
+meanwhile: Yes: nothing was changed. A node's own file: until that node restarts for any reason.
+do: A broker: correct the original on the node, and run `backup` again while no broker has moved. A controller: correct `quorum.properties` in the cluster file.
+do: A `\u` needs four digits. An id: `broker.id` as in the node's `meta.properties`; above `reserved.broker.max.id` set `broker.id.generation.enable=false`.
+do: `metadata.max.idle.interval.ms`: remove it until the finalization. With it, a dual-write that works looks like one that has ended.
+do: A chroot: one in every file and in the connection. A version: B1a. The controllers' listener: a `quorum.listener` that no broker uses.
+never: Edit a file that kmigrate rendered. Invent an id. Remove `zookeeper.metadata.migration.enable` by hand: that finalizes. Leave the authorizer out.
+
+C10 A reference that nothing resolves
+means: The controller would take the reference itself for the value: for a password, a path, a login.
+meanwhile: Yes: no controller got that file.
+do: Add `config.providers` and `config.providers.<name>.class` to the brokers' files, or under `quorum.properties`.
+do: The files that references name must be on the controllers' machines, readable for their user.
+never: Write the secret itself into the cluster file.
+
+W1 Partitions without a replica to spare
+means: While any of their brokers restarts, twice each, acks=all is refused; with a single replica nothing can be read or written.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Add replicas (`kafka-reassign-partitions.sh`), or tell the owners and accept the pauses.
+do: A single replica: Spark jobs on it may end silently. After the copy see G13.
+never: Lower `min.insync.replicas` for good because of it.
+source: safe-to-stop predicate
+
+W3 Few or an even number of controllers
+means: The loss or restart of one may stop all metadata changes.
+meanwhile: Yes. Nothing was changed.
+do: Plan three or five controllers before the first one is started.
+never: Change the voters in the middle of a migration.
+source: KIP-595
+
+W4 A version with known defects or unfinished features
+means: The release can be migrated, but the text names known defects, early-access features, or an unfinished upgrade.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Upgrade to 3.9.2 and raise `inter.broker.protocol.version` to 3.9 first, or read each issue and decide.
+do: Write the release as `kafka_release` into the cluster file.
+never: Upgrade, or raise the version, in the middle of a migration. Try it on production first.
+source: bug list of KIP-866, from the release tags; KIP-858; KIP-405
+ask: Search a broker's log for "Kafka version:", and write it as kafka_release into the cluster file.
+
+W7 A node may be killed while it stops
+means: A broker in migration mode may take 300 s to stop. Killed before, it recovers its logs at the next start, for minutes or hours.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: `systemctl show -p TimeoutStopUSec kafka` on each node; raise it above 330 s (`terminationGracePeriodSeconds` of a pod).
+do: Write it as `hosts.kill_after`, and `hosts.stop_timeout` above 300 s, into the cluster file.
+never: Kill a broker because it stops slowly.
+source: measured: a stop without controller took 300.8 s; systemd kills after 90 s
+ask: Run on each node: systemctl show -p TimeoutStopUSec kafka; raise it above 330 s and write it as hosts.kill_after into the cluster file.
+
+W8 Clocks differ, or are unknown
+means: Tokens, certificates, retention and the order of evidence depend on the clock.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Check `chronyc tracking` or `timedatectl` on every node, on ZooKeeper and on Airflow's workers.
+never: Step a clock during a roll.
+source: reliability: evidence is ordered by time
+ask: Compare date -u on the nodes and on this machine, or see that chronyc tracking is well on all of them.
+
+W9 Another tool acts on the cluster or its files
+means: A tool that moves replicas, changes settings or writes nodes' files during a roll undoes what was checked: a restart may then leave the broker in its old mode.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Find the owner.
+do: Pause it until the migration is finalized: Cruise Control's self-healing and executor, CMAK, scripts, configuration management with its agents and timers.
+do: Afterwards give configuration management the new files.
+never: Let two tools change the cluster at once, or trust a check mode that may restart the service.
+source: peers: interlocks against other actors
+ask: Ask who runs Cruise Control, CMAK or scripts against this cluster, and have them paused.
+
+W10 meta.properties of version 1
+means: A plain ZooKeeper broker does not start with it, which shows only at the end of a rollback.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Nothing: a rollback rewrites the file while the broker is down.
+never: Add brokers that `kafka-storage` has formatted before the finalization.
+source: KAFKA-20762; measured
+
+W11 Dynamic passwords become readable
+means: KRaft keeps dynamic passwords unencrypted in its metadata log, on every controller's disk.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Protect the controllers' disks and their backups, or move these passwords into the files first.
+never: Share a metadata snapshot.
+source: KIP-866; ControllerServer.scala
+
+W13 Dynamic settings
+means: The migration copies them, but controllers do not follow every one of them.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Write what a controller needs into the brokers' files, or under `quorum.properties`.
+never: Change them while the migration runs.
+source: KIP-866; Kafka 3.9 notes on unclean.leader.election.enable
+
+W14 Rules that may not say what was meant
+means: Such a rule is copied, but may match other requests after the migration, or none.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: `kafka-acls.sh --bootstrap-server $B --list`. Ask the owner of each; create it again if it does not match.
+never: Delete rules that you do not understand.
+source: cp-ansible#1805, strimzi#11612
+""")
