@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,31 +116,17 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, y
 
 
 def _duplicate(key: yaml.Node, first: yaml.Node) -> Problem:
-    return Problem(
-        code="F05",
-        loc=(key.value,),
-        line=key.start_mark.line + 1,
-        found=f"the key {dotted((key.value,))} for the second time (first in line {first.start_mark.line + 1})",
-        expected="each key once",
-        fix="remove one of the two",
-    )
+    loc, line = (key.value,), key.start_mark.line + 1
+    found = f"the key {dotted(loc)} for the second time (first in line {first.start_mark.line + 1})"
+    return Problem("F05", loc, found, expected="each key once", fix="remove one of the two", line=line)
 
 
 def _syntax(error: Exception, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     before = mark.line if mark else text.count("\n", 0, getattr(error, "position", None) or 0)
     what = getattr(error, "problem", None) or getattr(error, "reason", None) or f"a {type(error).__name__}"
-    return Problem(
-        code="F00",
-        loc=(),
-        line=before + 1,
-        found=f"text that is not YAML ({what})",
-        expected="one YAML mapping",
-        fix="fix the syntax there or in the line above",
-    )
-
-
-_HOST_KEYS = frozenset(field.name for field in fields(HostSpec))
+    fix = "fix the syntax there or in the line above"
+    return Problem("F00", (), f"text that is not YAML ({what})", expected="one YAML mapping", fix=fix, line=before + 1)
 
 
 class Folder(NamedTuple):
@@ -177,9 +163,9 @@ def load_folder(folder: str | Path) -> Folder:
             loaded.append(_read(path))
         except SpecError as error:
             errors.append(error)
-    clashes = [list(_clashes(each, loaded)) for each in loaded]
-    errors += [spec_error(each.spec.path, found) for each, found in zip(loaded, clashes, strict=True) if found]
-    return Folder(tuple(each.spec for each, found in zip(loaded, clashes, strict=True) if not found), tuple(errors))
+    clashes = {each.spec.path: found for each in loaded if (found := list(_clashes(each, loaded)))}
+    errors += [spec_error(path, found) for path, found in clashes.items()]
+    return Folder(tuple(each.spec for each in loaded if each.spec.path not in clashes), tuple(errors))
 
 
 def cluster_files(folder: str | Path) -> list[Path]:
@@ -220,14 +206,15 @@ def _read(path: Path) -> _Loaded:
 
 def _parse(text: str, path: str) -> _Loaded:
     document = Document(text)
-    problems = list(document.problems)
+    found: list[Problem] = []
     file = None
     if document.parsed:
         try:
             file = ClusterFile.model_validate(document.data)
         except ValidationError as error:
-            problems += problems_of(error, document.line)
-        problems += check(document.data, document.line)
+            found += problems_of(error)
+        found += check(document.data, document.line)
+    problems = [*document.problems, *(replace(each, line=document.line(each.loc)) for each in found)]
     if problems or file is None:
         raise spec_error(path or "cluster file", problems)
     return _Loaded(_spec(file, path), document)
@@ -235,9 +222,7 @@ def _parse(text: str, path: str) -> _Loaded:
 
 def _unreadable(error: Exception) -> Problem:
     found = f"{getattr(error, 'strerror', None) or error}"
-    return Problem(
-        code="F00", loc=(), line=1, found=found, expected="a readable UTF-8 file", fix="check the path and its permissions"
-    )
+    return Problem("F00", (), found, expected="a readable UTF-8 file", fix="check the path and its permissions")
 
 
 def _clashes(one: _Loaded, loaded: list[_Loaded]) -> Iterator[Problem]:
@@ -245,14 +230,9 @@ def _clashes(one: _Loaded, loaded: list[_Loaded]) -> Iterator[Problem]:
         value = getattr(one.spec, key)
         others = [other.spec.path for other in loaded if other is not one and getattr(other.spec, key) == value]
         if others:
-            yield Problem(
-                code="F05",
-                loc=(key,),
-                line=one.document.line((key,)),
-                found=f"{value}, which {', '.join(others)} also has",
-                expected="one file for each cluster",
-                fix="remove or rename the copy; until then kmigrate uses none of these files",
-            )
+            found = f"{value}, which {', '.join(others)} also has"
+            fix = "remove or rename the copy; until then kmigrate uses none of these files"
+            yield Problem("F05", (key,), found, expected="one file for each cluster", fix=fix, line=one.document.line((key,)))
 
 
 def _spec(file: ClusterFile, path: str) -> ClusterSpec:
@@ -293,9 +273,8 @@ def _instance(instance: Instance, switch: tuple[str, ...], webhook: str) -> Inst
 
 
 def _audit(audit: Audit) -> AuditSpec:
-    given = _written(audit)
     canary = CanarySpec(**audit.canary.model_dump()) if audit.canary else None
-    return AuditSpec(**{**given, "canary": canary})
+    return AuditSpec(**{**_written(audit), "canary": canary})
 
 
 def _written(section: SparkJob | Audit | GroupSection | Instance) -> dict[str, Any]:
@@ -310,5 +289,5 @@ def _node(defaults: Hosts, node: BrokerSection | ControllerSection, role: NodeRo
 
 def _given(hosts: Hosts) -> dict[str, Any]:
     """The host keys that the user wrote here."""
-    pairs = ((key, getattr(hosts, key)) for key in hosts.model_fields_set & _HOST_KEYS)
-    return {key: value for key, value in pairs if value is not None}
+    keys = hosts.model_fields_set & Hosts.model_fields.keys()
+    return {key: value for key in keys if (value := getattr(hosts, key)) is not None}

@@ -27,6 +27,11 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, str_min_length=1)
 
 
+def key(expected: str, example: Any, **settings: Any) -> Any:
+    """A key of a section: what a message calls expected, and an example, which is the fix. Without a default the file must have it."""
+    return Field(description=expected, examples=[example], **settings)
+
+
 COMMAND_ERROR: Literal["command"] = "command"  # its context has `found`, and `expected` if the description does not say it
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = r"^(?:[0-9]+(?:\.[0-9]+)?|(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+)$"
@@ -35,9 +40,7 @@ _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly")
 _CRON = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))  # minute, hour, day, month, day of the week
 _PLACEHOLDER = re.compile(r"(?<![${])\{(\w+)\}(?!\})")  # neither ${SHELL} nor {{template}}
 _PLACEHOLDERS = {
-    "read": ("id", "host", "properties", "path"),
-    "write": ("id", "host", "properties", "path"),
-    "wipe": ("id", "host", "properties", "path"),
+    **dict.fromkeys(("read", "write", "wipe"), ("id", "host", "properties", "path")),
     "format": ("id", "host", "properties", "cluster_id", "release"),
     "switch": ("group", "instance", "host", "kind"),
 }
@@ -69,7 +72,7 @@ def _words(value: object, info: ValidationInfo) -> object:
         known = _PLACEHOLDERS.get(info.field_name or "", ("id", "host", "properties"))
         for name in _PLACEHOLDER.findall(" ".join(str(word) for word in value)):
             if name not in known:
-                listed = ", ".join(f"{{{key}}}" for key in known)
+                listed = ", ".join(f"{{{each}}}" for each in known)
                 raise PydanticCustomError(COMMAND_ERROR, COMMAND_ERROR, {"found": f"{{{name}}}", "expected": f"only {listed}"})
     return value
 
@@ -144,6 +147,9 @@ Schedule = Annotated[str, BeforeValidator(_schedule)]
 Location = Annotated[str, Field(pattern=r"^(?:/|[a-z][a-z0-9+.-]*://)[^\x00-\x1f]*$")]
 Window = Annotated[str, Field(pattern=r"^(?:[01][0-9]|2[0-3]):[0-5][0-9]-(?:[01][0-9]|2[0-3]):[0-5][0-9]$")]
 FilePath = Annotated[str, Field(pattern=r"^/[^\x00-\x1f]*$")]
+ConnectionId = Annotated[str, Field(pattern=r"^[\w.\-]+$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-]+$", max_length=100)]  # becomes a part of task ids
+HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 Port = Annotated[int, Field(ge=1, le=65_535, strict=True)]
 Properties = Annotated[dict[str, Annotated[str, BeforeValidator(_property), Field(min_length=0)]], or_default({})]
 
@@ -154,80 +160,46 @@ _GROUP = GroupSpec("", ())
 class Instance(Section):
     """One process of an application that consumes; `switch` and `webhook` may be set for the whole group."""
 
-    name: str = Field(
-        description="the name of its members: consumer.id, client.id or, without those, its host's name",
-        examples=["billing-0"],
-        pattern=r"^[A-Za-z0-9_.\-]+$",
-        max_length=100,
-    )
-    host: str = Field(
-        default="",
-        description="the host that replaces {host} in its command",
-        examples=["app0.example.org"],
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
-    )
-    switch: Command = Field(
+    name: Name = key("the name of its members: consumer.id, client.id or, without those, its host's name", "billing-0")
+    host: HostName = key("the host that replaces {host} in its command", "app0.example.org", default="")
+    switch: Command = key(
+        "a command that restarts the instance as {kind} (zookeeper, migrating or kafka) and exits with 0 once it has restarted",
+        "ssh {host} sudo billing-as {kind}",
         default=(),
-        description="a command that restarts the instance as {kind} (zookeeper, migrating or kafka) and exits with 0 once it has restarted",
-        examples=["ssh {host} sudo billing-as {kind}"],
     )
-    webhook: str | None = Field(
-        default=None,
-        description="the id of an Airflow HTTP connection to the service that restarts the instance",
-        examples=["deployer"],
-        pattern=r"^[\w.\-]+$",
+    webhook: ConnectionId | None = key(
+        "the id of an Airflow HTTP connection to the service that restarts the instance", "deployer", default=None
     )
 
 
 class GroupSection(Section):
     """One consumer group that moves off ZooKeeper, instance by instance."""
 
-    name: str = Field(
-        description="the group's id (it becomes a part of task ids)",
-        examples=["billing"],
-        pattern=r"^[A-Za-z0-9_.\-]+$",
-        max_length=100,
-    )
-    instances: tuple[Instance, ...] = Field(
-        description="a list of every process that consumes in the group, the canary first",
-        examples=[[{"name": "billing-0", "host": "app0"}]],
+    name: Name = key("the group's id (it becomes a part of task ids)", "billing")
+    instances: tuple[Instance, ...] = key(
+        "a list of every process that consumes in the group, the canary first",
+        [{"name": "billing-0", "host": "app0"}],
         min_length=1,
     )
-    switch: Command = Field(
-        default=(),
-        description="a command for every instance that has none of its own",
-        examples=["ssh {host} sudo billing-as {kind}"],
+    switch: Command = key(
+        "a command for every instance that has none of its own", "ssh {host} sudo billing-as {kind}", default=()
     )
-    webhook: str | None = Field(
-        default=None,
-        description="the id of an Airflow HTTP connection for every instance that has none of its own",
-        examples=["deployer"],
-        pattern=r"^[\w.\-]+$",
+    webhook: ConnectionId | None = key(
+        "the id of an Airflow HTTP connection for every instance that has none of its own", "deployer", default=None
     )
-    wave: Count = Field(default=_GROUP.wave, description="a whole number from 1; later waves wait for earlier ones", examples=[1])
-    window: Window | None = Field(
-        default=None,
-        description="a daily time in UTC in which the group's move may start, such as 22:00-04:00",
-        examples=["22:00-04:00"],
+    wave: Count = key("a whole number from 1; later waves wait for earlier ones", 1, default=_GROUP.wave)
+    window: Window | None = key(
+        "a daily time in UTC in which the group's move may start, such as 22:00-04:00", "22:00-04:00", default=None
     )
-    bake: Duration = Field(
-        default=_GROUP.bake, description="how long a canary instance is watched, as seconds or 10m", examples=["10m"]
+    bake: Duration = key("how long a canary instance is watched, as seconds or 10m", "10m", default=_GROUP.bake)
+    commit_within: Interval = key(
+        "how long a partition with lag may go without a commit, above 0, as seconds or 150s", "150s", default=_GROUP.commit_within
     )
-    commit_within: Interval = Field(
-        default=_GROUP.commit_within,
-        description="how long a partition with lag may go without a commit, above 0, as seconds or 150s",
-        examples=["150s"],
+    switch_timeout: Interval = key(
+        "how long a restarted instance may take until it consumes, above 0, as seconds or 5m", "5m", default=_GROUP.switch_timeout
     )
-    switch_timeout: Interval = Field(
-        default=_GROUP.switch_timeout,
-        description="how long a restarted instance may take until it consumes, above 0, as seconds or 5m",
-        examples=["5m"],
-    )
-    conn_id: str | None = Field(
-        default=None,
-        description="the id of an Airflow connection with the environment of the commands",
-        examples=["prod_apps"],
-        pattern=r"^[\w.\-]+$",
+    conn_id: ConnectionId | None = key(
+        "the id of an Airflow connection with the environment of the commands", "prod_apps", default=None
     )
 
 
@@ -237,49 +209,28 @@ _JOB = SparkJobSpec("")
 class SparkJob(Section):
     """One streaming query of a Spark job that reads the cluster."""
 
-    name: str = Field(
-        description="a name of letters, digits, -, _ and . (it becomes a part of task ids)",
-        examples=["orders-to-lake"],
-        pattern=r"^[A-Za-z0-9_.\-]+$",
-        max_length=100,
+    name: Name = key("a name of letters, digits, -, _ and . (it becomes a part of task ids)", "orders-to-lake")
+    checkpoint: Location | None = key(
+        "the absolute path or URI of the query's checkpoint", "s3a://lake/checkpoints/orders", default=None
     )
-    checkpoint: Location | None = Field(
-        default=None,
-        description="the absolute path or URI of the query's checkpoint",
-        examples=["s3a://lake/checkpoints/orders"],
+    hold_folder: Location | None = key(
+        "the absolute path or URI of a folder that job and Airflow both reach", "s3a://lake/holds/orders", default=None
     )
-    hold_folder: Location | None = Field(
-        default=None,
-        description="the absolute path or URI of a folder that job and Airflow both reach",
-        examples=["s3a://lake/holds/orders"],
+    topics: tuple[str, ...] = key("a list of the topics that it reads", ["orders"], default=())
+    options: Properties = key(
+        "options of its Kafka source, values as text, without secrets", {"failOnDataLoss": "true"}, default_factory=dict
     )
-    topics: tuple[str, ...] = Field(default=(), description="a list of the topics that it reads", examples=[["orders"]])
-    options: Properties = Field(
-        default_factory=dict,
-        description="options of its Kafka source, values as text, without secrets",
-        examples=[{"failOnDataLoss": "true"}],
+    hold: HoldPolicy = key(
+        "when to hold it: never, risky (before steps that may leave partitions offline) or always", "risky", default=_JOB.hold
     )
-    hold: HoldPolicy = Field(
-        default=_JOB.hold,
-        description="when to hold it: never, risky (before steps that may leave partitions offline) or always",
-        examples=["risky"],
+    hold_timeout: Interval = key(
+        "how long to wait for a running batch, above 0, as seconds or 15m", "15m", default=_JOB.hold_timeout
     )
-    hold_timeout: Interval = Field(
-        default=_JOB.hold_timeout,
-        description="how long to wait for a running batch, above 0, as seconds or 15m",
-        examples=["15m"],
+    idempotent_sink: bool = key(
+        "true if the sink ignores a repeated batch, else false", False, default=_JOB.idempotent_sink, strict=True
     )
-    idempotent_sink: bool = Field(
-        default=_JOB.idempotent_sink,
-        description="true if the sink ignores a repeated batch, else false",
-        examples=[False],
-        strict=True,
-    )
-    conn_id: str | None = Field(
-        default=None,
-        description="the id of an Airflow connection that reaches the checkpoint's file system",
-        examples=["lake"],
-        pattern=r"^[\w.\-]+$",
+    conn_id: ConnectionId | None = key(
+        "the id of an Airflow connection that reaches the checkpoint's file system", "lake", default=None
     )
 
 
@@ -289,22 +240,14 @@ _CANARY = CanarySpec()
 class Canary(Section):
     """How a group's canary instance is compared with the others."""
 
-    interval: Interval = Field(
-        default=_CANARY.interval, description="the length of one measured interval, above 0, as seconds or 5s", examples=["5s"]
+    interval: Interval = key("the length of one measured interval, above 0, as seconds or 5s", "5s", default=_CANARY.interval)
+    window: Annotated[int, Field(ge=40, le=10_000, strict=True)] = key(
+        "how many intervals are compared, a whole number from 40 to 10000", 60, default=_CANARY.window
     )
-    window: Annotated[int, Field(ge=40, le=10_000, strict=True)] = Field(
-        default=_CANARY.window, description="how many intervals are compared, a whole number from 40 to 10000", examples=[60]
+    margin: Margin = key(
+        "how many times later than the others its records may arrive, above 1, at most 100", 1.5, default=_CANARY.margin
     )
-    margin: Margin = Field(
-        default=_CANARY.margin,
-        description="how many times later than the others its records may arrive, above 1, at most 100",
-        examples=[1.5],
-    )
-    settle: Duration = Field(
-        default=_CANARY.settle,
-        description="how long after the switch nothing is measured, as seconds or 10s",
-        examples=["10s"],
-    )
+    settle: Duration = key("how long after the switch nothing is measured, as seconds or 10s", "10s", default=_CANARY.settle)
 
 
 _AUDIT = AuditSpec("", "")
@@ -314,101 +257,84 @@ Finding: TypeAlias = Literal["lost", "diverged", "stored_twice", "commit_gap", "
 class Audit(Section):
     """How records are audited by Spark: after each phase of a migration, and on a schedule."""
 
-    conn_id: str = Field(description="the id of Airflow's Spark connection", examples=["spark_default"], pattern=r"^[\w.\-]+$")
-    result: FilePath = Field(
-        description="the absolute path of a folder for results that workers and Spark's driver share",
-        examples=["/var/lib/kmigrate/audit"],
+    conn_id: ConnectionId = key("the id of Airflow's Spark connection", "spark_default")
+    result: FilePath = key(
+        "the absolute path of a folder for results that workers and Spark's driver share", "/var/lib/kmigrate/audit"
     )
-    events: tuple[FilePath, ...] = Field(
-        default=(),
-        description="a list of absolute paths: files or folders of event lines (*.jsonl)",
-        examples=[["/var/lib/kmigrate/events"]],
+    events: tuple[FilePath, ...] = key(
+        "a list of absolute paths: files or folders of event lines (*.jsonl)", ["/var/lib/kmigrate/events"], default=()
     )
-    ledgers: tuple[Location, ...] = Field(
-        default=(),
-        description="a list of absolute paths or URIs: folders of events as Parquet",
-        examples=[["s3a://lake/kmigrate/events"]],
+    ledgers: tuple[Location, ...] = key(
+        "a list of absolute paths or URIs: folders of events as Parquet", ["s3a://lake/kmigrate/events"], default=()
     )
-    events_topic: str | None = Field(
+    events_topic: str | None = key(
+        "the topic to which clients write their events, letters, digits, -, _ and .; read with `jars`",
+        "kmigrate-events",
         default=None,
-        description="the topic to which clients write their events, letters, digits, -, _ and .; read with `jars`",
-        examples=["kmigrate-events"],
         pattern=r"^[A-Za-z0-9_.\-]+$",
         max_length=249,
     )
-    topics: tuple[str, ...] | None = Field(
+    topics: tuple[str, ...] | None = key(
+        "a list of topics whose logs a migration fingerprints and compares; not set: the newest records of all topics; []: none",
+        ["orders"],
         default=None,
-        description="a list of topics whose logs a migration fingerprints and compares; not set: the newest records of all topics; []: none",
-        examples=[["orders"]],
     )
-    exclude_topics: tuple[str, ...] = Field(
+    exclude_topics: tuple[str, ...] = key(
+        "a list of topics that may be created and deleted; they are not compared if `topics` is left out", ["scratch"], default=()
+    )
+    resetting_groups: tuple[str, ...] = key(
+        "a list of consumer groups that reset their offsets on purpose, such as loaders that read everything at each start",
+        ["table-loader"],
         default=(),
-        description="a list of topics that may be created and deleted; they are not compared if `topics` is left out",
-        examples=[["scratch"]],
     )
-    resetting_groups: tuple[str, ...] = Field(
-        default=(),
-        description="a list of consumer groups that reset their offsets on purpose, such as loaders that read everything at each start",
-        examples=[["table-loader"]],
-    )
-    sample_fraction: Share | None = Field(
+    sample_fraction: Share | None = key(
+        "the part of each log that is compared, above 0, at most 1 (all, the default for named topics); the newest records always",
+        0.05,
         default=None,
-        description="the part of each log that is compared, above 0, at most 1 (all, the default for named topics); the newest records always",
-        examples=[0.05],
     )
-    jars: tuple[Location, ...] = Field(
+    jars: tuple[Location, ...] = key(
+        "a list of absolute paths or URIs of the jars with which Spark reads Kafka",
+        ["/opt/kmigrate-spark/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar"],
         default=(),
-        description="a list of absolute paths or URIs of the jars with which Spark reads Kafka",
-        examples=[["/opt/kmigrate-spark/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar"]],
     )
-    level: Literal["probe", "consumers", "producers"] = Field(
+    level: Literal["probe", "consumers", "producers"] = key(
+        "whose records the events prove: probe (kmigrate's own), producers (and consumers), or consumers only",
+        "producers",
         default="producers",
-        description="whose records the events prove: probe (kmigrate's own), producers (and consumers), or consumers only",
-        examples=["producers"],
     )
-    allow: tuple[Finding, ...] = Field(
+    allow: tuple[Finding, ...] = key(
+        "a list of findings that are shown but do not fail the audit: lost, diverged, stored_twice, commit_gap, redelivered, reordered or double_owned",
+        ["redelivered"],
         default=(),
-        description="a list of findings that are shown but do not fail the audit: lost, diverged, stored_twice, commit_gap, redelivered, reordered or double_owned",
-        examples=[["redelivered"]],
     )
-    environment: FilePath | None = Field(
+    environment: FilePath | None = key(
+        "the absolute path of Spark's own Python environment on the workers", "/opt/kmigrate-spark", default=None
+    )
+    schedule: Schedule | None = key("five fields of cron, or @hourly, @daily, @weekly, @monthly", "0 * * * *", default=None)
+    baseline_time: Moment | None = key(
+        "a time in UTC such as 2026-01-31T12:00Z: scheduled audits report earlier findings and fail only on later ones",
+        "2026-01-31T12:00Z",
         default=None,
-        description="the absolute path of Spark's own Python environment on the workers",
-        examples=["/opt/kmigrate-spark"],
     )
-    schedule: Schedule | None = Field(
-        default=None, description="five fields of cron, or @hourly, @daily, @weekly, @monthly", examples=["0 * * * *"]
+    retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = key(
+        "how often an inconclusive audit is repeated, a whole number from 0 to 1000", 6, default=_AUDIT.retries
     )
-    baseline_time: Moment | None = Field(
-        default=None,
-        description="a time in UTC such as 2026-01-31T12:00Z: scheduled audits report earlier findings and fail only on later ones",
-        examples=["2026-01-31T12:00Z"],
-    )
-    retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = Field(
-        default=_AUDIT.retries,
-        description="how often an inconclusive audit is repeated, a whole number from 0 to 1000",
-        examples=[6],
-    )
-    retry_delay: Interval = Field(
+    retry_delay: Interval = key(
+        "the time between two attempts, in which more evidence is gathered, above 0, as seconds or 10m",
+        "10m",
         default=_AUDIT.retry_delay,
-        description="the time between two attempts, in which more evidence is gathered, above 0, as seconds or 10m",
-        examples=["10m"],
     )
-    probe: StrictBool = Field(
+    probe: StrictBool = key(
+        "true or false: whether a migration sends and receives records of its own through every broker (topic kmigrate-probe)",
+        True,
         default=_AUDIT.probe,
-        description="true or false: whether a migration sends and receives records of its own through every broker (topic kmigrate-probe)",
-        examples=[True],
     )
-    canary: Canary | None = Field(
+    canary: Canary | None = key(
+        "how a group's canary is compared with its other instances; without it they are not compared",
+        {"margin": 1.5},
         default=None,
-        description="how a group's canary is compared with its other instances; without it they are not compared",
-        examples=[{"margin": 1.5}],
     )
-    max_lag: Interval = Field(
-        default=_AUDIT.max_lag,
-        description="how far behind running clients may be, above 0, as seconds or 1m",
-        examples=["60s"],
-    )
+    max_lag: Interval = key("how far behind running clients may be, above 0, as seconds or 1m", "60s", default=_AUDIT.max_lag)
 
 
 BROKER_PORT, CONTROLLER_PORT = 9092, 9093
@@ -417,134 +343,105 @@ BROKER_PORT, CONTROLLER_PORT = 9092, 9093
 class ConnectionSection(Section):
     """Which Airflow connection holds the address and the secrets."""
 
-    conn_id: str = Field(description="the id of an Airflow connection", examples=["prod_zk"], pattern=r"^[\w.\-]+$")
+    conn_id: ConnectionId = key("the id of an Airflow connection", "prod_zk")
 
 
 class Hosts(Section):
     """How to reach the nodes' machines; every key may also be set for one node, and counts there."""
 
-    driver: Literal["local", "command"] | None = Field(
-        default=None,
-        description="a driver: command (runs the commands you give) or local (processes of the local cluster)",
-        examples=["command"],
+    driver: Literal["local", "command"] | None = key(
+        "a driver: command (runs the commands you give) or local (processes of the local cluster)", "command", default=None
     )
-    properties: FilePath | None = Field(
-        default=None, description="the absolute path of the node's server.properties", examples=["/etc/kafka/server.properties"]
+    properties: FilePath | None = key(
+        "the absolute path of the node's server.properties", "/etc/kafka/server.properties", default=None
     )
-    state: FilePath | None = Field(
-        default=None,
-        description="the absolute path of the local driver's folder for the node",
-        examples=["/var/lib/kmigrate/broker-0"],
+    state: FilePath | None = key(
+        "the absolute path of the local driver's folder for the node", "/var/lib/kmigrate/broker-0", default=None
     )
-    start: Command = Field(
-        default=(), description="a command that starts the node", examples=["ssh {host} sudo systemctl start kafka"]
-    )
-    stop: Command = Field(
-        default=(), description="a command that stops the node", examples=["ssh {host} sudo systemctl stop kafka"]
-    )
-    status: Command = Field(
+    start: Command = key("a command that starts the node", "ssh {host} sudo systemctl start kafka", default=())
+    stop: Command = key("a command that stops the node", "ssh {host} sudo systemctl stop kafka", default=())
+    status: Command = key(
+        "a command that exits with 0 if the node runs, and with 3 and a line `inactive` or `failed` if it is stopped",
+        "ssh {host} systemctl is-active kafka",
         default=(),
-        description="a command that exits with 0 if the node runs, and with 3 and a line `inactive` or `failed` if it is stopped",
-        examples=["ssh {host} systemctl is-active kafka"],
     )
-    read: Command = Field(
+    read: Command = key(
+        "a command that prints the file {path}; without it the file is on Airflow's machine",
+        "ssh {host} sudo /usr/local/sbin/kmigrate-node read {path}",
         default=(),
-        description="a command that prints the file {path}; without it the file is on Airflow's machine",
-        examples=["ssh {host} sudo /usr/local/sbin/kmigrate-node read {path}"],
     )
-    write: Command = Field(
+    write: Command = key(
+        "a command that replaces the file {path} by its standard input",
+        "ssh {host} sudo /usr/local/sbin/kmigrate-node write {path}",
         default=(),
-        description="a command that replaces the file {path} by its standard input",
-        examples=["ssh {host} sudo /usr/local/sbin/kmigrate-node write {path}"],
     )
-    format: Command = Field(
+    format: Command = key(
+        "a command that formats a controller's directory, as Kafka's user",
+        "ssh {host} sudo /usr/local/sbin/kmigrate-node format {properties} {cluster_id} {release}",
         default=(),
-        description="a command that formats a controller's directory, as Kafka's user",
-        examples=["ssh {host} sudo /usr/local/sbin/kmigrate-node format {properties} {cluster_id} {release}"],
     )
-    wipe: Command = Field(
+    wipe: Command = key(
+        "a command that takes a controller's directory {path} away, each time to another name; a rollback needs it",
+        "ssh {host} sudo /usr/local/sbin/kmigrate-node wipe {path}",
         default=(),
-        description="a command that takes a controller's directory {path} away, each time to another name; a rollback needs it",
-        examples=["ssh {host} sudo /usr/local/sbin/kmigrate-node wipe {path}"],
     )
-    conn_id: str | None = Field(
-        default=None,
-        description="the id of an Airflow connection with the environment of the commands",
-        examples=["prod_hosts"],
-        pattern=r"^[\w.\-]+$",
+    conn_id: ConnectionId | None = key(
+        "the id of an Airflow connection with the environment of the commands", "prod_hosts", default=None
     )
-    stop_timeout: Interval = Field(
+    stop_timeout: Interval = key(
+        "a time above Kafka's own 300 s of controlled shutdown, as seconds or 330s, 10m; a controller gets 60 s at most",
+        "330s",
         default=330.0,
-        description="a time above Kafka's own 300 s of controlled shutdown, as seconds or 330s, 10m; a controller gets 60 s at most",
-        examples=["330s"],
     )
-    kill_after: Interval | None = Field(
+    kill_after: Interval | None = key(
+        "after how long the node's service manager kills it in a stop (systemd: TimeoutStopSec), as seconds or 330s, 10m",
+        "10m",
         default=None,
-        description="after how long the node's service manager kills it in a stop (systemd: TimeoutStopSec), as seconds or 330s, 10m",
-        examples=["10m"],
     )
 
 
 class Node(Hosts):
     """What brokers and controllers share."""
 
-    id: int = Field(
-        description="the node's broker.id or node.id, a whole number from 0", examples=[0], ge=0, le=2**31 - 1, strict=True
-    )
-    host: str = Field(
-        description="a host name or IPv4 address, without port",
-        examples=["kafka0.example.org"],
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
-    )
-    rack: str | None = Field(default=None, description="the node's broker.rack, as text", examples=["a"])
+    id: int = key("the node's broker.id or node.id, a whole number from 0", 0, ge=0, le=2**31 - 1, strict=True)
+    host: HostName = key("a host name or IPv4 address, without port", "kafka0.example.org")
+    rack: str | None = key("the node's broker.rack, as text", "a", default=None)
 
 
 class BrokerSection(Node):
     """One broker."""
 
-    port: Port = Field(
-        default=BROKER_PORT, description="the port of the listener that clients use, from 1 to 65535", examples=[BROKER_PORT]
-    )
-    log_dir: FilePath | None = Field(
+    port: Port = key("the port of the listener that clients use, from 1 to 65535", BROKER_PORT, default=BROKER_PORT)
+    log_dir: FilePath | None = key(
+        "the absolute path of the broker's log directory; used only if its properties file does not exist",
+        "/var/lib/kafka",
         default=None,
-        description="the absolute path of the broker's log directory; used only if its properties file does not exist",
-        examples=["/var/lib/kafka"],
     )
 
 
 class ControllerSection(Node):
     """One KRaft controller, on a node of its own."""
 
-    port: Port = Field(
-        default=CONTROLLER_PORT, description="the port of the controller listener, from 1 to 65535", examples=[CONTROLLER_PORT]
-    )
-    log_dir: FilePath = Field(
-        description="the absolute path of the controller's own metadata directory, empty before the migration",
-        examples=["/var/lib/kraft"],
+    port: Port = key("the port of the controller listener, from 1 to 65535", CONTROLLER_PORT, default=CONTROLLER_PORT)
+    log_dir: FilePath = key(
+        "the absolute path of the controller's own metadata directory, empty before the migration", "/var/lib/kraft"
     )
 
 
 class QuorumSection(Section):
     """The controllers' listener; the default is PLAINTEXT on a listener called CONTROLLER."""
 
-    conn_id: str | None = Field(
-        default=None,
-        description="the id of an Airflow connection with the controller listener's TLS and SASL",
-        examples=["prod_controllers"],
-        pattern=r"^[\w.\-]+$",
+    conn_id: ConnectionId | None = key(
+        "the id of an Airflow connection with the controller listener's TLS and SASL", "prod_controllers", default=None
     )
-    listener: str = Field(
-        default="CONTROLLER", description="the controllers' listener name", examples=["CONTROLLER"], pattern=r"^[A-Za-z0-9_.\-]+$"
+    listener: str = key("the controllers' listener name", "CONTROLLER", default="CONTROLLER", pattern=r"^[A-Za-z0-9_.\-]+$")
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = key(
+        "the controller listener's protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL", "SASL_SSL", default="PLAINTEXT"
     )
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
-        default="PLAINTEXT",
-        description="the controller listener's protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
-        examples=["SASL_SSL"],
-    )
-    properties: Properties = Field(
+    properties: Properties = key(
+        "keys for every controller's server.properties, values as text, secrets only by reference",
+        {"num.io.threads": "8"},
         default_factory=dict,
-        description="keys for every controller's server.properties, values as text, secrets only by reference",
-        examples=[{"num.io.threads": "8"}],
     )
 
 
@@ -554,113 +451,92 @@ _DEFAULT = Policy()
 class PolicySection(Section):
     """The policy: how careful to be."""
 
-    min_soak: Duration = Field(
-        default=_DEFAULT.min_soak, description="the least time in dual-write, as seconds or 24h, 90m", examples=["24h"]
-    )
-    max_hybrid: Duration = Field(
+    min_soak: Duration = key("the least time in dual-write, as seconds or 24h, 90m", "24h", default=_DEFAULT.min_soak)
+    max_hybrid: Duration = key(
+        "the longest time from the start of the controllers until the last broker runs in KRaft mode, as seconds or 4h, 90m; afterwards every observation raises an alarm (T06)",
+        "4h",
         default=_DEFAULT.max_hybrid,
-        description="the longest time from the start of the controllers until the last broker runs in KRaft mode, as seconds or 4h, 90m; afterwards every observation raises an alarm (T06)",
-        examples=["4h"],
     )
-    canary_bake: Duration = Field(
+    canary_bake: Duration = key(
+        "how long to watch the first broker of each roll, which is rolled back if it is worse, as seconds or 10m; 0: not at all",
+        "10m",
         default=_DEFAULT.canary_bake,
-        description="how long to watch the first broker of each roll, which is rolled back if it is worse, as seconds or 10m; 0: not at all",
-        examples=["10m"],
     )
-    stable_samples: Count = Field(
-        default=_DEFAULT.stable_samples,
-        description="how many healthy observations in a row are needed, a whole number from 1",
-        examples=[3],
+    stable_samples: Count = key(
+        "how many healthy observations in a row are needed, a whole number from 1", 3, default=_DEFAULT.stable_samples
     )
-    sample_interval: Interval = Field(
+    sample_interval: Interval = key(
+        "the time between two observations, above 0, as seconds or 300ms; half of it between those that confirm each other",
+        "300ms",
         default=_DEFAULT.sample_interval,
-        description="the time between two observations, above 0, as seconds or 300ms; half of it between those that confirm each other",
-        examples=["300ms"],
     )
-    max_parallel: Count = Field(
-        default=_DEFAULT.max_parallel, description="1: this version restarts one node at a time", examples=[1], le=1
-    )
-    fast_failover: bool = Field(
+    max_parallel: Count = key("1: this version restarts one node at a time", 1, default=_DEFAULT.max_parallel, le=1)
+    fast_failover: bool = key(
+        "true or false: shorter waits of fetches and heartbeats in the files that the rolls write, and elections in batches",
+        False,
         default=_DEFAULT.fast_failover,
-        description="true or false: shorter waits of fetches and heartbeats in the files that the rolls write, and elections in batches",
-        examples=[False],
         strict=True,
     )
-    elect_batch: Count = Field(
-        default=_DEFAULT.elect_batch,
-        description="partitions per preferred election under fast_failover, a whole number from 1",
-        examples=[10],
+    elect_batch: Count = key(
+        "partitions per preferred election under fast_failover, a whole number from 1", 10, default=_DEFAULT.elect_batch
     )
-    start_timeout: Interval = Field(
-        default=_DEFAULT.start_timeout,
-        description="how long a started node may take to rejoin every ISR, above 0, as seconds or 10m",
-        examples=["10m"],
+    start_timeout: Interval = key(
+        "how long a started node may take to rejoin every ISR, above 0, as seconds or 10m", "10m", default=_DEFAULT.start_timeout
     )
-    copy_timeout: Interval = Field(
-        default=_DEFAULT.copy_timeout,
-        description="how long the metadata copy may take, above 0, as seconds or 10m",
-        examples=["10m"],
+    copy_timeout: Interval = key(
+        "how long the metadata copy may take, above 0, as seconds or 10m", "10m", default=_DEFAULT.copy_timeout
     )
 
 
 class ClusterFile(Section):
     """One Kafka cluster that kmigrate may move from ZooKeeper to KRaft."""
 
-    name: str = Field(
-        description="a name of letters, digits, - and _ (it becomes a part of DAG ids)",
-        examples=["prod"],
-        pattern=r"^[A-Za-z0-9_-]+$",
-        max_length=100,
+    name: str = key(
+        "a name of letters, digits, - and _ (it becomes a part of DAG ids)", "prod", pattern=r"^[A-Za-z0-9_-]+$", max_length=100
     )
-    cluster_id: str = Field(
-        description="the cluster's id, 22 letters, digits, - and _, as the znode /cluster/id has it",
-        examples=["q1Sh-9_ISia_zwGINzRvyQ"],
+    cluster_id: str = key(
+        "the cluster's id, 22 letters, digits, - and _, as the znode /cluster/id has it",
+        "q1Sh-9_ISia_zwGINzRvyQ",
         pattern=r"^[A-Za-z0-9_-]{22}$",
     )
-    zookeeper: ConnectionSection = Field(description="a mapping with conn_id", examples=[{"conn_id": "prod_zk"}])
-    kafka: ConnectionSection = Field(description="a mapping with conn_id", examples=[{"conn_id": "prod_kafka"}])
-    kafka_release: str | None = Field(
+    zookeeper: ConnectionSection = key("a mapping with conn_id", {"conn_id": "prod_zk"})
+    kafka: ConnectionSection = key("a mapping with conn_id", {"conn_id": "prod_kafka"})
+    kafka_release: str | None = key(
+        "the Kafka release that every broker runs; brokers report only its first two numbers",
+        "3.9.2",
         default=None,
-        description="the Kafka release that every broker runs; brokers report only its first two numbers",
-        examples=["3.9.2"],
         pattern=r"^\d+\.\d+\.\d+$",
     )
-    hosts: Annotated[Hosts, or_default({})] = Field(
-        default=Hosts(), description="a mapping of defaults for all nodes", examples=[{"driver": "command"}]
-    )
-    brokers: tuple[BrokerSection, ...] = Field(
-        description="a list of every broker of the cluster", examples=[[{"id": 0, "host": "kafka0"}]], min_length=1
-    )
-    controllers: tuple[ControllerSection, ...] = Field(
-        description="a list of the new KRaft controllers, best three",
-        examples=[[{"id": 3000, "host": "ctl0", "log_dir": "/var/lib/kraft"}]],
+    hosts: Annotated[Hosts, or_default({})] = key("a mapping of defaults for all nodes", {"driver": "command"}, default=Hosts())
+    brokers: tuple[BrokerSection, ...] = key("a list of every broker of the cluster", [{"id": 0, "host": "kafka0"}], min_length=1)
+    controllers: tuple[ControllerSection, ...] = key(
+        "a list of the new KRaft controllers, best three",
+        [{"id": 3000, "host": "ctl0", "log_dir": "/var/lib/kraft"}],
         min_length=1,
     )
-    quorum: Annotated[QuorumSection, or_default({})] = Field(
-        default=QuorumSection(), description="a mapping about the controllers' listener", examples=[{"listener": "CONTROLLER"}]
+    quorum: Annotated[QuorumSection, or_default({})] = key(
+        "a mapping about the controllers' listener", {"listener": "CONTROLLER"}, default=QuorumSection()
     )
-    policy: Annotated[PolicySection, or_default({})] = Field(
-        default=PolicySection(), description="a mapping of limits", examples=[{"min_soak": "24h"}]
-    )
-    groups: Annotated[tuple[GroupSection, ...], or_default(())] = Field(
+    policy: Annotated[PolicySection, or_default({})] = key("a mapping of limits", {"min_soak": "24h"}, default=PolicySection())
+    groups: Annotated[tuple[GroupSection, ...], or_default(())] = key(
+        "a list of consumer groups that move off ZooKeeper coordination",
+        [{"name": "billing", "switch": "ssh {host} sudo billing-as {kind}", "instances": [{"name": "billing-0"}]}],
         default=(),
-        description="a list of consumer groups that move off ZooKeeper coordination",
-        examples=[[{"name": "billing", "switch": "ssh {host} sudo billing-as {kind}", "instances": [{"name": "billing-0"}]}]],
     )
-    groups_schedule: Schedule | None = Field(
+    groups_schedule: Schedule | None = key(
+        "when the DAG that moves groups starts: five fields of cron, or @hourly, @daily, @weekly, @monthly",
+        "0 22 * * *",
         default=None,
-        description="when the DAG that moves groups starts: five fields of cron, or @hourly, @daily, @weekly, @monthly",
-        examples=["0 22 * * *"],
     )
-    spark_jobs: Annotated[tuple[SparkJob, ...], or_default(())] = Field(
+    spark_jobs: Annotated[tuple[SparkJob, ...], or_default(())] = key(
+        "a list of Spark streaming queries that read the cluster",
+        [{"name": "orders-to-lake", "checkpoint": "/lake/checkpoints/orders"}],
         default=(),
-        description="a list of Spark streaming queries that read the cluster",
-        examples=[[{"name": "orders-to-lake", "checkpoint": "/lake/checkpoints/orders"}]],
     )
-    audit: Audit | None = Field(
+    audit: Audit | None = key(
+        "a mapping about audits by Spark; without it there are none",
+        {"conn_id": "spark_default", "result": "/var/lib/kmigrate/audit", "events": ["/var/lib/kmigrate/events"]},
         default=None,
-        description="a mapping about audits by Spark; without it there are none",
-        examples=[{"conn_id": "spark_default", "result": "/var/lib/kmigrate/audit", "events": ["/var/lib/kmigrate/events"]}],
     )
 
 
@@ -716,13 +592,13 @@ def _section(path: str, model: type[BaseModel]) -> Iterator[str]:
 
 
 def _row(name: str, field: FieldInfo, below: str) -> str:
-    key = f"**`{name}`**" if field.is_required() else f"`{name}`"
+    title = f"**`{name}`**" if field.is_required() else f"`{name}`"
     what = (field.description or "").replace("|", "\\|")
     default = "" if field.is_required() or below else _default(field)
     example = f"`{_shown(field.examples[0])}`" if field.examples else ""
     if below:
         example = f"[below](#{below.replace('.', '')})"
-    return f"| {key} | {default} | {'' if example == default else example} | {what} |"
+    return f"| {title} | {default} | {'' if example == default else example} | {what} |"
 
 
 def _below(field: FieldInfo) -> type[BaseModel] | None:
