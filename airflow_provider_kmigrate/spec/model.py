@@ -130,18 +130,8 @@ Interval = Annotated[
 ]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Command = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_words), WithJsonSchema(_COMMAND_SCHEMA)]
-Share = Annotated[
-    float,
-    Field(gt=0, le=1, allow_inf_nan=False),
-    BeforeValidator(_number),
-    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
-]
-Margin = Annotated[
-    float,
-    Field(gt=1, le=100, allow_inf_nan=False),
-    BeforeValidator(_number),
-    WithJsonSchema({"type": "number", "exclusiveMinimum": 1, "maximum": 100}),
-]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_number)]
+Margin = Annotated[float, Field(gt=1, le=100, allow_inf_nan=False), BeforeValidator(_number)]
 Moment = Annotated[str, BeforeValidator(_moment), WithJsonSchema({"type": "string", "pattern": _MOMENT})]
 Schedule = Annotated[str, BeforeValidator(_schedule)]
 Location = Annotated[str, Field(pattern=r"^(?:/|[a-z][a-z0-9+.-]*://)[^\x00-\x1f]*$")]
