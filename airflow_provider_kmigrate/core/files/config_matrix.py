@@ -139,6 +139,11 @@ def setting(properties: Mapping[str, str], key: str) -> str | None:
     return properties.get(key, "").strip() or None
 
 
+def is_true(properties: Mapping[str, str], key: str) -> bool:
+    """Whether a setting is there, and is true."""
+    return (setting(properties, key) or "").lower() == "true"
+
+
 def references(value: str) -> tuple[str, ...]:
     """The providers of the references in a value, such as `${file:/etc/secrets:key}`, which only the node itself resolves (KIP-421)."""
     return tuple(match.strip() for match in _REFERENCE.findall(value))
@@ -146,7 +151,7 @@ def references(value: str) -> tuple[str, ...]:
 
 def stage_of(properties: Mapping[str, str]) -> FileStage | None:
     """The stage that a file puts its node in; None for a combined node and for a file with which no node could start."""
-    flagged = (setting(properties, "zookeeper.metadata.migration.enable") or "").lower() == "true"
+    flagged = is_true(properties, "zookeeper.metadata.migration.enable")
     match setting(properties, "process.roles"):
         case None if setting(properties, "zookeeper.connect"):
             return FileStage.MIGRATION if flagged else FileStage.ZOOKEEPER

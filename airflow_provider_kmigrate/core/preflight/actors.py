@@ -12,12 +12,13 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import needs_version_0, setting, whose_else
-from airflow_provider_kmigrate.core.model import DEFAULT, ClusterView, NodeFiles, TopicMetadata, ZooKeeperTree
+from airflow_provider_kmigrate.core.model import DEFAULT, ClusterView, NodeFiles, ZooKeeperTree
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
     PreflightFinding,
     blocks,
+    topics_in_zookeeper,
     unknown,
     values,
     warns,
@@ -40,9 +41,10 @@ _POLICIES = ("alter.config.policy.class.name", "create.topic.policy.class.name")
 
 def _throttles(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Replicas are throttled only if a topic names them and a broker has a rate."""
-    tree = facts.environment.tree
-    topics = sorted(name for name, topic in _topics(view).items() if any(topic.configs.get(key) for key in _THROTTLED))
-    rates = {entity: keys for entity, names in (tree.broker_settings if tree else {}).items() if (keys := _of(names, _RATES))}
+    found = topics_in_zookeeper(view)
+    topics = sorted(name for name, topic in found.items() if any(topic.configs.get(key) for key in _THROTTLED))
+    rates = {entity: [key for key in names if key in _RATES] for entity, names in facts.broker_settings.items()}
+    rates = {entity: keys for entity, keys in rates.items() if keys}
     limited = any(key in _RATES[:2] for keys in rates.values() for key in keys)
     seen = [*(f"topic {name}" for name in topics), *(f"{_entity(entity)} {', '.join(keys)}" for entity, keys in rates.items())]
     if topics and limited:
@@ -52,19 +54,16 @@ def _throttles(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFi
 
 
 def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    tree = facts.environment.tree
-    settings = tree.broker_settings if tree else {}
-    ours = {entity: tuple(key for key in names if key not in _RATES) for entity, names in settings.items()}
-    seen = [f"{_entity(entity)}: {', '.join(names)}" for entity, names in sorted(ours.items()) if names]
-    unclean = sorted(name for name, topic in _topics(view).items() if "unclean.leader.election.enable" in topic.configs)
-    if unclean:
+    ours = {entity: [key for key in names if key not in _RATES] for entity, names in sorted(facts.broker_settings.items())}
+    seen = [f"{_entity(entity)}: {', '.join(names)}" for entity, names in ours.items() if names]
+    topics = topics_in_zookeeper(view)
+    if unclean := sorted(name for name, topic in topics.items() if "unclean.leader.election.enable" in topic.configs):
         seen.append(f"topics with unclean.leader.election.enable: {summarize(unclean)}")
     if seen:
         yield warns("W13", f"settings that were changed dynamically: {'; '.join(seen)}")
 
 
-def _policies(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    del view
+def _policies(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     configs = zookeeper_configs(facts)
     found = sorted({f"{key} {value}" for key in _POLICIES for value in values(configs, key).values()})
     if found:
@@ -81,7 +80,7 @@ def _reassigning(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
 
 
 def _others(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    topics = {*_topics(view), *(partition.topic for partition in view.partitions or ())}
+    topics = {*topics_in_zookeeper(view), *(partition.topic for partition in view.partitions or ())}
     signs = [f"topic {name}" for name in sorted(topics) if name.startswith(_CRUISE_CONTROL)]
     tree = facts.environment.tree
     if tree and tree.cmak:
@@ -98,8 +97,7 @@ def _changes(tree: ZooKeeperTree, now: float) -> list[str]:
     return [f"{what}, changed {max(0.0, age):.0f} s ago" for age, what in recent]
 
 
-def _groups(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    del facts
+def _groups(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     if view.zk is not None and not gates.no_live_groups(view).met:
         yield warns(
             "G21",
@@ -107,9 +105,8 @@ def _groups(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
         )
 
 
-def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _stops(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """What may end a node before Kafka has stopped it: kmigrate's own timeout, and the service manager behind the commands."""
-    del view
     nodes = tuple(facts.spec.nodes())
     if short := [f"{node.name} {node.hosts.stop_timeout:g} s" for node in nodes if node.hosts.stop_timeout <= KAFKA_STOPS]:
         yield warns("W7", f"hosts.stop_timeout is no longer than Kafka's own {KAFKA_STOPS:g} s: {summarize(short)}")
@@ -139,12 +136,9 @@ def _clocks(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
         yield unknown(
             "W8", "how far this machine's clock is from those of the nodes: no source that kmigrate may read reports their time"
         )
-    if missing := [node.id for node in facts.spec.brokers if node.id not in skews and _registers(view, node.id)]:
+    registered = view.zk.broker_ids if view.zk else ()
+    if missing := [node.id for node in facts.spec.brokers if node.id not in skews and node.id in registered]:
         yield unknown("W8", f"registrations without the broker's time: {summarize(missing)}")
-
-
-def _registers(view: ClusterView, broker: int) -> bool:
-    return view.zk is not None and broker in view.zk.broker_ids
 
 
 def _directories(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -162,7 +156,7 @@ def _directories(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
             yield blocks("U05", f"could not read meta.properties of broker {broker.id}")
 
 
-def _tree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _tree(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     tree = facts.environment.tree
     if tree is None:
         yield blocks("U05", "could not read settings, users and rules in ZooKeeper")
@@ -171,7 +165,6 @@ def _tree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding
         yield blocks("B1b", "there is no /feature in ZooKeeper")
     if clash := _generated(tree, facts):
         yield blocks("B2b", f"controller ids that ZooKeeper has given to brokers, or will: {summarize(clash)}")
-    del view
 
 
 def _generated(tree: ZooKeeperTree, facts: PreflightFacts) -> list[int]:
@@ -183,30 +176,8 @@ def _generated(tree: ZooKeeperTree, facts: PreflightFacts) -> list[int]:
     return [node.id for node in facts.spec.controllers if first <= node.id < first + tree.generated_ids + len(facts.spec.brokers)]
 
 
-def _topics(view: ClusterView) -> Mapping[str, TopicMetadata]:
-    return view.topics[0] if view.topics else {}
-
-
-def _of(names: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in names if name in wanted)
-
-
 def _entity(entity: str) -> str:
     return "all brokers" if entity == DEFAULT else f"broker {entity}"
-
-
-CHECKS: tuple[Check, ...] = (
-    _tree,
-    _reassigning,
-    _throttles,
-    _dynamic,
-    _policies,
-    _groups,
-    _stops,
-    _clocks,
-    _others,
-    _directories,
-)
 
 
 _DIRECTORIES = ("log.dirs", "metadata.log.dir")
@@ -262,4 +233,16 @@ def _files(view: ClusterView, node: NodeSpec) -> NodeFiles:
     return seen.files if seen else NodeFiles()
 
 
-PLACE_CHECKS: tuple[Check, ...] = (_places,)
+CHECKS: tuple[Check, ...] = (
+    _tree,
+    _reassigning,
+    _throttles,
+    _dynamic,
+    _policies,
+    _groups,
+    _stops,
+    _clocks,
+    _others,
+    _directories,
+    _places,
+)

@@ -21,18 +21,11 @@ from airflow_provider_kmigrate.core.model import (
     Fields,
     ProcessState,
     Reason,
-    level_of,
     version_of,
 )
 from airflow_provider_kmigrate.core.offsets_topic import Agreement
 from airflow_provider_kmigrate.core.phase import kraft_owns
-from airflow_provider_kmigrate.core.preflight import actors as preflight_actors
-from airflow_provider_kmigrate.core.preflight import actors as preflight_places
-from airflow_provider_kmigrate.core.preflight import controllers as preflight_controllers
-from airflow_provider_kmigrate.core.preflight import security as preflight_security
-from airflow_provider_kmigrate.core.preflight import versions as preflight_versions
-from airflow_provider_kmigrate.core.preflight import written as preflight_alike
-from airflow_provider_kmigrate.core.preflight import written as preflight_written
+from airflow_provider_kmigrate.core.preflight import actors, controllers, security, versions, written
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
@@ -41,10 +34,13 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     begun,
     blocks,
     is_kraft,
+    level,
     of_file,
     of_topics,
     pairs,
     protocol,
+    refused,
+    topics_in_zookeeper,
     warns,
 )
 from airflow_provider_kmigrate.core.text import summarize
@@ -83,18 +79,14 @@ def protocol_version(facts: PreflightFacts) -> str | None:
 
     None if brokers differ or any of them is unknown; a KRaft broker has none and does not count.
     """
-    versions = {protocol(config) for config in facts.configs.values() if config is None or not is_kraft(config)}
-    levels = {version and level_of(version) for version in versions}
-    (level,) = levels if len(levels) == 1 else (None,)
-    return version_of(level) if level else None
+    levels = {level(protocol(config)) for config in facts.configs.values() if config is None or not is_kraft(config)}
+    (one,) = levels if len(levels) == 1 else (0,)
+    return version_of(one) if one else None
 
 
 def _unread(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    for reason in view.unknowns:
-        if (
-            reason.cause is not Cause.UNREAD_CONTROLLER
-        ):  # before a migration no controller answers; during one, the gates of each step check them
-            yield PreflightFinding(reason, Severity.BLOCK, "observation")
+    # Before a migration no controller answers; during one, the gates of each step check them.
+    yield from refused((reason for reason in view.unknowns if reason.cause is not Cause.UNREAD_CONTROLLER), "observation")
     parts = {
         "ZooKeeper": view.zk,
         "the partitions": view.partitions,
@@ -112,20 +104,19 @@ def _unread(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
 
 
 def _identity(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    for reason in gates.strangers(view, facts.spec):
-        yield PreflightFinding(reason, Severity.BLOCK, "reliability: every act is identified")
+    yield from refused(gates.strangers(view, facts.spec), "reliability: every act is identified")
     if view.zk is not None and view.zk.cluster_id is None:
         yield blocks("Z01", f"there is no /cluster/id under {facts.chroot or '/'} in ZooKeeper")
 
 
 def _ids(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     listed, registered, assigned = _listed(facts), _registered(view), _assigned(view)
-    controllers = {node.id for node in facts.spec.controllers}
-    if clash := sorted(controllers & (listed | registered | assigned)):
+    ours = {node.id for node in facts.spec.controllers}
+    if clash := sorted(ours & (listed | registered | assigned)):
         yield blocks("B2b", f"controller ids that brokers have, or that partitions name: {summarize(clash)}")
-    if unlisted := sorted(registered - listed - controllers):
+    if unlisted := sorted(registered - listed - ours):
         yield blocks("B2c", f"brokers registered in ZooKeeper but not in the cluster file: {summarize(unlisted)}")
-    if gone := sorted(assigned - listed - registered - controllers):
+    if gone := sorted(assigned - listed - registered - ours):
         yield blocks("B4b", f"partitions are assigned to brokers that do not exist: {summarize(gone)}")
 
 
@@ -161,8 +152,7 @@ def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]
 
 
 def _topic_ids(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
-    in_zookeeper = view.topics[0] if view.topics else {}
-    if without := sorted(name for name, topic in in_zookeeper.items() if topic.topic_id is None):
+    if without := sorted(name for name, topic in topics_in_zookeeper(view).items() if topic.topic_id is None):
         yield blocks("B1b", f"{len(without)} topics have no id: {summarize(without)}")
 
 
@@ -170,19 +160,17 @@ def _leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFi
     """G3, G4, G5: an earlier migration left nothing, and no running controller would end this one at once."""
     if view.zk is None or begun(view):
         return
-    controllers = [node.id for node in facts.spec.controllers]
+    ours = [node.id for node in facts.spec.controllers]
     running = replace(view, controllers={each.id: each for each in view.controllers.values() if each.answers})
-    for gate in (gates.fresh_migration(view), gates.empty_controllers(view, controllers), gates.all_flagged(running)):
-        for reason in gate.reasons:
-            yield PreflightFinding(reason, Severity.BLOCK, "measured: topics were deleted")
+    for gate in (gates.fresh_migration(view), gates.empty_controllers(view, ours), gates.all_flagged(running)):
+        yield from refused(gate.reasons, "measured: topics were deleted")
 
 
-def _epochs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _epochs(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """What a rollback without the epoch guard leaves behind; while KRaft owns the cluster, its epochs are not judged."""
-    del facts
     if not kraft_owns(view):
-        for reason in rollback.states_in_reach(view).reasons:
-            yield PreflightFinding(reason, Severity.BLOCK, "KAFKA-20488; measured: writes stop when one broker fails")
+        source = "KAFKA-20488; measured: writes stop when one broker fails"
+        yield from refused(rollback.states_in_reach(view).reasons, source)
 
 
 def _files(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -252,13 +240,12 @@ _CHECKS: tuple[Check, ...] = (
     _topic_ids,
     _leftovers,
     _files,
-    *preflight_written.CHECKS,
-    *preflight_versions.CHECKS,
-    *preflight_security.CHECKS,
-    *preflight_controllers.CHECKS,
-    *preflight_alike.SAME_VALUE_CHECKS,
-    *preflight_actors.CHECKS,
-    *preflight_places.PLACE_CHECKS,
+    *written.CHECKS,
+    *versions.CHECKS,
+    *security.CHECKS,
+    *controllers.CHECKS,
+    *written.SAME_VALUE_CHECKS,
+    *actors.CHECKS,
     _coordinators,
     _replication,
     _quorum,

@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     AUTHORIZERS,
     FileStage,
     inter_broker_listener,
+    is_true,
     problems,
     references,
     setting,
@@ -48,6 +49,16 @@ def principal(client: Mapping[str, str], server: Mapping[str, str], listener: st
     if security == "PLAINTEXT" or (security == "SSL" and _accepts_anonymous(server, listener)):
         return "User:ANONYMOUS"
     return _sasl_user(client, listener, mechanism) if security.startswith("SASL") else None
+
+
+def name_between_brokers(keys: Mapping[str, str]) -> str | None:
+    """The name by which the other brokers know the broker with this file; None if the file does not show it."""
+    return principal(keys, keys, inter_broker_listener(keys), mechanism_between_brokers(keys))
+
+
+def mechanism_between_brokers(keys: Mapping[str, str]) -> str:
+    """The SASL mechanism of the inter-broker listener, if it has one."""
+    return setting(keys, "sasl.mechanism.inter.broker.protocol") or "GSSAPI"
 
 
 def security_of(keys: Mapping[str, str], listener: str) -> str:
@@ -120,7 +131,7 @@ def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
     there = _rendered(view, facts)
     if there is None or setting(there.controllers, "authorizer.class.name") not in AUTHORIZERS.values():
         return
-    open_to_all = _is_true(there.controllers, "allow.everyone.if.no.acl.found")
+    open_to_all = is_true(there.controllers, "allow.everyone.if.no.acl.found")
     if open_to_all and len(facts.spec.controllers) == 1:
         return
     listed = super_users(there.controllers)
@@ -142,8 +153,7 @@ def _names(there: _Rendered) -> Iterator[tuple[str, str | None, bool]]:
     """Each node with its name at the controllers, and whether B13b reports it already."""
     for who, keys, file in there.nodes():
         name = principal(keys, there.controllers, there.listener, setting(keys, _MECHANISM) or "GSSAPI")
-        listener, mechanism = inter_broker_listener(file), setting(file, "sasl.mechanism.inter.broker.protocol") or "GSSAPI"
-        own, listed = principal(file, file, listener, mechanism), super_users(file)
+        own, listed = name_between_brokers(file), super_users(file)
         yield who, name, name == own and (name is None or listed is None or name not in listed)
 
 
@@ -169,8 +179,7 @@ def _logins(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
 
 def _has_own_login(file: Keys) -> bool:
     """Whether the file itself holds the broker's login; if not, a JAAS file does, which may have the controllers' login too."""
-    mechanism = setting(file, "sasl.mechanism.inter.broker.protocol") or "GSSAPI"
-    return setting(file, login_key(inter_broker_listener(file), mechanism)) is not None
+    return setting(file, login_key(inter_broker_listener(file), mechanism_between_brokers(file))) is not None
 
 
 def _file(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -215,10 +224,6 @@ def _is_loopback(host: str) -> bool:
         return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def _is_true(keys: Keys, key: str) -> bool:
-    return (setting(keys, key) or "").lower() == "true"
 
 
 CHECKS: tuple[Check, ...] = (_known, _logins, _ensemble, _file)

@@ -13,7 +13,15 @@ from enum import StrEnum
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, setting, stage_of
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterEnvironment, ClusterView, Partition, Reason
+from airflow_provider_kmigrate.core.model import (
+    BrokerMode,
+    ClusterEnvironment,
+    ClusterView,
+    Partition,
+    Reason,
+    TopicMetadata,
+    level_of,
+)
 from airflow_provider_kmigrate.core.reasons import registry
 from airflow_provider_kmigrate.core.text import summarize
 
@@ -77,16 +85,23 @@ class PreflightFacts:
     metadata_version: str | None = None
     environment: ClusterEnvironment = field(default_factory=ClusterEnvironment)
 
+    @property
+    def broker_settings(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of the dynamic settings of each broker, or of all (`DEFAULT`); none if ZooKeeper's tree was not read."""
+        return self.environment.tree.broker_settings if self.environment.tree else {}
+
 
 Check = Callable[[ClusterView, PreflightFacts], Iterator[PreflightFinding]]
 
 
+def refused(reasons: Iterable[Reason], source: str) -> Iterator[PreflightFinding]:
+    """Reasons that are not preflight's own; each stops the migration."""
+    return (PreflightFinding(reason, Severity.BLOCK, source) for reason in reasons)
+
+
 def of_file(whose: str, reasons: Iterable[Reason]) -> Iterator[PreflightFinding]:
-    """What is wrong with a node's file (`config_matrix.problems`), with its owner; all of it stops the migration."""
-    for reason in reasons:
-        yield PreflightFinding(
-            replace(reason, text=f"{whose}: {reason.text}"), Severity.BLOCK, "KIP-866; KafkaConfig.validateValues"
-        )
+    """What is wrong with a node's file (`config_matrix.problems`), with its owner."""
+    return refused((replace(reason, text=f"{whose}: {reason.text}") for reason in reasons), "KIP-866; KafkaConfig.validateValues")
 
 
 def begun(view: ClusterView) -> bool:
@@ -102,6 +117,16 @@ def answering(view: ClusterView, facts: PreflightFacts) -> list[int]:
 def protocol(config: Mapping[str, str] | None) -> str | None:
     """The brokers' protocol version in a configuration, if any."""
     return setting(config or {}, "inter.broker.protocol.version")
+
+
+def level(version: str | None) -> int:
+    """The feature level of a protocol version; 0 if it is unknown, or of a release before the bridge releases."""
+    return level_of(version or "") or 0
+
+
+def topics_in_zookeeper(view: ClusterView) -> Mapping[str, TopicMetadata]:
+    """The topics by name; none if they were not read."""
+    return view.topics[0] if view.topics else {}
 
 
 def is_kraft(config: Mapping[str, str]) -> bool:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from airflow_provider_kmigrate.core.files.config_matrix import AUTHORIZERS, chroot_of, inter_broker_listener, references, setting
-from airflow_provider_kmigrate.core.model import ClusterView, Malformed, ZkAcl, level_of
-from airflow_provider_kmigrate.core.preflight.controllers import BUILDER, principal, super_users
+from airflow_provider_kmigrate.core.files.config_matrix import AUTHORIZERS, chroot_of, is_true, references, setting
+from airflow_provider_kmigrate.core.model import ClusterView, Malformed, ZkAcl
+from airflow_provider_kmigrate.core.preflight.controllers import BUILDER, name_between_brokers, super_users
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
     PreflightFinding,
     blocks,
+    level,
     protocol,
+    topics_in_zookeeper,
     unknown,
     values,
     warns,
@@ -53,8 +55,7 @@ def is_secret(key: str) -> bool:
     return _SECRET.search(key) is not None
 
 
-def _authorizers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    del view
+def _authorizers(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     configs = zookeeper_configs(facts)
     named = values(configs, _AUTHORIZER)
     different = {named.get(broker, "none") for broker in configs}
@@ -66,8 +67,7 @@ def _authorizers(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
         yield blocks("B8a", f"brokers have an authorizer that is not Kafka's: {summarize(custom)}")
 
 
-def _acls(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    del view
+def _acls(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     tree = facts.environment.tree
     if tree is None:
         return
@@ -82,12 +82,11 @@ def _acls(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding
         yield warns("W14", f"{len(tree.acls)} rules are in ZooKeeper, but no broker has an authorizer: they are not enforced")
 
 
-def _rules_elsewhere(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _rules_elsewhere(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """AclAuthorizer may keep its rules in a separate ZooKeeper; a common server and chroot make it the cluster's.
 
     A server may have several names and addresses, so different ones under the same chroot prove nothing.
     """
-    del facts
     for broker, keys in zookeeper_files(view).items():
         rules, own = setting(keys, _RULES), setting(keys, "zookeeper.connect") or ""
         if rules is None or setting(keys, _AUTHORIZER) not in AUTHORIZERS or rules == own:
@@ -125,12 +124,13 @@ def _uncertain(acl: ZkAcl, builder: bool) -> bool:
 
 
 def _users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    tree, level = facts.environment.tree, _lowest(facts)
-    if tree is None or level is None:
+    tree, configs = facts.environment.tree, zookeeper_configs(facts)
+    if tree is None or not configs:
         return
-    if tree.scram_users and level < (level_of(_SCRAM) or 0):
+    lowest = min(level(protocol(config)) for config in configs.values())
+    if tree.scram_users and lowest < level(_SCRAM):
         yield blocks("B9a", f"{len(tree.scram_users)} SCRAM users with a version below {_SCRAM}: {summarize(tree.scram_users)}")
-    if tree.tokens and level < (level_of(_TOKENS) or 0):
+    if tree.tokens and lowest < level(_TOKENS):
         yield blocks("B9a", f"{tree.tokens} delegation tokens with a version below {_TOKENS}")
     keyless = [broker for broker, keys in zookeeper_files(view).items() if not _token_key(keys)]
     if tree.tokens and keyless:
@@ -138,11 +138,6 @@ def _users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
             "B9a",
             f"{tree.tokens} delegation tokens, but no delegation.token.secret.key in the files of brokers {summarize(keyless)}",
         )
-
-
-def _lowest(facts: PreflightFacts) -> int | None:
-    """The lowest protocol version's level; 0 for one before the bridge releases, None if no broker reports one."""
-    return min((level_of(protocol(config) or "") or 0 for config in zookeeper_configs(facts).values()), default=None)
 
 
 def _token_key(keys: Mapping[str, str]) -> str | None:
@@ -160,7 +155,7 @@ def _towards_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
     guarded = sorted(
         {*(tree.guarded if tree else ()), *(["TLS"] if any(key.startswith("zookeeper.ssl.") for key in keys) else [])}
     )
-    if guarded or any((setting(properties, "zookeeper.set.acl") or "").lower() == "true" for properties in files.values()):
+    if guarded or any(is_true(properties, "zookeeper.set.acl") for properties in files.values()):
         yield unknown(
             "B10a",
             f"ZooKeeper authenticates brokers ({summarize(guarded) or 'zookeeper.set.acl'}); the controllers' credentials are unknown",
@@ -175,10 +170,9 @@ def _of_controllers(view: ClusterView, wanted: Mapping[str, str | None]) -> Iter
             yield blocks("B10a", f"the file of controller {controller.id} has no value, or another one, for {summarize(missing)}")
 
 
-def _large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _large_answers(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """What Kafka reads from ZooKeeper in one answer: the list of topics, and the partitions of one."""
-    del facts
-    topics = view.topics[0] if view.topics else {}
+    topics = topics_in_zookeeper(view)
     names = sum(len(name.encode()) + 4 for name in topics)
     largest = max((sum(14 + 6 * len(p.replicas) for p in topic.partitions.values()) for topic in topics.values()), default=0)
     if max(names, largest) > _JUTE:
@@ -188,14 +182,10 @@ def _large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflig
 
 
 def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    tree = facts.environment.tree
-    secret = [
-        f"{entity} {key}" for entity, keys in (tree.broker_settings if tree else {}).items() for key in keys if is_secret(key)
-    ]
-    if not secret:
-        return
-    yield warns("W11", f"passwords that were set dynamically: {summarize(secret)}")
-    secret = [name for name in secret if name.endswith(_ENCRYPTED)]
+    named = [f"{entity} {key}" for entity, keys in facts.broker_settings.items() for key in keys if is_secret(key)]
+    if named:
+        yield warns("W11", f"passwords that were set dynamically: {summarize(named)}")
+    secret = [name for name in named if name.endswith(_ENCRYPTED)]
     if not secret:
         return
     files = zookeeper_files(view)
@@ -211,23 +201,19 @@ def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFi
         yield blocks("B11", f"passwords set dynamically ({summarize(secret)}), and brokers have different {_ENCODER}")
 
 
-def _builders(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    del view
+def _builders(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     named = sorted(set(values(zookeeper_configs(facts), BUILDER).values()))
     if custom := [name for name in named if not name.startswith("org.apache.kafka.")]:
         yield unknown("B8a", f"brokers build principals with {summarize(custom)}")
 
 
-def _super_users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _super_users(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """Only if one of Kafka's authorizers will run on the controllers, and asks."""
-    del facts
     for broker, keys in zookeeper_files(view).items():
-        asks = (setting(keys, "allow.everyone.if.no.acl.found") or "").lower() != "true"
-        if setting(keys, _AUTHORIZER) not in {*AUTHORIZERS, *_KRAFT_AUTHORIZERS} or not asks:
+        open_to_all = is_true(keys, "allow.everyone.if.no.acl.found")
+        if setting(keys, _AUTHORIZER) not in {*AUTHORIZERS, *_KRAFT_AUTHORIZERS} or open_to_all:
             continue
-        listed = super_users(keys)
-        mechanism = setting(keys, "sasl.mechanism.inter.broker.protocol") or "GSSAPI"
-        who = principal(keys, keys, inter_broker_listener(keys), mechanism)
+        listed, who = super_users(keys), name_between_brokers(keys)
         if listed == set():
             yield blocks("B13b", f"broker {broker} has an authorizer, and no super.users")
         elif who is None or listed is None:

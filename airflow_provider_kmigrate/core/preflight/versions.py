@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.core.model import ClusterView, LogDir, level_of, same_version
+from airflow_provider_kmigrate.core.files.config_matrix import is_true
+from airflow_provider_kmigrate.core.model import ClusterView, LogDir, same_version
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
     PreflightFinding,
     answering,
     blocks,
-    is_kraft,
+    level,
     pairs,
     protocol,
     unknown,
@@ -138,13 +139,13 @@ _LOWEST = "3.6-IV1"  # the first metadata version with transactions for the copy
 _JBOD = "3.7-IV2"  # the first with directory ids (KIP-858)
 _TIERED = "3.9-IV0"
 _OLDEST_ENSEMBLE = (3, 5)
+_PROTOCOL = "inter.broker.protocol.version"
 
 
 def _versions(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    running = {broker: config for broker, config in facts.configs.items() if config is not None and not is_kraft(config)}
-    versions = {broker: protocol(config) for broker, config in sorted(running.items())}
-    seen = {broker: version for broker, version in versions.items() if version}
-    for broker in versions.keys() - seen.keys():
+    configs = zookeeper_configs(facts)
+    seen = values(configs, _PROTOCOL)
+    for broker in configs.keys() - seen.keys():
         yield blocks("U05", f"could not read the inter.broker.protocol.version of broker {broker}")
     one = next(iter(seen.values()), "")
     if any(not same_version(version, one) for version in seen.values()):
@@ -153,18 +154,11 @@ def _versions(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
         yield blocks(
             "B1a", f"the controllers' metadata.version is {facts.metadata_version}, inter.broker.protocol.version is {one}"
         )
-    if pending := {
-        broker: version for broker, version in _written(view).items() if not same_version(version, seen.get(broker, version))
-    }:
+    files = values({broker.id: broker.files.properties or {} for broker in view.brokers.values()}, _PROTOCOL)
+    if pending := {broker: text for broker, text in files.items() if not same_version(text, seen.get(broker, text))}:
         yield blocks("B1a", f"files have another inter.broker.protocol.version than the running brokers: {pairs(pending)}")
-    if old := {broker: version for broker, version in seen.items() if (level_of(version) or 0) < (level_of(_LOWEST) or 0)}:
+    if old := {broker: version for broker, version in seen.items() if level(version) < level(_LOWEST)}:
         yield blocks("B1b", f"inter.broker.protocol.version is below {_LOWEST}: {pairs(old)}")
-
-
-def _written(view: ClusterView) -> dict[int, str]:
-    """The protocol version in the files of ZooKeeper-mode brokers, by id, if they name one."""
-    files = {broker.id: broker.files.properties for broker in view.brokers.values() if broker.files.properties is not None}
-    return {broker: version for broker, properties in files.items() if (version := protocol(properties))}
 
 
 def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -196,18 +190,17 @@ def _release(release: KafkaVersion) -> Iterator[PreflightFinding]:
             yield unknown(code, f"brokers run Kafka {release} of an unknown patch level; {release}.0 has: {text}")
 
 
-def _protocol_behind(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _protocol_behind(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Only if all brokers have one version that may be migrated: otherwise that is the finding."""
-    del view
-    own = values(zookeeper_configs(facts), "inter.broker.protocol.version")
-    levels = {broker: level_of(version) or 0 for broker, version in own.items()}
-    if len(set(levels.values())) != 1 or min(levels.values()) < (level_of(_LOWEST) or 0):
+    own = values(zookeeper_configs(facts), _PROTOCOL)
+    levels = {broker: level(version) for broker, version in own.items()}
+    if len(set(levels.values())) != 1 or min(levels.values()) < level(_LOWEST):
         return
     newer = {broker: release for broker, release in facts.environment.releases.items() if release and broker in own}
     behind = {
         broker: f"{own[broker]} on release {release}"
         for broker, release in sorted(newer.items())
-        if levels[broker] < (level_of(release) or 0)
+        if levels[broker] < level(release)
     }
     if behind:
         yield warns("W4", f"inter.broker.protocol.version is older than the release: {pairs(behind)}")
@@ -234,28 +227,22 @@ def _count(view: ClusterView, broker: int, dirs: tuple[LogDir, ...] | None) -> i
 
 
 def _jbod(several: dict[int, int], facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    versions = values(zookeeper_configs(facts), "inter.broker.protocol.version")
-    levels = {broker: level_of(versions.get(broker, "")) or 0 for broker in several}
+    versions = values(zookeeper_configs(facts), _PROTOCOL)
+    levels = {broker: level(versions.get(broker)) for broker in several}
     named = {broker: f"{count} on {versions.get(broker, 'an unknown version')}" for broker, count in several.items()}
-    if old := {broker: named[broker] for broker, level in levels.items() if level < (level_of(_JBOD) or 0)}:
+    if old := {broker: named[broker] for broker, found in levels.items() if found < level(_JBOD)}:
         yield blocks("B1b", f"brokers with several log directories and a version below {_JBOD}: {pairs(old)}")
-    if early := {
-        broker: named[broker] for broker, level in levels.items() if (level_of(_JBOD) or 0) <= level < (level_of("3.8") or 0)
-    }:
+    if early := {broker: named[broker] for broker, found in levels.items() if level(_JBOD) <= found < level("3.8")}:
         yield warns("W4", f"brokers with several log directories: {pairs(early)}")
 
 
-def _tiered(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    del view
-    configs = zookeeper_configs(facts)
-    on = [broker for broker, value in values(configs, "remote.log.storage.system.enable").items() if value.lower() == "true"]
-    old = [broker for broker in on if (level_of(protocol(configs[broker]) or "") or 0) < (level_of(_TIERED) or 0)]
-    if old:
+def _tiered(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    on = {broker: keys for broker, keys in zookeeper_configs(facts).items() if is_true(keys, "remote.log.storage.system.enable")}
+    if old := [broker for broker, keys in on.items() if level(protocol(keys)) < level(_TIERED)]:
         yield warns("W4", f"tiered storage with a version below {_TIERED}: brokers {summarize(old)}")
 
 
-def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    del view
+def _ensemble(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     servers = facts.environment.servers
     old = [
         f"{server.address} {server.version}"

@@ -99,9 +99,8 @@ def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFind
 
     If the file has a key too, the node starts with that, and the dynamic value follows later.
     """
-    tree = facts.environment.tree
     only: list[str] = []
-    for entity, keys in sorted((tree.broker_settings if tree else {}).items()):
+    for entity, keys in sorted(facts.broker_settings.items()):
         concerned = {broker: file for broker, file in zookeeper_files(view).items() if entity in {DEFAULT, str(broker)}}
         for broker, file in concerned.items():
             missing = [
@@ -231,8 +230,7 @@ def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener
 
 
 def _written_dynamic(facts: PreflightFacts, broker: int) -> set[str]:
-    settings = facts.environment.tree.broker_settings if facts.environment.tree else {}
-    return {key for entity in (DEFAULT, str(broker)) for key in settings.get(entity, ())}
+    return {key for entity in (DEFAULT, str(broker)) for key in facts.broker_settings.get(entity, ())}
 
 
 def _comparable(view: ClusterView, facts: PreflightFacts) -> dict[int, Mapping[str, str]]:
@@ -240,8 +238,7 @@ def _comparable(view: ClusterView, facts: PreflightFacts) -> dict[int, Mapping[s
     return {broker: keys for broker, keys in files.items() if stage_of(keys) is stage_of(facts.configs.get(broker) or {})}
 
 
-def _kept_by_others(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    del facts
+def _kept_by_others(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     kept = {broker.id: broker.files.kept_by for broker in view.brokers.values() if broker.files.kept_by}
     if kept:
         yield warns(
