@@ -71,25 +71,13 @@ _Loader.add_implicit_resolver(f"{_TAG}merge", re.compile(r"^<<$"), ["<"])
 
 
 class Document:
-    """One text; `parsed` says whether it is YAML at all, `problems` what is wrong with it as YAML."""
+    """One text as YAML: `data`, the line of each key, and as `problems` the keys that are there twice. Raises as PyYAML does."""
 
     def __init__(self, text: str) -> None:
-        self.data: Any = None
-        self.parsed = False
-        self.problems: list[Problem] = []
-        self._root: yaml.Node | None = None
-        try:
-            self._parse(text)
-            self.parsed = True
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            self.problems = [_syntax(error, text)]
-
-    def _parse(self, text: str) -> None:
         loader = _Loader(text)
         try:
-            self._root = loader.get_single_node()
-            if self._root is not None:
-                self.data = loader.construct_document(self._root)
+            self._root: yaml.Node | None = loader.get_single_node()
+            self.data: Any = None if self._root is None else loader.construct_document(self._root)
             self.problems = [_duplicate(key, first) for key, first in loader.repeated]
         finally:
             loader.dispose()
@@ -205,18 +193,19 @@ def _read(path: Path) -> _Loaded:
 
 
 def _parse(text: str, path: str) -> _Loaded:
-    document = Document(text)
-    found: list[Problem] = []
-    file = None
-    if document.parsed:
-        try:
-            file = ClusterFile.model_validate(document.data)
-        except ValidationError as error:
-            found += problems_of(error)
-        found += check(document.data, document.line)
+    name, file = path or "cluster file", None
+    try:
+        document = Document(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise spec_error(name, [_syntax(error, text)]) from None  # PyYAML's own text quotes the file, which may hold secrets
+    found = [*check(document.data, document.line)]
+    try:
+        file = ClusterFile.model_validate(document.data)
+    except ValidationError as error:
+        found += problems_of(error)
     problems = [*document.problems, *(replace(each, line=document.line(each.loc)) for each in found)]
     if problems or file is None:
-        raise spec_error(path or "cluster file", problems)
+        raise spec_error(name, problems)
     return _Loaded(_spec(file, path), document)
 
 

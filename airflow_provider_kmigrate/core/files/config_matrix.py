@@ -211,31 +211,28 @@ def problems(
     """
     found = stage_of(properties)
     if found is not stage:
-        text = f"the file is of stage {found or 'unknown'}, not {stage}"
-        return (Reason("C01", text),)
-    return (
+        return (Reason("C01", f"the file is of stage {found or 'unknown'}, not {stage}"),)
+    texts = (
         *_id_problems(properties, stage),
         *_matrix_problems(properties, stage),
         *_zookeeper_problems(properties, stage, chroot),
         *_version_problems(properties, stage, metadata_version),
         *_listener_problems(properties, stage, controller_listener),
         *_authorizer_problems(properties, stage),
-        *_reference_problems(properties, stage),
         *_idle_problems(properties, stage),
     )
+    return (*(Reason("C04", text) for text in texts), *(Reason("C10", text) for text in _unresolved(properties, stage)))
 
 
-def _id_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Reason]:
+def _id_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[str]:
     broker, node = (setting(properties, key) for key in ("broker.id", "node.id"))
     identity = node_id(properties)
     if identity is None:
-        text = "broker.id is missing" if broker is None and node is None else "broker.id is not an explicit number from 0"
-        yield Reason("C04", text)
+        yield "broker.id is missing" if broker is None and node is None else "broker.id is not an explicit number from 0"
     elif broker and node and broker != node:
-        yield Reason("C04", f"broker.id={broker} but node.id={node}")
+        yield f"broker.id={broker} but node.id={node}"
     elif stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION} and _generated(properties) and identity > _reserved(properties):
-        text = f"broker.id={identity} is above reserved.broker.max.id={_reserved(properties)} while ids are generated"
-        yield Reason("C04", text)
+        yield f"broker.id={identity} is above reserved.broker.max.id={_reserved(properties)} while ids are generated"
 
 
 def _generated(properties: Mapping[str, str]) -> bool:
@@ -247,67 +244,61 @@ def _reserved(properties: Mapping[str, str]) -> int:
     return int(value) if value.isdecimal() else _DEFAULT_RESERVED_MAX_ID
 
 
-def _matrix_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Reason]:
+def _matrix_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[str]:
     for key, row in MATRIX.items():
         there = setting(properties, key) or setting(properties, _SYNONYMS.get(key, key))
         if _cell(row, stage) is Rule.REQUIRED and not there and key not in {"broker.id", "node.id"}:
-            yield Reason("C04", f"{key} is missing")
+            yield f"{key} is missing"
     for key, value in properties.items():
         if forbidden(key, stage) and value.strip().lower() not in {"", "false"}:
-            yield Reason("C04", f"{key} must not be set")
+            yield f"{key} must not be set"
 
 
-def _zookeeper_problems(properties: Mapping[str, str], stage: FileStage, chroot: str | None) -> Iterator[Reason]:
+def _zookeeper_problems(properties: Mapping[str, str], stage: FileStage, chroot: str | None) -> Iterator[str]:
     connect = setting(properties, "zookeeper.connect")
     if not stage.reads_zookeeper or not connect or chroot is None or references(connect):
         return
     if chroot_of(connect) != chroot:
-        text = f"zookeeper.connect has the chroot {chroot_of(connect) or '/'}, the cluster is under {chroot or '/'}"
-        yield Reason("C04", text)
+        yield f"zookeeper.connect has the chroot {chroot_of(connect) or '/'}, the cluster is under {chroot or '/'}"
 
 
-def _version_problems(properties: Mapping[str, str], stage: FileStage, metadata_version: str | None) -> Iterator[Reason]:
+def _version_problems(properties: Mapping[str, str], stage: FileStage, metadata_version: str | None) -> Iterator[str]:
     protocol = setting(properties, "inter.broker.protocol.version")
     if stage.of_controller or stage is FileStage.KRAFT or not protocol or not metadata_version:
         return
     if not references(protocol) and not same_version(protocol, metadata_version):
-        text = f"inter.broker.protocol.version={protocol}, the controllers' metadata.version is {metadata_version}"
-        yield Reason("C04", text)
+        yield f"inter.broker.protocol.version={protocol}, the controllers' metadata.version is {metadata_version}"
 
 
-def _listener_problems(properties: Mapping[str, str], stage: FileStage, controller_listener: str) -> Iterator[Reason]:
+def _listener_problems(properties: Mapping[str, str], stage: FileStage, controller_listener: str) -> Iterator[str]:
     names, controller_listener = listener_names(properties), controller_listener.upper()
     if stage.of_controller and controller_listener not in names:
-        yield Reason("C04", f"the listener {controller_listener} is not among listeners")
+        yield f"the listener {controller_listener} is not among listeners"
     if not stage.of_controller and controller_listener in names:
-        text = f"the broker has a listener of its own named {controller_listener}"
-        yield Reason("C04", text)
+        yield f"the broker has a listener of its own named {controller_listener}"
 
 
-def _authorizer_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Reason]:
+def _authorizer_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[str]:
     name = setting(properties, "authorizer.class.name")
     if name in AUTHORIZERS and stage not in {FileStage.ZOOKEEPER, FileStage.MIGRATION}:
-        text = f"authorizer.class.name is {name}, which reads ZooKeeper; a KRaft node needs {AUTHORIZERS[name]}"
-        yield Reason("C04", text)
+        yield f"authorizer.class.name is {name}, which reads ZooKeeper; a KRaft node needs {AUTHORIZERS[name]}"
 
 
-def _reference_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Reason]:
-    """Controllers only: a broker that runs with such a value uses it as written."""
-    known = {name.strip() for name in (setting(properties, "config.providers") or "").split(",")}
-    for key, value in properties.items() if stage.of_controller else ():
-        if missing := sorted(set(references(value)) - known):
-            text = f"{key} refers to {', '.join(missing)}, which config.providers does not name"
-            yield Reason("C10", text)
-
-
-def _idle_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Reason]:
+def _idle_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[str]:
     """The record that an idle controller writes is what moves /migration (default 500 ms; 0: none)."""
     value = setting(properties, _IDLE)
     if stage is not FileStage.CONTROLLER_MIGRATION or value is None:
         return
     if not (value.isdecimal() and 1 <= int(value) <= _MOST_IDLE_MS):
-        text = f"{_IDLE} is {value}, which is not between 1 and {_MOST_IDLE_MS}"
-        yield Reason("C04", text)
+        yield f"{_IDLE} is {value}, which is not between 1 and {_MOST_IDLE_MS}"
+
+
+def _unresolved(properties: Mapping[str, str], stage: FileStage) -> Iterator[str]:
+    """Controllers only: a broker that runs with such a value uses it as written."""
+    known = {name.strip() for name in (setting(properties, "config.providers") or "").split(",")}
+    for key, value in properties.items() if stage.of_controller else ():
+        if missing := sorted(set(references(value)) - known):
+            yield f"{key} refers to {', '.join(missing)}, which config.providers does not name"
 
 
 Metas = Mapping[str, Mapping[str, str]]  # directory -> the keys of its meta.properties, none if it is not formatted
@@ -335,8 +326,7 @@ def not_its_own(controller: Controller) -> Reason | None:
     theirs = of_others(controller.id, controller.files.meta)
     if not theirs:
         return None
-    text = f"{foreign_directories(theirs)}, not of controller {controller.id}."
-    return Reason("M01", text)
+    return Reason("M01", f"{foreign_directories(theirs)}, not of controller {controller.id}.")
 
 
 def foreign_directories(theirs: Mapping[str, str]) -> str:
