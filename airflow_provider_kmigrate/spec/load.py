@@ -193,12 +193,13 @@ def _read(path: Path) -> _Loaded:
 
 
 def _parse(text: str, path: str) -> _Loaded:
-    name, file = path or "cluster file", None
+    name = path or "cluster file"
     try:
         document = Document(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise spec_error(name, [_syntax(error, text)]) from None  # PyYAML's own text quotes the file, which may hold secrets
     found = [*check(document.data, document.line)]
+    file = None
     try:
         file = ClusterFile.model_validate(document.data)
     except ValidationError as error:

@@ -570,11 +570,11 @@ def _section(path: str, model: type[BaseModel]) -> Iterator[str]:
     inner = {name: found for name, field in model.model_fields.items() if (found := _below(field)) is not None}
     yield f"## {f'`{path}`' if path else 'At the top'}\n"
     yield f"{(model.__doc__ or '').strip()}\n"
-    if issubclass(model, (BrokerSection, ControllerSection)):
+    if issubclass(model, Node):
         yield "Every key of `hosts` may also stand here; it overrides `hosts`.\n"
     yield "| key | default | example | what |\n| --- | --- | --- | --- |"
     for name, field in model.model_fields.items():
-        if not (issubclass(model, (BrokerSection, ControllerSection)) and name in Hosts.model_fields):
+        if not (issubclass(model, Node) and name in Hosts.model_fields):
             yield _row(name, field, f"{path}.{name}".lstrip(".") if name in inner else "")
     yield ""
     for name, below in inner.items():

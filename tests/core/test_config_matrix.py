@@ -10,7 +10,6 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     Rule,
     chroot_of,
     inter_broker_listener,
-    is_original,
     node_id,
     problems,
     references,
@@ -61,7 +60,6 @@ def test_every_row_says_something_for_every_stage() -> None:
 def test_a_healthy_file_is_recognised_and_has_no_problem(stage: FileStage) -> None:
     assert stage_of(HEALTHY[stage]) is stage
     assert problems(HEALTHY[stage], stage, chroot="/kafka", metadata_version="3.9-IV0") == ()
-    assert is_original(HEALTHY[stage]) is (stage is FileStage.ZOOKEEPER)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,10 @@ KIP-866 as Kafka 3.9 validates it (`KafkaConfig.validateValues`), with the keys 
 A broker's file of stage ZOOKEEPER is its *original*. kmigrate never changes it: all other stages are rendered from it
 (`core.files.properties`), and a rollback puts it in place again. So an original needs no mark: `stage_of` recognizes it.
 
-A node's directories say whose they are (meta.properties). Directories that meta.properties gives to another node are never formatted or moved. Source: MetaProperties, Kafka 3.9. A run that died may have left another stage's file for the node's next restart (`misfiled`). A broker would be left behind, a
+A node's directories say whose they are (meta.properties; MetaProperties of Kafka 3.9): those of another node are never formatted
+or moved.
+
+A run that died may have left another stage's file for the node's next restart (`misfiled`). A broker would be left behind, a
 controller with final properties could be elected and finalize, and one with the migration's needs a ZooKeeper that may be gone.
 """
 
@@ -166,11 +169,6 @@ def stage_of(properties: Mapping[str, str]) -> FileStage | None:
 def stage_on_disk(files: NodeFiles) -> FileStage | None:
     """The stage of a node's file as observed; None if it was not read, or is of no stage."""
     return stage_of(files.properties) if files.properties is not None else None
-
-
-def is_original(properties: Mapping[str, str]) -> bool:
-    """Whether this is a broker's file as it was before the migration, from which all its stages are rendered."""
-    return stage_of(properties) is FileStage.ZOOKEEPER
 
 
 def node_id(properties: Mapping[str, str]) -> int | None:

@@ -5,10 +5,9 @@ The rules are those of `java.util.Properties.load`: a backslash at the end of a 
 must decode and encode it so, without translating line ends; what `edit` writes is pure ASCII. Values may be secrets: nothing in
 this module puts one into a message, and `diff` shows those of `SHOWN_KEYS` only.
 
-The files of every stage are rendered from a broker's original file, so that each can be made again at any time. Rendered files are never a source. What a stage adds, such as the policy's faster failover, is gone in the next one, and a
-rollback restores the original, byte for byte. Controllers inherit from a broker's original what the table of
-`core.files.config_matrix` says: the inter-broker listener with its security, ZooKeeper's address and identity, the authorizer,
-shared secrets, and the defaults for new topics.
+The files of every stage are rendered from a broker's original, never from a rendered file, so that each can be made again at any
+time. What a stage adds, such as the policy's faster failover, is gone in the next one, and a rollback restores the original, byte
+for byte. Controllers inherit what the table of `core.files.config_matrix` says.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     Rule,
     forbidden,
     inter_broker_listener,
-    is_original,
     node_id,
     problems,
     references,
     rule,
     setting,
+    stage_of,
 )
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
@@ -233,9 +232,8 @@ def _closing(text: str, newline: str) -> str:
     *_, last = _Entry("\n"), *_entries(text)
     end = _end(last.raw)
     continues = last.key is not None and _continues(last.raw.removesuffix(end))
-    return (end or newline) * (
-        (not end) + continues
-    )  # of the same kind: a line feed after a carriage return would be none of its own
+    # Of the same kind: a line feed after a carriage return would be none of its own.
+    return (end or newline) * ((not end) + continues)
 
 
 def _line(key: str, value: str) -> str:
@@ -304,7 +302,7 @@ def broker_properties(original: str, stage: FileStage, facts: RenderFacts) -> st
     if stage.of_controller:
         raise ValueError(f"{stage} is no stage of a broker")
     properties = parse(original)
-    if stage is FileStage.ZOOKEEPER and is_original(properties):
+    if stage is FileStage.ZOOKEEPER and stage_of(properties) is stage:
         return original
     _check(properties, facts)
     assign = {**_of_broker(properties, stage, facts), **_shared(properties, stage, facts)}

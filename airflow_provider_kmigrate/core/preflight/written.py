@@ -37,10 +37,7 @@ _MECHANISM = "sasl.mechanism.inter.broker.protocol"
 _SAME = ("principal.builder.class", "unclean.leader.election.enable")
 #: Who may do what: no broker reports it, since Kafka leaves these keys to its authorizer.
 _AUTHORIZER = "authorizer.class.name"
-_SAME_IN_FILES = {
-    "super.users": "",
-    "allow.everyone.if.no.acl.found": "false",
-}  # with the authorizer's defaults
+_SAME_IN_FILES = {"super.users": "", "allow.everyone.if.no.acl.found": "false"}  # with the authorizer's defaults
 #: What a controller decides with.
 _SAME_AT_BEST = (
     "num.partitions",
@@ -206,10 +203,8 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
         file = comparable[broker]
         changed = differences(file, taken, facts.configs.get(broker) or {}, _written_dynamic(facts, broker)) if taken else ()
         keys = [key for key in changed if taken and not _idle(key, file, taken, broker, facts.spec.controller_listener)]
-        critical = [
-            key for key in keys if _CRITICAL.fullmatch(key) and not (key == _PROTOCOL and protocol(file))
-        ]  # B1a reports that
-        if critical:
+        reported = {_PROTOCOL} if protocol(file) else set()  # by B1a
+        if critical := [key for key in keys if _CRITICAL.fullmatch(key) and key not in reported]:
             yield blocks("B15", f"broker {broker} does not run with what its file says of {summarize(critical)}")
         if others := [key for key in keys if not _CRITICAL.fullmatch(key)]:
             yield warns("B15", f"broker {broker} does not run with what its file says of {summarize(others)}")
@@ -239,12 +234,9 @@ def _comparable(view: ClusterView, facts: PreflightFacts) -> dict[int, Mapping[s
 
 
 def _kept_by_others(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
-    kept = {broker.id: broker.files.kept_by for broker in view.brokers.values() if broker.files.kept_by}
+    kept = [f"broker {broker.id} {broker.files.kept_by}" for broker in view.brokers.values() if broker.files.kept_by]
     if kept:
-        yield warns(
-            "W9",
-            f"files that name the tool that writes them: {summarize(f'broker {broker} {name}' for broker, name in kept.items())}",
-        )
+        yield warns("W9", f"files that name the tool that writes them: {summarize(kept)}")
 
 
 CHECKS: tuple[Check, ...] = (_differ, _kept_by_others)
