@@ -110,7 +110,8 @@ def _identity(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
 
 
 def _ids(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    listed, registered, assigned = _listed(facts), _registered(view), _assigned(view)
+    listed, registered = _listed(facts), set(view.zk.broker_ids if view.zk else ())
+    assigned = {replica for partition in view.partitions or () for replica in partition.replicas}
     ours = {node.id for node in facts.spec.controllers}
     if clash := sorted(ours & (listed | registered | assigned)):
         yield blocks("B2b", f"controller ids that brokers have, or that partitions name: {summarize(clash)}")
@@ -255,11 +256,3 @@ _GRAVITY = {severity: place for place, severity in enumerate(Severity)}
 
 def _listed(facts: PreflightFacts) -> set[int]:
     return {node.id for node in facts.spec.brokers}
-
-
-def _registered(view: ClusterView) -> set[int]:
-    return set(view.zk.broker_ids) if view.zk else set()
-
-
-def _assigned(view: ClusterView) -> set[int]:
-    return {replica for partition in view.partitions or () for replica in partition.replicas}

@@ -2,47 +2,14 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, entries
+from airflow_provider_kmigrate.core.reasons.entry import read
 
-AREAS = (
-    Area(
-        "A",
-        "The audit",
-        "the audit: what happened to records and groups",
-        "after a step, or during one",
-        "The sentence is about the past: the cluster may be healthy now. A finding that begins with *Before the step began* fails nothing: the step did not cause it. Each finding lists its first cases: topic, partition, offsets, members, times. Keep the event files; they are the proof.",
-    ),
-    Area(
-        "D",
-        "Logs and commits",
-        "logs and commits, before a step and after it",
-        "audit",
-        "The audit compares what the logs and `__consumer_offsets` held before a step with what they hold after it. This needs no change in any client.",
-    ),
-    Area(
-        "L",
-        "Evidence",
-        "is the evidence complete",
-        "audit",
-        "A record that no client reported is not a record that was lost. So each of these makes a verdict INCONCLUSIVE at best, and says nothing about the cluster.",
-    ),
-    Area(
-        "V",
-        "Canaries",
-        "canaries: a broker, an instance of a group",
-        "audit, rolls, consumers",
-        "The first broker of a roll and the first instance of a group are compared with the others before the next one follows.",
-    ),
-    Area(
-        "X",
-        "The audit's own run",
-        "the audit could not start or read",
-        "audit",
-        "The audit could not start, or could not rely on what it read. The cluster is not concerned.",
-    ),
-)
+AREAS, ENTRIES = read("""
+A The audit
+about: the audit: what happened to records and groups
+when: after a step, or during one
+intro: The sentence is about the past: the cluster may be healthy now. A finding that begins with *Before the step began* fails nothing: the step did not cause it. Each finding lists its first cases: topic, partition, offsets, members, times. Keep the event files; they are the proof.
 
-ENTRIES = entries("""
 A01 Acknowledged records were lost or replaced
 means: Kafka confirmed these records to their producer. They are no longer in the log, another record has their offset, or a group skipped them.
 meanwhile: Unknown: it serves, but more records may be lost.
@@ -115,6 +82,11 @@ do: Do producers retry longer than a broker's restart takes (`delivery.timeout.m
 never: Send them again without checking whether they are in the log.
 causes: SENDS_GIVEN_UP, SENDS_FAIL
 
+D Logs and commits
+about: logs and commits, before a step and after it
+when: audit
+intro: The audit compares what the logs and `__consumer_offsets` held before a step with what they hold after it. This needs no change in any client.
+
 D01 A log is shorter or different than before
 means: Records that were in the log are gone, were replaced or truncated, or its leader did not know the newest epoch. Retention does not explain it: replicas disagreed.
 meanwhile: Unknown: more records may be lost.
@@ -153,6 +125,11 @@ do: If not, set them at once.
 do: Changed or deleted on purpose: [take a new fingerprint](operators-guide.md#a-new-fingerprint).
 never: Wait: removed records do not come back.
 causes: START_UNEXPLAINED, POLICY_CHANGED
+
+L Evidence
+about: is the evidence complete
+when: audit
+intro: A record that no client reported is not a record that was lost. So each of these makes a verdict INCONCLUSIVE at best, and says nothing about the cluster.
 
 L04 A client's events are incomplete
 means: What this client did and did not write down is unknown. It counts neither as lost nor as delivered.
@@ -209,6 +186,11 @@ do: Restart the client. Clear the audit.
 never: Raise `skew_ms` to hours.
 causes: CLOCK_AHEAD
 
+V Canaries
+about: canaries: a broker, an instance of a group
+when: audit, rolls, consumers
+intro: The first broker of a roll and the first instance of a group are compared with the others before the next one follows.
+
 V11 The canary cannot be compared
 means: There are too few members, values or records, or the window cannot distinguish chance from a slower canary. The text says which.
 meanwhile: Yes: no other instance is switched, none is rolled back.
@@ -260,6 +242,11 @@ means: The group was worse for it, for the reasons beside this one. The instance
 meanwhile: Yes.
 do: Fix what the reasons name, and clear the task. A later run does not begin by itself: see K69.
 never: Raise `commit_within` until it passes.
+
+X The audit's own run
+about: the audit could not start or read
+when: audit
+intro: The audit could not start, or could not rely on what it read. The cluster is not concerned.
 
 X02 Partitions could not be read
 means: The audit reads where each log begins and ends. For these partitions, usually without a leader, it knows nothing.

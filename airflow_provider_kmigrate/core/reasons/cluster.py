@@ -2,60 +2,24 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, entries
+from airflow_provider_kmigrate.core.reasons.entry import read
 
-AREAS = (
-    Area(
-        "E",
-        "ZooKeeper and KRaft compared",
-        "ZooKeeper and KRaft compared",
-        "in dual-write",
-        """\
-In dual-write both sides must store the same metadata. A difference that two comparisons in a row show does not go away by itself: the
-dual-write never repeats a write that it lost. In `soak` such a difference ends the run; the cluster stays in dual-write. If ZooKeeper
-only misses topics or leaders, the soak itself makes another controller lead, up to three times.
+AREAS, ENTRIES = read("""
+E ZooKeeper and KRaft compared
+about: ZooKeeper and KRaft compared
+when: in dual-write
+intro: In dual-write both sides must store the same metadata. A difference that two comparisons in a row show does not go away by itself: the
+intro: dual-write never repeats a write that it lost. In `soak` such a difference ends the run; the cluster stays in dual-write. If ZooKeeper
+intro: only misses topics or leaders, the soak itself makes another controller lead, up to three times.
+intro:
+intro: **The remedy is the same for every kind:** a new active controller writes all metadata to ZooKeeper again.
+intro:
+intro: 1. Find the active controller: `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status` (`LeaderId`).
+intro: 2. Check that every controller's file has `zookeeper.metadata.migration.enable=true` ([G05](#g05)).
+intro: 3. Restart the active controller with your own service command. If partitions have leader -1 in ZooKeeper, do not: clear `copy`, `soak`
+intro:    or `controller_failover.failover` instead. kmigrate completes half-written topics first ([G07](#g07)).
+intro: 4. Wait until G07 is gone. Clear the task; both sides are compared again.
 
-**The remedy is the same for every kind:** a new active controller writes all metadata to ZooKeeper again.
-
-1. Find the active controller: `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status` (`LeaderId`).
-2. Check that every controller's file has `zookeeper.metadata.migration.enable=true` ([G05](#g05)).
-3. Restart the active controller with your own service command. If partitions have leader -1 in ZooKeeper, do not: clear `copy`, `soak`
-   or `controller_failover.failover` instead. kmigrate completes half-written topics first ([G07](#g07)).
-4. Wait until G07 is gone. Clear the task; both sides are compared again.""",
-    ),
-    Area(
-        "G",
-        "Gates",
-        "gates before and between steps",
-        "all the way",
-        "Conditions before and between steps. *Not yet* is a wait. *Never* is a refusal: an operator must remove the cause. Each gate prevents a failure that was observed on real brokers.",
-    ),
-    Area(
-        "H",
-        "Who owns the cluster",
-        "who owns the cluster (the fence)",
-        "all the way",
-        "One DAG run owns a cluster at a time, by a record in ZooKeeper with a number that only grows. ZooKeeper and the nodes reject an older number. To see the owner: `zookeeper-shell.sh $ZK get /_kmigrate/<cluster id>/owner`.",
-    ),
-    Area("P", "The phase", "the phase of the migration", "all the way"),
-    Area(
-        "Q",
-        "Is it quiet",
-        "is it quiet: may users' own jobs begin",
-        "users' DAGs",
-        "`ClusterQuietSensor`, in front of a job of a user's own DAG, waits. The job has not begun; nothing is wrong with it.",
-    ),
-    Area(
-        "S",
-        "Safe to stop",
-        "is it safe to stop a broker",
-        "rolls",
-        "Why no broker may be stopped now. kmigrate waits, and goes on by itself when it is safe.",
-    ),
-    Area("T", "Time", "time: soaking, baking, waiting", "soak, finalize"),
-)
-
-ENTRIES = entries("""
 E01 Topics only in ZooKeeper
 means: ZooKeeper has topics that KRaft does not have.
 meanwhile: Yes. If the topic is in use, its partitions may be lost: see D05 at once.
@@ -81,6 +45,11 @@ do: Tokens only in ZooKeeper: kmigrate's user may not see them. Grant it `Descri
 do: It stays: make another controller lead (see the remedy above). That also deletes a quota that Kafka left in ZooKeeper.
 never: Change or delete the znode by hand, remove the authorizer, or delete tokens.
 source: measured
+
+G Gates
+about: gates before and between steps
+when: all the way
+intro: Conditions before and between steps. *Not yet* is a wait. *Never* is a refusal: an operator must remove the cause. Each gate prevents a failure that was observed on real brokers.
 
 G00 A condition could not be checked
 means: Something that this step needs was not read. Unknown is not healthy.
@@ -281,6 +250,11 @@ meanwhile: Yes. Nothing was changed.
 do: Start a new run with the conf that the text names, or without `accept_loss`: `controller_failover.equivalence` then names what would be lost ([section 11](#11-rollback)).
 never: Accept a loss before it is named.
 
+H Who owns the cluster
+about: who owns the cluster (the fence)
+when: all the way
+intro: One DAG run owns a cluster at a time, by a record in ZooKeeper with a number that only grows. ZooKeeper and the nodes reject an older number. To see the owner: `zookeeper-shell.sh $ZK get /_kmigrate/<cluster id>/owner`.
+
 H01 Another run owns the cluster
 means: Another run began a migration, a rollback or a move of groups here and is not over. Two runs on one cluster can lose data.
 meanwhile: Yes.
@@ -324,6 +298,10 @@ meanwhile: Yes: nothing was done. Check that every broker and instance runs.
 do: A newer kmigrate wrote it: install that version here again, then clear the task.
 do: It is damaged: start a new run of the DAG. It observes the cluster and does what is left.
 never: Delete the stored progress to make the task go on.
+
+P The phase
+about: the phase of the migration
+when: all the way
 
 P01 Not in this phase
 means: A step in the wrong phase can cost metadata or the rollback. The reasons beside it say what was observed.
@@ -405,6 +383,11 @@ do: Was another cluster meant? Start `kmigrate_rollback__<its name>`.
 do: A rollback has just ended with failed tasks? Clear those tasks in that run.
 never: Start the migration to have something to roll back.
 
+Q Is it quiet
+about: is it quiet: may users' own jobs begin
+when: users' DAGs
+intro: `ClusterQuietSensor`, in front of a job of a user's own DAG, waits. The job has not begun; nothing is wrong with it.
+
 Q01 The cluster is not quiet
 means: A step of kmigrate is under way or a moment old, or partitions are not healthy. A job that starts now may wait or fail.
 meanwhile: Yes. The user's job starts later.
@@ -412,6 +395,11 @@ do: Wait: between two long steps, and in a soak, the sensor lets the job through
 do: It stays: check the task of the run that owns the cluster. It failed or was killed; clear it.
 do: Partitions without a leader or out of ISR for minutes: see S02. Partitions not read: the U codes of that run say why.
 never: Set `quiet_for` to 0, or delete the journal, to let the job start.
+
+S Safe to stop
+about: is it safe to stop a broker
+when: rolls
+intro: Why no broker may be stopped now. kmigrate waits, and goes on by itself when it is safe.
 
 S02 Partitions have too few replicas in sync
 means: Another stop could make partitions unavailable, or take them below min.insync.replicas: acks=all would be refused.
@@ -431,6 +419,10 @@ do: Stop what starts such moves (Cruise Control, a script) until the migration i
 never: Delete `/admin/reassign_partitions`.
 source: KAFKA-16120, KAFKA-16121
 ask: Run kafka-reassign-partitions.sh --list, and let kmigrate's user DESCRIBE the cluster (ListPartitionReassignments).
+
+T Time
+about: time: soaking, baking, waiting
+when: soak, finalize
 
 T01 Waiting
 means: A condition must hold for a while before the next step.

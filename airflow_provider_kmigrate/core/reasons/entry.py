@@ -142,25 +142,6 @@ class RunbookEntry:
         )
 
 
-def entries(text: str) -> tuple[RunbookEntry, ...]:
-    """Entries as text: code and title, then the fields of `RunbookEntry`, one `field: text` a line and one `do` for each step.
-
-    An empty line ends an entry. Raises ValueError, TypeError or KeyError for anything else.
-    """
-    return tuple(map(_entry, text.strip().split("\n\n")))
-
-
-def _entry(text: str) -> RunbookEntry:
-    head, *lines = text.splitlines()
-    code, title = head.split(" ", 1)
-    said: dict[str, list[str]] = {}
-    for field, words in (line.split(": ", 1) for line in lines):
-        said.setdefault(field, []).append(words)
-    steps, causes = tuple(said.pop("do")), (name for listed in said.pop("causes", []) for name in listed.split(", "))
-    fields = {field: words for field, (words,) in said.items()}
-    return RunbookEntry(code, title, do=steps, causes=tuple(AuditCause[name] for name in causes), **fields)
-
-
 @dataclass(frozen=True, slots=True)
 class Area:
     """The codes of one letter: what they are about, when they appear, and what is true of all of them."""
@@ -178,3 +159,32 @@ class Area:
     def markdown(self) -> str:
         intro = f"\n{self.intro}\n" if self.intro else ""
         return f'<a id="{self.anchor}"></a>\n\n## {self.letter}: {self.title}\n{intro}'
+
+
+def read(text: str) -> tuple[tuple[Area, ...], tuple[RunbookEntry, ...]]:
+    """The areas and entries of a text. An empty line ends each; its first line is the letter or code, and the title.
+
+    Then one `field: text` a line, with the fields of `Area` and `RunbookEntry`; each step is a `do`, each line of an introduction
+    an `intro`. Raises ValueError, TypeError or KeyError for anything else.
+    """
+    found = [_read(block) for block in text.strip().split("\n\n")]
+    areas = tuple(each for each in found if isinstance(each, Area))
+    return areas, tuple(each for each in found if isinstance(each, RunbookEntry))
+
+
+def _read(block: str) -> Area | RunbookEntry:
+    head, *lines = block.splitlines()
+    code, title = head.split(" ", 1)
+    said: dict[str, list[str]] = {}
+    for field, _, words in (line.partition(":") for line in lines):
+        said.setdefault(field, []).append(words.removeprefix(" "))
+    if len(code) == 1:
+        intro = "\n".join(said.pop("intro", []))
+        return Area(code, title, intro=intro, **_single(said))
+    steps, causes = said.pop("do"), ", ".join(said.pop("causes", []))
+    named = tuple(AuditCause[name] for name in causes.split(", ") if name)
+    return RunbookEntry(code, title, do=tuple(steps), causes=named, **_single(said))
+
+
+def _single(said: dict[str, list[str]]) -> dict[str, str]:
+    return {field: words for field, (words,) in said.items()}

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, entries
+from airflow_provider_kmigrate.core.reasons.entry import read
 
-AREAS = (
-    Area(
-        "F",
-        "the cluster file",
-        "the cluster file",
-        "when DAGs are read",
-        "A broken file is an import error in Airflow, with file, line and fix; its DAG disappears until the file is fixed. Check it with `python -m airflow_provider_kmigrate.spec <file or folder>`. The cluster is not affected. A run under way fails at its next task and is cleared afterwards; other clusters' DAGs are not touched.",
-    ),
-    Area(
-        "N",
-        "Airflow connections",
-        "Airflow connections",
-        "when a task begins",
-        "Addresses and secrets live in Airflow connections. They are read strictly, and everything that is wrong is listed at once; nothing was done. *Test* under *Admin, Connections* tries them. A run under way fails at its next task and is cleared afterwards.",
-    ),
-    Area(
-        "Y",
-        "the workload and the probe",
-        "the workload and the probe: records of our own",
-        "around a migration, and on test clusters",
-        "Records that kmigrate itself sends and receives to check whether anything is lost. None of these codes concerns the cluster.",
-    ),
-)
+AREAS, ENTRIES = read("""
+F the cluster file
+about: the cluster file
+when: when DAGs are read
+intro: A broken file is an import error in Airflow, with file, line and fix; its DAG disappears until the file is fixed. Check it with `python -m airflow_provider_kmigrate.spec <file or folder>`. The cluster is not affected. A run under way fails at its next task and is cleared afterwards; other clusters' DAGs are not touched.
 
-ENTRIES = entries("""
 F00 The cluster file cannot be read
 means: There is no such file, no right to read it, or it is no UTF-8 or no YAML.
 meanwhile: Yes.
@@ -70,6 +51,11 @@ do: A group: `python -m airflow_provider_kmigrate.groups scan` lists them. A job
 do: Clear the task.
 never: Mark the task as success, or repeat a command with `--force`.
 
+N Airflow connections
+about: Airflow connections
+when: when a task begins
+intro: Addresses and secrets live in Airflow connections. They are read strictly, and everything that is wrong is listed at once; nothing was done. *Test* under *Admin, Connections* tries them. A run under way fails at its next task and is cleared afterwards.
+
 N01 A connection is missing
 means: Addresses and secrets of a cluster are in Airflow connections, or without Airflow in a JSON file of them. There is none.
 meanwhile: Yes.
@@ -84,6 +70,11 @@ do: Change the field as the text says. User and password belong in *Login* and *
 do: Write each thing in one place; `zookeeper.connect` of a broker has the right chroot.
 do: TLS: PEM files. SASL: a user with PLAIN or SCRAM. Another type: name or create a connection of the type in the text.
 never: Disable certificate checks, or fall back to PLAINTEXT. Put a secret into an extra of your own naming. Change the type of a connection in use.
+
+Y the workload and the probe
+about: the workload and the probe: records of our own
+when: around a migration, and on test clusters
+intro: Records that kmigrate itself sends and receives to check whether anything is lost. None of these codes concerns the cluster.
 
 Y01 The workload or probe cannot be used like this
 means: The folder has none, has one already, or a plan of another release; or the brokers are not known.

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, entries
+from airflow_provider_kmigrate.core.reasons.entry import read
 
-AREAS = (
-    Area(
-        "K",
-        "Coordinators and groups",
-        "coordinators and consumer groups",
-        "preflight, inventory, consumers",
-        """\
-A broker reads the number of partitions of `__consumer_offsets` once, when it starts. If the topic was expanded since, restarted brokers and
-old ones send groups to different coordinators: some groups are consumed twice, some not at all, some lose their offsets. A migration
-restarts every broker twice, so preflight asks each broker with made-up group names which number it uses.
+AREAS, ENTRIES = read("""
+K Coordinators and groups
+about: coordinators and consumer groups
+when: preflight, inventory, consumers
+intro: A broker reads the number of partitions of `__consumer_offsets` once, when it starts. If the topic was expanded since, restarted brokers and
+intro: old ones send groups to different coordinators: some groups are consumed twice, some not at all, some lose their offsets. A migration
+intro: restarts every broker twice, so preflight asks each broker with made-up group names which number it uses.
+intro:
+intro: K30 to K76 are of the scan (`python -m airflow_provider_kmigrate.groups scan`; [consumers.md](consumers.md)), of moving
+intro: groups, and of copying their offsets.
 
-K30 to K76 are of the scan (`python -m airflow_provider_kmigrate.groups scan`; [consumers.md](consumers.md)), of moving
-groups, and of copying their offsets.""",
-    ),
-)
-
-ENTRIES = entries("""
 K01 A broker uses another count of __consumer_offsets
 means: That broker computes a group's coordinator with another number of partitions than the topic has. After a restart brokers disagree: groups are consumed twice, not at all, or lose their offsets.
 meanwhile: **Only as long as no broker restarts.**

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, entries
+from airflow_provider_kmigrate.core.reasons.entry import read
 
-AREAS = (
-    Area(
-        "J",
-        "users' Spark jobs",
-        "users' Spark jobs: what could hurt them, and holding them",
-        "around risky steps",
-        "J01 to J14: a user's Spark job is held, is to be held, or makes no progress. J20 to J24: a roll could hurt it; `spark_job_risks` reports these before anything is changed, fails if a job must not be rolled like this, and otherwise warns. The cluster is not concerned.",
-    ),
-)
+AREAS, ENTRIES = read("""
+J users' Spark jobs
+about: users' Spark jobs: what could hurt them, and holding them
+when: around risky steps
+intro: J01 to J14: a user's Spark job is held, is to be held, or makes no progress. J20 to J24: a roll could hurt it; `spark_job_risks` reports these before anything is changed, fails if a job must not be rolled like this, and otherwise warns. The cluster is not concerned.
 
-ENTRIES = entries("""
 J01 The job still runs
 means: The hold is set; the job stops as soon as the batch under way is committed.
 meanwhile: Yes. It goes on reading.

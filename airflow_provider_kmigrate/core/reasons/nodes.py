@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, entries
+from airflow_provider_kmigrate.core.reasons.entry import read
 
-AREAS = (
-    Area("I", "Identity", "identity: is it the cluster that was named", "before every act"),
-    Area("M", "The nodes' machines", "the nodes' machines", "when a node is formatted, started or stopped"),
-    Area(
-        "O",
-        "Originals",
-        "originals in the backup",
-        "before a file is written",
-        "Every later file of a node, and the rollback, is rendered from its original in the backup, `<folder>/backup/<cluster>_<cluster id>/`.",
-    ),
-    Area(
-        "R",
-        "The restart of a node",
-        "the restart of one node",
-        "rolls, controllers",
-        'A broker\'s new file is written before it is stopped. So "stopped, with the new file" is a restart of kmigrate that was interrupted;'
-        " it goes on by itself.",
-    ),
-    Area(
-        "U",
-        "Unread",
-        "what could not be read (unknown)",
-        "all the way",
-        "Something did not answer; the text ends with the cause. Unknown never counts as healthy: a step that needs it waits, preflight blocks.",
-    ),
-    Area("Z", "ZooKeeper's tree", "ZooKeeper's tree", "all the way"),
-)
+AREAS, ENTRIES = read("""
+I Identity
+about: identity: is it the cluster that was named
+when: before every act
 
-ENTRIES = entries("""
 I01 Another cluster
 means: What answered belongs to another cluster id than the one in the cluster file. Going on would change another cluster.
 meanwhile: Yes, both clusters. Nothing was done.
 do: Compare: `zookeeper-shell.sh $ZK get /cluster/id`, `kafka-cluster.sh cluster-id --bootstrap-server $B`, `cluster.id` in `meta.properties`.
 do: Correct the connection, the host or the path that is wrong (`log_dir` for a controller). Clear the task.
 never: Change `cluster_id` in the cluster file before you know which is right.
+
+M The nodes' machines
+about: the nodes' machines
+when: when a node is formatted, started or stopped
 
 M01 A file or directory of another node
 means: The cluster file gives a node a file or directory that belongs to another one or is unknown. The wrong node would be stopped, or its data moved away. kmigrate formats only empty directories and moves away only its own.
@@ -55,6 +35,11 @@ meanwhile: Yes. Nothing was changed.
 do: Check the file: `python -m airflow_provider_kmigrate.spec CLUSTER.yaml`. Correct the node's commands; the message lists the known placeholders.
 do: `wipe` is needed by a rollback only: an old quorum that starts again deletes topics. `plan`, `soak` and the watch ask for it.
 never: Write `true` as the command: kmigrate would take it for success.
+
+O Originals
+about: originals in the backup
+when: before a file is written
+intro: Every later file of a node, and the rollback, is rendered from its original in the backup, `<folder>/backup/<cluster>_<cluster id>/`.
 
 O01 An original is missing or was altered
 means: Later stages of a node's file, and the rollback, are rendered from its original. It is not in the backup, is not the saved one, or is not an original.
@@ -81,6 +66,11 @@ do: Put the folder on one storage that every worker and the triggerer share, wit
 do: Give it to Airflow's user: `chown -R airflow <folder>` ([section 9](#9-where-the-evidence-is)).
 do: Clear the task. A sensor goes on by itself: a run that has just begun writes its first line soon.
 never: Point `[kmigrate] folder` elsewhere in the middle of a migration (O01). Remove the sensor.
+
+R The restart of a node
+about: the restart of one node
+when: rolls, controllers
+intro: A broker's new file is written before it is stopped. So "stopped, with the new file" is a restart of kmigrate that was interrupted; it goes on by itself.
 
 R01 A broker does not respond
 means: It starts, it hangs, it is down or unreachable. No other broker may be stopped meanwhile, and the copy would not start.
@@ -137,6 +127,11 @@ do: Found in none, logs complete: open. Fix the leader's way to ZooKeeper. Its f
 do: A log is missing: unknown. Restart no controller.
 never: Give the flag back without those logs: a finalized controller ignores it.
 
+U Unread
+about: what could not be read (unknown)
+when: all the way
+intro: Something did not answer; the text ends with the cause. Unknown never counts as healthy: a step that needs it waits, preflight blocks.
+
 U01 ZooKeeper could not be read
 means: ZooKeeper says who owns the cluster; without it kmigrate does nothing.
 meanwhile: If ZooKeeper is down: KRaft-mode brokers serve as usual; in ZooKeeper mode nothing can be elected.
@@ -162,6 +157,10 @@ do: Very many topics may take longer than the 60 s that are allowed.
 do: A step goes on by itself; clear `preflight`.
 never: Restart a broker by hand, or delete `/controller`. Take what was not read for empty or equal.
 source: architecture: unknown is not healthy
+
+Z ZooKeeper's tree
+about: ZooKeeper's tree
+when: all the way
 
 Z01 No readable Kafka cluster in that chroot
 means: The chroot does not exist, has no `/cluster/id`, or one that Kafka did not write. Controllers would create a wrong chroot silently.

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.reasons.entry import Area, entries
+from airflow_provider_kmigrate.core.reasons.entry import read
 
-AREAS = (
-    Area(
-        "B",
-        "Preflight",
-        "preflight: what must be right before the migration begins",
-        "before anything is changed",
-        "Preflight reads everything and changes nothing. The severity of each finding stands beside its code. *block* stops the DAG at its first task: fix all of them, then clear `preflight`. *not known* does not stop it: the finding says how to find out. *warn* does not stop it. A code can have more than one severity: B8a, B14, B15 and B18 block or warn, by what was found. Preflight also reports codes of other letters, which mean the same there as at every other step. All findings are on a page; the task's log has its address. To run it again at any time: `kmigrate_preflight__<cluster>`.",
-    ),
-    Area(
-        "C",
-        "Properties files",
-        "properties files of nodes",
-        "preflight, and before a file is written",
-        "What a node's file must or must not hold. Values that may be secrets are never shown.",
-    ),
-    Area(
-        "W",
-        "Preflight warns",
-        "preflight: what never blocks",
-        "before anything is changed",
-        "These never stop the migration. Each is better known before it than during it.",
-    ),
-)
+AREAS, ENTRIES = read(r"""
+B Preflight
+about: preflight: what must be right before the migration begins
+when: before anything is changed
+intro: Preflight reads everything and changes nothing. The severity of each finding stands beside its code. *block* stops the DAG at its first task: fix all of them, then clear `preflight`. *not known* does not stop it: the finding says how to find out. *warn* does not stop it. A code can have more than one severity: B8a, B14, B15 and B18 block or warn, by what was found. Preflight also reports codes of other letters, which mean the same there as at every other step. All findings are on a page; the task's log has its address. To run it again at any time: `kmigrate_preflight__<cluster>`.
 
-ENTRIES = entries(r"""
 B1a Releases or protocol versions differ
 means: A broker registers with the controllers only if its inter.broker.protocol.version is exactly their metadata.version. Brokers of two releases react differently to one controller.
 meanwhile: Yes, as safe as before. Nothing was changed.
@@ -229,6 +210,11 @@ do: Or write the value that you want under `quorum.properties` in the cluster fi
 never: Move the broker whose values you like to the front of the cluster file. Create __consumer_offsets by hand.
 source: KIP-866; KIP-895; core.files.properties; GroupCoordinator startup
 
+C Properties files
+about: properties files of nodes
+when: preflight, and before a file is written
+intro: What a node's file must or must not hold. Values that may be secrets are never shown.
+
 C01 The file is of another stage
 means: The file makes the node something else than expected: a later stage, broker and controller at once, or no stage at all.
 meanwhile: Yes. Nothing was changed.
@@ -251,6 +237,11 @@ meanwhile: Yes: no controller got that file.
 do: Add `config.providers` and `config.providers.<name>.class` to the brokers' files, or under `quorum.properties`.
 do: The files that references name must be on the controllers' machines, readable for their user.
 never: Write the secret itself into the cluster file.
+
+W Preflight warns
+about: preflight: what never blocks
+when: before anything is changed
+intro: These never stop the migration. Each is better known before it than during it.
 
 W1 Partitions without a replica to spare
 means: While any of their brokers restarts, twice each, acks=all is refused; with a single replica nothing can be read or written.
