@@ -97,29 +97,26 @@ Keys = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Rendered:
-    """The controllers' future keys, and by id the brokers', beside their present files."""
+    """The controllers' future keys; and of each node that connects to their listener the name, the future keys, the present file.
+
+    The controllers' file is the one that they inherit from.
+    """
 
     listener: str
     controllers: Keys
-    brokers: Mapping[int, Keys]
-    files: Mapping[int, Keys]
-    first: int
-
-    def nodes(self) -> Iterator[tuple[str, Keys, Keys]]:
-        """Name, keys and source file of each node that connects to the controllers' listener."""
-        yield "the controllers", self.controllers, self.files[self.first]
-        yield from ((f"broker {broker}", keys, self.files[broker]) for broker, keys in self.brokers.items())
+    nodes: tuple[tuple[str, Keys, Keys], ...]
 
 
 def _rendered(view: ClusterView, facts: PreflightFacts) -> _Rendered | None:
     """The future keys; None if the file that controllers inherit from is not a ZooKeeper-mode broker's, or was not read."""
-    files, spec, first = zookeeper_files(view), facts.spec, facts.spec.brokers[0].id
-    if first not in files or not spec.controllers:
+    files, spec = zookeeper_files(view), facts.spec
+    source = files.get(spec.brokers[0].id)
+    if source is None or not spec.controllers:
         return None
     how = RenderFacts.of(spec, "")
-    keys = controller_keys(files[first], spec.controllers[0], FileStage.CONTROLLER_MIGRATION, how)
-    brokers = {broker: with_controllers(file, FileStage.MIGRATION, how) for broker, file in files.items()}
-    return _Rendered(how.listener, keys, brokers, files, first)
+    keys = controller_keys(source, spec.controllers[0], FileStage.CONTROLLER_MIGRATION, how)
+    brokers = ((f"broker {broker}", with_controllers(file, FileStage.MIGRATION, how), file) for broker, file in files.items())
+    return _Rendered(how.listener, keys, (("the controllers", keys, source), *brokers))
 
 
 def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -151,7 +148,7 @@ def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
 
 def _names(there: _Rendered) -> Iterator[tuple[str, str | None, bool]]:
     """Each node with its name at the controllers, and whether B13b reports it already."""
-    for who, keys, file in there.nodes():
+    for who, keys, file in there.nodes:
         name = principal(keys, there.controllers, there.listener, setting(keys, _MECHANISM) or "GSSAPI")
         own, listed = name_between_brokers(file), super_users(file)
         yield who, name, name == own and (name is None or listed is None or name not in listed)
@@ -161,7 +158,7 @@ def _logins(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
     there = _rendered(view, facts)
     if there is None or not facts.spec.controller_security.startswith("SASL"):
         return
-    nodes = [(who, setting(keys, _MECHANISM) or "GSSAPI", keys, file) for who, keys, file in there.nodes()]
+    nodes = [(who, setting(keys, _MECHANISM) or "GSSAPI", keys, file) for who, keys, file in there.nodes]
     if scram := sorted({mechanism for _, mechanism, _, _ in nodes if mechanism.upper().startswith("SCRAM")}):
         yield blocks("B9d", f"the controllers' listener would use {summarize(scram)}")
         return
