@@ -7,8 +7,10 @@ on every node that is left.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from importlib import import_module
 from typing import Any, TypeVar
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, NodeRole, NodeSpec
@@ -25,7 +27,6 @@ from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
 
 Arguments = Mapping[str, Any]
-Builder = Callable[[ClusterSpec, Arguments], Step]
 Found = TypeVar("Found")
 Choice = TypeVar("Choice", bound=StrEnum)
 OBSERVING = frozenset({"controllers ready", "registered", "phase", "lag", "equivalent"})
@@ -39,7 +40,8 @@ def build(spec: ClusterSpec, kind: str, arguments: Arguments, progress: StepProg
 
     Raises KeyError for a name that is not in `STEPS`.
     """
-    return STEPS[kind](spec, arguments).resume(progress)
+    module, make = STEPS[kind]
+    return make(import_module(f"{__package__}.{module}"), _Asked(spec, arguments)).resume(progress)
 
 
 def node_of(spec: ClusterSpec, role: NodeRole, asked: object) -> NodeSpec:
@@ -50,11 +52,6 @@ def node_of(spec: ClusterSpec, role: NodeRole, asked: object) -> NodeSpec:
 def group_of(spec: ClusterSpec, asked: object) -> GroupSpec:
     """The consumer group of this name. Raises `Refused` (F09) if the cluster file has none."""
     return _chosen("consumer group", asked, {group.name: group for group in spec.groups}, spec.path)
-
-
-def instance_of(group: GroupSpec, asked: object) -> str:
-    """The name of a group's instance. Raises `Refused` (F09) if the cluster file has none."""
-    return _chosen(f"instance of group {group.name}", asked, {each.name: each.name for each in group.instances})
 
 
 def one_of(kind: type[Choice], name: str, asked: object) -> Choice:
@@ -92,214 +89,87 @@ def asked_by(spec: ClusterSpec, terms: RollbackTerms) -> dict[str, Any]:
     return {"skip_failover": not terms.failover, "accept_loss": spec.cluster_id if terms.lossy else ""}
 
 
-def _roll(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.brokers import RollBroker
+@dataclass(frozen=True)
+class _Asked:
+    """The arguments of one step. Raises `Refused` (F09) for what the cluster file does not have, and for a value that is not allowed."""
 
-    return RollBroker(
-        node_of(spec, NodeRole.BROKER, arguments.get("node")), one_of(BrokerMode, "target", arguments.get("target")), spec.policy
-    )
+    spec: ClusterSpec
+    arguments: Arguments
 
+    def get(self, name: str, default: object = None) -> Any:
+        return self.arguments.get(name, default)
 
-def _roll_back(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.brokers import RollBackBroker
+    @property
+    def broker(self) -> NodeSpec:
+        return node_of(self.spec, NodeRole.BROKER, self.get("node"))
 
-    return RollBackBroker(
-        node_of(spec, NodeRole.BROKER, arguments.get("node")), one_of(BrokerMode, "target", arguments.get("target")), spec.policy
-    )
+    @property
+    def controller(self) -> NodeSpec:
+        return node_of(self.spec, NodeRole.CONTROLLER, self.get("node"))
 
+    @property
+    def group(self) -> GroupSpec:
+        return group_of(self.spec, self.get("group"))
 
-def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.controllers import ProvisionController
+    @property
+    def instance(self) -> str:
+        names = {each.name: each.name for each in self.group.instances}
+        return _chosen(f"instance of group {self.group.name}", self.get("instance"), names)
 
-    return ProvisionController(node_of(spec, NodeRole.CONTROLLER, arguments.get("node")), spec.cluster_id)
+    @property
+    def terms(self) -> RollbackTerms:
+        return terms_of(self.spec, self.arguments)
 
-
-def _finalize(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.controllers import FinalizeController
-
-    return FinalizeController(node_of(spec, NodeRole.CONTROLLER, arguments.get("node")), arguments.get("approved") or "")
-
-
-def _controllers_ready(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.waits import ControllersReady
-
-    del spec, arguments
-    return ControllersReady()
-
-
-def _registered(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.waits import BrokersRegistered
-
-    del arguments
-    return BrokersRegistered([node.id for node in spec.brokers])
+    def choice(self, kind: type[Choice], name: str) -> Choice:
+        return one_of(kind, name, self.get(name))
 
 
-def _phase(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.core.migration.waits import COPIED
-    from airflow_provider_kmigrate.steps.waits import PhaseReached
-
-    del spec
-    phases = [one_of(Phase, "phases", phase) for phase in arguments.get("phases", COPIED)]
-    return PhaseReached(phases, arguments.get("patience", 600.0))
-
-
-def _copied(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.waits import Copied
-
-    del arguments
-    return Copied(spec.policy.copy_timeout)
-
-
-def _lag(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.waits import LagSmall
-
-    return LagSmall(_whole("limit", arguments.get("limit", 10)), spec.policy.copy_timeout)
-
-
-def _equivalent(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.waits import Equivalent
-
-    del arguments
-    return Equivalent(spec.policy.copy_timeout)
-
-
-def _leaders(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.waits import PreferredLeaders
-
-    del arguments
+STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
+    "provision": ("controllers", lambda m, asked: m.ProvisionController(asked.controller, asked.spec.cluster_id)),
+    "controllers ready": ("waits", lambda m, _: m.ControllersReady()),
+    "roll": ("brokers", lambda m, asked: m.RollBroker(asked.broker, asked.choice(BrokerMode, "target"), asked.spec.policy)),
+    "registered": ("waits", lambda m, asked: m.BrokersRegistered([node.id for node in asked.spec.brokers])),
+    "phase": (
+        "waits",
+        lambda m, asked: m.PhaseReached(
+            [one_of(Phase, "phases", each) for each in asked.get("phases", m.waits.COPIED)], asked.get("patience", 600.0)
+        ),
+    ),
+    "copied": ("waits", lambda m, asked: m.Copied(asked.spec.policy.copy_timeout)),
+    "lag": ("waits", lambda m, asked: m.LagSmall(_whole("limit", asked.get("limit", 10)), asked.spec.policy.copy_timeout)),
+    "equivalent": ("waits", lambda m, asked: m.Equivalent(asked.spec.policy.copy_timeout)),
     # Small batches pay only if followers come back quickly (measured); otherwise they multiply the stall.
-    return PreferredLeaders(spec.policy.elect_batch if spec.policy.fast_failover else 1_000_000)
-
-
-def _soak(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.waits import Soak
-
-    return Soak(arguments.get("seconds", spec.policy.min_soak))
-
-
-def _finalized(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.waits import Finalized
-
-    del spec, arguments
-    return Finalized()
-
-
-def _restore_flag(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.rollback import RestoreFlag
-
-    return RestoreFlag(node_of(spec, NodeRole.CONTROLLER, arguments.get("node")))
-
-
-def _failover(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.rollback import ControllerFailover
-
-    del arguments
-    return ControllerFailover(spec.controllers)
-
-
-def _equal_after_failover(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.rollback import EquivalentAfterFailover
-
-    return EquivalentAfterFailover(spec.policy.copy_timeout, terms_of(spec, arguments))
-
-
-def _stop_controller(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.rollback import StopController
-
-    return StopController(node_of(spec, NodeRole.CONTROLLER, arguments.get("node")), spec.controllers, terms_of(spec, arguments))
-
-
-def _handover(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.rollback import Handover
-
-    return Handover(spec.controllers, terms_of(spec, arguments))
-
-
-def _zookeeper_leads(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.rollback import ZooKeeperLeads
-
-    del spec, arguments
-    return ZooKeeperLeads()
-
-
-def _wipe(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.rollback import WipeController
-
-    return WipeController(node_of(spec, NodeRole.CONTROLLER, arguments.get("node")))
-
-
-def _rolled_back(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.rollback import RolledBack
-
-    del spec, arguments
-    return RolledBack()
-
-
-def _switch(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
-    from airflow_provider_kmigrate.steps.groups import SwitchInstance
-
-    group = group_of(spec, arguments.get("group"))
-    instance = instance_of(group, arguments.get("instance"))
-    bake = group.bake if arguments.get("bake") else 0.0
-    return SwitchInstance(group, instance, one_of(MemberKind, "target", arguments.get("target")), bake=bake)
-
-
-def _mode(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.core.coordination.registration import Mode
-    from airflow_provider_kmigrate.steps.groups import SetMode
-
-    return SetMode(group_of(spec, arguments.get("group")), one_of(Mode, "mode", arguments.get("mode")))
-
-
-def _watch_group(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.groups import WatchGroup
-
-    group = group_of(spec, arguments.get("group"))
-    return WatchGroup(group, group.bake)
-
-
-def _roll_back_group(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.core.groups.move import Goal
-    from airflow_provider_kmigrate.steps.groups import RollBackGroup
-
-    return RollBackGroup(group_of(spec, arguments.get("group")), one_of(Goal, "goal", arguments.get("goal")))
-
-
-def _clean_up(spec: ClusterSpec, arguments: Arguments) -> Step:
-    from airflow_provider_kmigrate.steps.groups import CleanUp
-
-    return CleanUp(group_of(spec, arguments.get("group")))
-
-
-STEPS: Mapping[str, Builder] = {
-    "provision": _provision,
-    "controllers ready": _controllers_ready,
-    "roll": _roll,
-    "registered": _registered,
-    "phase": _phase,
-    "copied": _copied,
-    "lag": _lag,
-    "equivalent": _equivalent,
-    "leaders": _leaders,
-    "soak": _soak,
-    "finalize": _finalize,
-    "finalized": _finalized,
-    "restore flag": _restore_flag,
-    "controller failover": _failover,
-    "roll back broker": _roll_back,
-    "equivalent after failover": _equal_after_failover,
-    "stop controller": _stop_controller,
-    "handover": _handover,
-    "zookeeper leads": _zookeeper_leads,
-    "wipe": _wipe,
-    "rolled back": _rolled_back,
-    "switch": _switch,
-    "mode": _mode,
-    "watch group": _watch_group,
-    "roll back group": _roll_back_group,
-    "clean up": _clean_up,
-}
+    "leaders": (
+        "waits", lambda m, asked: m.PreferredLeaders(asked.spec.policy.elect_batch if asked.spec.policy.fast_failover else 1_000_000)
+    ),
+    "soak": ("waits", lambda m, asked: m.Soak(asked.get("seconds", asked.spec.policy.min_soak))),
+    "finalize": ("controllers", lambda m, asked: m.FinalizeController(asked.controller, asked.get("approved") or "")),
+    "finalized": ("waits", lambda m, _: m.Finalized()),
+    "restore flag": ("rollback", lambda m, asked: m.RestoreFlag(asked.controller)),
+    "controller failover": ("rollback", lambda m, asked: m.ControllerFailover(asked.spec.controllers)),
+    "roll back broker": (
+        "brokers", lambda m, asked: m.RollBackBroker(asked.broker, asked.choice(BrokerMode, "target"), asked.spec.policy)
+    ),
+    "equivalent after failover": (
+        "rollback", lambda m, asked: m.EquivalentAfterFailover(asked.spec.policy.copy_timeout, asked.terms)
+    ),
+    "stop controller": ("rollback", lambda m, asked: m.StopController(asked.controller, asked.spec.controllers, asked.terms)),
+    "handover": ("rollback", lambda m, asked: m.Handover(asked.spec.controllers, asked.terms)),
+    "zookeeper leads": ("rollback", lambda m, _: m.ZooKeeperLeads()),
+    "wipe": ("rollback", lambda m, asked: m.WipeController(asked.controller)),
+    "rolled back": ("rollback", lambda m, _: m.RolledBack()),
+    "switch": (
+        "groups",
+        lambda m, asked: m.SwitchInstance(
+            asked.group, asked.instance, asked.choice(m.MemberKind, "target"), bake=asked.group.bake if asked.get("bake") else 0.0
+        ),
+    ),
+    "mode": ("groups", lambda m, asked: m.SetMode(asked.group, asked.choice(m.Mode, "mode"))),
+    "watch group": ("groups", lambda m, asked: m.WatchGroup(asked.group, asked.group.bake)),
+    "roll back group": ("groups", lambda m, asked: m.RollBackGroup(asked.group, asked.choice(m.Goal, "goal"))),
+    "clean up": ("groups", lambda m, asked: m.CleanUp(asked.group)),
+}  # fmt: skip
+"""Name of a step -> the module that has its class, and what makes it of that module and the arguments."""
 
 
 def has_last(kind: str, arguments: Arguments) -> bool:
