@@ -112,8 +112,7 @@ class GroupStepOperator(_Forward):
     def names(self) -> tuple[str, ...]:
         return (self.group,)
 
-    def arguments(self, context: Context) -> dict[str, Any]:
-        del context
+    def arguments(self, _context: Context) -> dict[str, Any]:
         return {"group": self.group}
 
 
@@ -187,8 +186,7 @@ class SetModeOperator(_Forward):
     def onward(self) -> bool:
         return self.mode == Mode.KAFKA
 
-    def do(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
-        del arguments
+    def do(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         one_of(Mode, "mode", self.mode)
         for number, group in enumerate(self.groups):
             try:
@@ -318,7 +316,6 @@ class GroupsDoneOperator(StepOperator):
 
     kind = "done"
 
-    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
-        del arguments
+    def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         step_context.fence.release()
         return Done("All groups of this run are done; the run releases the cluster.")

@@ -100,11 +100,10 @@ class PreflightOperator(StepOperator):
     read_only = True
     ui_color = _LOOKING
 
-    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+    def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.preflight import write
         from airflow_provider_kmigrate.steps.prepare import as_json, run_preflight
 
-        del arguments
         if done := nothing_left(step_context.observer.observe(Fields.POSITION), step_context.spec):
             step_context.say(done)
             behind = sorted(self.get_flat_relative_ids(upstream=False))
@@ -125,10 +124,9 @@ class BackupOperator(StepOperator):
     kind = "backup"
     ui_color = _LOOKING
 
-    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+    def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.prepare import run_backup
 
-        del arguments
         return run_backup(step_context)
 
 
@@ -284,10 +282,9 @@ class RollbackOperator(StepOperator):
         super().__init__(**{**kwargs, "deferrable": False})
         self.failover, self.accept_loss = failover, accept_loss
 
-    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+    def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 
-        del arguments
         return run_rollback(
             step_context, terms_of(step_context.spec, {"skip_failover": not self.failover, "accept_loss": self.accept_loss})
         )
@@ -309,10 +306,9 @@ class WatchOperator(StepOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "deferrable": False})
 
-    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+    def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.waits import run_watch
 
-        del arguments
         return run_watch(step_context)
 
 

@@ -131,8 +131,7 @@ class SparkJobProgressOperator(SparkJobOperator):
 
     ui_color = "#d9f2e3"
 
-    def run_in(self, control: JobControl, spec: ClusterSpec, run: str) -> str:
-        del spec, run
+    def run_in(self, control: JobControl, _spec: ClusterSpec, _run: str) -> str:
         return control.progress()
 
 

@@ -69,9 +69,8 @@ class StepOperator(BaseOperator):
         """
         self._killed = True
 
-    def arguments(self, context: Context) -> dict[str, Any]:
+    def arguments(self, _context: Context) -> dict[str, Any]:
         """The step's arguments as JSON values."""
-        del context
         return {}
 
     def step_context(self, context: Context) -> AbstractContextManager[StepContext]:

@@ -76,9 +76,8 @@ class RollBroker(NodeStep):
         self.must_stay = self._leader.tried or self._dual_write.will_act
         return decision
 
-    def decide_restart(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
+    def decide_restart(self, view: ClusterView, _first: ClusterView, _before: ClusterView) -> Decision:
         """Decide what is left of the restart. `before`: an earlier observation, from which movement of the dual-write is measured."""
-        del first, before
         decision = roll.decide_restart(view, self.node.id, self.target)
         self._canary, decision = self._canary.observe(view, decision)
         if not isinstance(decision, Done) or not roll.is_canary(view, self.node.id, self.target):
@@ -190,8 +189,7 @@ class RollBackBroker(RollBroker):
         super().__init__(node, target, policy)
         self.name = f"roll back {node.name} to {target}"
 
-    def decide_restart(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
-        del first
+    def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
         return rollback.decide_roll_back(view, before, self.node.id, self.target)
 
     def act(self, context: StepContext, act: Act) -> None:
@@ -241,7 +239,6 @@ class RollBackCanary(RollBackBroker):
         note_rolled_back(context, self.node.id, self.target)
         super().act(context, act)
 
-    def _left_in_charge(self, context: StepContext, seconds: float) -> gates.Gate:
+    def _left_in_charge(self, _context: StepContext, _seconds: float) -> gates.Gate:
         """A degraded broker may stop slowly, or be killed in the end; that says nothing about the controller."""
-        del context, seconds
         return gates.MET

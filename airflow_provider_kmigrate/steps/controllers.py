@@ -32,8 +32,7 @@ class ProvisionController(NodeStep):
         self.name = f"provision {node.name}"
         self.nodes = (node,)
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return controllers.decide_provision(view, self.node.id, self._cluster_id)
 
     def act(self, context: StepContext, act: Act) -> None:

@@ -110,8 +110,7 @@ class SetMode(GroupStep):
         self._mode = mode
         self._unstable_since: float | None = None  # since when the group is under that mode and not stable
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         observations = self.observe(view)
         decision = group_move.mode_not_needed(observations.now, self.group, self._mode) or group_move.set_mode(
             observations, self.group, self._mode
@@ -126,8 +125,7 @@ class SetMode(GroupStep):
         )
         return Refuse((*worse, *decision.reasons)) if worse else decision
 
-    def act(self, context: StepContext, act: Act) -> None:
-        del act
+    def act(self, context: StepContext, _act: Act) -> None:
         group_writes.write_mode(context.tools.zk, self.group.name, self._mode, context.fence)
 
 
@@ -165,8 +163,7 @@ class SwitchInstance(_Watching):
         kept = replace(super().progress, verdict=verdict, restart_begun=self._begun)
         return replace(kept, member_restarts=self._health.restarts)
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         observations = self.observe(view)
         if self._worse:
             return self._back(observations)
@@ -268,8 +265,7 @@ class WatchGroup(_Watching):
         self.samples = 1
         self.min_watch = _judged_for(group)
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         if self._worse:
             return Refuse(self._worse)
         seen, at = self.seen(view), view.taken_at
@@ -302,8 +298,7 @@ class RollBackGroup(GroupStep):
         self._asked: tuple[str, MemberKind | Mode] | None = None
         self._since = 0.0  # when this move was first decided
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         observations = self.observe(view)
         missing = unread(observations.now, self.group.name)
         if missing or observations.now is None:
@@ -354,12 +349,10 @@ class CleanUp(GroupStep):
         super().__init__(group)
         self.name = f"clean up group {group.name}"
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return group_move.clean_up(self.seen(view), self.group)
 
-    def act(self, context: StepContext, act: Act) -> None:
-        del act
+    def act(self, context: StepContext, _act: Act) -> None:
         paths, zk = GroupPaths(self.group.name), context.tools.zk
         migration = f"{paths.root}/migration"
         # The mode goes last: while it exists, the group does not count as cleaned up.
@@ -426,12 +419,10 @@ class ReleaseGroup(GroupStep):
         super().__init__(group)
         self.name = f"release group {group.name}"
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return release(self.seen(view), self.group.name)
 
-    def act(self, context: StepContext, act: Act) -> None:
-        del act
+    def act(self, context: StepContext, _act: Act) -> None:
         group_writes.forget_hold(context.tools.zk, self.group.name, context.fence)
 
 

@@ -83,8 +83,7 @@ class RestoreFlag(NodeStep):
         self.name = f"restore flag of {node.name}"
         self.nodes = (node,)
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return rollback.decide_restore_flag(view, self.node.id)
 
     def act(self, context: StepContext, act: Act) -> None:
@@ -134,8 +133,7 @@ class EquivalentAfterFailover(Equivalent):
         super().__init__(patience)
         self._terms = terms
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return rollback.compared(view, self._terms)
 
 
@@ -162,8 +160,7 @@ class StopController(NodeStep):
         self._moved = moved_since(self._moved, view, first)
         return rollback.decide_stop(view, self._moved.old, self.node.id, self._terms)
 
-    def act(self, context: StepContext, act: Act) -> None:
-        del act
+    def act(self, context: StepContext, _act: Act) -> None:
         context.backup.prove_writable()  # this worker most likely does the handover; afterwards there is no controller
         context.say(f"{self.node.name} stopped after {stop_node(context, self.node):.1f} s.")
 
@@ -181,8 +178,7 @@ class Handover(Step):
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         return rollback.decide_handover(view, first, self._terms)
 
-    def act(self, context: StepContext, act: Act) -> None:
-        del act
+    def act(self, context: StepContext, _act: Act) -> None:
         context.backup.prove_writable()
         view = context.observer.observe(Fields.ZOOKEEPER | Fields.STATE_EPOCH)
         if view.zk is None or view.state_epoch is None:
@@ -211,12 +207,10 @@ class ZooKeeperLeads(Step):
     patience = 120.0
     max_acts = 20
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return rollback.decide_zookeeper_leads(view)
 
-    def act(self, context: StepContext, act: Act) -> None:
-        del act
+    def act(self, context: StepContext, _act: Act) -> None:
         context.tools.admin.elect_preferred(gates.leaderless(context.observer.observe(Fields.PARTITIONS)))
         context.clock.sleep(self.interval)
 
@@ -231,12 +225,10 @@ class WipeController(NodeStep):
         self.name = f"wipe {node.name}"
         self.nodes = (node,)
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return rollback.decide_wipe(view, self.node.id)
 
-    def act(self, context: StepContext, act: Act) -> None:
-        del act
+    def act(self, context: StepContext, _act: Act) -> None:
         context.tools.host(self.node).wipe_storage(self.node, context.spec.cluster_id, context.fence.token)
 
 
@@ -248,8 +240,7 @@ class RolledBack(Step):
     samples = 2
     patience = 180.0
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return rollback.decide_rolled_back(view)
 
 

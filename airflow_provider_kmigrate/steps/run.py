@@ -135,9 +135,8 @@ class Step(ABC):
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """Decide what is left to do; `first` is this run's first observation, for conditions on change."""
 
-    def expensive_fields(self, view: ClusterView) -> Fields:
+    def expensive_fields(self, _view: ClusterView) -> Fields:
         """The slow fields that `decide` needs too; none if the rest of the view already decides."""
-        del view
         return Fields(0)
 
     def act(self, context: StepContext, act: Act) -> None:

@@ -39,8 +39,7 @@ class ControllersReady(Step):
     samples = 2
     patience = 180.0
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return waits.controllers_ready(view)
 
 
@@ -54,8 +53,7 @@ class BrokersRegistered(Step):
     def __init__(self, expected: Collection[int]) -> None:
         self._expected = frozenset(expected)
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return waits.brokers_registered(view, self._expected)
 
 
@@ -69,8 +67,7 @@ class PhaseReached(Step):
     def __init__(self, phases: Collection[Phase], patience: float = 600.0) -> None:
         self._phases, self.patience = frozenset(phases), patience
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         position = where(view)
         if position.phase in self._phases:
             return Done(f"The cluster is in phase '{position.phase}'.")
@@ -121,8 +118,7 @@ class Copied(_DualWriting):
         self.patience = patience
         self._since: ClusterView | None = None  # the first observation after the copy
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         self._since = waits.copied_since(self._since, view)
         return self.or_recovery(view, waits.copied(view, self._since))
 
@@ -156,8 +152,7 @@ class Equivalent(Step):
     def __init__(self, patience: float = 600.0) -> None:
         self.patience = patience
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return waits.equivalent(view)
 
 
@@ -175,8 +170,7 @@ class PreferredLeaders(Step):
         self._total = len(roll.not_preferred(first))
         return roll.decide_leaders(view)
 
-    def act(self, context: StepContext, act: Act) -> None:
-        del act
+    def act(self, context: StepContext, _act: Act) -> None:
         batch = roll.batch(context.observer.observe(Fields.PARTITIONS), self._batch, self._total)
         context.tools.admin.elect_preferred(batch)
         context.clock.sleep(self.interval)
@@ -251,8 +245,7 @@ class Finalized(Step):
     def __init__(self) -> None:
         self._still: ClusterView | None = None  # since when /migration has not moved
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         self._still = waits.still_since(self._still, view)
         return waits.finalized(view, self._still)
 
