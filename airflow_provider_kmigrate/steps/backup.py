@@ -34,10 +34,7 @@ _ENCODING = "iso-8859-1"  # Kafka's encoding of properties files; keeps every by
 
 
 class BackupStore:
-    """The backup of one cluster.
-
-    Raises `Refused` if a file is missing, altered or unreadable, `Failed` if it cannot be written.
-    """
+    """The backup of one cluster. Raises `Refused` if a file is missing, altered or unreadable, `Failed` if it cannot be written."""
 
     def __init__(self, folder: Path, cluster: str, cluster_id: str) -> None:
         # A cluster id may begin with a dash, which commands would take for an option; hence the name in front.
@@ -45,10 +42,7 @@ class BackupStore:
         self._cluster = cluster
 
     def keep_original(self, node: NodeSpec, text: str) -> str:
-        """Store a broker's original unless one exists; returns its SHA-256.
-
-        Refuses one with other settings; comments do not count.
-        """
+        """Store a broker's original unless one exists; returns its SHA-256. Refuses one with other settings; comments do not count."""
         if self._manifest().get(_name(node)) is None:
             return self.replace_original(node, text)
         known = self.original(node)
@@ -58,8 +52,7 @@ class BackupStore:
 
     def replace_original(self, node: NodeSpec, text: str) -> str:
         """Store a broker's original, replacing an earlier one; returns its SHA-256."""
-        data = text.encode(_ENCODING)
-        self._write(_name(node), data)
+        self._write(_name(node), data := text.encode(_ENCODING))
         return _digest(data)
 
     def original(self, node: NodeSpec) -> str:
@@ -97,16 +90,20 @@ class BackupStore:
 
     def keep_tree(self, nodes: Iterable[tuple[str, bytes | None]]) -> int:
         """Store ZooKeeper's tree as it is now; returns the number of znodes."""
-        lines = [json.dumps({"path": path, "data": _coded(data)}) for path, data in nodes]
-        self._write("zookeeper.jsonl", ("\n".join(lines) + "\n").encode())
-        return len(lines)
+        return self._keep("zookeeper.jsonl", nodes)
 
     def keep_znodes(self, znodes: Mapping[str, bytes], token: int) -> Path:
         """Store what a handover is about to delete, under the token of its run; returns the file's path."""
         name = f"handover-{token}.jsonl"
-        lines = [json.dumps({"path": path, "data": _coded(data)}) for path, data in znodes.items()]
-        self._write(name, ("\n".join(lines) + "\n").encode())
+        self._keep(name, znodes.items())
         return self.folder / name
+
+    def _keep(self, name: str, nodes: Iterable[tuple[str, bytes | None]]) -> int:
+        lines = [
+            json.dumps({"path": path, "data": None if data is None else base64.b64encode(data).decode()}) for path, data in nodes
+        ]
+        self._write(name, ("\n".join(lines) + "\n").encode())
+        return len(lines)
 
     def prove_writable(self) -> None:
         """Write a probe file into the folder and delete it. Raises `Refused` (O05) if that fails."""
@@ -116,7 +113,8 @@ class BackupStore:
             atomic.replace(probe, bytes(_PROBED))
             probe.unlink()
         except (Failed, OSError) as error:
-            raise _refused(_unwritable(self.folder, error)) from error
+            text = f"The backup folder {self.folder} cannot be written on this worker: {error}."
+            raise Refused.because(Reason("O05", text)) from error
 
     def verify(self) -> tuple[str, ...]:
         """Read every file and compare it with its hash; returns the verified names. Raises `Refused` at the first mismatch."""
@@ -132,7 +130,7 @@ class BackupStore:
         try:
             files: dict[str, str] = json.loads(data)["files"]
         except (ValueError, KeyError, TypeError) as error:
-            raise self._altered(path) from error
+            raise _lost(path, "was altered") from error
         return files
 
     def _bytes(self, path: Path) -> bytes | None:
@@ -142,7 +140,8 @@ class BackupStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _refused(_unreadable(path, error)) from error
+            text = f"This task's user cannot read {path} of the backup: {error}."
+            raise Refused.because(Reason("O05", text)) from error
 
     def _write(self, name: str, data: bytes) -> None:
         atomic.make_folder(self.folder, _PRIVATE)
@@ -156,26 +155,14 @@ class BackupStore:
         path = self.folder / name
         data = self._bytes(path)
         if known is None or data is None:
-            raise self._missing(path)
+            raise _lost(path, "is missing")
         if _digest(data) != known:
-            raise self._altered(path)
+            raise _lost(path, "was altered")
         return data
 
-    def _missing(self, path: Path) -> Refused:
-        return _refused(Reason("O01", f"The backup {path} is missing."))
 
-    def _altered(self, path: Path) -> Refused:
-        return _refused(Reason("O01", f"The backup {path} was altered."))
-
-
-def _unwritable(folder: Path, error: Exception) -> Reason:
-    text = f"The backup folder {folder} cannot be written on this worker: {error}."
-    return Reason("O05", text)
-
-
-def _unreadable(path: Path, error: Exception) -> Reason:
-    text = f"This task's user cannot read {path} of the backup: {error}."
-    return Reason("O05", text)
+def _lost(path: Path, how: str) -> Refused:
+    return Refused.because(Reason("O01", f"The backup {path} {how}."))
 
 
 def edited(node: NodeSpec, keys: Iterable[str], original: Path) -> Reason:
@@ -190,11 +177,3 @@ def _name(node: NodeSpec) -> str:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _refused(reason: Reason) -> Refused:
-    return Refused(str(reason), (reason,))
-
-
-def _coded(data: bytes | None) -> str | None:
-    return None if data is None else base64.b64encode(data).decode()

@@ -8,7 +8,7 @@ them; they are part of every view (`ZkView`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from airflow_provider_kmigrate.clients import znodes
@@ -27,16 +27,15 @@ from airflow_provider_kmigrate.steps.backup import BackupStore, edited
 from airflow_provider_kmigrate.steps.journal import StepJournal, format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_strangers
 
+Value = TypeVar("Value")
 
-def target_text(context: StepContext, node: NodeSpec, stage: FileStage) -> str:
-    """The whole file of a stage. Raises `Refused` if the original is missing, altered or cannot be rendered from."""
-    return text_of(context.spec, context.backup, node, stage)
+_TRIES = 6  # to start a stopped node
+_PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node down for longer
 
 
 def text_of(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: FileStage) -> str:
-    """The same from a cluster file and a backup alone."""
-    source = node if node.role is NodeRole.BROKER else spec.brokers[0]
-    original = backup.original(source)
+    """The whole file of a stage. Raises `Refused` if the original is missing, altered or cannot be rendered from."""
+    original = backup.original(node if node.role is NodeRole.BROKER else spec.brokers[0])
     facts = RenderFacts.of(spec, backup.version())
     if node.role is NodeRole.BROKER:
         return broker_properties(original, stage, facts)
@@ -49,7 +48,7 @@ def install(context: StepContext, node: NodeSpec, stage: FileStage, *, back: boo
     Raises `Refused` if a broker's file was edited since the backup, because the edit would be lost. On a rollback (`back`) it
     only reports the edit and where the edited file is kept. A controller's file must be absent or its own.
     """
-    text = target_text(context, node, stage)
+    text = text_of(context.spec, context.backup, node, stage)
     host = context.tools.host(node)
     old = host.read_properties(node) if node.role is NodeRole.BROKER else _of_controller(context, node)
     if text == old:
@@ -85,7 +84,8 @@ def edits(context: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
     if text == original or context.backup.wrote(node, text):
         return ()
     stage = stage_of(parse(text))
-    expected = target_text(context, node, stage) if stage in (FileStage.MIGRATION, FileStage.KRAFT) else original
+    moved = stage in {FileStage.MIGRATION, FileStage.KRAFT}
+    expected = text_of(context.spec, context.backup, node, stage) if moved else original
     return tuple(change.key for change in diff(expected, text))
 
 
@@ -94,8 +94,7 @@ def _of_controller(context: StepContext, node: NodeSpec) -> str:
     host = context.tools.host(node)
     properties = host.files(node).properties
     if (whose := whose_else(node.id, properties)) is not None:
-        text = f"{node.name}: {node.hosts.properties} on {node.host} is {whose}."
-        raise Refused.because(Reason("M01", text))
+        raise Refused.because(Reason("M01", f"{node.name}: {node.hosts.properties} on {node.host} is {whose}."))
     return "" if properties is None else host.read_properties(node)
 
 
@@ -105,38 +104,20 @@ def rollback_prerequisites(spec: ClusterSpec, backup: BackupStore, brokers: Iter
     An original is missing, altered (by its hash) or cannot be rendered from; or the cluster file misses a command. The rollback
     itself writes what a machine's meta.properties misses.
     """
-    return tuple(_reasons(spec, backup, brokers))
+    reasons: list[Reason] = []
+    for node in brokers:
+        try:
+            text_of(spec, backup, node, FileStage.ZOOKEEPER)
+        except Refused as refused:
+            reasons += refused.reasons
+    return (*reasons, *without_wipe(spec))
 
 
 def refuse_if_rollback_lost(name: str, spec: ClusterSpec, backup: BackupStore, journal: StepJournal) -> None:
-    """Raise `Refused`, with a journal line, if a prerequisite of the rollback is missing.
-
-    `name`: the step that must not run then.
-    """
-    reasons = rollback_prerequisites(spec, backup, spec.brokers)
-    if reasons:
+    """Raise `Refused`, with a journal line, if a prerequisite of the rollback is missing. `name`: the step that must not run then."""
+    if reasons := rollback_prerequisites(spec, backup, spec.brokers):
         journal.write("lost", name, f"A rollback is not possible any more. {format_reasons(reasons)}")
         raise Refused(f"{name}: a rollback is not possible any more. {format_reasons(reasons)}", reasons)
-
-
-def _reasons(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> Iterator[Reason]:
-    for node in brokers:
-        yield from _refusals(lambda node=node: text_of(spec, backup, node, FileStage.ZOOKEEPER))  # type: ignore[misc]
-    yield from without_wipe(spec)
-
-
-def _refusals(attempt: Callable[[], object]) -> tuple[Reason, ...]:
-    try:
-        attempt()
-    except Refused as refused:
-        return refused.reasons
-    return ()
-
-
-Value = TypeVar("Value")
-
-_TRIES = 6
-_PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node down for longer
 
 
 def ours(context: StepContext, name: str, node: NodeSpec) -> Gate:
@@ -174,11 +155,8 @@ def stop(context: StepContext, node: NodeSpec) -> float:
 
 def start(context: StepContext, node: NodeSpec) -> None:
     """Start a node; retries up to `_TRIES` times while its host is unreachable. Raises the last error, any other at once."""
-    retry(
-        context,
-        f"{node.name} is down and could not be started",
-        lambda: context.tools.host(node).start(node, context.fence.token),
-    )
+    what = f"{node.name} is down and could not be started"
+    retry(context, what, lambda: context.tools.host(node).start(node, context.fence.token))
 
 
 def restart(context: StepContext, node: NodeSpec) -> None:
@@ -215,12 +193,12 @@ def retry(context: StepContext, what: str, do: Callable[[], Value]) -> Value:
 
 def note_registered(context: StepContext, broker: int) -> None:
     """Note that the controllers will know this broker, before it starts in migration mode."""
-    _add(context, REGISTERED, broker)
+    _change(context, REGISTERED, lambda known: known | {broker})
 
 
 def note_unflagged(context: StepContext, controller: int) -> None:
     """Note that kmigrate removes this controller's flag, before it does."""
-    _add(context, UNFLAGGED, controller)
+    _change(context, UNFLAGGED, lambda known: known | {controller})
 
 
 def note_rolled_back(context: StepContext, broker: int, mode: BrokerMode) -> None:
@@ -232,23 +210,19 @@ def note_rolled_back(context: StepContext, broker: int, mode: BrokerMode) -> Non
 
 def notes_deleted(context: StepContext) -> list[Delete]:
     """The operations that delete all notes: their controllers go in the same transaction, and new ones know no broker."""
-    found = {path: context.tools.zk.read(path) for path in NOTES}
-    return [Delete(path, note[1]) for path, note in found.items() if note is not None]
+    return [Delete(path, note[1]) for path in NOTES if (note := context.tools.zk.read(path)) is not None]
 
 
 def forget_unflagged(context: StepContext, controller: int) -> None:
     """Forget the note when the controller gets its flag back: a later removal is not part of the finalization that was begun."""
-    found = context.tools.zk.read(UNFLAGGED)
-    known = znodes.node_ids(UNFLAGGED, found[0]) if found else frozenset()
-    if controller in known:
-        _put(context, UNFLAGGED, sorted(known - {controller}), found)
+    _change(context, UNFLAGGED, lambda known: known - {controller})
 
 
-def _add(context: StepContext, path: str, node: int) -> None:
+def _change(context: StepContext, path: str, change: Callable[[frozenset[int]], frozenset[int]]) -> None:
     found = context.tools.zk.read(path)
     known = znodes.node_ids(path, found[0]) if found else frozenset()
-    if node not in known:
-        _put(context, path, sorted({*known, node}), found)
+    if (wanted := change(known)) != known:
+        _put(context, path, sorted(wanted), found)
 
 
 def _put(context: StepContext, path: str, content: object, found: tuple[bytes, int] | None) -> None:
