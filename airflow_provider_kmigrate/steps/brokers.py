@@ -34,15 +34,16 @@ class RollBroker(NodeStep):
 
     fields = roll.MIN_OBSERVATIONS
     acts_elsewhere = frozenset({Verb.FREE, Verb.ELECT}) | REPAIRS
+    doing = ""
     back = False  # the rollback does not stop at an edited file
     recover_leader = staticmethod(recovery.recover)
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
-        self.node, self.target, self._policy = node, target, policy
-        self.name = f"{node.name} to {target}"
+        super().__init__(node)
+        self.target, self._policy = target, policy
+        self.name = f"{self.name} to {target}".strip()
         self.samples, self.interval = policy.stable_samples, policy.sample_interval
         self.patience = policy.start_timeout
-        self.nodes = (node,)
         self._moved: MovedSince | None = None
         self._canary = CanaryBake(node.id, target, policy.canary_bake)
         self._healthy = HealthyTimer(0.0, self.interval)  # of the bake
@@ -101,7 +102,8 @@ class RollBroker(NodeStep):
             case Verb.FREE:
                 self._free(context)
             case Verb.ELECT:
-                self._elect(context)
+                view = context.observer.observe(Fields.ZOOKEEPER | Fields.PARTITIONS)
+                context.tools.admin.elect_preferred(roll.left_out(view, self.node.id))
             case _:
                 super().act(context, act)
 
@@ -133,10 +135,6 @@ class RollBroker(NodeStep):
             start(context, self.node)
             raise
         start(context, self.node)
-
-    def _elect(self, context: StepContext) -> None:
-        left = roll.left_out(context.observer.observe(Fields.ZOOKEEPER | Fields.PARTITIONS), self.node.id)
-        context.tools.admin.elect_preferred(left)
 
     def _free(self, context: StepContext) -> None:
         """Restart the leader with the file it has, if it is still to blame."""
@@ -181,13 +179,10 @@ class RollBroker(NodeStep):
 class RollBackBroker(RollBroker):
     """Roll one broker back to migration mode, which needs a moving dual-write, or to its original file."""
 
+    doing = "roll back"
     back = True
     recover_leader = staticmethod(rollback.recover)
     acts_elsewhere = RollBroker.acts_elsewhere | {Verb.RAISE}
-
-    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
-        super().__init__(node, target, policy)
-        self.name = f"roll back {node.name} to {target}"
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
         return rollback.decide_roll_back(view, before, self.node.id, self.target)
@@ -224,9 +219,7 @@ class RollBackBroker(RollBroker):
 class RollBackCanary(RollBackBroker):
     """Roll back only the first broker of a pass, because it is worse; no other rollback step runs."""
 
-    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
-        super().__init__(node, target, policy)
-        self.name = f"roll back canary {node.name} to {target}"
+    doing = "roll back canary"
 
     def decide_restart(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
         decision = rollback.decide_roll_back_canary(view, before, self.node.id, self.target)

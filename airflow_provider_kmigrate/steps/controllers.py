@@ -26,11 +26,11 @@ class ProvisionController(NodeStep):
 
     fields = Fields.CONTROLLERS | Fields.BROKERS | Fields.ZOOKEEPER | Fields.QUORUM | Fields.PROCESSES | Fields.FILES
     patience = 180.0
+    doing = "provision"
 
     def __init__(self, node: NodeSpec, cluster_id: str) -> None:
-        self.node, self._cluster_id = node, cluster_id
-        self.name = f"provision {node.name}"
-        self.nodes = (node,)
+        super().__init__(node)
+        self._cluster_id = cluster_id
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return controllers.decide_provision(view, self.node.id, self._cluster_id)
@@ -64,24 +64,14 @@ class FinalizeController(NodeStep):
     again.
     """
 
-    fields = (
-        Fields.CONTROLLERS
-        | Fields.BROKERS
-        | Fields.ZOOKEEPER
-        | Fields.GROUPS
-        | Fields.QUORUM
-        | Fields.PARTITIONS
-        | Fields.REASSIGNMENTS
-        | Fields.PROCESSES
-        | Fields.FILES
-    )
+    fields = ProvisionController.fields | Fields.GROUPS | Fields.PARTITIONS | Fields.REASSIGNMENTS
     patience = 180.0
     expected_alarms = frozenset({Cause.UNFLAGGED_CONTROLLER})
+    doing = "finalize"
 
     def __init__(self, node: NodeSpec, approved: str = "") -> None:
-        self.node, self._approved = node, approved
-        self.name = f"finalize {node.name}"
-        self.nodes = (node,)
+        super().__init__(node)
+        self._approved = approved
         self._moved: MovedSince | None = None
         self._over = False
 

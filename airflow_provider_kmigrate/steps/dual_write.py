@@ -152,9 +152,8 @@ def fail_over(context: StepContext, name: str) -> None:
     gate = may_recover(view)
     gate = ours(context, name, leader) if gate.met and leader is not None else gate
     if not gate.met or leader is None:
-        context.say(
-            f"No failover now: {format_reasons(gate.reasons) or 'the quorum names no leader of the cluster file.'} It is checked again."
-        )
+        why = format_reasons(gate.reasons) or "the quorum names no leader of the cluster file."
+        context.say(f"No failover now: {why} It is checked again.")
         return
     context.fence.check()
     refuse_if_stopped(name, context)
@@ -162,21 +161,14 @@ def fail_over(context: StepContext, name: str) -> None:
 
 
 def start_what_is_down(context: StepContext, name: str) -> None:
-    """Start a controller of this migration that is down, such as one that a failover killed between stop and start.
-
-    `name`: the step's.
+    """Start a controller of this migration that is down, such as one that a failover killed between stop and start. `name`: the step's.
 
     Starts none whose flag may be over (R12): something may have shown it since the decision.
     """
     view = context.observer.observe(CONTROLLER_DOWN_FIELDS, context.spec.controllers)
     refuse_strangers(name, context, view)
-    found = rollback.still_down(view)
+    number, decision = rollback.still_down(view) or (None, None)
     for node in context.spec.controllers:
-        if (
-            found is not None
-            and node.id == found[0]
-            and isinstance(found[1], Act)
-            and not unidentified(view.controllers[node.id])
-        ):
+        if node.id == number and isinstance(decision, Act) and not unidentified(view.controllers[node.id]):
             install(context, node, FileStage.CONTROLLER_MIGRATION)
             start(context, node)

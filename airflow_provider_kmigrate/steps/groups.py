@@ -39,9 +39,10 @@ class GroupStep(Step):
     fields = _FIELDS
     samples = 2
     interval = 1.0
+    doing: str  # begins the step's name
 
     def __init__(self, group: GroupSpec) -> None:
-        self.group, self.groups = group, (group.name,)
+        self.group, self.groups, self.name = group, (group.name,), f"{self.doing} group {group.name}"
         self.patience = group.switch_timeout
         self._history = GroupHistory()
 
@@ -105,9 +106,8 @@ class SetMode(GroupStep):
     """Set `migration/mode` of one group and wait until every member is settled; refuses a group that does not settle (V30)."""
 
     def __init__(self, group: GroupSpec, mode: Mode) -> None:
+        self.doing, self._mode = f"mode {mode} of", mode
         super().__init__(group)
-        self.name = f"mode {mode} of group {group.name}"
-        self._mode = mode
         self._unstable_since: float | None = None  # since when the group is under that mode and not stable
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
@@ -137,9 +137,10 @@ class SwitchInstance(_Watching):
     """
 
     def __init__(self, group: GroupSpec, instance: str, target: MemberKind, *, bake: float = 0.0) -> None:
+        self.doing = f"{instance} of"
         super().__init__(group, bake)
+        self.name = f"{self.name} as {target}"
         self._begun = False  # the restart was decided, in any run of the step
-        self.name = f"{instance} of group {group.name} as {target}"
         self.min_watch = _judged_for(group) if bake else 0.0
         self._instance, self._target = group.instance(instance), target
         self._asked: MemberKind | None = None  # the kind this run of the step restarted it as
@@ -214,11 +215,8 @@ class SwitchInstance(_Watching):
 
     def _restart_watch(self, recoveries: int = 0) -> None:
         """Restart the watch. `recoveries` is forgotten once it was acted on; a run that ends before passes it to the next."""
-        self._healthy_timer, self._health, self._settled = (
-            HealthyTimer(0.0, self.interval),
-            GroupHealth(earlier=recoveries),
-            False,
-        )
+        self._healthy_timer, self._settled = HealthyTimer(0.0, self.interval), False
+        self._health = GroupHealth(earlier=recoveries)
         self._seconds, self._times, self._at, self._was_well = 0.0, 0, None, False
 
     def _back(self, observations: GroupObservations) -> Decision:
@@ -259,10 +257,11 @@ class WatchGroup(_Watching):
     A `worse` found by another process is final: this one would need as long to see it again.
     """
 
+    samples = 1
+    doing = "watch"
+
     def __init__(self, group: GroupSpec, seconds: float) -> None:
         super().__init__(group, seconds)
-        self.name = f"watch group {group.name}"
-        self.samples = 1
         self.min_watch = _judged_for(group)
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
@@ -275,8 +274,8 @@ class WatchGroup(_Watching):
             return Wait(missing)
         self._health = group_health.follow(self._health, seen, self.group, at)
         ill = group_health.worse(self._health, self.group, at)
-        self._worse = self._count(view, not ill and self._health.unstable_since is None)
-        self._worse = ill or self._worse
+        endless = self._count(view, not ill and self._health.unstable_since is None)
+        self._worse = ill or endless
         if self._worse:
             return Refuse(self._worse)
         if self._healthy_timer.held >= self._wanted:
@@ -289,11 +288,11 @@ class RollBackGroup(GroupStep):
     """Roll a group back to a goal from any state, one instance or the mode at a time."""
 
     max_acts = 3
+    doing = "roll back"
 
     def __init__(self, group: GroupSpec, goal: Goal) -> None:
         super().__init__(group)
-        self.name = f"roll back group {group.name} to {goal}"
-        self._goal = goal
+        self.name, self._goal = f"{self.name} to {goal}", goal
         self._move: tuple[str, MemberKind | Mode] | None = None
         self._asked: tuple[str, MemberKind | Mode] | None = None
         self._since = 0.0  # when this move was first decided
@@ -305,11 +304,8 @@ class RollBackGroup(GroupStep):
             return Wait(missing)
         move = self._asked or group_move.next_rollback(observations, self.group, self._goal)
         if move is None:
-            return group_move.rested(
-                observations.now,
-                self.group,
-                f"Group {self.group.name} is rolled back: {group_move.describe_position(observations.now)}.",
-            )
+            text = f"Group {self.group.name} is rolled back: {group_move.describe_position(observations.now)}."
+            return group_move.rested(observations.now, self.group, text)
         if move != self._move:
             self._move, self._since = move, observations.at
         decision = self._decided(observations, *move)
@@ -345,25 +341,17 @@ class RollBackGroup(GroupStep):
 class CleanUp(GroupStep):
     """Delete the leftovers of a group that has left ZooKeeper: the mode and empty folders. Its offsets stay; they cost nothing."""
 
-    def __init__(self, group: GroupSpec) -> None:
-        super().__init__(group)
-        self.name = f"clean up group {group.name}"
+    doing = "clean up"
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return group_move.clean_up(self.seen(view), self.group)
 
     def act(self, context: StepContext, _act: Act) -> None:
         paths, zk = GroupPaths(self.group.name), context.tools.zk
-        migration = f"{paths.root}/migration"
         # The mode goes last: while it exists, the group does not count as cleaned up.
-        folders = [
-            paths.hold,
-            *_below(zk, paths.resets, 1),
-            paths.migration_ids,
-            paths.ids,
-            *_below(zk, f"{paths.root}/owners", 1),
-        ]
-        for path in (*folders, paths.mode, migration):
+        owners = _below(zk, f"{paths.root}/owners", 1)
+        folders = [paths.hold, *_below(zk, paths.resets, 1), paths.migration_ids, paths.ids, *owners]
+        for path in (*folders, paths.mode, f"{paths.root}/migration"):
             found = zk.read(path)
             if found is not None:  # ZooKeeper deletes no znode that has children
                 zk.commit([Delete(path, found[1])], holding=context.fence)
@@ -393,10 +381,10 @@ class CheckGroup(GroupStep):
     """
 
     samples = 1
+    doing = "check"
 
     def __init__(self, group: GroupSpec, settings: TopicSettings) -> None:
         super().__init__(group)
-        self.name = f"check group {group.name}"
         self._settings = settings
         self._before: tuple[GroupSeen, float] | None = None  # the first complete observation
 
@@ -415,9 +403,7 @@ class CheckGroup(GroupStep):
 class ReleaseGroup(GroupStep):
     """Release a rolled-back group, so that it may migrate again: the operator's decision."""
 
-    def __init__(self, group: GroupSpec) -> None:
-        super().__init__(group)
-        self.name = f"release group {group.name}"
+    doing = "release"
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return release(self.seen(view), self.group.name)

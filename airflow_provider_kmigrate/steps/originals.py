@@ -66,10 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def take_in(store: BackupStore, node: NodeSpec, file: Path) -> str:
-    """Store `file` as the broker's original; returns a text with the changed keys.
-
-    Raises `Refused`, and `Failed` if it is unreadable.
-    """
+    """Store `file` as the broker's original; returns a text with the changed keys. Raises `Refused`, and `Failed` if it is unreadable."""
     old = store.original(node)
     new = _original(node, file, node_id(parse(old)))
     if new == old:
@@ -84,7 +81,8 @@ def take_in(store: BackupStore, node: NodeSpec, file: Path) -> str:
 def bring_in(store: BackupStore, node: NodeSpec, file: Path | None, version: str | None) -> str:
     """Store `file` as the broker's first original, with the metadata version if given. Raises `Refused` if an original exists."""
     if file is None or store.path(node).exists():
-        raise Refused.because(_not_lost(store, node))
+        text = f"{store.path(node)} exists already, or FILE is missing. Omit --lost to store an edit, or name the file."
+        raise Refused.because(Reason("O01", text))
     new = _original(node, file, node.id)
     if version is not None:
         store.keep_version(version)
@@ -102,7 +100,10 @@ def _store(backup: Path) -> BackupStore:
 def _original(node: NodeSpec, file: Path, expected: int | None) -> str:
     new = files.read(str(file))
     if new is None or (stage_of(parse(new)), node_id(parse(new))) != (FileStage.ZOOKEEPER, expected):
-        raise Refused.because(_no_original(file, node.id))
+        text = (
+            f"{file} does not exist, or is not the original of broker {node.id}: its file before the migration, with the same id."
+        )
+        raise Refused.because(Reason("O01", text))
     return new
 
 
@@ -131,16 +132,6 @@ def _name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"#{uid}"
-
-
-def _not_lost(store: BackupStore, node: NodeSpec) -> Reason:
-    text = f"{store.path(node)} exists already, or FILE is missing. Omit --lost to store an edit, or name the file."
-    return Reason("O01", text)
-
-
-def _no_original(file: Path, broker: int) -> Reason:
-    text = f"{file} does not exist, or is not the original of broker {broker}: its file before the migration, with the same id."
-    return Reason("O01", text)
 
 
 if __name__ == "__main__":

@@ -44,12 +44,9 @@ def run_preflight(context: StepContext, keep: Callable[[Preflight], object] = la
         context.say(text)
     context.journal.write("findings", "preflight", f"{len(found)} findings", findings=[as_json(finding) for finding in found])
     keep(result)
-    blocking = preflight.blocking(found)
-    if blocking:
-        reasons = tuple(finding.reason for finding in blocking)
-        raise Refused(
-            f"preflight: {len(blocking)} findings block the migration; nothing was changed. {format_reasons(reasons)}", reasons
-        )
+    if reasons := tuple(finding.reason for finding in preflight.blocking(found)):
+        text = f"preflight: {len(reasons)} findings block the migration; nothing was changed. {format_reasons(reasons)}"
+        raise Refused(text, reasons)
     unknown = sum(finding.severity is Severity.UNKNOWN for finding in found)
     context.say(f"Done: nothing blocks the migration; {len(found) - unknown} warnings, {unknown} unknown.")
     return found
@@ -69,11 +66,8 @@ def as_json(finding: PreflightFinding) -> dict[str, str]:
 
 
 def _facts(context: StepContext, view: ClusterView) -> PreflightFacts:
-    return PreflightFacts(context.spec, context.tools.chroot, _configs(context, view), view.metadata_version)
-
-
-def _configs(context: StepContext, view: ClusterView) -> dict[int, dict[str, str] | None]:
-    return {node.id: _config(context, node.id) if view.answered(node.id) else None for node in context.spec.brokers}
+    configs = {node.id: _config(context, node.id) if view.answered(node.id) else None for node in context.spec.brokers}
+    return PreflightFacts(context.spec, context.tools.chroot, configs, view.metadata_version)
 
 
 def _config(context: StepContext, broker: int) -> dict[str, str] | None:
@@ -113,6 +107,5 @@ def run_backup(context: StepContext) -> Done:
 def _version(context: StepContext, view: ClusterView) -> str:
     version = preflight.protocol_version(_facts(context, view))
     if version is None:
-        reason = Reason("B1a", "The brokers' inter.broker.protocol.version is unknown or differs.")
-        raise Refused(str(reason), (reason,))
+        raise Refused.because(Reason("B1a", "The brokers' inter.broker.protocol.version is unknown or differs."))
     return version

@@ -77,11 +77,7 @@ class RestoreFlag(NodeStep):
     fields = Fields.POSITION | Fields.NODES
     patience = 180.0
     expected_alarms = frozenset({Cause.UNFLAGGED_CONTROLLER})
-
-    def __init__(self, node: NodeSpec) -> None:
-        self.node = node
-        self.name = f"restore flag of {node.name}"
-        self.nodes = (node,)
+    doing = "restore flag of"
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return rollback.decide_restore_flag(view, self.node.id)
@@ -111,9 +107,8 @@ class ControllerFailover(Step):
         copied = view.zk is not None and isinstance(view.zk.migration, Migration)
         if self._before is None and view.quorum is not None and copied:
             self._before = view
-        self._standstill, decision = self._standstill.observe(
-            view, rollback.decide_controller_failover(view, self._before or first)
-        )
+        decision = rollback.decide_controller_failover(view, self._before or first)
+        self._standstill, decision = self._standstill.observe(view, decision)
         return decision
 
     def act(self, context: StepContext, act: Act) -> None:
@@ -146,11 +141,11 @@ class StopController(NodeStep):
     fields = Fields.POSITION | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.PROCESSES
     interval = 0.5
     patience = 180.0
+    doing = "stop"
 
     def __init__(self, node: NodeSpec, controllers: tuple[NodeSpec, ...] = (), terms: RollbackTerms = SAFE) -> None:
-        self.node, self._terms = node, terms
-        self.name = f"stop {node.name}"
-        self.nodes = controllers
+        super().__init__(node)
+        self.nodes, self._terms = controllers, terms
         self._moved: MovedSince | None = None
 
     def expensive_fields(self, view: ClusterView) -> Fields:
@@ -219,11 +214,7 @@ class WipeController(NodeStep):
     """Move one stopped controller's directories away."""
 
     fields = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.NODES
-
-    def __init__(self, node: NodeSpec) -> None:
-        self.node = node
-        self.name = f"wipe {node.name}"
-        self.nodes = (node,)
+    doing = "wipe"
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         return rollback.decide_wipe(view, self.node.id)
@@ -257,10 +248,10 @@ def _same(view: ClusterView, read: dict[str, tuple[bytes, int]], change: Handove
 
 
 def _operations(change: HandoverWrites, read: dict[str, tuple[bytes, int]]) -> list[Operation]:
-    raised: list[Operation] = []
-    if change.epoch is not None:
-        raised = [Set("/controller_epoch", str(change.epoch).encode(), read["/controller_epoch"][1])]
-    return [*raised, *(Delete(path, read[path][1]) for path in change.delete)]
+    deleted = [Delete(path, read[path][1]) for path in change.delete]
+    if change.epoch is None:
+        return [*deleted]
+    return [Set("/controller_epoch", str(change.epoch).encode(), read["/controller_epoch"][1]), *deleted]
 
 
 def _owner(data: bytes, zk: ZkView) -> ZkController | Malformed:

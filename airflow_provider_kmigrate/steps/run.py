@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
+from airflow_provider_kmigrate.clients.zookeeper import Holding
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, GateState, strangers, unidentified
@@ -79,16 +80,8 @@ class Observing(Protocol):
         """Read what preflight needs beside a view."""
 
 
-class Fencing(Protocol):
+class Fencing(Holding, Protocol):
     """`clients.fence.Fence`, or a test's stand-in."""
-
-    @property
-    def path(self) -> str:
-        """The znode whose version is the token; a transaction checks it."""
-
-    @property
-    def token(self) -> int:
-        """The fencing token of this run, higher than any earlier one."""
 
     def check(self) -> None:
         """Raises `Fenced` when a newer run holds the cluster."""
@@ -127,9 +120,7 @@ class Step(ABC):
     max_acts: int = 5  # more of the same act would not help
     expected_alarms: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
     min_watch: float = 0.0  # seconds of observations by one process that a judgement needs: the triggerer watches that long
-    must_stay: bool = (
-        False  # read at each observation: an act follows, which only this process knows of, so that it must not defer
-    )
+    must_stay: bool = False  # read at each observation: it must not defer, since only this process knows of the act that follows
 
     @abstractmethod
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
@@ -163,8 +154,12 @@ class NodeStep(Step):
     `acts_elsewhere`: verbs that do not change this node; such an act checks the node it changes itself (`nodes.ours`).
     """
 
-    node: NodeSpec
+    doing: str  # begins the step's name
     acts_elsewhere: frozenset[Verb] = frozenset()
+
+    def __init__(self, node: NodeSpec) -> None:
+        self.node, self.nodes = node, (node,)
+        self.name = f"{self.doing} {node.name}"
 
     def of_ours(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or a wait if it acts on this node before its directories were read."""
@@ -362,15 +357,13 @@ def require_gate(gate: Gate) -> None:
 
 def refuse_strangers(name: str, context: StepContext, view: ClusterView) -> None:
     """Raise `WrongCluster` if the view names another cluster than the cluster file, or none. `name`: the step's."""
-    reasons = strangers(view, context.spec)
-    if reasons:
+    if reasons := strangers(view, context.spec):
         raise WrongCluster(f"{name}: {format_reasons(reasons)}", reasons)
 
 
 def refuse_if_stopped(name: str, context: StepContext) -> None:
     """Raise `Refused` if the kill switch is on. `name`: the step's."""
-    said = context.stopped()
-    if said:
+    if said := context.stopped():
         context.journal.write("stopped", name, said)
     refuse_if_on(context.spec.name, said)
 
@@ -378,8 +371,7 @@ def refuse_if_stopped(name: str, context: StepContext) -> None:
 def refuse_if_on(cluster: str, said: str) -> None:
     """Raise `Refused` if `said`, the kill switch's reason, is not empty."""
     if said:
-        text = f"The kill switch of {cluster} is on: {said}"
-        raise Refused.because(Reason("H05", text))
+        raise Refused.because(Reason("H05", f"The kill switch of {cluster} is on: {said}"))
 
 
 class _Diary:

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from airflow_provider_kmigrate.applications.spark_hold import FOLDER, Files, JobClock, SystemJobClock, join, read_checkpoint
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
@@ -16,7 +17,6 @@ from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason, headlines
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
-from airflow_provider_kmigrate.core.spark import hold as spark_resume
 from airflow_provider_kmigrate.core.spark.hold import (
     HELD,
     HOLD,
@@ -29,7 +29,9 @@ from airflow_provider_kmigrate.core.spark.hold import (
     SparkHold,
 )
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut
+from airflow_provider_kmigrate.steps.journal import format_reasons
 
+Found = TypeVar("Found")
 Logs = Callable[[Iterable[str]], Mapping[TopicPartition, LogMark]]
 """The logs of these topics now, without partitions that do not exist. Raises ours."""
 
@@ -92,7 +94,7 @@ class JobControl:
         if hold:
             self.say(self._wait(lambda: self._may_resume(record, logs)))
             self.files.delete(self._path(HOLD))
-        outcome = self._wait(lambda: spark_resume.decide_resumed(record, self._report(), self._now()))
+        outcome = self._wait(lambda: spark_hold.decide_resumed(record, self._report(), self._now()))
         self.files.delete(self._path(HELD))
         return outcome
 
@@ -111,11 +113,9 @@ class JobControl:
         return Signs(self._now(), self._report(), checkpoint.planned, checkpoint.committed)
 
     def _wished(self, by: str) -> SparkHold | None:
-        text = self.files.read(self._path(HOLD))
-        found = spark_hold.read_hold(text) if text is not None else None
+        found = self._read(HOLD, spark_hold.read_hold)
         if found and found.by != by and not self.over(found.by):
-            seen = f"Job {self.job.name} is held by {found.by}: {found.why}"
-            raise Refused.because(Reason("J13", seen))
+            raise Refused.because(Reason("J13", f"Job {self.job.name} is held by {found.by}: {found.why}"))
         return found
 
     def _wish(self, by: str, why: str) -> SparkHold:
@@ -127,11 +127,11 @@ class JobControl:
     def _may_resume(self, record: HeldRecord, logs: Logs) -> Decision:
         now = read_checkpoint(self.files, self.job.checkpoint)
         if record.state is not JobState.HELD:
-            return spark_resume.may_resume(now, now, logs({where.topic for where in now.offsets}))
+            return spark_hold.may_resume(now, now, logs({where.topic for where in now.offsets}))
         settled = self._quiescent(now)
         if isinstance(settled, Refuse):
             return settled
-        return spark_resume.may_resume(record.checkpoint, now, logs({where.topic for where in now.offsets}), record.topic_ids)
+        return spark_hold.may_resume(record.checkpoint, now, logs({where.topic for where in now.offsets}), record.topic_ids)
 
     def _quiescent(self, checkpoint: Checkpoint) -> Decision:
         return spark_hold.quiescent(checkpoint, self._report(), idempotent_sink=self.job.idempotent_sink)
@@ -149,18 +149,21 @@ class JobControl:
                 raise TimedOut(f"Airflow ends this task while it waits for job {self.job.name}; its next try continues.")
             if self.clock.now() >= deadline:
                 raise TimedOut(f"Job {self.job.name}: gave up after {self.job.hold_timeout:.0f} s. {_words(decision)}")
-            if _headlines(decision) != said:
-                said = _headlines(decision)
+            now = headlines(decision.reasons) if isinstance(decision, Wait) else ()
+            if now != said:
+                said = now
                 self.say(_words(decision))
             self.clock.sleep(_POLL)
 
     def _report(self) -> JobReport | None:
-        text = self.files.read(self._path(STATE))
-        return spark_hold.read_report(text) if text is not None else None
+        return self._read(STATE, spark_hold.read_report)
 
     def _record(self) -> HeldRecord | None:
-        text = self.files.read(self._path(HELD))
-        return spark_hold.read_held(text) if text is not None else None
+        return self._read(HELD, spark_hold.read_held)
+
+    def _read(self, name: str, parse: Callable[[str], Found]) -> Found | None:
+        text = self.files.read(self._path(name))
+        return None if text is None else parse(text)
 
     def _path(self, name: str) -> str:
         return join(self.job.hold_folder or join(self.job.checkpoint, FOLDER), name)
@@ -178,12 +181,4 @@ def _topic_ids(checkpoint: Checkpoint, logs: Logs | None) -> dict[str, str]:
 
 
 def _words(decision: Decision) -> str:
-    return (
-        " | ".join(map(str, decision.reasons))
-        if isinstance(decision, Wait | Refuse)
-        else str(getattr(decision, "text", decision))
-    )
-
-
-def _headlines(decision: Decision) -> tuple[object, ...]:
-    return headlines(decision.reasons) if isinstance(decision, Wait) else ()
+    return format_reasons(decision.reasons) if isinstance(decision, Wait | Refuse) else decision.text

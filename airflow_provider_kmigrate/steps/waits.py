@@ -1,7 +1,7 @@
 """The waits of a migration, the elections that two of them need, and read-only checks of its state.
 
-`look` decides whether Spark jobs may begin: from the partitions, the fence's owner and the journals of its runs. `run_watch`
-checks a migration while its run has failed, waits for approval, or was left.
+`decide_whether_jobs_may_begin` reads the partitions, the fence's owner and the journals of its runs. `run_watch` checks a migration
+while its run has failed, waits for approval, or was left.
 """
 
 from __future__ import annotations
@@ -212,9 +212,8 @@ class Soak(_DualWriting):
         decision = self._judged(view, gate)
         if isinstance(decision, Refuse):
             self._healthy_timer = self._healthy_timer.forgotten()
-        return (
-            self._recovery.repair_difference(view, decision) if isinstance(decision, Refuse) else self.or_recovery(view, decision)
-        )
+            return self._recovery.repair_difference(view, decision)
+        return self.or_recovery(view, decision)
 
     def _judged(self, view: ClusterView, gate: Gate) -> Decision:
         if not gate.met:
@@ -277,13 +276,9 @@ def run_watch(context: StepContext) -> Done:
     (backup, commands). Raises `Unavailable` if nodes of a migration under way do not answer, or kmigrate's own finalization has
     only begun: retry.
     """
-    view, now = context.observer.observe(Fields.POSITION), context.clock.now()
-    lost = (
-        rollback_prerequisites(context.spec, context.backup, context.spec.brokers)
-        if waits.needs_rollback_prerequisites(view)
-        else ()
-    )
-    reasons = (*waits.at_once(view, context.spec.policy.max_hybrid, now), *lost)
+    spec, view, now = context.spec, context.observer.observe(Fields.POSITION), context.clock.now()
+    lost = rollback_prerequisites(spec, context.backup, spec.brokers) if waits.needs_rollback_prerequisites(view) else ()
+    reasons = (*waits.at_once(view, spec.policy.max_hybrid, now), *lost)
     stands = waits.describe_phase(view, now)
     context.say(stands)
     if reasons:
