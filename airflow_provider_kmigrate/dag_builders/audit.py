@@ -17,7 +17,7 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, chain
 
 from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, GroupSpec
-from airflow_provider_kmigrate.dag_builders.chaining import goes_on
+from airflow_provider_kmigrate.dag_builders.chaining import cluster_dag, goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
 
 _DOC = """\
@@ -46,19 +46,10 @@ def build(spec: ClusterSpec) -> DAG | None:
     audit = spec.audit
     if audit is None or not _has_events(audit):
         return None
-    with DAG(
-        dag_id=f"kmigrate_audit__{spec.name}",
-        schedule=audit.schedule or None,
-        catchup=False,
-        max_active_runs=1,
-        tags=["kmigrate", "kafka", "audit", spec.name],
-        doc_md=_DOC.format(name=spec.name, cluster_id=spec.cluster_id, result=audit.result),
-    ) as dag:
+    text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id, result=audit.result)
+    with cluster_dag(spec, "kmigrate_audit", text, doc, tags=["audit"], schedule=audit.schedule or None) as dag:
         demand = {"since": round(1000 * datetime.fromisoformat(audit.baseline_time).timestamp())} if audit.baseline_time else None
         chain(*_tasks(spec, audit, _SCHEDULED, "", demand=demand))
-    for task in dag.tasks:
-        if isinstance(task, BaseOperator):
-            task.doc_md = doc(task.task_id)
     return dag
 
 

@@ -1,12 +1,14 @@
-"""A plan's steps as tasks, and how each task follows the one before it."""
+"""A cluster's DAG, a plan's steps as its tasks, and how each task follows the one before it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from airflow.sdk import BaseOperator, TaskGroup, TriggerRule, chain
+from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.plan import APPROVE, Plan, PlanStep, after_approval, stages
@@ -38,6 +40,49 @@ _NAMED: Mapping[str, Callable[..., BaseOperator]] = {
     "rollback plan": partial(RollbackPlanOperator, in_migration=True),
     "finalize": FinalizeControllerOperator,
 }
+
+
+RETRIED: Final = {"retries": 1, "retry_delay": timedelta(seconds=15)}
+"""Default arguments of the tasks that act."""
+
+ASKED_WITH_PLAN: Final = "Leave it empty to see the plan and be asked before anything is changed."
+
+
+@contextmanager
+def cluster_dag(
+    spec: ClusterSpec,
+    kind: str,
+    text: str,
+    page: Callable[[str], str],
+    *,
+    tags: Sequence[str] = (),
+    schedule: Any = None,
+    **arguments: Any,
+) -> Iterator[DAG]:
+    """The DAG `<kind>__<cluster>`, one run at a time. `text`: its own page; `page`: the page of a task, by its id."""
+    with DAG(
+        dag_id=f"{kind}__{spec.name}",
+        schedule=schedule,
+        catchup=False,
+        max_active_runs=1,
+        tags=["kmigrate", "kafka", *tags, spec.name],
+        doc_md=text,
+        **arguments,
+    ) as dag:
+        yield dag
+    for task in dag.tasks:
+        if isinstance(task, BaseOperator):
+            task.doc_md = page(task.task_id)
+
+
+def approval_param(spec: ClusterSpec, title: str, asked: str) -> Param:
+    """The param that approves a run beforehand. `asked`: what happens without it."""
+    return Param(
+        None,
+        type=["null", "string"],  # Airflow's form would not accept an empty string
+        title=title,
+        description=f"{asked} To go on without being asked, enter the cluster id {spec.cluster_id}.",
+    )
 
 
 class StageTasks(NamedTuple):

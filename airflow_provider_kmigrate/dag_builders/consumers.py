@@ -8,7 +8,6 @@ its last sound state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
@@ -16,10 +15,9 @@ from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.gates import mover
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.dag_builders import audit
-from airflow_provider_kmigrate.dag_builders.chaining import goes_on
+from airflow_provider_kmigrate.dag_builders.chaining import ASKED_WITH_PLAN, RETRIED, approval_param, cluster_dag, goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
 from airflow_provider_kmigrate.operators.approval import ApproveGroupsRollbackOperator
 from airflow_provider_kmigrate.operators.groups import (
@@ -76,24 +74,24 @@ def build(spec: ClusterSpec) -> DAG | None:
     if not spec.groups:
         return None
     groups = sorted(spec.groups, key=lambda group: group.wave)
-    with DAG(
-        dag_id=mover(spec.name),
+    names = [group.name for group in groups]
+    with cluster_dag(
+        spec,
+        "kmigrate_consumers",
+        _DOC.format(name=spec.name, cluster_id=spec.cluster_id, groups=", ".join(names)),
+        group_doc,
+        tags=["consumers"],
         schedule=spec.groups_schedule or None,
-        catchup=False,
-        max_active_runs=1,
-        tags=["kmigrate", "kafka", "consumers", spec.name],
-        doc_md=_DOC.format(name=spec.name, cluster_id=spec.cluster_id, groups=", ".join(group.name for group in groups)),
-        params={"wave": _wave(groups), "release_groups": _release_groups(groups)},
-        default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
+        params={"wave": _wave(groups), "release_groups": _release_groups(names)},
+        default_args=RETRIED,
     ) as dag:
-        names = [group.name for group in groups]
         before: BaseOperator = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=names, retries=0)
         for group in groups:
             first, last = _group(spec, group)
             before.set_downstream(first)
             before = last
         before.set_downstream(GroupsDoneOperator(cluster_file=spec.path, task_id="done", **goes_on()))
-    return _described(dag)
+    return dag
 
 
 def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOperator]:
@@ -203,16 +201,15 @@ def build_rollback(spec: ClusterSpec) -> DAG | None:
     if not spec.groups:
         return None
     groups = [group.name for group in sorted(spec.groups, key=lambda group: -group.wave)]
-    with DAG(
-        dag_id=f"kmigrate_consumers_rollback__{spec.name}",
-        schedule=None,
-        catchup=False,
-        max_active_runs=1,
+    with cluster_dag(
+        spec,
+        "kmigrate_consumers_rollback",
+        _ROLLBACK_DOC.format(name=spec.name),
+        group_doc,
+        tags=["consumers"],
         max_active_tasks=1,
-        tags=["kmigrate", "kafka", "consumers", spec.name],
-        doc_md=_ROLLBACK_DOC.format(name=spec.name),
         params=_rollback_params(spec, groups),
-        default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
+        default_args=RETRIED,
     ) as dag:
         plan = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=groups, rollback=True, retries=0)
         approve = ApproveGroupsRollbackOperator(
@@ -230,13 +227,6 @@ def build_rollback(spec: ClusterSpec) -> DAG | None:
         ]
         # no group waits for another one's failed rollback; but one acts at a time, since each task that acts fences the one before
         chain(plan, approve, backs, GroupsDoneOperator(cluster_file=spec.path, task_id="done", **goes_on()))
-    return _described(dag)
-
-
-def _described(dag: DAG) -> DAG:
-    for task in dag.tasks:
-        if isinstance(task, BaseOperator):
-            task.doc_md = group_doc(task.task_id)
     return dag
 
 
@@ -250,25 +240,19 @@ def _wave(groups: Sequence[GroupSpec]) -> Param:
     )
 
 
-def _release_groups(groups: Sequence[GroupSpec]) -> Param:
-    return Param(
-        None, type=["null", "array"], items={"type": "string"}, examples=[group.name for group in groups], title="Release groups",
-        description="Groups that were rolled back and may migrate again. Any other group that was rolled back is refused (K69).",
-    )  # fmt: skip
+def _names(groups: Sequence[str], title: str, description: str) -> Param:
+    items = {"type": "string"}
+    return Param(None, type=["null", "array"], items=items, examples=list(groups), title=title, description=description)
+
+
+def _release_groups(groups: Sequence[str]) -> Param:
+    text = "Groups that were rolled back and may migrate again. Any other group that was rolled back is refused (K69)."
+    return _names(groups, "Release groups", text)
 
 
 def _rollback_params(spec: ClusterSpec, groups: Sequence[str]) -> dict[str, Param]:
-    asked = "Leave it empty to see the plan and be asked before anything is changed."
     return {
         "goal": Param(str(Goal.ZOOKEEPER_CONSUMERS), enum=[str(goal) for goal in Goal], title="Roll back to"),
-        "groups": Param(
-            None, type=["null", "array"], items={"type": "string"}, examples=list(groups), title="Only these groups",
-            description="Empty: all groups of the file.",
-        ),
-        "approve_rollback": Param(
-            None,
-            type=["null", "string"],  # Airflow's form would not accept an empty string
-            title="Approve it beforehand",
-            description=f"{asked} To go on without being asked, enter the cluster id {spec.cluster_id}.",
-        ),
-    }  # fmt: skip
+        "groups": _names(groups, "Only these groups", "Empty: all groups of the file."),
+        "approve_rollback": approval_param(spec, "Approve it beforehand", ASKED_WITH_PLAN),
+    }

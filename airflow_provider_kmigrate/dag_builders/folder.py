@@ -20,12 +20,12 @@ from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import cluster_files, load, load_folder
 
 BUILDERS: Mapping[str, tuple[str, str]] = {
-    "kmigrate_preflight": ("preflight", "build"),
+    "kmigrate_preflight": ("checks", "build_preflight"),
     "kmigrate_consumers": ("consumers", "build"),
     "kmigrate_consumers_rollback": ("consumers", "build_rollback"),
     "kmigrate_zk_to_kraft": ("zk_to_kraft", "build"),
     "kmigrate_rollback": ("rollback", "build"),
-    "kmigrate_watch": ("watch", "build"),
+    "kmigrate_watch": ("checks", "build_watch"),
     "kmigrate_audit": ("audit", "build"),
 }
 """DAG id up to `__` and the cluster's name -> the module of this package and its function that builds the DAG.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,15 @@ from airflow.sdk import DAG, BaseOperator, Param
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.plan import ROLLBACK, PlanStep
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
-from airflow_provider_kmigrate.dag_builders.chaining import StageTasks, approved, chain_plan
+from airflow_provider_kmigrate.dag_builders.chaining import (
+    ASKED_WITH_PLAN,
+    RETRIED,
+    StageTasks,
+    approval_param,
+    approved,
+    chain_plan,
+    cluster_dag,
+)
 from airflow_provider_kmigrate.dag_builders.task_docs import rollback_doc
 from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator
 
@@ -39,20 +46,9 @@ interrupted rollback. Before `handover` the migration may continue instead.
 
 def build(spec: ClusterSpec) -> DAG:
     """The DAG `kmigrate_rollback__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.ROLLBACK`."""
-    with DAG(
-        dag_id=f"kmigrate_rollback__{spec.name}",
-        schedule=None,
-        catchup=False,
-        max_active_runs=1,
-        tags=["kmigrate", "kafka", spec.name],
-        doc_md=_DOC.format(name=spec.name, cluster_id=spec.cluster_id),
-        params=_params(spec),
-        default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
-    ) as dag:
+    text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id)
+    with cluster_dag(spec, "kmigrate_rollback", text, rollback_doc, params=_params(spec), default_args=RETRIED) as dag:
         chain_plan(spec, ROLLBACK, partial(_approve, spec), _given, _around(spec))
-    for task in dag.tasks:
-        if isinstance(task, BaseOperator):
-            task.doc_md = rollback_doc(task.task_id)
     return dag
 
 
@@ -74,14 +70,8 @@ def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
 
 
 def _params(spec: ClusterSpec) -> dict[str, Param]:
-    asked = "Leave it empty to see the plan and be asked before anything is changed."
     return {
-        "approve_rollback": Param(
-            None,
-            type=["null", "string"],  # Airflow's form would not accept an empty string
-            title="Approve the rollback beforehand",
-            description=f"{asked} To go on without being asked, enter the cluster id {spec.cluster_id}.",
-        ),
+        "approve_rollback": approval_param(spec, "Approve the rollback beforehand", ASKED_WITH_PLAN),
         "skip_failover": Param(
             False,
             type="boolean",

@@ -10,13 +10,13 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, Param, TaskGroup
+from airflow.sdk import DAG, BaseOperator
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.gates import mover
 from airflow_provider_kmigrate.core.plan import MIGRATION, PlanStep, find
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
-from airflow_provider_kmigrate.dag_builders.chaining import StageTasks, chain_plan
+from airflow_provider_kmigrate.dag_builders.chaining import RETRIED, StageTasks, approval_param, chain_plan, cluster_dag
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
 
@@ -58,28 +58,20 @@ _AUDITED = f"* audit: {{{{ ti.xcom_pull(task_ids='{_VERDICT}') }}}}"
 
 def build(spec: ClusterSpec) -> DAG:
     """The DAG `kmigrate_zk_to_kraft__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.MIGRATION`."""
-    with DAG(
-        dag_id=f"kmigrate_zk_to_kraft__{spec.name}",
-        schedule=None,
-        catchup=False,
-        max_active_runs=1,
-        tags=["kmigrate", "kafka", spec.name],
-        doc_md=_doc(spec),
-        params={"approve_finalization": _approval_param(spec)},
-        default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
-    ) as dag:
+    soak, asked = timedelta(seconds=spec.policy.min_soak), "Leave it empty to be asked before the point of no return."
+    text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id, controllers=len(spec.controllers), soak=soak)
+    params = {"approve_finalization": approval_param(spec, "Approve finalization beforehand", asked)}
+    kind = "kmigrate_zk_to_kraft"
+    with cluster_dag(spec, kind, text, partial(_page, spec), params=params, default_args=RETRIED) as dag:
         chain_plan(spec, MIGRATION, partial(_approve, spec), partial(_given, spec), _around(spec))
-    for task in dag.tasks:
-        if isinstance(task, BaseOperator):
-            task.doc_md = f"{doc(task.task_id)}{_mover(spec, task.task_id)}"
     return dag
 
 
-def _mover(spec: ClusterSpec, task: str) -> str:
-    """A link to the DAG that migrates consumer groups, for the tasks that a group on ZooKeeper holds up (G21)."""
+def _page(spec: ClusterSpec, task: str) -> str:
+    """A task's page; if a group on ZooKeeper holds it up (G21), with a link to the DAG that migrates consumer groups."""
     if not spec.groups or not (task == "soak" or task.startswith("second_roll.")):
-        return ""
-    return f"\n\n[{mover(spec.name)}](/dags/{mover(spec.name)}) moves the consumer groups that use ZooKeeper."
+        return doc(task)
+    return f"{doc(task)}\n\n[{mover(spec.name)}](/dags/{mover(spec.name)}) moves the consumer groups that use ZooKeeper."
 
 
 def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
@@ -91,9 +83,8 @@ def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
             [*probe, *spark_jobs.hold(spec, "first_roll")],
             [*spark_jobs.progress(spec, "first_roll"), *audit.gate(spec, _GATES[0], after=first)],
         ),
-        "copy": StageTasks(
-            after=spark_jobs.resume(spec, "copy")
-        ),  # its takeover may leave out the leaders that a held job waits for (G13)
+        # the takeover in it may leave out the leaders that a held job waits for (G13)
+        "copy": StageTasks(after=spark_jobs.resume(spec, "copy")),
         "second_roll": StageTasks(
             spark_jobs.hold(spec, "second_roll"),
             [
@@ -103,12 +94,13 @@ def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
             ],
         ),
         "before_approval": StageTasks(after=audit.gate(spec, _GATES[2], after=_begun("soak"), earlier=_GATES[:2])),
-        "finalize": StageTasks(after=[*audit.probe_ends(spec), *_last_gate(spec)]),
+        "finalize": StageTasks(
+            after=[
+                *audit.probe_ends(spec),
+                *audit.gate(spec, _GATES[3], after=_begun("finalize", "", spec.controllers), earlier=_GATES[:3], final=True),
+            ]
+        ),
     }
-
-
-def _last_gate(spec: ClusterSpec) -> list[TaskGroup]:
-    return audit.gate(spec, _GATES[3], after=_begun("finalize", "", spec.controllers), earlier=_GATES[:3], final=True)
 
 
 def _begun(kind: str, group: str = "", nodes: Sequence[NodeSpec] = ()) -> str:
@@ -127,18 +119,3 @@ def _given(spec: ClusterSpec, step: PlanStep, node: int | None) -> dict[str, Any
 def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
     evidence = _EVIDENCE + (_AUDITED if spec.audit else "")
     return ApproveFinalizationOperator(task_id=task_id, cluster=spec.name, cluster_id=spec.cluster_id, evidence=evidence)
-
-
-def _approval_param(spec: ClusterSpec) -> Param:
-    asked = "Leave it empty to be asked before the point of no return."
-    return Param(
-        None,
-        type=["null", "string"],  # Airflow's form would not accept an empty string
-        title="Approve finalization beforehand",
-        description=f"{asked} To go on without being asked, enter the cluster id {spec.cluster_id}.",
-    )
-
-
-def _doc(spec: ClusterSpec) -> str:
-    soak = timedelta(seconds=spec.policy.min_soak)
-    return _DOC.format(name=spec.name, cluster_id=spec.cluster_id, controllers=len(spec.controllers), soak=soak)

@@ -1,0 +1,44 @@
+"""The read-only DAGs: whether a cluster may be migrated, and whether anything is wrong with it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.dag_builders.chaining import cluster_dag
+from airflow_provider_kmigrate.dag_builders.task_docs import doc
+from airflow_provider_kmigrate.operators.migration import PreflightOperator, WatchOperator
+
+_PREFLIGHT = """\
+### {name}: may it be migrated?
+
+Checks whether cluster `{cluster_id}` may move from ZooKeeper to KRaft. It takes no lock and changes nothing, so it may
+run at any time. **Failed** means that something blocks the migration. The log has every finding with its remedy, and names the page with all of
+them. The migration's first task checks the same again.
+"""
+_WATCH = """\
+### {name}: is anything wrong?
+
+Checks cluster `{cluster_id}` every ten minutes, takes no lock and changes nothing. **Failed** means that someone must act: a forbidden
+state, brokers in migration mode for longer than `policy.max_hybrid`, or a missing original that a rollback would need. It also fails if nodes
+do not respond, or a finalization stays incomplete, in three checks. Unpause it before the migration and alert on its failures; pause it afterwards.
+"""
+
+
+def build_preflight(spec: ClusterSpec) -> DAG:
+    """The DAG `kmigrate_preflight__<cluster>`, for manual runs."""
+    text = _PREFLIGHT.format(name=spec.name, cluster_id=spec.cluster_id)
+    with cluster_dag(spec, "kmigrate_preflight", text, doc) as dag:
+        PreflightOperator(cluster_file=spec.path, task_id="preflight", retries=0)
+    return dag
+
+
+def build_watch(spec: ClusterSpec) -> DAG:
+    """The DAG `kmigrate_watch__<cluster>`, every ten minutes: a failed or waiting migration run raises no alarm of its own."""
+    text = _WATCH.format(name=spec.name, cluster_id=spec.cluster_id)
+    begins, every = datetime(2026, 1, 1, tzinfo=UTC), timedelta(minutes=10)
+    with cluster_dag(spec, "kmigrate_watch", text, doc, schedule=every, start_date=begins, is_paused_upon_creation=True) as dag:
+        WatchOperator(cluster_file=spec.path, task_id="watch", retries=2, retry_delay=timedelta(minutes=1))
+    return dag
