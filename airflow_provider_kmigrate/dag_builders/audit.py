@@ -79,15 +79,9 @@ def fingerprint(spec: ClusterSpec) -> list[BaseOperator]:
         return []
     from airflow_provider_kmigrate.operators.spark_audit import SparkFingerprintOperator
 
-    request, result = (
-        {**_request(spec, audit, _FINGERPRINT), "stream": None, "report": None, **_logs(spec, audit)},
-        _result(spec, audit, _FINGERPRINT),
-    )
-    again: dict[str, Any] = {
-        "retries": audit.retries,
-        "retry_delay": timedelta(seconds=audit.retry_delay),
-    }  # a partition without leader
-    return [SparkFingerprintOperator(task_id=_FINGERPRINT, request=request, result=result, **again, **_spark(spec, audit))]
+    request = {**_request(spec, audit, _FINGERPRINT), "stream": None, "report": None, **_logs(spec, audit)}
+    result = _result(spec, audit, _FINGERPRINT)
+    return [SparkFingerprintOperator(task_id=_FINGERPRINT, request=request, result=result, **_spark(spec, audit))]
 
 
 def begins(spec: ClusterSpec) -> dict[str, Any]:
@@ -135,8 +129,7 @@ def group_gate(
         return []
     demand = _since(after) | {"groups": [group], "mixed": [group] if mixed else []}
     more = {"canary": dict(canary)} if canary else {}
-    audit, verdict = _tasks(spec, spec.audit, f"{group}/{name}", advice, suffix=f"_{name}", demand=demand, more=more)
-    return [audit, verdict]
+    return _tasks(spec, spec.audit, f"{group}/{name}", advice, suffix=f"_{name}", demand=demand, more=more)
 
 
 def _since(task_id: str) -> dict[str, Any]:
@@ -185,14 +178,12 @@ def _tasks(
     from airflow_provider_kmigrate.sensors.waits import AuditVerdictSensor
 
     result = _result(spec, audit, step)
+    events = f"{_probes(spec, audit)}/{_RUN}/events" if probed and audit.probe else ""
     submit = SparkAuditOperator(
         task_id=f"audit{suffix}",
-        request=_request(spec, audit, step, f"{_probes(spec, audit)}/{_RUN}/events" if probed and audit.probe else "", demand)
-        | dict(more),
+        request=_request(spec, audit, step, events, demand) | dict(more),
         result=result,
         retry_inconclusive=True,
-        retries=audit.retries,
-        retry_delay=timedelta(seconds=audit.retry_delay),
         **_spark(spec, audit),
     )
     verdict = AuditVerdictSensor(
@@ -207,8 +198,15 @@ def _tasks(
 
 
 def _spark(spec: ClusterSpec, audit: AuditSpec) -> dict[str, Any]:
-    jars = ",".join(audit.jars) or None
-    return {"conn_id": audit.conn_id, "environment": audit.environment, "cluster_file": spec.path, "jars": jars}
+    """Arguments of both operators; a fingerprint, too, is tried again: a partition may have no leader."""
+    return {
+        "conn_id": audit.conn_id,
+        "environment": audit.environment,
+        "cluster_file": spec.path,
+        "jars": ",".join(audit.jars) or None,
+        "retries": audit.retries,
+        "retry_delay": timedelta(seconds=audit.retry_delay),
+    }
 
 
 def _result(spec: ClusterSpec, audit: AuditSpec, step: str) -> str:

@@ -23,23 +23,16 @@ The answers:
 * **{stay}**: change nothing. This run ends. To be asked again with fresh evidence, clear `before_approval` and its downstream tasks.
 """
 
-
 _PLAN = """\
 **Cluster {name}** (`{cluster_id}`) is to be rolled back to ZooKeeper. Brokers restart one at a time, up to twice; clients continue.
 The steps, planned from the present state of the cluster:
-
-{plan}
-
-The answers:
-
-* **{roll_back}**: start the rollback. An interrupted step continues where it stopped.
-* **{leave}**: change nothing.
 """
-
 
 _GROUPS_PLAN = """\
 **Consumer groups of cluster {name}** (`{cluster_id}`) are to be rolled back, instance by instance. What was observed, and what follows from it:
+"""
 
+_ANSWERS = """
 {plan}
 
 The answers:
@@ -112,14 +105,14 @@ class ApproveRollbackOperator(_ApproveOperator):
 
     given_as, yes, no = "approve_rollback", ROLL_BACK, LEAVE
     refused = "Left as it is: nothing was changed. To be asked again, clear `plan` and its downstream tasks."
+    question, heading = "Roll Kafka cluster {} back to ZooKeeper?", _PLAN
 
     def __init__(self, *, cluster: str, cluster_id: str, plan: str, **kwargs: Any) -> None:
-        body = _PLAN.format(name=cluster, cluster_id=cluster_id, plan=plan, roll_back=ROLL_BACK, leave=LEAVE)
-        subject = f"Roll Kafka cluster {cluster} back to ZooKeeper?"
-        super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
+        body = (self.heading + _ANSWERS).format(name=cluster, cluster_id=cluster_id, plan=plan, roll_back=ROLL_BACK, leave=LEAVE)
+        super().__init__(**{"cluster_id": cluster_id, "subject": self.question.format(cluster), "body": body, **kwargs})
 
 
-class ApproveGroupsRollbackOperator(_ApproveOperator):
+class ApproveGroupsRollbackOperator(ApproveRollbackOperator):
     """Show an administrator the plan of a rollback of consumer groups and ask. `approve_rollback: <cluster id>` answers beforehand.
 
     :param cluster: name of the cluster, as it is shown.
@@ -127,10 +120,4 @@ class ApproveGroupsRollbackOperator(_ApproveOperator):
     :param plan: Markdown, such as what `GroupPlanOperator` returned; its templates are rendered.
     """
 
-    given_as, yes, no = "approve_rollback", ROLL_BACK, LEAVE
-    refused = "Left as it is: nothing was changed. To be asked again, clear `plan` and its downstream tasks."
-
-    def __init__(self, *, cluster: str, cluster_id: str, plan: str, **kwargs: Any) -> None:
-        body = _GROUPS_PLAN.format(name=cluster, cluster_id=cluster_id, plan=plan, roll_back=ROLL_BACK, leave=LEAVE)
-        subject = f"Roll consumer groups of Kafka cluster {cluster} back?"
-        super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
+    question, heading = "Roll consumer groups of Kafka cluster {} back?", _GROUPS_PLAN
