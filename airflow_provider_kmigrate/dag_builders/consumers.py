@@ -98,7 +98,7 @@ def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOpera
     """One group's tasks; returns the first and the last of its chain."""
     with TaskGroup(group.name.replace(".", "_")):
         # the group before may have been skipped; a window skipped with it would not hold this group back
-        begin = [_window(spec, group)] if group.window else []
+        begin = [WindowSensor(task_id="window", window=group.window, **_given(spec, group))] if group.window else []
         mode = SetModeOperator(
             cluster_file=spec.path,
             task_id="mode_kafka",
@@ -110,21 +110,20 @@ def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOpera
         )
         way = [
             *begin,
-            CheckGroupOperator(cluster_file=spec.path, task_id="check", group=group.name, wave=group.wave, **goes_on()),
+            CheckGroupOperator(task_id="check", **_given(spec, group)),
             *_switched(spec, group, MemberKind.MIGRATING, Goal.ZOOKEEPER_CONSUMERS),
             *_watched(spec, group, "mode_kafka", Goal.ZOOKEEPER_MODE, mode),
             *_switched(spec, group, MemberKind.KAFKA, Goal.KAFKA_MODE),
             *_watched(spec, group, "to_kafka", Goal.KAFKA_MODE),
-            _step(spec, group, "clean up", "clean_up"),
+            GroupStepOperator(task_id="clean_up", step="clean up", deferrable=True, **_given(spec, group)),
         ]
         chain(*way)
     return way[0], way[-1]
 
 
-def _window(spec: ClusterSpec, group: GroupSpec) -> BaseOperator:
-    return WindowSensor(
-        cluster_file=spec.path, task_id="window", group=group.name, window=group.window, wave=group.wave, **goes_on()
-    )
+def _given(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any]:
+    """Arguments of each task of a group."""
+    return {"cluster_file": spec.path, "group": group.name, "wave": group.wave, **goes_on()}
 
 
 def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goal) -> list[BaseOperator]:
@@ -144,23 +143,15 @@ def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goa
 
 def _switch(spec: ClusterSpec, group: GroupSpec, instance: str, target: MemberKind, *, bake: bool = False) -> BaseOperator:
     return SwitchInstanceOperator(
-        cluster_file=spec.path,
         task_id=f"to_{target}_{instance}".replace(".", "_"),
-        group=group.name,
         instance=instance,
         target=target,
         bake=bake,
-        wave=group.wave,
         sync_for=group.switch_timeout + 1,
         deferrable=True,
-        **goes_on(),
+        **_given(spec, group),
         **(audit.begins(spec) if bake else {}),
     )
-
-
-def _step(spec: ClusterSpec, group: GroupSpec, step: str, task_id: str, **arguments: Any) -> BaseOperator:
-    given = {"group": group.name, "wave": group.wave, "deferrable": True, **goes_on(), **arguments}
-    return GroupStepOperator(cluster_file=spec.path, task_id=task_id, step=step, **given)
 
 
 def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change: BaseOperator) -> list[BaseOperator]:
@@ -168,7 +159,8 @@ def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change
 
     A watch that found something is not retried anyway; one whose worker died is, or its group would be rolled back for nothing.
     """
-    watch = _step(spec, group, "watch group", f"watch_{name}", **audit.begins(spec))
+    given = {**_given(spec, group), **audit.begins(spec)}
+    watch = GroupStepOperator(task_id=f"watch_{name}", step="watch group", deferrable=True, **given)
     begun = [*change, watch][0]
     gate = audit.group_gate(spec, group.name, name, _ADVICE.format(cluster=spec.name), after=begun.task_id)
     _rolls_back(spec, group, name, goal, [*change, watch], gate=gate)

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.rollback import NOTHING
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, require_rollback_possible
 from airflow_provider_kmigrate.operators.step import StepOperator
-from airflow_provider_kmigrate.steps.catalog import STEPS, has_last, postponed, run_rest, terms_of
+from airflow_provider_kmigrate.steps.catalog import STEPS, postponed, postponing, run_rest, terms_of
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
 
 IN_ONE_PROCESS = frozenset(
@@ -76,7 +76,7 @@ class MigrationStepOperator(StepOperator):
         return {**_terms(context), **self.step_kwargs}
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
-        if arguments.get("node") is None and has_last(self.kind, arguments):
+        if arguments.get("node") is None and postponing(self.kind, arguments):
             return run_rest(step_context, self.kind, arguments)
         if why := postponed(step_context, self.kind, arguments):
             raise AirflowSkipException(why)

@@ -126,18 +126,18 @@ class _Asked:
 
 STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
     "provision": ("controllers", lambda m, asked: m.ProvisionController(asked.controller, asked.spec.cluster_id)),
-    "controllers ready": ("waits", lambda m, _: m.ControllersReady()),
+    "controllers ready": ("waits", lambda m, _: m.controllers_ready()),
     "roll": ("brokers", lambda m, asked: m.RollBroker(asked.broker, asked.choice(BrokerMode, "target"), asked.spec.policy)),
-    "registered": ("waits", lambda m, asked: m.BrokersRegistered([node.id for node in asked.spec.brokers])),
+    "registered": ("waits", lambda m, asked: m.brokers_registered([node.id for node in asked.spec.brokers])),
     "phase": (
         "waits",
-        lambda m, asked: m.PhaseReached(
+        lambda m, asked: m.phase_reached(
             [one_of(Phase, "phases", each) for each in asked.get("phases", m.waits.COPIED)], asked.get("patience", 600.0)
         ),
     ),
     "copied": ("waits", lambda m, asked: m.Copied(asked.spec.policy.copy_timeout)),
-    "lag": ("waits", lambda m, asked: m.LagSmall(_whole("limit", asked.get("limit", 10)), asked.spec.policy.copy_timeout)),
-    "equivalent": ("waits", lambda m, asked: m.Equivalent(asked.spec.policy.copy_timeout)),
+    "lag": ("waits", lambda m, asked: m.lag_small(_whole("limit", asked.get("limit", 10)), asked.spec.policy.copy_timeout)),
+    "equivalent": ("waits", lambda m, asked: m.equivalent(asked.spec.policy.copy_timeout)),
     # Small batches pay only if followers come back quickly (measured); otherwise they multiply the stall.
     "leaders": (
         "waits", lambda m, asked: m.PreferredLeaders(asked.spec.policy.elect_batch if asked.spec.policy.fast_failover else 1_000_000)
@@ -151,13 +151,13 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
         "brokers", lambda m, asked: m.RollBackBroker(asked.broker, asked.choice(BrokerMode, "target"), asked.spec.policy)
     ),
     "equivalent after failover": (
-        "rollback", lambda m, asked: m.EquivalentAfterFailover(asked.spec.policy.copy_timeout, asked.terms)
+        "rollback", lambda m, asked: m.equivalent_after_failover(asked.spec.policy.copy_timeout, asked.terms)
     ),
     "stop controller": ("rollback", lambda m, asked: m.StopController(asked.controller, asked.spec.controllers, asked.terms)),
     "handover": ("rollback", lambda m, asked: m.Handover(asked.spec.controllers, asked.terms)),
     "zookeeper leads": ("rollback", lambda m, _: m.ZooKeeperLeads()),
     "wipe": ("rollback", lambda m, asked: m.WipeController(asked.controller)),
-    "rolled back": ("rollback", lambda m, _: m.RolledBack()),
+    "rolled back": ("rollback", lambda m, _: m.rolled_back()),
     "switch": (
         "groups",
         lambda m, asked: m.SwitchInstance(
@@ -169,15 +169,11 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
     "roll back group": ("groups", lambda m, asked: m.RollBackGroup(asked.group, asked.choice(m.Goal, "goal"))),
     "clean up": ("groups", lambda m, asked: m.CleanUp(asked.group)),
 }  # fmt: skip
-"""Name of a step -> the module that has its class, and what makes it of that module and the arguments."""
+"""Name of a step -> its module, and what makes it of that module and the arguments."""
 
 
-def has_last(kind: str, arguments: Arguments) -> bool:
-    """True if a plan postpones nodes of this step, so that they run at its end."""
-    return _postponing(kind, arguments) is not None
-
-
-def _postponing(kind: str, arguments: Arguments) -> PlanStep | None:
+def postponing(kind: str, arguments: Arguments) -> PlanStep | None:
+    """The row of a plan that postpones nodes of this step, so that they run at its end; None if no plan does."""
     target = arguments.get("target") or None
     rows = (row for row in (*MIGRATION, *ROLLBACK) if row.last and row.kind == kind)
     return next((row for row in rows if row.target == (target and one_of(BrokerMode, "target", target))), None)
@@ -188,7 +184,7 @@ def postponed(context: StepContext, kind: str, arguments: Arguments) -> str:
 
     Raises `Refused` (F09) if the cluster file has no such node.
     """
-    row = _postponing(kind, arguments)
+    row = postponing(kind, arguments)
     if row is None or row.each is None:
         return ""
     node = node_of(context.spec, row.each, arguments.get("node")).id

@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.steps.nodes import (
     stop_node,
 )
 from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
-from airflow_provider_kmigrate.steps.waits import Equivalent
+from airflow_provider_kmigrate.steps.waits import WaitStep, equivalent
 
 
 def planned(context: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -121,15 +121,9 @@ class ControllerFailover(Step):
                 super().act(context, act)
 
 
-class EquivalentAfterFailover(Equivalent):
+def equivalent_after_failover(patience: float, terms: RollbackTerms = SAFE) -> Step:
     """Wait until ZooKeeper and KRaft store the same metadata, or the rollback's terms allow a difference."""
-
-    def __init__(self, patience: float, terms: RollbackTerms = SAFE) -> None:
-        super().__init__(patience)
-        self._terms = terms
-
-    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
-        return rollback.compared(view, self._terms)
+    return equivalent(patience, lambda view: rollback.compared(view, terms))
 
 
 class StopController(NodeStep):
@@ -223,16 +217,11 @@ class WipeController(NodeStep):
         context.tools.host(self.node).wipe_storage(self.node, context.spec.cluster_id, context.fence.token)
 
 
-class RolledBack(Step):
+def rolled_back() -> Step:
     """Check that the cluster is as before the migration, ready for the next one."""
-
-    name = "rolled back"
     fields = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.STATE_EPOCH | Fields.GROUPS
-    samples = 2
-    patience = 180.0
-
-    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
-        return rollback.decide_rolled_back(view)
+    decided = rollback.decide_rolled_back
+    return WaitStep("rolled back", lambda view, _: decided(view), fields=fields, samples=2, patience=180.0)
 
 
 def _same(view: ClusterView, read: dict[str, tuple[bytes, int]], change: HandoverWrites) -> bool:

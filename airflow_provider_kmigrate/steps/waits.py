@@ -6,7 +6,7 @@ while its run has failed, waits for approval, or was left.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -31,47 +31,56 @@ from airflow_provider_kmigrate.steps.run import Step, StepContext
 _SOAKING = Fields.POSITION | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
 
 
-class ControllersReady(Step):
+class WaitStep(Step):
+    """A step that observes until `decided`, of an observation and the first one, is Done; it remembers nothing and never acts."""
+
+    def __init__(
+        self,
+        name: str,
+        decided: Callable[[ClusterView, ClusterView], Decision],
+        *,
+        fields: Fields = Fields.POSITION,
+        samples: int = 1,
+        interval: float = Step.interval,
+        patience: float = Step.patience,
+    ) -> None:
+        self.name, self._decided, self.fields = name, decided, fields
+        self.samples, self.interval, self.patience = samples, interval, patience
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        return self._decided(view, first)
+
+
+def controllers_ready() -> Step:
     """Wait until all controllers are up, flagged and follow one leader."""
-
-    name = "controllers ready"
-    fields = Fields.POSITION
-    samples = 2
-    patience = 180.0
-
-    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
-        return waits.controllers_ready(view)
+    return WaitStep("controllers ready", lambda view, _: waits.controllers_ready(view), samples=2, patience=180.0)
 
 
-class BrokersRegistered(Step):
+def brokers_registered(expected: Collection[int]) -> Step:
     """Wait until every broker of the cluster file is registered and known to all others."""
-
-    name = "all brokers registered"
-    fields = Fields.POSITION
-    samples = 2
-
-    def __init__(self, expected: Collection[int]) -> None:
-        self._expected = frozenset(expected)
-
-    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
-        return waits.brokers_registered(view, self._expected)
+    return WaitStep("all brokers registered", lambda view, _: waits.brokers_registered(view, frozenset(expected)), samples=2)
 
 
-class PhaseReached(Step):
-    """Wait until the cluster shows one of these phases, `samples` times in a row."""
+def phase_reached(phases: Collection[Phase], patience: float = 600.0) -> Step:
+    """Wait until the cluster shows one of these phases, twice in a row."""
 
-    name = "migration phase"
-    fields = Fields.POSITION
-    samples = 2
-
-    def __init__(self, phases: Collection[Phase], patience: float = 600.0) -> None:
-        self._phases, self.patience = frozenset(phases), patience
-
-    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+    def decided(view: ClusterView, _first: ClusterView) -> Decision:
         position = where(view)
-        if position.phase in self._phases:
-            return Done(f"The cluster is in phase '{position.phase}'.")
-        return Wait((waits.not_there_yet(f"The cluster is in phase '{position.phase}'."), *position.reasons))
+        text = f"The cluster is in phase '{position.phase}'."
+        return Done(text) if position.phase in phases else Wait((waits.not_there_yet(text), *position.reasons))
+
+    return WaitStep("migration phase", decided, samples=2, patience=patience)
+
+
+def lag_small(limit: int, patience: float) -> Step:
+    """Wait until the dual-write lag is small while /migration moves."""
+    return WaitStep("dual-write lag", lambda view, first: waits.lag_small(view, first, limit), patience=patience)
+
+
+def equivalent(patience: float, decided: Callable[[ClusterView], Decision] = waits.equivalent) -> Step:
+    """Wait until ZooKeeper and KRaft store the same metadata of every kind, or until `decided` accepts the difference."""
+    fields = Fields.POSITION | Fields.METADATA
+    return WaitStep("metadata equivalence", lambda view, _: decided(view), fields=fields, interval=1.0, patience=patience)
 
 
 class _DualWriting(Step):
@@ -127,33 +136,6 @@ class Copied(_DualWriting):
             context.tools.admin.elect_preferred(leaderless(context.observer.observe(Fields.PARTITIONS)))
         else:
             super().act(context, act)
-
-
-class LagSmall(Step):
-    """Wait until the dual-write lag is small while /migration moves."""
-
-    name = "dual-write lag"
-    fields = Fields.POSITION
-
-    def __init__(self, limit: int = 10, patience: float = 600.0) -> None:
-        self._limit, self.patience = limit, patience
-
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        return waits.lag_small(view, first, self._limit)
-
-
-class Equivalent(Step):
-    """Wait until ZooKeeper and KRaft store the same metadata of every kind."""
-
-    name = "metadata equivalence"
-    fields = Fields.POSITION | Fields.METADATA
-    interval = 1.0
-
-    def __init__(self, patience: float = 600.0) -> None:
-        self.patience = patience
-
-    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
-        return waits.equivalent(view)
 
 
 class PreferredLeaders(Step):

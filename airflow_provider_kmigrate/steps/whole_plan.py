@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.plan import APPROVE, ROLLBACK, Plan, PlanStep, after_approval
 from airflow_provider_kmigrate.core.rollback import SAFE, RollbackTerms
-from airflow_provider_kmigrate.steps.catalog import asked_by, run_rest, step_on
+from airflow_provider_kmigrate.steps.catalog import Arguments, asked_by, run_rest, step_on
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.rollback import planned, planned_in_migration
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 
-Arguments = Mapping[str, Any]
-_NONE: Arguments = MappingProxyType({})
 _WITHOUT_LOOP: Mapping[str, Callable[[StepContext], object]] = {
     "preflight": run_preflight,
     "backup": run_backup,
@@ -37,7 +33,7 @@ def run_rollback(context: StepContext, terms: RollbackTerms = SAFE) -> Done:
     return Done(f"{getattr(end, 'text', '')} Steps taken: {len(steps)}.")
 
 
-def run_plan(context: StepContext, plan: Plan, arguments: Arguments = _NONE) -> object:
+def run_plan(context: StepContext, plan: Plan, arguments: Arguments = MappingProxyType({})) -> object:
     """Run every step of a plan in order, without approval; returns the last result. Raises as the steps do.
 
     `arguments`: of all steps beside node and target, such as the terms of a rollback.
@@ -54,7 +50,5 @@ def _run_row(context: StepContext, row: PlanStep, arguments: Arguments) -> objec
     if rest is not None and not row.target:
         return rest  # it ran every controller
     # brokers already in the mode, too: only their own step finds what a dead run left on their machines
-    nodes = (
-        {NodeRole.BROKER: context.spec.brokers, NodeRole.CONTROLLER: context.spec.controllers}[row.each] if row.each else (None,)
-    )
+    nodes = [node for node in context.spec.nodes() if node.role is row.each] or [None]
     return [run_step(step_on(context, row.kind, asked, node), context) for node in nodes][-1]

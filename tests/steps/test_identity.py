@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.catalog import STEPS, build
 from airflow_provider_kmigrate.steps.nodes import install
-from airflow_provider_kmigrate.steps.rollback import ControllerFailover, EquivalentAfterFailover, Handover, ZooKeeperLeads
+from airflow_provider_kmigrate.steps.rollback import ControllerFailover, Handover, ZooKeeperLeads, equivalent_after_failover
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.steps.sim import SimCluster
@@ -67,7 +67,7 @@ def controller_left_down(cluster: SimCluster, context: StepContext) -> None:
 def handed_over(cluster: SimCluster, context: StepContext) -> None:
     all_in_migration(cluster, context)
     run_step(ControllerFailover(cluster.spec.controllers), context)
-    run_step(EquivalentAfterFailover(600.0), context)
+    run_step(equivalent_after_failover(600.0), context)
     run_plan(context, stage(ROLLBACK, "stop_controllers"))
     run_step(Handover(cluster.spec.controllers), context)
     run_step(ZooKeeperLeads(), context)

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedO
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
-from airflow_provider_kmigrate.steps.waits import ControllersReady, Copied, Soak
+from airflow_provider_kmigrate.steps.waits import Copied, Soak, controllers_ready
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed, Mortal
@@ -207,7 +207,7 @@ def test_a_stale_migration_node_is_refused(tmp_path):
 
 def test_a_wait_hands_over_when_it_lasts(tmp_path):
     cluster = SimCluster()
-    outcome = run_step(ControllersReady(), cluster.context(tmp_path), sync_for=1.0)
+    outcome = run_step(controllers_ready(), cluster.context(tmp_path), sync_for=1.0)
     assert {reason.code for reason in outcome.reasons} == {"G23", "G20", "P11"}
 
 
