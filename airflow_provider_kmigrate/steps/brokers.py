@@ -59,7 +59,7 @@ class RollBroker(NodeStep):
     @property
     def progress(self) -> StepProgress:
         kept = replace(super().progress, healthy_seconds=self._healthy.held, worse=self._canary.worse)
-        return replace(kept, recoveries=self._dual_write.recoveries)
+        return replace(kept, recoveries=self._dual_write.stalled.times)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._moved = moved_since(self._moved, view, first)
@@ -73,8 +73,8 @@ class RollBroker(NodeStep):
         # 4. A dual-write that stays stalled: topics are completed, the controller fails over.
         decision = self._dual_write.decide(view, decision)
         self.fields = roll.MIN_OBSERVATIONS | self._dual_write.more_fields
-        self.nodes = () if self._dual_write.asks_controllers else (self.node,)
-        self.must_stay = self._leader.tried or self._dual_write.will_act
+        self.nodes = () if self._dual_write.more_fields & Fields.PROCESSES else (self.node,)  # the controllers' processes, too
+        self.must_stay = self._leader.tried or self._dual_write.stalled.pending
         return decision
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, _before: ClusterView) -> Decision:

@@ -189,9 +189,8 @@ def postponed(context: StepContext, kind: str, arguments: Arguments) -> str:
         return ""
     node = node_of(context.spec, row.each, arguments.get("node")).id
     if row.target:
-        return roll.postponed(
-            context.observer.observe(roll.MIN_OBSERVATIONS), node, [each.id for each in context.spec.brokers], row.target
-        )
+        brokers = [each.id for each in context.spec.brokers]
+        return roll.postponed(context.observer.observe(roll.MIN_OBSERVATIONS), node, brokers, row.target)
     return _ACTIVE_LAST[kind](context.observer.observe(_QUORUM), node)
 
 
@@ -211,9 +210,7 @@ def step_on(context: StepContext, kind: str, arguments: Arguments, node: NodeSpe
 
 
 def roll_all(context: StepContext, target: BrokerMode, step: Callable[[NodeSpec], Step]) -> Done:
-    """Run `step` for every broker not in `target` yet: one already begun first, the ZooKeeper controller last.
-
-    Raises as the steps do.
+    """Run `step` for every broker not in `target` yet: one already begun first, the ZooKeeper controller last. Raises as the steps do.
 
     The cluster is observed before each, since the ZooKeeper controller moves.
     """

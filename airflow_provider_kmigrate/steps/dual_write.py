@@ -63,38 +63,23 @@ class DualWriteRepair:
     """Tracks a stalled dual-write over the observations of one step and performs its recovery; `core.migration.recovery` decides."""
 
     def __init__(self, recoveries: int = 0) -> None:
-        self._standstill = StalledDualWrite(recoveries)
+        self.stalled = StalledDualWrite(recoveries)
         self.more_fields = Fields(0)  # what the next observation must read beside the step's own fields
-
-    @property
-    def recoveries(self) -> int:
-        """How often the dual-write was recovered."""
-        return self._standstill.times
-
-    @property
-    def will_act(self) -> bool:
-        """True if a recovery follows should this continue; only a task can act, so it must not defer."""
-        return self._standstill.pending
 
     def decide(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or the recovery that replaces it."""
-        found = recover_dual_write(view, decision, self._standstill, rollback.still_down(view))
-        self._standstill, self.more_fields = found.standstill, found.wants
+        found = recover_dual_write(view, decision, self.stalled, rollback.still_down(view))
+        self.stalled, self.more_fields = found.standstill, found.wants
         return found.decision
 
     def repair_difference(self, view: ClusterView, refusal: Refuse) -> Decision:
         """The refusal because of a lasting difference, or the recovery that replaces it."""
-        self._standstill, decision = self._standstill.found(view, refusal)
+        self.stalled, decision = self.stalled.found(view, refusal)
         return decision
 
     def forget_decision(self) -> None:
         """Forget the recovery that was decided last: another process performs it."""
-        self._standstill = self._standstill.undone()
-
-    @property
-    def asks_controllers(self) -> bool:
-        """True if the next observation must read the controllers' processes."""
-        return bool(self.more_fields & Fields.PROCESSES)
+        self.stalled = self.stalled.undone()
 
     def act(self, context: StepContext, name: str, act: Act) -> bool:
         """Perform the act and return True if it is one of `REPAIRS`. `name`: the step's."""

@@ -98,13 +98,13 @@ class _DualWriting(Step):
 
     @property
     def progress(self) -> StepProgress:
-        return replace(super().progress, recoveries=self._recovery.recoveries)
+        return replace(super().progress, recoveries=self._recovery.stalled.times)
 
     def or_recovery(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or the recovery of the dual-write that replaces it."""
         decision = self._recovery.decide(view, decision)
         self.fields = self.always | self._recovery.more_fields
-        self.must_stay = self._recovery.will_act
+        self.must_stay = self._recovery.stalled.pending
         return decision
 
     def act(self, context: StepContext, act: Act) -> None:
@@ -144,9 +144,10 @@ class PreferredLeaders(Step):
     name = "preferred leaders"
     max_acts = 3 * roll.MOST_ROUNDS
     fields = Fields.ZOOKEEPER | Fields.PARTITIONS
+    patience = 300.0
 
-    def __init__(self, batch: int, patience: float = 300.0) -> None:
-        self._batch, self._total, self.patience = batch, 0, patience
+    def __init__(self, batch: int) -> None:
+        self._batch, self._total = batch, 0
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._total = len(roll.not_preferred(first))
