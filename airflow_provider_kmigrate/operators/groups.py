@@ -97,7 +97,6 @@ class _Forward(StepOperator):
 class GroupStepOperator(_Forward):
     """Run one step of one group of the cluster file, by its name: `watch group` or `clean up`; fail if it finds the group worse.
 
-    :param cluster_file: path of the cluster file. (templated)
     :param group: name of the group. (templated)
     :param step: name of the step: a key of `steps.catalog.STEPS`.
     :param wave: the group's wave; a run for another wave skips the task.
@@ -119,7 +118,6 @@ class GroupStepOperator(_Forward):
 class CheckGroupOperator(GroupStepOperator):
     """Scan a group before anything of it is moved: fail on what blocks it (K30 to K46), and report what else must be known.
 
-    :param cluster_file: path of the cluster file. (templated)
     :param group: name of the group. (templated)
     """
 
@@ -140,8 +138,6 @@ class SwitchInstanceOperator(GroupStepOperator):
 
     The rollback is `RollbackGroupsOperator`'s.
 
-    :param cluster_file: path of the cluster file. (templated)
-    :param group: name of the group. (templated)
     :param instance: name of the instance in the cluster file. (templated)
     :param target: `migrating` or `kafka`. (templated)
     :param bake: watch the group for the file's `bake` afterwards; a canary that makes it worse is rolled back alone, and the task fails.
@@ -205,7 +201,6 @@ class RollbackGroupsOperator(StepOperator):
     audit's verdict in that file is FAIL. Otherwise it is skipped: unknown is no reason to roll a group back, and an administrator decides.
     The run's conf `groups` (a list of names) limits it.
 
-    :param cluster_file: path of the cluster file. (templated)
     :param groups: names of the groups. (templated)
     :param goal: `zookeeper_consumers`, `zookeeper_mode` or `kafka_mode` (see `core.groups.move.Goal`); empty: the run's conf `goal`, or
         `zookeeper_consumers`. (templated)
@@ -274,7 +269,6 @@ class GroupPlanOperator(StepOperator):
 
     Fails if the run's conf names groups, or a wave, that the cluster file does not have.
 
-    :param cluster_file: path of the cluster file. (templated)
     :param groups: names of the groups. (templated)
     :param rollback: plan the rollback to the run's conf `goal`, not the migration.
     """

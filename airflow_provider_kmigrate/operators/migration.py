@@ -133,7 +133,6 @@ class BackupOperator(StepOperator):
 class ProvisionControllersOperator(MigrationStepOperator):
     """Write one controller's file, format its directory with the pinned cluster id, start it with the migration flag.
 
-    :param cluster_file: path of the cluster file. (templated)
     :param controller: id of the controller. (templated)
     """
 
@@ -152,7 +151,6 @@ class RollBrokerOperator(MigrationStepOperator):
 
     The ZooKeeper controller is skipped while other brokers are left, since each of its restarts costs an election.
 
-    :param cluster_file: path of the cluster file. (templated)
     :param target: `migration` or `kraft`. (templated)
     :param broker: id of the broker; None: every broker that is left, the ZooKeeper controller last. (templated)
     """
@@ -197,7 +195,6 @@ class FinalizeControllerOperator(MigrationStepOperator):
 
     The approval may be days old: what it was given on is observed again before each restart.
 
-    :param cluster_file: path of the cluster file. (templated)
     :param controller: id of the controller; None: every controller that is left, the active one last. (templated)
     :param evidence: id of the task that returned what both sides store, which must still be so.
     :param verdict: id of the task that judged the audit. An audit cannot be repeated here, and must not be too old while every controller
@@ -230,7 +227,6 @@ class RollbackPlanOperator(StepOperator):
 
     Refused if there is nothing to roll back, or if another run owns the cluster.
 
-    :param cluster_file: path of the cluster file. (templated)
     :param in_migration: asked during the migration: a finalization that has happened already is no refusal then.
     """
 
@@ -269,7 +265,6 @@ class RollbackOperator(StepOperator):
     Both sides are compared before any controller is stopped and again before the handover. Killed and run again, it observes the
     cluster and does the rest. Never deferred.
 
-    :param cluster_file: path of the cluster file. (templated)
     :param failover: false leaves out the controller failover that repairs lost dual-writes: only if no controller can be started any more.
     :param accept_loss: the cluster id: continue without what is missing in ZooKeeper. Only together with `failover=False`. (templated)
     """

@@ -63,8 +63,6 @@ class HoldSparkJobOperator(SparkJobOperator):
     The job must run under `spark_hold.keep_running`. Skipped if the policy wants no hold. Fails, and withdraws the hold, if the job is not
     held in time. Refuses while the kill switch is on (H05). Safe to be killed and run again.
 
-    :param cluster_file: path of the cluster file. (templated)
-    :param job: name of the job in the cluster file. (templated)
     :param risky: the step may hurt the job; None: observe whether restarting brokers one after another may leave one of its topics without
         a leader; what cannot be observed may.
     :param reason: what the hold is for, as its log says. (templated)
@@ -112,7 +110,6 @@ class ResumeSparkJobOperator(SparkJobOperator):
     The job stays held, and the task fails without retries, if a batch is half done, if its query ran meanwhile, or if a log does not hold
     the job's place any more: an administrator decides then.
 
-    :param cluster_file: path of the cluster file. (templated)
     :param job: name of the job in the cluster file. (templated)
     """
 
@@ -125,7 +122,6 @@ class SparkJobProgressOperator(SparkJobOperator):
 
     A job that is held is left alone: ResumeSparkJobOperator waits for its progress.
 
-    :param cluster_file: path of the cluster file. (templated)
     :param job: name of the job in the cluster file. (templated)
     """
 

@@ -99,7 +99,6 @@ class WaitAllBrokersRegisteredSensor(StepSensor):
 class VerifyDualWriteLagSensor(StepSensor):
     """Wait until ZooKeeper is at most `limit` records behind KRaft, while `/migration` moves.
 
-    :param cluster_file: path of the cluster file. (templated)
     :param limit: records. (templated)
     """
 
