@@ -11,8 +11,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, outcome_of
-from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.groups.members import rolls_back, unread
@@ -78,16 +77,12 @@ class _Forward(StepOperator):
         seen = step_context.observer.observe(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=self.names()).groups or {}
         if all(moved(seen.get(group.name), group) for group in groups):
             raise AirflowSkipException(f"{', '.join(self.names())} has left ZooKeeper already.")
-        for group in groups:
-            self._goes_on(step_context, seen.get(group.name), group)
+        for group in groups if self.onward else ():
+            if reasons := held(seen.get(group.name), step_context.run):
+                if group.name not in self._released:
+                    raise Refused.because(*reasons)
+                run_step(ReleaseGroup(group), step_context)
         return self.do(step_context, arguments)
-
-    def _goes_on(self, step_context: StepContext, seen: GroupSeen | None, group: GroupSpec) -> None:
-        reasons = held(seen, step_context.run) if self.onward else ()
-        if reasons and group.name not in self._released:
-            raise Refused.because(*reasons)
-        if reasons:
-            run_step(ReleaseGroup(group), step_context)
 
     def do(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         """The step itself."""
@@ -283,8 +278,8 @@ class GroupPlanOperator(StepOperator):
         self.groups, self.rollback = _several(groups), rollback
 
     def arguments(self, context: Context) -> dict[str, Any]:
-        goal = (context["params"].get("goal") or str(Goal.ZOOKEEPER_CONSUMERS)) if self.rollback else None
         params = context["params"]
+        goal = (params.get("goal") or str(Goal.ZOOKEEPER_CONSUMERS)) if self.rollback else None
         groups, released = params.get("groups") or None, params.get(_RELEASE) or ()
         return {"goal": goal, "groups": groups, "wave": params.get("wave"), _RELEASE: list(released)}
 
