@@ -280,9 +280,7 @@ class RollbackOperator(StepOperator):
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 
-        return run_rollback(
-            step_context, terms_of(step_context.spec, {"skip_failover": not self.failover, "accept_loss": self.accept_loss})
-        )
+        return run_rollback(step_context, {"skip_failover": not self.failover, "accept_loss": self.accept_loss})
 
 
 class WatchOperator(StepOperator):

@@ -84,11 +84,6 @@ def terms_of(spec: ClusterSpec, arguments: Arguments) -> RollbackTerms:
     return RollbackTerms(failover, lossy=bool(accepted))
 
 
-def asked_by(spec: ClusterSpec, terms: RollbackTerms) -> dict[str, Any]:
-    """The arguments that state these terms, as a run's conf does; `terms_of` reads them."""
-    return {"skip_failover": not terms.failover, "accept_loss": spec.cluster_id if terms.lossy else ""}
-
-
 @dataclass(frozen=True)
 class _Asked:
     """The arguments of one step. Raises `Refused` (F09) for what the cluster file does not have, and for a value that is not allowed."""

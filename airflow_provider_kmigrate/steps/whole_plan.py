@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.plan import APPROVE, ROLLBACK, Plan, PlanStep, after_approval
-from airflow_provider_kmigrate.core.rollback import SAFE, RollbackTerms
-from airflow_provider_kmigrate.steps.catalog import Arguments, asked_by, run_rest, step_on
+from airflow_provider_kmigrate.steps.catalog import Arguments, run_rest, step_on, terms_of
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.rollback import planned, planned_in_migration
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 
+_NONE: Arguments = MappingProxyType({})
 _WITHOUT_LOOP: Mapping[str, Callable[[StepContext], object]] = {
     "preflight": run_preflight,
     "backup": run_backup,
@@ -22,18 +22,20 @@ _WITHOUT_LOOP: Mapping[str, Callable[[StepContext], object]] = {
 }
 
 
-def run_rollback(context: StepContext, terms: RollbackTerms = SAFE) -> Done:
+def run_rollback(context: StepContext, arguments: Arguments = _NONE) -> Done:
     """Run the whole rollback as its DAG does, without approval, and release the fence at its end.
 
-    Raises as its steps do. Killed and run again, it observes the cluster and does what is left.
+    `arguments`: the terms, as a run's conf has them. Raises as its steps do. Killed and run again, it observes the cluster and does
+    what is left.
     """
+    terms_of(context.spec, arguments)  # refuses what would not be followed
     steps, _ = planned(context)
-    end = run_plan(context, after_approval(ROLLBACK), asked_by(context.spec, terms))
+    end = run_plan(context, after_approval(ROLLBACK), arguments)
     context.fence.release()
     return Done(f"{getattr(end, 'text', '')} Steps taken: {len(steps)}.")
 
 
-def run_plan(context: StepContext, plan: Plan, arguments: Arguments = MappingProxyType({})) -> object:
+def run_plan(context: StepContext, plan: Plan, arguments: Arguments = _NONE) -> object:
     """Run every step of a plan in order, without approval; returns the last result. Raises as the steps do.
 
     `arguments`: of all steps beside node and target, such as the terms of a rollback.

@@ -12,7 +12,6 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
-from airflow_provider_kmigrate.core.rollback import RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.rollback import Handover, StopController, planned
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -121,7 +120,7 @@ def test_without_a_failover_it_is_compared_all_the_same(tmp_path: Path) -> None:
     cluster, context = equal_after_failover(tmp_path)
     cluster.ended, cluster.took = cluster.epoch, True
     with pytest.raises(TimedOut, match="E02"):
-        run_rollback(context, RollbackTerms(failover=False))
+        run_rollback(context, {"skip_failover": True})
     assert cluster.kraft_owns
     assert running(cluster) == [3000, 3001, 3002]
 
@@ -132,12 +131,12 @@ def test_who_accepts_the_loss_goes_back_without_it(tmp_path: Path, alive: bool) 
     cluster.ended, cluster.took = cluster.epoch, True
     for node in () if alive else cluster.spec.controllers:
         cluster.stop(node)
-    run_rollback(context, RollbackTerms(failover=False, lossy=True))
+    run_rollback(context, {"skip_failover": True, "accept_loss": cluster.spec.cluster_id})
     check_back(cluster)
 
 
 def test_without_a_failover_and_without_a_loss_nobody_has_to_accept_one(tmp_path: Path) -> None:
     cluster, context = equal_after_failover(tmp_path)
     cluster.ended = cluster.epoch
-    run_rollback(context, RollbackTerms(failover=False))
+    run_rollback(context, {"skip_failover": True})
     check_back(cluster)

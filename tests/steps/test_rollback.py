@@ -11,7 +11,6 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
-from airflow_provider_kmigrate.core.rollback import RollbackTerms
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
 from airflow_provider_kmigrate.steps import brokers, dual_write
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
@@ -275,7 +274,7 @@ def test_without_controllers_it_goes_back_only_when_asked_to(tmp_path):
     for node in cluster.spec.controllers:
         cluster.stop(node)
         cluster.wipe(node)
-    run_rollback(cluster.context(tmp_path), RollbackTerms(failover=False))
+    run_rollback(cluster.context(tmp_path), {"skip_failover": True})
     check_back(cluster)
 
 

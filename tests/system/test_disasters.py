@@ -20,7 +20,6 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ZkController
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
-from airflow_provider_kmigrate.core.rollback import RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.probe.kafka_calls import quiet_admin
 from airflow_provider_kmigrate.steps.prepare import run_preflight
@@ -106,7 +105,7 @@ class TestACarelessWayBack:
     def test_the_way_back_raises_the_states_above_them(self, road: Road) -> None:
         hands = road.at(Point.COPIED)
         with direct.context(road.cluster, "road") as here:
-            run_rollback(here, RollbackTerms(failover=False))
+            run_rollback(here, {"skip_failover": True})
         logs = [process_of(node).log.read_text(errors="replace") for node in hands.brokers]
         assert not [log for log in logs if "already at a newer partition epoch" in log]
 
