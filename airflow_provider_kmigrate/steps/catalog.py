@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, NodeR
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.controllers import postponed_controller
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.model import BrokerMode, Fields, Reason
 from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, PlanStep
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
@@ -190,13 +190,16 @@ def postponed(context: StepContext, kind: str, arguments: Arguments) -> str:
 
 
 def run_rest(context: StepContext, kind: str, arguments: Arguments) -> Done | Wait:
-    """Run a step on every node that is left, postponed ones last.
+    """Run a step on every node that is left, postponed ones last; returns the last result. Raises as the step does.
 
-    `arguments` as `run_plan`'s, with `target`. Raises as the step does.
+    `arguments` as `run_plan`'s, with `target`.
     """
     step = partial(step_on, context, kind, arguments)
-    target = arguments.get("target")
-    return roll_all(context, BrokerMode(target), step) if target else roll_active_last(context, _ACTIVE_LAST[kind], step)
+    if target := arguments.get("target"):
+        return roll_all(context, BrokerMode(target), step)
+    view = context.observer.observe(_QUORUM)
+    nodes = sorted(context.spec.controllers, key=lambda node: bool(_ACTIVE_LAST[kind](view, node.id)))
+    return [run_step(step(node), context) for node in nodes][-1]
 
 
 def step_on(context: StepContext, kind: str, arguments: Arguments, node: NodeSpec | None) -> Step:
@@ -216,12 +219,3 @@ def roll_all(context: StepContext, target: BrokerMode, step: Callable[[NodeSpec]
     text = f"Restarted last: {join_ids(done)}." if done else "No broker was left."
     context.say(f"Done: {text}")
     return Done(text)
-
-
-def roll_active_last(
-    context: StepContext, why: Callable[[ClusterView, int], str], step: Callable[[NodeSpec], Step]
-) -> Done | Wait:
-    """Run `step` for every controller, those with a reason `why` last; returns the last result. Raises as the steps do."""
-    view = context.observer.observe(_QUORUM)
-    nodes = sorted(context.spec.controllers, key=lambda node: bool(why(view, node.id)))
-    return [run_step(step(node), context) for node in nodes][-1]
