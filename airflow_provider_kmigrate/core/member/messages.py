@@ -59,7 +59,20 @@ class Alarm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
+class Event:
+    """What a member is told (`membership.step`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEvent(Event):
+    """An event about one partition, under the generation in which the member asked for it."""
+
+    where: TopicPartition
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alive(Event):
     """ZooKeeper answered a request of this session, sent at `sent`; `timeout` is the negotiated one, in seconds."""
 
     session: int
@@ -68,285 +81,236 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspended:
+class Suspended(Event):
     """The connection to ZooKeeper is gone; the session may still live."""
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(Event):
     """The session is gone, and every ephemeral znode of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(Event):
     """`ids/<own>` and `migration/ids/<own>` exist, made by this session in one transaction (or found to be its own)."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
-class GroupObserved:
+class GroupObserved(Event):
     """The group as ZooKeeper shows it now."""
 
     view: GroupView
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaAssigned:
+class KafkaAssigned(Event):
     """The embedded Kafka consumer was assigned these, beside what it has."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaRevoked:
+class KafkaRevoked(Event):
     """The embedded consumer must give these up. The callback returns once they do not block it (`state.blocks_revocation`)."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaLost:
+class KafkaLost(Event):
     """Kafka removed the member; others may have its partitions already, and a commit would be refused or, worse, taken."""
 
 
 @dataclass(frozen=True, slots=True)
-class OwnerIs:
+class OwnerIs(PartitionEvent):
     """The current owner of the znode: the answer to Claim, CheckOwner and Release, and what a watch on it brings.
 
     A lost answer is read again before it is reported (R16): a create that worked then shows as our own session.
     """
 
-    where: TopicPartition
-    generation: int
     session: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetsRead:
+class OffsetsRead(PartitionEvent):
     """The committed offset of each store, None if it has none; `reset`: recorded by the operator, not applied yet."""
 
-    where: TopicPartition
-    generation: int
     zookeeper: int | None
     kafka: int | None
     reset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaRead:
+class KafkaRead(PartitionEvent):
     """Kafka's committed offset now; None if there is none, or no answer. `foreign`: no migrating member committed it."""
 
-    where: TopicPartition
-    generation: int
     offset: int | None
     foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(PartitionEvent):
     """No handler runs for the partition any more; `offset` is what is left to commit, None if there is nothing."""
 
-    where: TopicPartition
-    generation: int
     offset: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class CommitAsked:
+class CommitAsked(PartitionEvent):
     """The application commits; `generation` is that of the records it commits for."""
 
-    where: TopicPartition
-    generation: int
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class CommitDone:
+class CommitDone(PartitionEvent):
     """The result of a Commit. Kafka may still apply one that timed out for `Settings.late_commit` seconds.
 
     ZooKeeper never does: it is written there by version.
     """
 
-    where: TopicPartition
-    generation: int
     offset: int
     failed: frozenset[Store] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class Polled(Event):
     """The embedded Kafka consumer was polled."""
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(Event):
     """The application closes the consumer: release everything, then leave."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Event):
     """Time has passed."""
 
-
-PartitionEvent = OwnerIs | OffsetsRead | KafkaRead | Stopped | CommitAsked | CommitDone
-Event = (
-    Alive
-    | Suspended
-    | Expired
-    | Registered
-    | GroupObserved
-    | KafkaAssigned
-    | KafkaRevoked
-    | KafkaLost
-    | PartitionEvent
-    | Polled
-    | Closing
-    | Tick
-)
 
 # ----------------------------------------------------------------------------------------------------------------- actions
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class Action:
+    """What a member wants done."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAction(Action):
+    """An action on one partition, under the generation in which the member asked for it."""
+
+    where: TopicPartition
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Register(Action):
     """Create `ids/<own>` and `migration/ids/<own>` in one transaction (R2)."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
-class Deregister:
+class Deregister(Action):
     """Delete both, `ids` first, or close the session, which does it in one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
-class ObserveGroup:
+class ObserveGroup(Action):
     """Read a `GroupView`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(PartitionAction):
     """Create the owner znode with this thread id; if it exists, watch it."""
 
-    where: TopicPartition
-    generation: int
     thread: str
 
 
 @dataclass(frozen=True, slots=True)
-class Relabel:
+class Relabel(PartitionAction):
     """Write another thread id into our own owner znode, version-checked; nothing depends on it."""
 
-    where: TopicPartition
-    generation: int
     thread: str
 
 
 @dataclass(frozen=True, slots=True)
-class CheckOwner:
+class CheckOwner(PartitionAction):
     """Read the owner znode and watch it."""
 
-    where: TopicPartition
-    generation: int
-
 
 @dataclass(frozen=True, slots=True)
-class ReadOffsets:
+class ReadOffsets(PartitionAction):
     """Read both stores; repeat until they answer."""
 
-    where: TopicPartition
-    generation: int
-
 
 @dataclass(frozen=True, slots=True)
-class ReadKafka:
+class ReadKafka(PartitionAction):
     """Read Kafka's offset alone: ZooKeeper's is written by the version read at the claim, which a newer read would validate."""
 
-    where: TopicPartition
-    generation: int
-
 
 @dataclass(frozen=True, slots=True)
-class StartDelivery:
+class StartDelivery(PartitionAction):
     """Deliver from `offset` on; None: as auto.offset.reset says."""
 
-    where: TopicPartition
-    generation: int
     offset: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class PauseDelivery:
+class PauseDelivery(PartitionAction):
     """Deliver nothing more for now; what the application already has stays there."""
 
-    where: TopicPartition
-    generation: int
-
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(PartitionAction):
     """Deliver this partition again, for the assignment of this generation."""
 
-    where: TopicPartition
-    generation: int
-
 
 @dataclass(frozen=True, slots=True)
-class StopDelivery:
+class StopDelivery(PartitionAction):
     """Deliver nothing more, wait for handlers that run, answer with Stopped."""
 
-    where: TopicPartition
-    generation: int
-
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(PartitionAction):
     """The partition is lost: deliver nothing, commit nothing, forget it, report the loss to the application.
 
     `until` (monotonic): before it no other member could have it; None: it may have been lost just now.
     """
 
-    where: TopicPartition
-    generation: int
     until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class CommitOffset:
+class CommitOffset(PartitionAction):
     """Commit to these stores in this order, to each whatever the result of the one before; answer with CommitDone."""
 
-    where: TopicPartition
-    generation: int
     offset: int
     stores: tuple[Store, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetReset:
+class ForgetReset(PartitionAction):
     """Delete the offset that the operator recorded, if it is still the one that was read: both stores continue from there."""
 
-    where: TopicPartition
-    generation: int
-
 
 @dataclass(frozen=True, slots=True)
-class ReleaseOwner:
+class ReleaseOwner(PartitionAction):
     """Read the owner znode, and delete it by its version if it is of our session; answer with OwnerIs."""
 
-    where: TopicPartition
-    generation: int
-
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(Action):
     """Write this into our own `migration/ids` znode."""
 
     progress: MemberProgress
 
 
 @dataclass(frozen=True, slots=True)
-class Raise:
+class Raise(Action):
     """Report an alarm to the user, and its subject."""
 
     alarm: Alarm
@@ -354,23 +318,5 @@ class Raise:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class End(Action):
     """End the process: its user code never returns, and only its death releases the partitions."""
-
-
-PartitionAction = (
-    Claim
-    | Relabel
-    | CheckOwner
-    | ReadOffsets
-    | ReadKafka
-    | StartDelivery
-    | PauseDelivery
-    | Resume
-    | StopDelivery
-    | Drop
-    | CommitOffset
-    | ForgetReset
-    | ReleaseOwner
-)
-Action = Register | Deregister | ObserveGroup | PartitionAction | Publish | Raise | End
