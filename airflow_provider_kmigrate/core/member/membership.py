@@ -87,10 +87,11 @@ class Reducer:
     def _due(self, held: HeldPartition, after: float) -> bool:
         return self.now - held.asked >= after
 
-    def _current(self, event: messages.PartitionEvent) -> HeldPartition | None:
-        """The partition of the event, unless the event belongs to an earlier generation."""
+    def _current(self, event: messages.PartitionEvent, *stages: PartitionStage) -> HeldPartition | None:
+        """The partition of the event; None if the event belongs to an earlier generation, or to none of the named stages."""
         held = self.held.get(event.where)
-        return held if held is not None and held.generation == event.generation else None
+        current = held is not None and held.generation == event.generation and (not stages or held.stage in stages)
+        return held if current else None
 
     def _mind_the_time(self) -> None:
         settings = self.member.settings
@@ -114,6 +115,10 @@ class Reducer:
         if not free:
             self._calm(Alarm.UNOWNED)
         self._be(unowned={where: since.get(where, self.now) for where in free})
+
+
+def _claim(where: TopicPartition, held: HeldPartition) -> messages.Claim:
+    return messages.Claim(where, held.generation, held.thread)
 
 
 def names(places: Iterable[TopicPartition]) -> str:
@@ -164,9 +169,8 @@ class _Handlers(Reducer):
         """Nothing of the old session belongs to the member any more; releases under way are gone, too."""
         for where, held in sorted(self.held.items()):
             self._do(messages.Drop(where, held.generation, self.member.kept))
-            if (
-                held.stage is PartitionStage.CLAIMING
-            ):  # the claim under way may succeed in the new session, and no other member would release its znode
+            # The claim under way may succeed in the new session, and no other member would release its znode.
+            if held.stage is PartitionStage.CLAIMING:
                 self._do(messages.ReleaseOwner(where, held.generation))
         self.held.clear()
         self._be(
@@ -193,8 +197,7 @@ class _Handlers(Reducer):
             self._again(where, messages.ReadOffsets(where, held.generation))
         for where, held in self._in(PartitionStage.CLAIMING):
             wanted = where in self.member.target
-            asked = messages.Claim(where, held.generation, held.thread) if wanted else messages.CheckOwner(where, held.generation)
-            self._again(where, asked)
+            self._again(where, _claim(where, held) if wanted else messages.CheckOwner(where, held.generation))
 
     @on.register
     def _(self, event: messages.Registered) -> None:
@@ -227,15 +230,11 @@ class _Handlers(Reducer):
 
     @on.register
     def _(self, _event: messages.KafkaLost) -> None:
-        if (
-            self.member.mode is Mode.KAFKA
-        ):  # a claim under way does not belong to what was lost: its place may have been assigned again by now
-            lost = {
-                where: replace(held, fenced=True)
-                for where, held in self.held.items()
-                if held.stage is not PartitionStage.CLAIMING
-            }
-            self.held |= lost
+        if self.member.mode is Mode.KAFKA:
+            for where, held in sorted(self.held.items()):
+                # A claim under way does not belong to what was lost: its place may have been assigned again by now.
+                if held.stage is not PartitionStage.CLAIMING:
+                    self.held[where] = replace(held, fenced=True)
         self._be(kafka=frozenset())
         self._retarget()
 
@@ -288,7 +287,7 @@ class _Handlers(Reducer):
         if held.stage is PartitionStage.CLAIMING:
             self.held[where] = replace(held, waits=False)
             if free and where in self.member.target and self._due(held, self.member.settings.retry):
-                self._again(where, messages.Claim(where, held.generation, held.thread))
+                self._again(where, _claim(where, held))
         elif held.stage is PartitionStage.RELEASING:
             del self.held[where]
             self._calm(Alarm.SLOW, about=where.name)
@@ -298,13 +297,8 @@ class _Handlers(Reducer):
 
     @on.register
     def _(self, event: messages.OffsetsRead) -> None:
-        held = self._current(event)
-        if (
-            held is None
-            or held.stage is not PartitionStage.READING
-            or not self.member.live
-            or event.where not in self.member.target
-        ):
+        held = self._current(event, PartitionStage.READING)
+        if held is None or not self.member.live or event.where not in self.member.target:
             return
         offset = start_offset(event)
         self._do(messages.StartDelivery(event.where, held.generation, offset))
@@ -318,8 +312,8 @@ class _Handlers(Reducer):
 
     @on.register
     def _(self, event: messages.Stopped) -> None:
-        held = self._current(event)
-        if held is None or held.stage is not PartitionStage.STOPPING:
+        held = self._current(event, PartitionStage.STOPPING)
+        if held is None:
             return
         final = held.last if event.offset is None and held.owed else event.offset
         self._to(event.where, PartitionStage.RELEASING if final is None else PartitionStage.COMMITTING, final=final)
@@ -336,8 +330,8 @@ class _Handlers(Reducer):
 
     @on.register
     def _(self, event: messages.CommitAsked) -> None:
-        held = self._current(event)
-        if held is None or held.stage not in {PartitionStage.DELIVERING, PartitionStage.CHECKING, PartitionStage.STOPPING}:
+        held = self._current(event, PartitionStage.DELIVERING, PartitionStage.CHECKING, PartitionStage.STOPPING)
+        if held is None:
             self._do(messages.Raise(Alarm.LATE_COMMIT, f"{event.where.name} at {event.offset}"))
         elif self.member.live:
             self.held[event.where] = replace(held, committed=True)
@@ -404,12 +398,7 @@ class _Handlers(Reducer):
         for where, held in self._in(PartitionStage.CLAIMING, PartitionStage.RELEASING):
             if not held.waits and self._due(held, settings.retry):
                 claims = held.stage is PartitionStage.CLAIMING
-                again = (
-                    messages.Claim(where, held.generation, held.thread)
-                    if claims
-                    else messages.ReleaseOwner(where, held.generation)
-                )
-                self._again(where, again)
+                self._again(where, _claim(where, held) if claims else messages.ReleaseOwner(where, held.generation))
         for where, held in self._in(PartitionStage.DELIVERING):
             if held.owed and self._due(held, settings.owed_retry):
                 self._pay(where, held)
@@ -478,10 +467,9 @@ class _Handlers(Reducer):
     def _want(self, where: TopicPartition, thread: str) -> None:
         held = self.held.get(where)
         if held is None:
-            generation = self.member.generation + 1
-            self._be(generation=generation)
-            self.held[where] = HeldPartition(generation, thread, PartitionStage.CLAIMING, self.now, self.now)
-            self._do(messages.Claim(where, generation, thread))
+            self._be(generation=self.member.generation + 1)
+            self.held[where] = HeldPartition(self.member.generation, thread, PartitionStage.CLAIMING, self.now, self.now)
+            self._do(_claim(where, self.held[where]))
         elif held.thread != thread and held.stage in {PartitionStage.READING, PartitionStage.DELIVERING}:
             self.held[where] = replace(held, thread=thread)
             self._do(messages.Relabel(where, held.generation, thread))

@@ -145,11 +145,8 @@ class DeliveryPermit:
 def permit(member: Member) -> DeliveryPermit:
     """What a member may deliver, and until when its session, and in Kafka mode its place in the Kafka group, are proven."""
     until = member.lease if member.mode is not Mode.KAFKA else min(member.lease, member.polled + member.settings.poll_limit)
-    if not member.live:
-        return DeliveryPermit({}, until)
-    return DeliveryPermit(
-        {where: held.generation for where, held in member.held.items() if held.stage is PartitionStage.DELIVERING}, until
-    )
+    delivering = (item for item in member.held.items() if item[1].stage is PartitionStage.DELIVERING) if member.live else ()
+    return DeliveryPermit({where: held.generation for where, held in delivering}, until)
 
 
 def current(member: Member, where: TopicPartition, generation: int) -> bool:
@@ -163,9 +160,7 @@ def blocks_revocation(member: Member, partitions: Collection[TopicPartition]) ->
 
     Without ZooKeeper the group does not wait for the last two: the member that gets the partition waits for its owner znode.
     """
-    used = {PartitionStage.DELIVERING, PartitionStage.CHECKING, PartitionStage.STOPPING} | (
-        LEAVING if member.live else frozenset()
-    )
+    used = {PartitionStage.DELIVERING, PartitionStage.CHECKING, PartitionStage.STOPPING, *(LEAVING if member.live else ())}
     return any(where in member.held and member.held[where].stage in used for where in partitions)
 
 
@@ -174,16 +169,12 @@ def target_of(settings: Settings, view: GroupView, kafka: Collection[TopicPartit
     if settings.consumer not in view.registrations:
         return {}
     if view.mode is Mode.KAFKA:
-        return _streams(settings, view, kafka)
+        return streams_of(settings.consumer, _own_topics(settings, view), kafka)
     found = assign(settings.strategy, AssignmentInput(view.registrations, view.topics, settings.internal_too))
     if isinstance(found, Frozen):
         return found
     threads = frozenset(f"{settings.consumer}-{i}" for i in range(max(settings.registration.subscription.values(), default=0)))
     return {where: thread for where, thread in found.owners.items() if thread in threads and where not in view.foreign}
-
-
-def _streams(settings: Settings, view: GroupView, kafka: Collection[TopicPartition]) -> Owners:
-    return streams_of(settings.consumer, _own_topics(settings, view), kafka)
 
 
 def expected(settings: Settings, view: GroupView) -> frozenset[TopicPartition]:
