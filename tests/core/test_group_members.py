@@ -111,4 +111,4 @@ def test_partitions_as_a_sentence_has_them() -> None:
     assert members.places([T1, T0]) == "t-0, t-1"
     many = [TopicPartition("t", number) for number in range(9)]
     assert members.places(many[:8]) == "t-0, t-1, t-2, t-3, t-4, t-5, t-6, t-7"
-    assert members.places(many) == "t-0, t-1, t-2, t-3, t-4, t-5, t-6, t-7, ... (9)"
+    assert members.places(many) == "t-0, t-1, t-2, t-3, t-4, t-5, t-6, t-7 and 1 more"

@@ -150,7 +150,7 @@ class GroupSeen:
             MemberSeen(member.client_id, MemberKind.KAFKA, member.partitions, host=member.host, incarnation=member.member_id)
             for member in strangers(kafka.members, zk.progress.keys())
         ]
-        return tuple(sorted([*(_in_zookeeper(name, zk) for name in named), *plain], key=_place))
+        return tuple(sorted([*(_in_zookeeper(name, zk) for name in named), *plain], key=_order))
 
     @property
     def in_zookeeper(self) -> dict[TopicPartition, int]:
@@ -167,9 +167,13 @@ class GroupSeen:
         """The members of one kind; none if a side could not be read (`members` is then None)."""
         return tuple(member for member in self.members or () if member.kind is kind)
 
+    def held_by(self, kind: MemberKind) -> frozenset[TopicPartition]:
+        """What the members of one kind hold."""
+        return frozenset().union(*(member.holds for member in self.of_kind(kind)))
 
-def _place(member: MemberSeen) -> tuple[int, str]:
-    return tuple(MemberKind).index(member.kind), member.name
+
+def _order(member: MemberSeen) -> tuple[int, str]:
+    return list(MemberKind).index(member.kind), member.name
 
 
 def _in_zookeeper(name: str, zk: ZkGroup) -> MemberSeen:

@@ -27,8 +27,6 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"  # with the next one Kafka's own topics
 TRANSACTIONS_TOPIC = "__transaction_state"
-
-
 INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))  # what String.trim takes away
@@ -41,11 +39,9 @@ _PIECE: Final = re.compile(
     r"|[^\\\[\]{}(]"
 )
 
-
 _WHOLE: Final = re.compile(r"(?<!\\)(?:\\\\)*(?:\$|\.\*)\Z")  # it shows itself where a name ends
-_OTHERWISE: Final = re.compile(
-    r"\(\?|\\[A-Za-z0-9]|[*+?}][?+]|[, \"']|\[[^\]]*\\"
-)  # constructs that Java has and POSIX has not, and characters that `trimmed` changes
+# Constructs that Java has and POSIX has not, and characters that `trimmed` changes.
+_OTHERWISE: Final = re.compile(r"\(\?|\\[A-Za-z0-9]|[*+?}][?+]|[, \"']|\[[^\]]*\\")
 
 
 def trimmed(wildcard: str) -> str:
@@ -267,31 +263,16 @@ def consumer_of(thread: str) -> str:
     return thread.rpartition("-")[0]
 
 
-@dataclass(frozen=True, slots=True)
 class GroupPaths:
     """The paths of a group's znodes, below the cluster's chroot."""
 
-    group: str
-
-    @property
-    def root(self) -> str:
-        """The group's znode."""
-        return f"/consumers/{self.group}"
-
-    @property
-    def ids(self) -> str:
-        """The parent of the ZooKeeper consumers' registrations."""
-        return f"{self.root}/ids"
-
-    @property
-    def migration_ids(self) -> str:
-        """The parent of the migrating members' registrations (KIP-125)."""
-        return f"{self.root}/migration/ids"
-
-    @property
-    def mode(self) -> str:
-        """The znode with the coordination mode."""
-        return f"{self.root}/migration/mode"
+    def __init__(self, group: str) -> None:
+        self.root = f"/consumers/{group}"
+        self.ids = f"{self.root}/ids"  # the ZooKeeper consumers' registrations
+        self.migration_ids = f"{self.root}/migration/ids"  # the migrating members' registrations (KIP-125)
+        self.mode = f"{self.root}/migration/mode"
+        self.resets = f"{self.root}/migration/reset"
+        self.hold = f"{self.root}/migration/hold"  # a note: the group is not migrated again until the operator says so
 
     def owner(self, where: TopicPartition) -> str:
         """The partition's owner znode."""
@@ -304,16 +285,6 @@ class GroupPaths:
     def reset(self, where: TopicPartition) -> str:
         """Where the operator records the offset at which the partition's next holder starts; only migrating members read it."""
         return f"{self.resets}/{where.topic}/{where.partition}"
-
-    @property
-    def resets(self) -> str:
-        """The parent of the recorded offset resets."""
-        return f"{self.root}/migration/reset"
-
-    @property
-    def hold(self) -> str:
-        """The note that the group was rolled back: it is not migrated again until the operator says so."""
-        return f"{self.root}/migration/hold"
 
 
 def is_number(child: str) -> bool:

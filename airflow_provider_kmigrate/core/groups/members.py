@@ -12,7 +12,7 @@ that ends with transaction markers always seems to have records.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec, instance_called
@@ -20,6 +20,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Me
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Cause, Reason
+from airflow_provider_kmigrate.core.text import summarize
 
 _SHOWN = 8
 
@@ -78,26 +79,19 @@ def unknown_group(seen: GroupSeen) -> tuple[Reason, ...]:
         return ()
     if seen.committed or (kafka is not None and (kafka.members or kafka.state != "Dead")):
         return ()
-    text = f"Neither ZooKeeper nor Kafka knows a group {seen.name}."
-    return (Reason("F09", text),)
+    return (Reason("F09", f"Neither ZooKeeper nor Kafka knows a group {seen.name}."),)
 
 
 def _endless(seen: GroupSeen) -> frozenset[TopicPartition]:
     if seen.ends is None or seen.zk is None:
         return frozenset()
-    return (seen.zk.partitions | held_in_kafka(seen)) - seen.ends.keys()
+    return (seen.zk.partitions | seen.held_by(MemberKind.KAFKA)) - seen.ends.keys()
 
 
 def flawed(seen: GroupSeen) -> tuple[Reason, ...]:
     """Unreadable registrations: they freeze every ZooKeeper consumer of the group."""
-    return tuple(
-        Reason(
-            "K31",
-            f"Group {seen.name}: the registration of {member.name} cannot be read ({member.flaw}).",
-        )
-        for member in seen.members or ()
-        if member.flaw is not None
-    )
+    flaws = ((member.name, member.flaw) for member in seen.members or () if member.flaw is not None)
+    return tuple(Reason("K31", f"Group {seen.name}: the registration of {name} cannot be read ({flaw}).") for name, flaw in flaws)
 
 
 def unknown_members(seen: GroupSeen, group: GroupSpec) -> tuple[Reason, ...]:
@@ -127,35 +121,32 @@ def stopped(seen: GroupSeen | None, name: str) -> tuple[Reason, ...]:
     """K55 if the group has no member, or if that is unknown."""
     if seen is not None and seen.members:
         return ()
-    text = f"Group {name} has no member, neither in ZooKeeper nor in Kafka."
-    return (Reason("K55", text),)
+    return (Reason("K55", f"Group {name} has no member, neither in ZooKeeper nor in Kafka."),)
 
 
-def _sharing(seen: GroupSeen) -> list[Reason]:
-    if seen.kafka is None or seen.kafka.stable:
-        return []
-    text = f"Group {seen.name} rebalances in Kafka ({seen.kafka.state})."
-    return [Reason("K52", text)]
+def _sharing(seen: GroupSeen) -> Iterator[Reason]:
+    if seen.kafka is not None and not seen.kafka.stable:
+        yield Reason("K52", f"Group {seen.name} rebalances in Kafka ({seen.kafka.state}).")
 
 
-def _unheld(seen: GroupSeen) -> list[Reason]:
+def _unheld(seen: GroupSeen) -> Iterator[Reason]:
     """Unheld partitions among the members in ZooKeeper; what Kafka consumers hold has no owner znode."""
-    if seen.zk is None or not seen.zk.registrations:
-        return []
-    idle = seen.zk.unowned - held_in_kafka(seen)
-    if not idle:
-        return []
-    return [
-        Reason(
-            "K44",
-            f"Group {seen.name}: no member owns {places(idle)}.",
-        )
-    ]
+    if seen.zk is not None and seen.zk.registrations and (idle := seen.zk.unowned - seen.held_by(MemberKind.KAFKA)):
+        yield Reason("K44", f"Group {seen.name}: no member owns {places(idle)}.")
 
 
-def held_in_kafka(seen: GroupSeen) -> frozenset[TopicPartition]:
-    """What Kafka consumers hold."""
-    return frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.KAFKA)))
+def _unsettled(seen: GroupSeen) -> Iterator[Reason]:
+    """Migrating members that are not yet stable under the current mode."""
+    zk = seen.zk
+    late = [member.name for member in seen.of_kind(MemberKind.MIGRATING) if zk is not None and not _settled(member, zk)]
+    if zk is not None and late:
+        names = ", ".join(late[:_SHOWN])
+        yield Reason("K52", f"Group {seen.name}: {len(late)} migrating consumers are not settled in {zk.mode} mode: {names}.")
+
+
+def _settled(member: MemberSeen, zk: ZkGroup) -> bool:
+    reported = member.progress
+    return reported is not None and reported.settled and reported.mode is zk.mode and reported.epoch == zk.mode_epoch
 
 
 _FORGOTTEN = 86_400.0  # seconds behind the group's newest commit after which an offset counts as one of a topic no longer read
@@ -176,7 +167,7 @@ def read_by(seen: GroupSeen, group: GroupSpec) -> frozenset[TopicPartition]:
 
 def surely_read(seen: GroupSeen) -> frozenset[TopicPartition]:
     """What a registration selects, and what a Kafka consumer holds of the existing partitions."""
-    held = held_in_kafka(seen)
+    held = seen.held_by(MemberKind.KAFKA)
     return (held if seen.ends is None else held & seen.ends.keys()) | (seen.zk.partitions if seen.zk else frozenset())
 
 
@@ -187,28 +178,9 @@ def _hides(seen: GroupSeen, group: GroupSpec) -> bool:
     return plain or not everyone.instances or bool(seen.of_kind(MemberKind.KAFKA)) or bool(flawed(seen))
 
 
-def _unsettled(seen: GroupSeen) -> list[Reason]:
-    """Migrating members that are not yet stable under the current mode."""
-    zk = seen.zk
-    if zk is None:
-        return []
-    late = [member.name for member in seen.of_kind(MemberKind.MIGRATING) if not _settled(member, zk)]
-    if not late:
-        return []
-    text = f"Group {seen.name}: {len(late)} migrating consumers are not settled in {zk.mode} mode: {', '.join(late[:_SHOWN])}."
-    return [Reason("K52", text)]
-
-
-def _settled(member: MemberSeen, zk: ZkGroup) -> bool:
-    reported = member.progress
-    return reported is not None and reported.settled and reported.mode is zk.mode and reported.epoch == zk.mode_epoch
-
-
 def places(partitions: Iterable[TopicPartition]) -> str:
     """Partitions as text for a sentence."""
-    ordered = sorted(partitions)
-    named = ", ".join(where.name for where in ordered[:_SHOWN])
-    return f"{named}, ... ({len(ordered)})" if len(ordered) > _SHOWN else named
+    return summarize(where.name for where in sorted(partitions))
 
 
 OFFSETS_SETTLE = 5.0  # seconds after which an offset of one store must be in the other, too
@@ -308,10 +280,10 @@ class Mark:
 class GroupHealth:
     """The summary of many observations of one group; times are on the monotonic clock of one process.
 
-    Of the watched instance: `incarnations`: every life observed of its members, `most_members`: the most members at once, `new_incarnations`: how many
-    began after it ran as the wanted kind. `earlier`: restarts counted by earlier processes.
+    Of the watched instance: `incarnations`: every life observed of its members, `most_members`: the most members at once,
+    `new_incarnations`: how many began after it ran as the wanted kind. `earlier`: restarts counted by earlier processes.
 
-    `stood`: offset and log end of each partition just before the switch, `read`: what is certainly read, then or since.
+    `before_switch`: offset and log end of each partition then, `read`: what is certainly read, then or since.
     """
 
     marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
@@ -416,34 +388,31 @@ def starving(health: GroupHealth, group: GroupSpec, now: float) -> tuple[TopicPa
 
 
 def worse(health: GroupHealth, group: GroupSpec, now: float, limit: float = REBALANCE_LIMIT) -> tuple[Reason, ...]:
-    """What is wrong with a switched group; empty if nothing is. `unrest`: seconds that it may take to become stable."""
-    reasons = []
-    hungry = starving(health, group, now)
-    if hungry:
-        text = (
-            f"Group {group.name} has committed no offset for {group.commit_within:.0f} s although records wait: {places(hungry)}."
-        )
-        reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
+    """What is wrong with a switched group; empty if nothing is. `limit`: seconds that it may take to become stable."""
+    return tuple(_unwell(f"Group {group.name}{text}.") for text in _ills(health, group, now, limit))
+
+
+def _ills(health: GroupHealth, group: GroupSpec, now: float, limit: float) -> Iterator[str]:
+    if hungry := starving(health, group, now):
+        yield f" has committed no offset for {group.commit_within:.0f} s although records wait: {places(hungry)}"
     if health.absent_since is not None and now - health.absent_since >= limit:
-        text = f"Group {group.name}: the switched instance has been missing for {now - health.absent_since:.0f} s."
-        reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
+        yield f": the switched instance has been missing for {now - health.absent_since:.0f} s"
     if health.restarts >= RESTARTS:
-        text = f"Group {group.name}: the switched instance has restarted {health.restarts} times."
-        reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
+        yield f": the switched instance has restarted {health.restarts} times"
     if health.unstable_since is not None and now - health.unstable_since >= limit:
-        text = f"Group {group.name} has not been stable for {now - health.unstable_since:.0f} s."
-        reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
-    return tuple(reasons)
+        yield f" has not been stable for {now - health.unstable_since:.0f} s"
 
 
 def never_well(group: GroupSpec, watched: float, times: int, wanted: float) -> tuple[Reason, ...]:
     """What is wrong with a group observed for `watched` seconds: unstable `times` times, and never healthy for `wanted`."""
     if watched <= STRETCHES * wanted or not times:
         return ()
-    text = (
-        f"Group {group.name} was unstable {times} times in {watched:.0f} s, and never healthy for {wanted:.0f} s without a break."
-    )
-    return (Reason("V30", text, cause=Cause.GROUP_UNWELL),)
+    text = f"was unstable {times} times in {watched:.0f} s, and never healthy for {wanted:.0f} s without a break."
+    return (_unwell(f"Group {group.name} {text}"),)
+
+
+def _unwell(text: str) -> Reason:
+    return Reason("V30", text, cause=Cause.GROUP_UNWELL)
 
 
 def _since(then: float | None, so: bool, now: float) -> float | None:

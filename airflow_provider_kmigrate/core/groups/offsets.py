@@ -22,7 +22,6 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.members import (
     OFFSETS_SETTLE,
     GroupObservations,
-    held_in_kafka,
     places,
     read_by,
     unread,
@@ -90,8 +89,7 @@ def outdated(made: CopyPlan, now: GroupSeen) -> tuple[Reason, ...]:
     moved = [write.where for write in made.writes if target.get(write.where) != write.over]
     if not moved:
         return ()
-    text = f"Offsets of {now.name} in {made.to} changed since the copy was planned: {summarize(where.name for where in moved)}."
-    return (Reason("K71", text),)
+    return (Reason("K71", f"Offsets of {now.name} in {made.to} changed since the copy was planned: {places(moved)}."),)
 
 
 def missing(made: CopyPlan, now: GroupSeen) -> tuple[OffsetWrite, ...]:
@@ -103,9 +101,8 @@ def missing(made: CopyPlan, now: GroupSeen) -> tuple[OffsetWrite, ...]:
 def refusals(seen: GroupSeen, to: Store) -> Iterator[Reason]:
     """Why nothing may be written to this side of a group now."""
     parts = {"ZooKeeper": seen.zk, "the Kafka group": seen.kafka, "its commits in Kafka": seen.committed, "its logs": seen.ends}
-    if unread := [name for name, part in parts.items() if part is None]:
-        text = f"Could not read of {seen.name}: {', '.join(unread)}."
-        yield Reason("K30", text)
+    if missing := [name for name, part in parts.items() if part is None]:
+        yield Reason("K30", f"Could not read of {seen.name}: {', '.join(missing)}.")
     elif there := _there(seen, to):
         yield Reason("K71", f"{seen.name} has members in {to}: {summarize(there)}.")
 
@@ -121,21 +118,27 @@ def _there(seen: GroupSeen, to: Store) -> list[str]:
 
 
 def _unusable(seen: GroupSeen, to: Store) -> Iterator[Reason]:
-    stored = seen.zk.offsets if seen.zk and to is Store.KAFKA else {}
-    broken = sorted((where, one.offset) for where, one in stored.items() if isinstance(one.offset, Unreadable))
-    if broken:
-        text = f"Offsets of {seen.name} in ZooKeeper are not numbers: {summarize(f'{where.name}: {flaw}' for where, flaw in broken)}."
-        yield Reason("K42", text)
-    source, ends = _usable(seen, _other(to)), seen.ends or {}
-    if beyond := sorted(where for where, offset in source.items() if where in ends and offset > ends[where]):
-        past = summarize(f"{where.name} at {source[where]} of {ends[where]}" for where in beyond)
+    if to is Store.KAFKA and (broken := unreadable(seen)):
+        flaws = summarize(f"{where.name}: {flaw}" for where, flaw in broken)
+        yield Reason("K42", f"Offsets of {seen.name} in ZooKeeper are not numbers: {flaws}.")
+    if past := beyond_logs(_usable(seen, _other(to)), seen.ends or {}):
         yield Reason("K42", f"Offsets of {seen.name} in {_other(to)} lie beyond their logs: {past}.")
 
 
+def unreadable(seen: GroupSeen) -> list[tuple[TopicPartition, Unreadable]]:
+    """Offsets in ZooKeeper that are no numbers."""
+    stored = seen.zk.offsets if seen.zk else {}
+    return sorted((where, one.offset) for where, one in stored.items() if isinstance(one.offset, Unreadable))
+
+
+def beyond_logs(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> str:
+    """The offsets behind their logs' ends, as text; empty if there are none."""
+    beyond = sorted(where for where, offset in offsets.items() if where in ends and offset > ends[where])
+    return summarize(f"{where.name} at {offsets[where]} of {ends[where]}" for where in beyond)
+
+
 def _usable(seen: GroupSeen, store: Store) -> Mapping[TopicPartition, int]:
-    if store is Store.KAFKA:
-        return seen.committed or {}
-    return seen.in_zookeeper
+    return seen.in_zookeeper if store is Store.ZOOKEEPER else seen.committed or {}
 
 
 def larger(one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
@@ -163,16 +166,17 @@ def offsets_behind(observations: GroupObservations, target: MemberKind, group: G
 
     Kafka may miss partitions that have no reader; a gap in ZooKeeper is harmless there.
     """
-    if observations.now is None or observations.first is None:
+    now, first = observations.now, observations.first
+    if now is None or first is None:
         return frozenset()
     if target is MemberKind.ZOOKEEPER:
-        return _behind(observations.now.in_zookeeper, dict(observations.first.committed or {}))
+        return _behind(now.in_zookeeper, first.committed or {})
     if target is MemberKind.KAFKA:
-        return _behind(dict(observations.now.committed or {}), observations.first.in_zookeeper) & read_by(observations.now, group)
+        return _behind(now.committed or {}, first.in_zookeeper) & read_by(now, group)
     return frozenset()
 
 
-def _behind(reads: dict[TopicPartition, int], other: dict[TopicPartition, int]) -> frozenset[TopicPartition]:
+def _behind(reads: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
     return frozenset(where for where, offset in other.items() if reads.get(where, -1) < offset)
 
 
@@ -213,11 +217,11 @@ def ahead(observations: GroupObservations, group: GroupSpec) -> frozenset[TopicP
     kinds = {member.kind for member in (seen.members or () if seen else ())}
     if seen is None or seen.zk is None or len(kinds) != 1:
         return frozenset()
-    zookeeper, kafka = seen.in_zookeeper, dict(seen.committed or {})
+    zookeeper, kafka = seen.in_zookeeper, seen.committed or {}
     if kinds == {MemberKind.KAFKA}:
-        return larger(zookeeper, kafka) & held_in_kafka(seen)
-    before = dict(observations.begun.committed or {}) if observations.begun else {}
-    rises = larger(kafka, before) & seen.zk.partitions
+        return larger(zookeeper, kafka) & seen.held_by(MemberKind.KAFKA)
+    before = observations.begun.committed if observations.begun else None
+    rises = larger(kafka, before or {}) & seen.zk.partitions
     return frozenset() if kinds == {MemberKind.MIGRATING} or rises else larger(kafka, zookeeper) & seen.zk.partitions
 
 
@@ -234,21 +238,14 @@ def _shown(offset: int | Unreadable) -> str:
 def not_taken(seen: GroupSeen) -> tuple[Reason, ...]:
     """Why no instance may become a Kafka or ZooKeeper consumer, and no cleanup may run: the recorded reset would be lost."""
     waiting = pending(seen)
-    if not waiting:
-        return ()
     text = f"Group {seen.name} has recorded offset resets that no member has applied: {waiting}."
-    return (Reason("K46", text),)
+    return (Reason("K46", text),) if waiting else ()
 
 
 def unfit(seen: GroupSeen, wanted: Mapping[TopicPartition, int]) -> tuple[Reason, ...]:
     """Why these offsets may not be recorded; empty if they may."""
-    missing = unread(seen, seen.name, ends=True)
-    if missing:
-        return missing
-    wrong = list(_wrong(seen, wanted))
-    if not wrong:
-        return ()
-    return (Reason("K76", f"Group {seen.name}: {'; '.join(wrong)}."),)
+    missing, wrong = unread(seen, seen.name, ends=True), "; ".join(_wrong(seen, wanted))
+    return missing or ((Reason("K76", f"Group {seen.name}: {wrong}."),) if wrong else ())
 
 
 def _wrong(seen: GroupSeen, wanted: Mapping[TopicPartition, int]) -> Iterator[str]:
@@ -258,7 +255,7 @@ def _wrong(seen: GroupSeen, wanted: Mapping[TopicPartition, int]) -> Iterator[st
     for where, offset in sorted(wanted.items()):
         if where not in read or where not in ends:
             yield f"no member selects {where.name}"
-        elif not 0 <= offset <= ends[where]:
-            yield (
-                f"{where.name} ends at {ends[where]}, and {offset} is beyond it" if offset >= 0 else f"{offset} is not an offset"
-            )
+        elif offset < 0:
+            yield f"{offset} is not an offset"
+        elif offset > ends[where]:
+            yield f"{where.name} ends at {ends[where]}, and {offset} is beyond it"

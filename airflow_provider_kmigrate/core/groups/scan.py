@@ -17,13 +17,13 @@ from enum import StrEnum
 from typing import Final
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, AssignmentInput, Strategy, assign, topics_of
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, ZkGroup
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, AssignmentInput, Frozen, Strategy, assign, topics_of
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, Store, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Registration, Unreadable, consumer_of
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import unread
-from airflow_provider_kmigrate.core.groups.offsets import larger, pending
+from airflow_provider_kmigrate.core.groups.members import places, unread
+from airflow_provider_kmigrate.core.groups.offsets import beyond_logs, larger, pending, unreadable
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity, blocks, unknown, warns
 from airflow_provider_kmigrate.core.text import join_ids, summarize
@@ -120,15 +120,11 @@ def scan(observations: TwoObservations) -> GroupScan:
         (finding for check in _CHECKS for finding in check(observations)), key=lambda one: list(Severity).index(one.severity)
     )
     behind = lags(observations.now)
-    advanced = {
-        store: len(moved)
-        for store, moved in (("zookeeper", _moved_in_zookeeper(observations)), ("kafka", _moved_in_kafka(observations)))
-    }
     return GroupScan(
         observations.now,
         situation_of(observations.now),
         sum(behind.values()) if behind else None,
-        advanced if observations.before is not None else {},
+        {str(store): len(moved) for store, moved in _moved(observations).items()} if observations.before is not None else {},
         tuple(found),
     )
 
@@ -155,14 +151,18 @@ def lags(seen: GroupSeen) -> dict[TopicPartition, int]:
 
 def strategies(zk: ZkGroup) -> frozenset[Strategy] | None:
     """The strategies that would give its ZooKeeper consumers just what they own; None if no assignment can be computed."""
-    topics: dict[str, list[int]] = {}
-    for where in zk.partitions:
-        topics.setdefault(where.topic, []).append(where.partition)
-    computed = {strategy: assign(strategy, AssignmentInput(zk.registrations, topics)) for strategy in Strategy}
+    computed = {strategy: _assigned(zk, strategy) for strategy in Strategy}
     known = {strategy: found for strategy, found in computed.items() if isinstance(found, Assigned)}
     if len(known) < len(computed):
         return None
     return frozenset(strategy for strategy, found in known.items() if dict(found.owners) == dict(zk.owners))
+
+
+def _assigned(zk: ZkGroup, strategy: Strategy) -> Assigned | Frozen:
+    topics: dict[str, list[int]] = {}
+    for where in zk.partitions:
+        topics.setdefault(where.topic, []).append(where.partition)
+    return assign(strategy, AssignmentInput(zk.registrations, topics))
 
 
 def wanted(seen: GroupSeen) -> frozenset[TopicPartition]:
@@ -171,12 +171,11 @@ def wanted(seen: GroupSeen) -> frozenset[TopicPartition]:
     return (seen.zk.partitions if seen.zk else frozenset()).union(*held)
 
 
-def _moved_in_zookeeper(observations: TwoObservations) -> frozenset[TopicPartition]:
-    return larger(observations.now.in_zookeeper, observations.before.in_zookeeper if observations.before else {})
-
-
-def _moved_in_kafka(observations: TwoObservations) -> frozenset[TopicPartition]:
-    return larger(observations.now.committed or {}, (observations.before.committed if observations.before else None) or {})
+def _moved(observations: TwoObservations) -> dict[Store, frozenset[TopicPartition]]:
+    """Partitions whose offset moved between the observations; without an earlier one none."""
+    now, before = observations.now, observations.before or GroupSeen(observations.now.name)
+    zookeeper, kafka = larger(now.in_zookeeper, before.in_zookeeper), larger(now.committed or {}, before.committed or {})
+    return {Store.ZOOKEEPER: zookeeper, Store.KAFKA: kafka}
 
 
 def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
@@ -185,14 +184,11 @@ def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
 
 
 def _read(observations: TwoObservations) -> Iterator[PreflightFinding]:
-    parts = {
-        "ZooKeeper": observations.now.zk,
-        "the Kafka group": observations.now.kafka,
-        "its commits in Kafka": observations.now.committed,
-    }
+    seen = observations.now
+    parts = {"ZooKeeper": seen.zk, "the Kafka group": seen.kafka, "its commits in Kafka": seen.committed}
     if missing := [name for name, part in parts.items() if part is None]:
         yield blocks("K30", f"not read: {', '.join(missing)}")
-    elif observations.now.ends is None:
+    elif seen.ends is None:
         yield blocks("K30", "not read: the ends of its logs")
 
 
@@ -251,27 +247,17 @@ def _assignment(observations: TwoObservations) -> Iterator[PreflightFinding]:
 
 
 def _ties(zk: ZkGroup) -> Iterator[PreflightFinding]:
-    topics: dict[str, list[int]] = {}
-    for where in zk.partitions:
-        topics.setdefault(where.topic, []).append(where.partition)
-    found = assign(Strategy.ROUND_ROBIN, AssignmentInput(zk.registrations, topics))
+    found = _assigned(zk, Strategy.ROUND_ROBIN)
     if isinstance(found, Assigned) and found.ties:
         yield warns("K36", f"partitions with one hash: {summarize(f'{a.name} and {b.name}' for a, b in found.ties)}")
 
 
 def _stores(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """Kafka's offset of a partition that a ZooKeeper consumer owns can move by that member only: it is the only reader."""
-    before = observations.before
-    held = _held_by_old(observations.now) & (_held_by_old(before) if before else frozenset())
-    if committing := sorted(held & _moved_in_kafka(observations)):
-        yield warns(
-            "K37",
-            f"ZooKeeper consumers commit to Kafka: {summarize(where.name for where in committing)} moved there within {observations.gap:.0f} s",
-        )
-
-
-def _held_by_old(seen: GroupSeen) -> frozenset[TopicPartition]:
-    return frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.ZOOKEEPER)))
+    before, held = observations.before, observations.now.held_by(MemberKind.ZOOKEEPER)
+    if before and (committing := held & before.held_by(MemberKind.ZOOKEEPER) & _moved(observations)[Store.KAFKA]):
+        text = f"ZooKeeper consumers commit to Kafka: {places(committing)} moved there within {observations.gap:.0f} s"
+        yield warns("K37", text)
 
 
 def _twice(observations: TwoObservations) -> Iterator[PreflightFinding]:
@@ -301,32 +287,25 @@ def _unreadable_for_old(settings: Mapping[str, str]) -> str:
 
 def _unowned(observations: TwoObservations) -> Iterator[PreflightFinding]:
     now, then = _ownerless(observations.now), _ownerless(observations.before) if observations.before else frozenset()
-    if stayed := sorted(now & then):
+    if stayed := now & then:
         level = blocks if observations.gap >= REBALANCE else warns
-        yield level(
-            "K44",
-            f"no member owned {summarize(where.name for where in stayed)} in two observations, {observations.gap:.0f} s apart",
-        )
+        yield level("K44", f"no member owned {places(stayed)} in two observations, {observations.gap:.0f} s apart")
     elif now:
-        yield warns("K44", f"no member owns {summarize(where.name for where in sorted(now))} now")
+        yield warns("K44", f"no member owns {places(now)} now")
 
 
 def _ownerless(seen: GroupSeen) -> frozenset[TopicPartition]:
     """Partitions without an owner. What Kafka consumers hold has no owner znode; a group without members misses none."""
-    held = frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.KAFKA)))
-    return seen.zk.unowned - held if seen.zk is not None and seen.members else frozenset()
+    return seen.zk.unowned - seen.held_by(MemberKind.KAFKA) if seen.zk is not None and seen.members else frozenset()
 
 
 def _offsets(observations: TwoObservations) -> Iterator[PreflightFinding]:
     seen, ends = observations.now, observations.now.ends or {}
-    offsets = seen.zk.offsets if seen.zk else {}
-    broken = sorted((where, stored.offset) for where, stored in offsets.items() if isinstance(stored.offset, Unreadable))
-    if broken:
+    if broken := unreadable(seen):
         yield blocks("K42", summarize(f"offsets/{where.topic}/{where.partition} in ZooKeeper: {flaw}" for where, flaw in broken))
     stores = {"ZooKeeper": seen.in_zookeeper, "Kafka": seen.committed or {}}
     for store, found in stores.items():
-        if beyond := sorted(where for where, offset in found.items() if where in ends and offset > ends[where]):
-            past = summarize(f"{where.name} at {found[where]} of {ends[where]}" for where in beyond)
+        if past := beyond_logs(found, ends):
             yield blocks("K42", f"committed in {store} beyond the log's end: {past}")
 
     at, starts = seen.positions, observations.starts or {}
@@ -340,9 +319,8 @@ def _rebalancing(observations: TwoObservations) -> Iterator[PreflightFinding]:
     now, before = observations.now.kafka, observations.before.kafka if observations.before else None
     if now is not None and not now.stable:
         lasting = before is not None and not before.stable
-        yield (blocks if lasting else warns)(
-            "K52", f"its group in Kafka is in state {now.state}{' in both observations' if lasting else ''}"
-        )
+        level, how = (blocks, " in both observations") if lasting else (warns, "")
+        yield level("K52", f"its group in Kafka is in state {now.state}{how}")
 
 
 def _orphans(observations: TwoObservations) -> Iterator[PreflightFinding]:
@@ -350,17 +328,15 @@ def _orphans(observations: TwoObservations) -> Iterator[PreflightFinding]:
     if zk is None or (zk.mode is Mode.KAFKA and zk.registrations):
         return
     members = zk.registrations.keys() | zk.progress.keys()
-    if lost := sorted(where for where, thread in zk.owners.items() if consumer_of(thread) not in members):
-        yield warns(
-            "K52", f"{len(lost)} partitions have an owner that is not a member: {summarize(where.name for where in lost)}"
-        )
+    if lost := [where for where, thread in zk.owners.items() if consumer_of(thread) not in members]:
+        yield warns("K52", f"{len(lost)} partitions have an owner that is not a member: {places(lost)}")
 
 
 def _starved(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """Partitions with records waiting at both observations, whose offset moved in neither store between them."""
     if observations.before is None or not observations.now.members:
         return
-    moved = _moved_in_zookeeper(observations) | _moved_in_kafka(observations)
+    moved = {where for store in _moved(observations).values() for where in store}
     then, now = lags(observations.before), lags(observations.now)
     still = sorted(where for where, lag in now.items() if lag and then.get(where) and where not in moved)
     before, ends = observations.before.ends or {}, observations.now.ends or {}

@@ -145,8 +145,8 @@ class DeliveryPermit:
 def permit(member: Member) -> DeliveryPermit:
     """What a member may deliver, and until when its session, and in Kafka mode its place in the Kafka group, are proven."""
     until = member.lease if member.mode is not Mode.KAFKA else min(member.lease, member.polled + member.settings.poll_limit)
-    delivering = (item for item in member.held.items() if item[1].stage is PartitionStage.DELIVERING) if member.live else ()
-    return DeliveryPermit({where: held.generation for where, held in delivering}, until)
+    delivering = {where: held.generation for where, held in member.held.items() if held.stage is PartitionStage.DELIVERING}
+    return DeliveryPermit(delivering if member.live else {}, until)
 
 
 def current(member: Member, where: TopicPartition, generation: int) -> bool:
