@@ -13,8 +13,9 @@ A group that was rolled back is migrated again only when the operator says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
+from typing import Final
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, ZkGroup
@@ -34,6 +35,12 @@ from airflow_provider_kmigrate.core.groups.members import (
 )
 from airflow_provider_kmigrate.core.groups.offsets import compared, not_taken
 from airflow_provider_kmigrate.core.model import Reason
+
+_NAMED: Final = {
+    MemberKind.ZOOKEEPER: "a ZooKeeper consumer",
+    MemberKind.MIGRATING: "a migrating consumer",
+    MemberKind.KAFKA: "a Kafka consumer",
+}
 
 
 class Goal(StrEnum):
@@ -70,7 +77,7 @@ def switch(
     members = map_instances(seen.members or (), group).instances[instance]
     kinds = frozenset(member.kind for member in members if target is not MemberKind.KAFKA or member.incarnation not in former)
     if kinds == {target}:
-        there = f"{instance} of group {group.name} is {_named(target)}."
+        there = f"{instance} of group {group.name} is {_NAMED[target]}."
         return Done(there) if hurry else rested(seen, group, there)
     if asked:
         return Wait((_absent(group, instance, target, kinds),))
@@ -111,7 +118,7 @@ def _switch_now(observations: GroupObservations, group: GroupSpec, instance: str
     waits = waits or (() if hurry or target is MemberKind.MIGRATING else not_taken(seen))
     if waits:
         return Wait(waits)
-    text = f"{instance} of group {group.name}, now {_words(kinds)}, becomes {_named(target)}."
+    text = f"{instance} of group {group.name}, now {_words(kinds)}, becomes {_NAMED[target]}."
     return compared(observations, group, target) or Act(Verb.SWITCH, text)
 
 
@@ -121,13 +128,11 @@ def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKi
     if target is MemberKind.MIGRATING and everyone.kinds(instance) == {MemberKind.KAFKA}:
         return ()  # one Kafka consumer less is always better, and the only way out beside a ZooKeeper consumer
     others = frozenset(kind for name in everyone.instances if name != instance for kind in everyone.kinds(name))
-    if any(
-        member.kind is MemberKind.KAFKA for member in everyone.strangers
-    ):  # those in ZooKeeper share with the ZooKeeper consumers there
-        others |= {MemberKind.KAFKA}
+    # Unknown members in ZooKeeper share with the ZooKeeper consumers there.
+    others |= {member.kind for member in everyone.strangers} & {MemberKind.KAFKA}
     own = everyone.kinds(instance)
     if {MemberKind.ZOOKEEPER, MemberKind.KAFKA} <= others | own | {target}:
-        text = f"Group {group.name}: {instance} would become {_named(target)} while others are {_words(others)}."
+        text = f"Group {group.name}: {instance} would become {_NAMED[target]} while others are {_words(others)}."
         return (Reason("K58", text),)
     needs = {MemberKind.ZOOKEEPER: Mode.ZOOKEEPER, MemberKind.KAFKA: Mode.KAFKA}
     about = others | {target} | (own - {MemberKind.KAFKA})
@@ -179,11 +184,9 @@ def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reas
     migrating = seen.of_kind(MemberKind.MIGRATING)
     reasons = [] if mode is Mode.ZOOKEEPER else [*flawed(seen), *unknown_members(seen, group)]
     if olds and mode is Mode.KAFKA:
-        text = f"Group {group.name} has members that do not migrate: {olds}."
-        reasons.append(Reason("K58", text))
+        reasons.append(Reason("K58", f"Group {group.name} has members that do not migrate: {olds}."))
     if plains and (mode is Mode.ZOOKEEPER or migrating or olds):
-        text = f"Group {group.name} has Kafka consumers: {plains}."
-        reasons.append(Reason("K58", text))
+        reasons.append(Reason("K58", f"Group {group.name} has Kafka consumers: {plains}."))
     return tuple(reasons)
 
 
@@ -208,9 +211,8 @@ def next_rollback(observations: GroupObservations, group: GroupSpec, goal: Goal)
     if goal is Goal.ZOOKEEPER_CONSUMERS and len(migrating) > bool(missing):
         return migrating[-1], MemberKind.ZOOKEEPER
     if missing:
-        return missing[0], MemberKind.ZOOKEEPER if goal is Goal.ZOOKEEPER_CONSUMERS or seen.of_kind(
-            MemberKind.ZOOKEEPER
-        ) else MemberKind.MIGRATING
+        as_before = goal is Goal.ZOOKEEPER_CONSUMERS or seen.of_kind(MemberKind.ZOOKEEPER)
+        return missing[0], MemberKind.ZOOKEEPER if as_before else MemberKind.MIGRATING
     return None
 
 
@@ -222,20 +224,11 @@ def rested(seen: GroupSeen, group: GroupSpec, text: str) -> Decision:
 
 def _absent(group: GroupSpec, instance: str, target: MemberKind, kinds: frozenset[MemberKind]) -> Reason:
     seen = f"is still {_words(kinds)}" if kinds else "is not present yet"
-    text = f"{instance} of group {group.name} {seen}; it must become {_named(target)}."
-    return Reason("K55", text)
+    return Reason("K55", f"{instance} of group {group.name} {seen}; it must become {_NAMED[target]}.")
 
 
 def _names(seen: GroupSeen, kind: MemberKind) -> str:
     return ", ".join(member.name for member in seen.of_kind(kind)[:8])
-
-
-def _named(kind: MemberKind) -> str:
-    return {
-        MemberKind.ZOOKEEPER: "a ZooKeeper consumer",
-        MemberKind.MIGRATING: "a migrating consumer",
-        MemberKind.KAFKA: "a Kafka consumer",
-    }[kind]
 
 
 def _words(kinds: frozenset[MemberKind]) -> str:
@@ -263,13 +256,11 @@ def onward(
         return Wait(empty)
     first = group.instances[0].name
     kinds = map_instances(observations.now.members or (), group).kinds(first)
-    if first == instance or not kinds or min(map(_ORDER.index, kinds)) >= _ORDER.index(target):
+    order = list(MemberKind)
+    if first == instance or not kinds or min(map(order.index, kinds)) >= order.index(target):
         return None
-    text = f"Group {group.name}: {first} is {_words(kinds)}, and {instance} would become {_named(target)} before it."
+    text = f"Group {group.name}: {first} is {_words(kinds)}, and {instance} would become {_NAMED[target]} before it."
     return Refuse((Reason("K58", text),))
-
-
-_ORDER = (MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA)
 
 
 def mode_not_needed(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> Done | None:
@@ -348,41 +339,35 @@ def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
     left = [*flawed(seen), *(() if becomes_old_only else unknown_members(seen, group))]
     if left:
         return f"{describe_position(seen)}. It cannot be moved: {' '.join(map(str, left))}"
-    steps = _forward(seen, everyone) if goal is None else _back(seen, everyone, goal)
+    steps = list(_forward(seen, everyone) if goal is None else _back(seen, everyone, goal))
     kept = " ".join(map(str, held(seen))) if goal is None and steps else ""
     return f"{describe_position(seen)}. {'Then ' + ', '.join(steps) if steps else 'Nothing to do'}. {kept}".strip()
 
 
-def _forward(seen: GroupSeen, everyone: InstanceMap) -> list[str]:
-    names = list(everyone.instances)
-    old = [
-        name for name in names if everyone.kinds(name) != {MemberKind.KAFKA} and MemberKind.MIGRATING not in everyone.kinds(name)
-    ]
-    plain = [name for name in names if everyone.kinds(name) != {MemberKind.KAFKA}]
-    switches_mode = seen.zk is not None and seen.zk.requested_mode is not Mode.KAFKA and bool(plain)
-    return [
-        *([f"{', '.join(old)} become migrating consumers one by one"] if old else []),
-        *(["mode kafka"] if switches_mode else []),
-        *([f"{', '.join(plain)} become Kafka consumers one by one"] if plain else []),
-        *(["the leftovers in ZooKeeper are deleted"] if plain or (seen.zk and seen.zk.mode_version >= 0) else []),
-    ]
+def _forward(seen: GroupSeen, everyone: InstanceMap) -> Iterator[str]:
+    plain = [name for name in everyone.instances if everyone.kinds(name) != {MemberKind.KAFKA}]
+    if old := [name for name in plain if MemberKind.MIGRATING not in everyone.kinds(name)]:
+        yield f"{', '.join(old)} become migrating consumers one by one"
+    if seen.zk is not None and seen.zk.requested_mode is not Mode.KAFKA and plain:
+        yield "mode kafka"
+    if plain:
+        yield f"{', '.join(plain)} become Kafka consumers one by one"
+    if plain or (seen.zk and seen.zk.mode_version >= 0):
+        yield "the leftovers in ZooKeeper are deleted"
 
 
-def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> list[str]:
+def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> Iterator[str]:
     plain = [name for name in everyone.instances if MemberKind.KAFKA in everyone.kinds(name)]
     later = [name for name in everyone.instances if everyone.kinds(name) & {MemberKind.KAFKA, MemberKind.MIGRATING}]
     in_kafka_mode = seen.zk is not None and seen.zk.requested_mode is Mode.KAFKA
-    kafka = bool(plain) or in_kafka_mode
-    return [
-        *(["mode kafka"] if plain and not in_kafka_mode else []),
-        *([f"{', '.join(reversed(plain))} become migrating consumers one by one"] if plain else []),
-        *(["mode zookeeper"] if kafka and goal is not Goal.KAFKA_MODE else []),
-        *(
-            [f"{', '.join(reversed(later))} become ZooKeeper consumers one by one"]
-            if later and goal is Goal.ZOOKEEPER_CONSUMERS
-            else []
-        ),
-    ]
+    if plain and not in_kafka_mode:
+        yield "mode kafka"
+    if plain:
+        yield f"{', '.join(reversed(plain))} become migrating consumers one by one"
+    if (plain or in_kafka_mode) and goal is not Goal.KAFKA_MODE:
+        yield "mode zookeeper"
+    if later and goal is Goal.ZOOKEEPER_CONSUMERS:
+        yield f"{', '.join(reversed(later))} become ZooKeeper consumers one by one"
 
 
 def held(seen: GroupSeen | None, run: str = "") -> tuple[Reason, ...]:
