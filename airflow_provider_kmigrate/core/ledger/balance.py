@@ -9,7 +9,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Facts, Gap, LedgerFinding, Produce
+from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap, LedgerFinding, Produce
 from airflow_provider_kmigrate.core.ledger.health import (
     ANY_EVIDENCE,
     Demand,
@@ -104,7 +104,9 @@ def conclude(
         recorded=health.recorded and not total.doubts,
         produce=produce,
         of_others=tuple(total.of_others),
-        skipped=_largest(total.skipped, limits.max_cases),
+        skipped=LedgerFinding.largest(
+            sum(one.count for one in total.skipped), (case for one in total.skipped for case in one.cases), limits.max_cases
+        ),
         gaps=tuple(sorted(total.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
         earlier={name: LedgerFinding.merged(cases, limits.max_cases) for name, cases in sorted(total.earlier.items())},
     )
@@ -195,12 +197,6 @@ def _delivered(book: Book, parts: Iterable[Checked]) -> dict[str, int]:
     for part in parts:
         found.update(part.delivered)
     return dict(sorted(found.items()))
-
-
-def _largest(findings: Iterable[LedgerFinding], limit: int) -> LedgerFinding:
-    some = [finding for finding in findings if finding.count]
-    cases = tuple(case for finding in some for case in finding.cases)
-    return LedgerFinding(sum(finding.count for finding in some), cases).with_largest(NOTHING, limit)
 
 
 _TEXTS: Final = {

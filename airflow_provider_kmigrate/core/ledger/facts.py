@@ -67,10 +67,10 @@ class LedgerFinding:
             return some[0] if some else NOTHING
         return cls(sum(finding.count for finding in some), join(case for finding in some for case in finding.cases)[:limit])
 
-    def with_largest(self, other: LedgerFinding, limit: int) -> LedgerFinding:
-        """Both findings, the cases with most records first."""
-        cases = sorted((*self.cases, *other.cases), key=lambda case: (-case.count, case.order))
-        return LedgerFinding(self.count + other.count, tuple(cases[:limit]))
+    @classmethod
+    def largest(cls, count: int, cases: Iterable[Case], limit: int) -> LedgerFinding:
+        """`count` records in all, and the cases with most of them."""
+        return cls(count, tuple(sorted(cases, key=lambda case: (-case.count, case.order))[:limit]))
 
 
 NOTHING: Final = LedgerFinding()

@@ -210,6 +210,7 @@ def _check_group(part: Part, name: str, setting: Setting) -> GroupChecked:
         excused=of_others(part.where, changes, runs) if mixed else (),
     )
     absent, found = missing(read), walk(read, limits.skew_ms, limits.window)
+    skips = [] if mixed else skipped(read)
     maybe, sure = maybe_delivered(read, absent.lost, group.running, limits.skew_ms + _BATCH_MS) if absent.lost else ([], [])
     return GroupChecked(
         key,
@@ -224,7 +225,7 @@ def _check_group(part: Part, name: str, setting: Setting) -> GroupChecked:
         committed_over=limits.finding(_committed_over(read, sure)),
         unread=limits.finding([case for case in absent.unread if not _fresh(case, limits.times.alive_since)]),
         unclear=limits.finding(absent.unclear),
-        skipped=_largest([] if mixed else skipped(read), limits.max_cases),
+        skipped=LedgerFinding.largest(sum(case.count for case in skips), skips, limits.max_cases),
         gap=_gap(read, group, absent, found),
     )
 
@@ -239,10 +240,6 @@ def _committed_over(read: PartitionRead, lost: Iterable[Case]) -> list[Case]:
     committed = max((commit.offset for commit in read.commits), default=0)
     behind = [part_of(case, (case.first, min(case.last, committed - 1))) for case in lost if case.first < committed]
     return [replace(case, note=f"offset {committed} is committed") for case in behind]
-
-
-def _largest(cases: Sequence[Case], limit: int) -> LedgerFinding:
-    return LedgerFinding(sum(case.count for case in cases), tuple(cases)).with_largest(NOTHING, limit) if cases else NOTHING
 
 
 def _gap(read: PartitionRead, group: ReportedGroup, absent: Missing, found: Walk) -> Gap | None:

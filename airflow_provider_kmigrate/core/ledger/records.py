@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -152,18 +153,17 @@ def walk(read: PartitionRead, skew_ms: int, window: Window | None = None) -> Wal
     runs = sorted(read.runs, key=lambda run: (run.t_first_ms, run.seq, run.member))
     found, covered = Walk(), Coverage()
     order = _Order(runs, skew_ms)
-    commits = _Commits(read, skew_ms)
+    committed_by = _committed(read.commits, skew_ms)
     previous: DeliveryRun | None = None
     for index, run in enumerate(runs):
         if window is None or window[0] <= run.t_first_ms < window[1]:
             _note_gap(found, previous, run)
-        committed = commits.before(run.t_first_ms)
-        if covered.high is not None and run.first <= covered.high:
-            fresh = covered.add((run.first, run.last))
+        committed = committed_by(run.t_first_ms)
+        high = covered.high
+        fresh = covered.add((run.first, run.last))
+        if high is not None and run.first <= high:
             found.redelivered += _again(runs, index, fresh)
             found.reordered += _late(run, fresh, order.behind(run))
-        else:
-            fresh = covered.add((run.first, run.last))
         if committed > run.first:
             found.commit_gap += _early(run, fresh, committed)
         order.passed(run)
@@ -224,40 +224,30 @@ class _Order:
     """The highest offset certainly delivered before a run, and its member."""
 
     def __init__(self, runs: Sequence[DeliveryRun], skew_ms: int) -> None:
-        self._runs = runs
-        self._skew_ms = skew_ms
+        self._runs, self._skew_ms = runs, skew_ms
         self._own: dict[str, int] = {}
-        self._ended: list[int] | None = None
-        self._highest: list[tuple[int, str]] = []
+
+    @cached_property
+    def _ended(self) -> tuple[list[int], list[tuple[int, str]]]:  # made when first needed: most partitions never do
+        by_end = sorted(self._runs, key=lambda run: (run.t_last_ms, run.last))
+        highest = accumulate(((run.last, run.member) for run in by_end), max, initial=(-1, ""))
+        return [run.t_last_ms for run in by_end], list(highest)
 
     def passed(self, run: DeliveryRun) -> None:
         self._own[run.member] = max(run.last, self._own.get(run.member, -1))
 
     def behind(self, run: DeliveryRun) -> tuple[int, str]:
-        if self._ended is None:  # made when first needed: most partitions never do
-            by_end = sorted(self._runs, key=lambda other: (other.t_last_ms, other.last))
-            self._ended = [other.t_last_ms for other in by_end]
-            self._highest = list(accumulate(((other.last, other.member) for other in by_end), max))
-        count = bisect_left(self._ended, run.t_first_ms - self._skew_ms)
-        others = self._highest[count - 1] if count else (-1, "")
+        times, highest = self._ended
+        others = highest[bisect_left(times, run.t_first_ms - self._skew_ms)]
         return max(others, (self._own.get(run.member, -1), run.member))
 
 
-class _Commits:
-    """The highest offset that the group had certainly committed before a time; asked with ascending times."""
-
-    def __init__(self, read: PartitionRead, skew_ms: int) -> None:
-        self._commits = sorted(read.commits)
-        self._skew_ms = skew_ms
-        self._next = 0
-        self._highest = -1
-
-    def before(self, t_ms: int) -> int:
-        commits = self._commits
-        while self._next < len(commits) and commits[self._next].t_ms < t_ms - self._skew_ms:
-            self._highest = max(self._highest, commits[self._next].offset)
-            self._next += 1
-        return self._highest
+def _committed(commits: Iterable[AcceptedCommit], skew_ms: int) -> Callable[[int], int]:
+    """The highest offset that the group had certainly committed before a time."""
+    ordered = sorted(commits)
+    times = [commit.t_ms for commit in ordered]
+    highest = list(accumulate((commit.offset for commit in ordered), max, initial=-1))
+    return lambda t_ms: highest[bisect_left(times, t_ms - skew_ms)]
 
 
 INEXACT = "some of these, the run does not say which"
@@ -322,9 +312,8 @@ def _by_offset(read: PartitionRead, acked: list[Span]) -> tuple[list[Span], list
         if run.count > run.last - run.first:
             continue
         due = size(clip((run.first, run.last), acked))
-        others = (
-            run.last - run.first + 1 - due
-        )  # at most so many records of others may be among them, in place of as many of ours
+        # At most so many records of others may be among them, in place of as many of ours.
+        others = run.last - run.first + 1 - due
         hidden = due - max(0, run.count - others)
         case = _coverage_case(read, run.first, run.last, due - run.count if due > run.count else hidden)
         case = replace(case, members=(run.member,), from_ms=run.t_first_ms, to_ms=run.t_last_ms, note=INEXACT)
@@ -427,10 +416,8 @@ def maybe_delivered(
     sure: list[Case] = []
     for case in lost:
         passed = _passed_ms(read, case)
-        late = [
-            end for name, end in ends.items() if name in running and passed is not None and running[name] <= passed + slack_ms
-        ]
-        (maybe if any(end < case.first for end in late) else sure).append(case)
+        late = passed is not None and any(end < case.first and running[name] <= passed + slack_ms for name, end in ends.items())
+        (maybe if late else sure).append(case)
     return maybe, sure
 
 
@@ -451,9 +438,8 @@ def _beyond(case: Case, span: Span, end: int | None) -> Iterator[tuple[Case, boo
 
 def part_of(case: Case, span: Span) -> Case:
     """The part of a case within a span of offsets."""
+    part = replace(case, first=span[0], last=span[1], count=span[1] - span[0] + 1)
     if (case.first, case.last) == span or case.seq_first is None:
-        return replace(case, first=span[0], last=span[1], count=span[1] - span[0] + 1)
+        return part
     seq = case.seq_first + span[0] - case.first
-    return replace(
-        case, first=span[0], last=span[1], count=span[1] - span[0] + 1, seq_first=seq, seq_last=seq + span[1] - span[0]
-    )
+    return replace(part, seq_first=seq, seq_last=seq + span[1] - span[0])
