@@ -112,24 +112,11 @@ def conclude(
     )
 
 
-_NAMES: Final = (
-    "lost",
-    "unseen",
-    "redelivered",
-    "stored_twice",
-    "reordered",
-    "diverged",
-    "commit_gap",
-    "double_owned",
-    "not_owned",
-)
-
-
 @dataclass(slots=True)
 class _Total:
     """The findings in all partitions so far. `open_questions`: by cause and group what is unknown."""
 
-    findings: dict[str, list[LedgerFinding]] = field(default_factory=lambda: {name: [] for name in _NAMES})
+    findings: dict[str, list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
     earlier: dict[str, list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
     gaps: list[Gap] = field(default_factory=list)
     of_others: list[GroupPartition] = field(default_factory=list)

@@ -134,12 +134,9 @@ class Book:
     def of(cls, events: Iterable[Event]) -> Book:
         """The book of all writers' events, in any order; repeated events count once."""
         book = cls()
-        numbered: dict[str, _Numbered] = {}
+        numbered: dict[str, _Numbered] = defaultdict(_Numbered)
         for event in events:
-            name = event.stamp.writer
-            if name not in numbered:
-                numbered[name] = _Numbered()
-            numbered[name].add(event)
+            numbered[event.stamp.writer].add(event)
         for name, found in numbered.items():
             book.writers[name] = Writer.of(name, found.events, found.conflicts, found.last_ms)
             for event in found.events.values():
@@ -202,9 +199,8 @@ class Book:
 
     def parts(self) -> list[Part]:
         """Every partition that was acknowledged or delivered, ascending; nothing in it is a copy."""
-        found = {where: Part(where) for where in sorted(self.acks.keys() | {key.where for key in self.runs})}
-        for where, acks in self.acks.items():
-            found[where].acks = acks
+        places = sorted(self.acks.keys() | {key.where for key in self.runs})
+        found = {where: Part(where, self.acks.get(where, [])) for where in places}
         for key, runs in self.runs.items():
             found[key.where].runs[key.group] = runs
         for key, commits in self.commits.items():

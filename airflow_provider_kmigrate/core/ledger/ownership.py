@@ -158,7 +158,11 @@ def in_log(changes: Iterable[Ownership]) -> bool:
 def steps_of(changes: Sequence[Ownership], last_ms: Mapping[str, int]) -> list[OwnershipStep]:
     """One partition's changes in their order, with the end of what was never given up."""
     ordered = in_log(changes)
-    return sorted([*_said(changes, ordered=ordered), *_unsaid(changes, last_ms, ordered=ordered)])
+    said = (
+        OwnershipStep(_effect(one, changes, ordered=ordered), one.change is OwnershipChange.ACQUIRED, _ended(one), one.member)
+        for one in changes
+    )
+    return sorted([*said, *_unsaid(changes, last_ms, ordered=ordered)])
 
 
 def in_order(changes: Sequence[Ownership]) -> list[Ownership]:
@@ -185,18 +189,9 @@ def _effect(change: Ownership, changes: Iterable[Ownership], *, ordered: bool) -
     return min([place, *(_place(other, ordered=True) for other in others)])
 
 
-def _said(changes: Sequence[Ownership], *, ordered: bool) -> Iterator[OwnershipStep]:
-    for change in changes:
-        yield OwnershipStep(
-            _effect(change, changes, ordered=ordered), change.change is OwnershipChange.ACQUIRED, _ended(change), change.member
-        )
-
-
 def _unsaid(changes: Sequence[Ownership], last_ms: Mapping[str, int], *, ordered: bool) -> Iterator[OwnershipStep]:
     """The end of what a member never gave up: before the first change in the log that is later than its last sign of life."""
-    latest: dict[str, Ownership] = {}
-    for change in sorted(changes, key=lambda change: _place(change, ordered=ordered)):
-        latest[change.member] = change
+    latest = {change.member: change for change in sorted(changes, key=lambda change: _place(change, ordered=ordered))}
     for member, change in latest.items():
         if change.change is OwnershipChange.ACQUIRED:
             end = last_ms.get(change.stamp.writer, change.stamp.t_ms)
