@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.members import GroupHistory, GroupObservations, unknown_group, unread
 from airflow_provider_kmigrate.core.groups.move import release, set_mode, written
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, pending, plan, unfit
-from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoObservations, scan, wanted
+from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoObservations, scan, topics, wanted
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, Unavailable, WrongCluster
 from airflow_provider_kmigrate.groups.report import copied, document, table
@@ -86,9 +86,9 @@ def scanned(
     first, began = (seen(zk, properties, names) if wait else {}), time.monotonic()
     if wait:
         sleep(wait)
-    looked = time.monotonic()
+    asked = time.monotonic()
     now = seen(zk, properties, names)
-    took = time.monotonic() - looked
+    took = time.monotonic() - asked
     gap = time.monotonic() - began if wait else None
     settings, starts = _settings(properties, now), _starts(properties, now)
     scans = [
@@ -98,18 +98,15 @@ def scanned(
 
 
 def _settings(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict[str, dict[str, str]] | None:
-    topics = {where.topic for observed in now.values() if observed.zk for where in observed.zk.partitions}
-    try:
-        return topic_settings(properties, topics)
-    except Unavailable:
-        return None
+    with suppress(Unavailable):
+        return topic_settings(properties, {topic for observed in now.values() for topic in topics(observed)})
+    return None
 
 
 def _starts(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict[TopicPartition, int] | None:
-    try:
+    with suppress(Unavailable):
         return log_starts(connect(properties), (where for observed in now.values() for where in wanted(observed)), _TIMEOUT)
-    except Unavailable:
-        return None  # then the ends are not known either (K30)
+    return None  # then the ends are not known either (K30)
 
 
 def _scan(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
@@ -208,9 +205,9 @@ def set_back(
             sleep(0.5)
             left = [group for group in left if not group.tries(fence, chosen)]
     for group in groups:
-        if not group.describe_phase:
+        if not group.is_set:
             sys.stdout.write(f"{group.name}: NOTHING WAS WRITTEN. {group.said}\n")
-    settled = [group.settles(deadline) for group in groups if group.describe_phase]
+    settled = [group.settles(deadline) for group in groups if group.is_set]
     if any(group.refused for group in groups):
         return 1
     return 0 if all(settled) and not left else 2
@@ -221,7 +218,7 @@ class _Emergency:
 
     def __init__(self, zk: ZooKeeper, observe: Callable[[str], GroupSeen], name: str, sleep: Callable[[float], None]) -> None:
         self.name = name
-        self.describe_phase = self.refused = False
+        self.is_set = self.refused = False
         self.said = ""  # why nothing was written
         self._zk, self._seen, self._sleep = zk, observe, sleep
         self._group, self._history = GroupSpec(name, ()), GroupHistory()
@@ -229,12 +226,12 @@ class _Emergency:
     def tries(self, fence: Fence, chosen: argparse.Namespace) -> bool:
         """True if nothing is left to try: the mode is set, or refused. No other group waits for this one."""
         try:
-            self.describe_phase = self._write(fence, chosen)
+            self.is_set = self._write(fence, chosen)
         except Fenced:
             raise
         except KMigrateError as error:
             self.refused, self.said = isinstance(error, Refused), str(error)
-        return self.describe_phase or self.refused
+        return self.is_set or self.refused
 
     def _write(self, fence: Fence, chosen: argparse.Namespace) -> bool:
         """Write the mode; with `--force` also if the members in Kafka cannot be read."""
@@ -300,11 +297,10 @@ def _identify(zk: ZooKeeper, properties: Mapping[str, Any], expected: str | None
     except Unavailable:
         if not blind:
             raise
-    if len({identity for identity in ids.values() if identity}) > 1:
-        text = (
-            f"These are different clusters: {', '.join(f'{side} has {identity}' for side, identity in ids.items() if identity)}."
-        )
-        raise WrongCluster.because(Reason("I01", text))
+    known = {side: identity for side, identity in ids.items() if identity}
+    if len(set(known.values())) > 1:
+        named = ", ".join(f"{side} has {identity}" for side, identity in known.items())
+        raise WrongCluster.because(Reason("I01", f"These are different clusters: {named}."))
 
 
 def _reached(chosen: argparse.Namespace) -> tuple[ZooKeeperSettings, Mapping[str, Any], str | None]:

@@ -23,21 +23,10 @@ def table(scans: Sequence[GroupScan], *, members: bool = False) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     findings = [f"{one.seen.name}: {finding}" for one in scans for finding in one.findings]
-    blocked = sum(one.blocked for one in scans)
     who = [f"{one.seen.name}: {_member(each)}" for one in scans for each in (one.seen.members or ()) if members]
-    return (
-        "\n".join(
-            [
-                *lines,
-                *([""] if who else []),
-                *who,
-                *([""] if findings else []),
-                *findings,
-                f"{len(scans)} groups, {blocked} of them blocked",
-            ]
-        )
-        + "\n"
-    )
+    for part in (who, findings):
+        lines += ["", *part] if part else []
+    return "\n".join([*lines, f"{len(scans)} groups, {sum(one.blocked for one in scans)} of them blocked", ""])
 
 
 def document(
@@ -59,7 +48,7 @@ def copied(plan: CopyPlan, *, done: bool) -> str:
     lines = [f"{one.where.name}: {'nothing' if one.over is None else one.over} -> {one.offset}" for one in plan.writes]
     left = [f"{where.name}: not written, {plan.to} is ahead" for where in plan.lower]
     gone = [f"{where.name}: skipped, its log end is unknown" for where in plan.gone]
-    return "\n".join([*lines, *left, *gone, f"{plan.group}: {len(lines)} offsets {verb} to {plan.to}"]) + "\n"
+    return "\n".join([*lines, *left, *gone, f"{plan.group}: {len(lines)} offsets {verb} to {plan.to}", ""])
 
 
 def _row(one: GroupScan) -> tuple[str, ...]:

@@ -173,9 +173,7 @@ def surely_read(seen: GroupSeen) -> frozenset[TopicPartition]:
 
 def _hides(seen: GroupSeen, group: GroupSpec) -> bool:
     """True if a member may read what no registration shows: a Kafka consumer, an absent instance, an unreadable registration."""
-    everyone = map_instances(seen.members or (), group)
-    plain = any(MemberKind.KAFKA in everyone.kinds(name) or not everyone.kinds(name) for name in everyone.instances)
-    return plain or not everyone.instances or bool(seen.of_kind(MemberKind.KAFKA)) or bool(flawed(seen))
+    return not group.instances or bool(away(seen, group) or seen.of_kind(MemberKind.KAFKA) or flawed(seen))
 
 
 def places(partitions: Iterable[TopicPartition]) -> str:
