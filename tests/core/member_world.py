@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, AssignmentInput, Strategy, assign, topics_of
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Strategy, assign, topics_of
 from airflow_provider_kmigrate.core.coordination.registration import Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
@@ -186,7 +186,7 @@ class OldConsumer:
     def compute(self) -> None:
         self.tries, self.next_try = self.tries - 1, self.world.now + BACKOFF
         registrations = {name: node.data for name, node in self.world.zk.ids.items()}
-        found = assign(self.strategy, AssignmentInput(registrations, self.world.zk.topics))
+        found = assign(self.strategy, registrations, self.world.zk.topics)
         if isinstance(found, Assigned):
             self.plan = sorted((w, t) for w, t in found.owners.items() if t.rpartition("-")[0] == self.name)
             self.starts = {where: self.world.zk.offsets.get(where, (0, 0))[0] for where, _ in self.plan}

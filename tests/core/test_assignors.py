@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Collection, Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.coordination.assignors import (
     Assigned,
-    AssignmentInput,
     Frozen,
     KafkaMember,
     Strategy,
@@ -34,8 +34,8 @@ def static(**topics: int) -> Registration:
     return Registration("static", topics)
 
 
-def assigned(strategy: Strategy, group: AssignmentInput) -> Assigned:
-    found = assign(strategy, group)
+def assigned(strategy: Strategy, registrations: Mapping[str, Registration], topics: Mapping[str, Collection[int]]) -> Assigned:
+    found = assign(strategy, registrations, topics)
     assert isinstance(found, Assigned)
     return found
 
@@ -45,9 +45,9 @@ def rows(found: Assigned) -> dict[str, str]:
 
 
 def test_range_gives_consecutive_shares_and_the_rest_to_the_first() -> None:
-    group = AssignmentInput({"b": static(t=1), "a": static(t=2)}, {"t": range(8)})
+    group = ({"b": static(t=1), "a": static(t=2)}, {"t": range(8)})
 
-    assert rows(assigned(Strategy.RANGE, group)) == {
+    assert rows(assigned(Strategy.RANGE, *group)) == {
         **dict.fromkeys(("t-0", "t-1", "t-2"), "a-0"),
         **dict.fromkeys(("t-3", "t-4", "t-5"), "a-1"),
         **dict.fromkeys(("t-6", "t-7"), "b-0"),
@@ -56,39 +56,39 @@ def test_range_gives_consecutive_shares_and_the_rest_to_the_first() -> None:
 
 def test_range_orders_streams_as_text() -> None:
     """a-10 comes before a-2, so with 11 streams and 12 partitions the one more goes to a-0, and a-10 owns partition 3."""
-    owners = rows(assigned(Strategy.RANGE, AssignmentInput({"a": static(t=11)}, {"t": range(12)})))
+    owners = rows(assigned(Strategy.RANGE, {"a": static(t=11)}, {"t": range(12)}))
     assert [owners[f"t-{i}"] for i in range(5)] == ["a-0", "a-0", "a-1", "a-10", "a-2"]
 
 
 def test_more_streams_than_partitions_leave_some_without() -> None:
-    assert rows(assigned(Strategy.RANGE, AssignmentInput({"a": static(t=3)}, {"t": (0,)}))) == {"t-0": "a-0"}
+    assert rows(assigned(Strategy.RANGE, {"a": static(t=3)}, {"t": (0,)})) == {"t-0": "a-0"}
 
 
 def test_round_robin_goes_by_hash_and_skips_who_does_not_want_the_topic() -> None:
     """hash("t-0") .. hash("t-2") ascend by one; "u-" comes after "t-"."""
-    group = AssignmentInput({"a": static(t=1), "b": static(t=1, u=1)}, {"t": range(3), "u": range(2)})
-    assert rows(assigned(Strategy.ROUND_ROBIN, group)) == {"t-0": "a-0", "t-1": "b-0", "t-2": "a-0", "u-0": "b-0", "u-1": "b-0"}
+    group = ({"a": static(t=1), "b": static(t=1, u=1)}, {"t": range(3), "u": range(2)})
+    assert rows(assigned(Strategy.ROUND_ROBIN, *group)) == {"t-0": "a-0", "t-1": "b-0", "t-2": "a-0", "u-0": "b-0", "u-1": "b-0"}
 
 
 def test_hashes_are_signed() -> None:
     """hash("topic-0") is below zero and hash("a-0") above: the longer name comes first."""
-    group = AssignmentInput({"a": static(a=1, topic=1), "b": static(a=1, topic=1)}, {"a": (0,), "topic": (0,)})
-    assert rows(assigned(Strategy.ROUND_ROBIN, group)) == {"topic-0": "a-0", "a-0": "b-0"}
+    group = ({"a": static(a=1, topic=1), "b": static(a=1, topic=1)}, {"a": (0,), "topic": (0,)})
+    assert rows(assigned(Strategy.ROUND_ROBIN, *group)) == {"topic-0": "a-0", "a-0": "b-0"}
 
 
 def test_the_two_key_formats_disagree() -> None:
     """Twelve partitions, three streams: as measured, no owner is the same."""
-    group = AssignmentInput({"a": static(topic=3)}, {"topic": range(12)})
-    new, old = (rows(assigned(strategy, group)) for strategy in (Strategy.ROUND_ROBIN, Strategy.ROUND_ROBIN_0_10))
+    group = ({"a": static(topic=3)}, {"topic": range(12)})
+    new, old = (rows(assigned(strategy, *group)) for strategy in (Strategy.ROUND_ROBIN, Strategy.ROUND_ROBIN_0_10))
     assert new.keys() == old.keys()
     assert new != old
 
 
 def test_ties_of_hashes_are_told() -> None:
     """ "Aa" and "BB" have one hash in Java."""
-    group = AssignmentInput({"a": static(Aa=1, BB=1)}, {"Aa": (0,), "BB": (0,)})
-    assert assigned(Strategy.ROUND_ROBIN, group).ties == ((TopicPartition("Aa", 0), TopicPartition("BB", 0)),)
-    assert assigned(Strategy.RANGE, group).ties == ()
+    group = ({"a": static(Aa=1, BB=1)}, {"Aa": (0,), "BB": (0,)})
+    assert assigned(Strategy.ROUND_ROBIN, *group).ties == ((TopicPartition("Aa", 0), TopicPartition("BB", 0)),)
+    assert assigned(Strategy.RANGE, *group).ties == ()
 
 
 def test_java_orders_text_by_utf_16() -> None:
@@ -97,7 +97,7 @@ def test_java_orders_text_by_utf_16() -> None:
 
 @pytest.mark.parametrize("strategy", [Strategy.RANGE, Strategy.ROUND_ROBIN])
 def test_a_topic_that_does_not_exist_hinders_nobody(strategy: Strategy) -> None:
-    found = assigned(strategy, AssignmentInput({"a": static(t=1, gone=1), "b": static(t=1)}, {"t": range(2)}))
+    found = assigned(strategy, {"a": static(t=1, gone=1), "b": static(t=1)}, {"t": range(2)})
     assert rows(found) == {"t-0": "a-0", "t-1": "b-0"}
 
 
@@ -107,14 +107,14 @@ def test_a_topic_that_does_not_exist_hinders_nobody(strategy: Strategy) -> None:
 )
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_one_bad_registration_freezes_all(strategy: Strategy, entry: Registration | Unreadable, flaw: Flaw) -> None:
-    found = assign(strategy, AssignmentInput({"a": static(t=1), "bad": entry}, {"t": range(2)}))
+    found = assign(strategy, {"a": static(t=1), "bad": entry}, {"t": range(2)})
     assert isinstance(found, Frozen)
     assert {name: each.flaw for name, each in found.flaws.items()} == {"bad": flaw}
 
 
 def test_nobody_owns_nothing() -> None:
     for strategy in Strategy:
-        assert assigned(strategy, AssignmentInput({}, {"t": range(2)})) == Assigned({})
+        assert assigned(strategy, {}, {"t": range(2)}) == Assigned({})
 
 
 registrations = st.builds(
@@ -126,29 +126,24 @@ registrations = st.builds(
     st.sampled_from(["white_list", "black_list"]),
     st.dictionaries(st.sampled_from(["t", "t|u", ".*", "to.*"]), st.integers(1, 3), min_size=1, max_size=1),
 )
-groups = st.builds(
-    AssignmentInput,
-    st.dictionaries(st.sampled_from(["g_a-1", "g_a-10", "g_b-1", "g_ü-1", "g_\U0001f600"]), registrations, max_size=5),
-    st.fixed_dictionaries({name: st.integers(1, 30).map(range) for name in ("t", "u", "topic")}),
-)
+groups = st.dictionaries(st.sampled_from(["g_a-1", "g_a-10", "g_b-1", "g_ü-1", "g_\U0001f600"]), registrations, max_size=5)
+existing = st.fixed_dictionaries({name: st.integers(1, 30).map(range) for name in ("t", "u", "topic")})
 
 
 @settings(deadline=None)
-@given(groups, st.sampled_from(Strategy), st.randoms(use_true_random=False))
+@given(groups, existing, st.sampled_from(Strategy), st.randoms(use_true_random=False))
 def test_every_wanted_partition_has_one_owner_who_wants_it(
-    group: AssignmentInput, strategy: Strategy, rng: random.Random
+    group: dict[str, Registration], partitions: dict[str, range], strategy: Strategy, rng: random.Random
 ) -> None:
-    found = assigned(strategy, group)
-    shuffled = list(group.registrations.items())
+    found = assigned(strategy, group, partitions)
+    shuffled = list(group.items())
     rng.shuffle(shuffled)
 
-    wanted = {name: _wanted(entry) for name, entry in group.registrations.items()}
+    wanted = {name: _wanted(entry) for name, entry in group.items()}
     topics = set().union(*wanted.values())
-    assert set(found.owners) == {TopicPartition(t, p) for t in topics for p in group.topics[t]}
+    assert set(found.owners) == {TopicPartition(t, p) for t in topics for p in partitions[t]}
     assert all(place.topic in wanted[consumer_of(owner)] for place, owner in found.owners.items())
-    assert assigned(strategy, AssignmentInput(dict(shuffled), group.topics)) == found, (
-        "the order in which members are read matters"
-    )
+    assert assigned(strategy, dict(shuffled), partitions) == found, "the order in which members are read matters"
 
 
 def _wanted(entry: Registration) -> set[str]:
@@ -162,7 +157,7 @@ def _wanted(entry: Registration) -> set[str]:
 
 @given(st.integers(1, 5), st.integers(1, 60))
 def test_range_is_even_to_one(streams: int, partitions: int) -> None:
-    owners = assigned(Strategy.RANGE, AssignmentInput({"a": static(t=streams)}, {"t": range(partitions)})).owners
+    owners = assigned(Strategy.RANGE, {"a": static(t=streams)}, {"t": range(partitions)}).owners
     shares = [Counter(owners.values())[f"a-{i}"] for i in range(streams)]
     assert max(shares) - min(shares) <= 1
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, AssignmentInput, KafkaMember, Strategy, assign
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, KafkaMember, Strategy, assign
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -49,7 +49,7 @@ def offsets(at: int) -> dict[TopicPartition, StoredOffset]:
 def dealt(strategy: Strategy, *topics: str, partitions: int = 6) -> GroupSeen:
     """Two members with one topic or several, shared out by a strategy."""
     registrations = {name: Registration("static", dict.fromkeys(topics, 1)) for name in ("g_a", "g_b")}
-    found = assign(strategy, AssignmentInput(registrations, dict.fromkeys(topics, range(partitions))))
+    found = assign(strategy, registrations, dict.fromkeys(topics, range(partitions)))
     assert isinstance(found, Assigned)
     return zk(registrations=registrations, owners=found.owners, partitions=frozenset(found.owners))
 

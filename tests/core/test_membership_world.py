@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, AssignmentInput, Strategy, assign, streams_of
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Strategy, assign, streams_of
 from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration, read_registration
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member.messages import Closing
@@ -274,7 +274,7 @@ class Members(RuleBasedStateMachine):
                 wanted = {topic: _streams(shell, topic) for topic in world.coordinator.topics(name)}
                 found |= streams_of(name, wanted, places)
             return found
-        assigned = assign(self.strategy, AssignmentInput(registrations, TOPICS))
+        assigned = assign(self.strategy, registrations, TOPICS)
         assert isinstance(assigned, Assigned)
         return dict(assigned.owners)
 

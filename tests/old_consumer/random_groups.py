@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, AssignmentInput, Frozen, Strategy, assign
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Frozen, Strategy, assign
 from airflow_provider_kmigrate.core.coordination.registration import (
     Registration,
     consumer_of,
@@ -69,7 +69,7 @@ class RandomGroup:
     def owned(self, strategy: Strategy) -> dict[str, dict[TopicPartition, str] | None]:
         """Consumer -> what it owns by our reckoning; None: it cannot compute anything."""
         registrations = {consumer: read_registration(data) for consumer, data in self.data.items()}
-        found = assign(strategy, AssignmentInput(registrations, {name: range(count) for name, count in TOPICS.items()}))
+        found = assign(strategy, registrations, {name: range(count) for name, count in TOPICS.items()})
         if isinstance(found, Frozen):
             return dict.fromkeys(self.data)
         return {consumer: _own(found, consumer) for consumer in self.data}

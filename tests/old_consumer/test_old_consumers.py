@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, AssignmentInput, Strategy, assign
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Strategy, assign
 from airflow_provider_kmigrate.core.coordination.registration import (
     GroupPaths,
     Registration,
@@ -115,7 +115,7 @@ def _owners(zookeeper: KazooClient, group: str) -> dict[TopicPartition, str]:
 def _ours(zookeeper: KazooClient, group: str, strategy: str) -> dict[TopicPartition, str]:
     registrations = {name: read_registration(data) for name, data in _ids(zookeeper, group).items()}
     kind = Strategy.RANGE if strategy == "range" else Strategy.ROUND_ROBIN
-    found = assign(kind, AssignmentInput(registrations, {topic: range(count) for topic, count in TOPICS.items()}))
+    found = assign(kind, registrations, {topic: range(count) for topic, count in TOPICS.items()})
     assert isinstance(found, Assigned)
     return dict(found.owners)
 

@@ -42,15 +42,6 @@ class Strategy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AssignmentInput:
-    """The input of an assignment: the registrations as they were read, and the cluster's topics."""
-
-    registrations: Mapping[str, Registration | Unreadable]
-    topics: Mapping[str, Collection[int]]
-    internal_too: bool = False  # exclude.internal.topics=false
-
-
-@dataclass(frozen=True, slots=True)
 class Assigned:
     """One assignment.
 
@@ -85,20 +76,27 @@ def topics_of(registration: Registration, existing: Iterable[str], *, internal: 
     return dict.fromkeys(selected(registration.pattern, expression, existing, internal=internal), streams)
 
 
-def assign(strategy: Strategy, group: AssignmentInput) -> Assigned | Frozen:
-    """The whole group's assignment, as each of its ZooKeeper consumers computes it."""
-    wanted = {name: _topics(entry, group) for name, entry in group.registrations.items()}
-    flaws = {name: topics for name, topics in wanted.items() if isinstance(topics, Unreadable)}
-    if flaws:
+def assign(
+    strategy: Strategy,
+    registrations: Mapping[str, Registration | Unreadable],
+    topics: Mapping[str, Collection[int]],
+    *,
+    internal: bool = False,
+) -> Assigned | Frozen:
+    """The whole group's assignment, as each of its ZooKeeper consumers computes it; `topics`: partitions of the existing ones.
+
+    `internal`: Kafka's own topics too (exclude.internal.topics=false).
+    """
+    wanted = {
+        name: entry if isinstance(entry, Unreadable) else topics_of(entry, topics, internal=internal)
+        for name, entry in registrations.items()
+    }
+    if flaws := {name: found for name, found in wanted.items() if isinstance(found, Unreadable)}:
         return Frozen(flaws)
-    threads = _threads({name: topics for name, topics in wanted.items() if not isinstance(topics, Unreadable)})
+    threads = _threads({name: found for name, found in wanted.items() if not isinstance(found, Unreadable)})
     if strategy is Strategy.RANGE:
-        return _ranges(threads, group.topics)
-    return _round_robin(threads, group.topics, "[{},{}]" if strategy is Strategy.ROUND_ROBIN_0_10 else "{}-{}")
-
-
-def _topics(entry: Registration | Unreadable, group: AssignmentInput) -> Mapping[str, int] | Unreadable:
-    return entry if isinstance(entry, Unreadable) else topics_of(entry, group.topics, internal=group.internal_too)
+        return _ranges(threads, topics)
+    return _round_robin(threads, topics, "[{},{}]" if strategy is Strategy.ROUND_ROBIN_0_10 else "{}-{}")
 
 
 def _threads(wanted: Mapping[str, Mapping[str, int]]) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, AssignmentInput, Frozen, Strategy, assign, topics_of
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Frozen, Strategy, assign, topics_of
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, Store, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Registration, Unreadable, consumer_of
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
@@ -162,7 +162,7 @@ def _assigned(zk: ZkGroup, strategy: Strategy) -> Assigned | Frozen:
     topics: dict[str, list[int]] = {}
     for where in zk.partitions:
         topics.setdefault(where.topic, []).append(where.partition)
-    return assign(strategy, AssignmentInput(zk.registrations, topics))
+    return assign(strategy, zk.registrations, topics)
 
 
 def wanted(seen: GroupSeen) -> frozenset[TopicPartition]:

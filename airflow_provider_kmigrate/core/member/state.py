@@ -7,15 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from airflow_provider_kmigrate.core.coordination.assignors import (
-    AssignmentInput,
-    Frozen,
-    Owners,
-    Strategy,
-    assign,
-    streams_of,
-    topics_of,
-)
+from airflow_provider_kmigrate.core.coordination.assignors import Frozen, Owners, Strategy, assign, streams_of, topics_of
 from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
@@ -170,7 +162,7 @@ def target_of(settings: Settings, view: GroupView, kafka: Collection[TopicPartit
         return {}
     if view.mode is Mode.KAFKA:
         return streams_of(settings.consumer, _own_topics(settings, view), kafka)
-    found = assign(settings.strategy, AssignmentInput(view.registrations, view.topics, settings.internal_too))
+    found = assign(settings.strategy, view.registrations, view.topics, internal=settings.internal_too)
     if isinstance(found, Frozen):
         return found
     threads = frozenset(f"{settings.consumer}-{i}" for i in range(max(settings.registration.subscription.values(), default=0)))
