@@ -82,7 +82,7 @@ def switch(
     if asked:
         return Wait((_absent(group, instance, target, kinds),))
     kept = _kept_from(observations, group, lambda one: _switch_forbidden(one, group, instance, target))
-    return kept or _switch_now(observations, group, instance, target, hurry=hurry)
+    return kept or _switch_now(seen, observations, group, instance, target, hurry=hurry)
 
 
 def _kept_from(
@@ -106,11 +106,10 @@ def _switch_forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: 
     return (*flawed(seen), *strange, *forbidden(seen, group, instance, target))
 
 
-def _switch_now(observations: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, hurry: bool) -> Decision:
+def _switch_now(
+    seen: GroupSeen, observations: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, hurry: bool
+) -> Decision:
     """Nothing forbids the switch: decides whether it happens now."""
-    seen = observations.now
-    if seen is None:
-        return Wait(unread(seen, group.name))
     kinds = map_instances(seen.members or (), group).kinds(instance)
     if not kinds and observations.absent_for(instance) < ABSENT:
         return Wait((_absent(group, instance, target, kinds),))
