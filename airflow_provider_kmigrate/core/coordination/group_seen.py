@@ -146,11 +146,11 @@ class GroupSeen:
             return None
         zk, kafka = self.zk, self.kafka
         named = sorted(zk.registrations.keys() | zk.progress.keys())
-        plain = [
+        consumers = [
             MemberSeen(member.client_id, MemberKind.KAFKA, member.partitions, host=member.host, incarnation=member.member_id)
             for member in strangers(kafka.members, zk.progress.keys())
         ]
-        return tuple(sorted([*(_in_zookeeper(name, zk) for name in named), *plain], key=_order))
+        return tuple(sorted([*(_in_zookeeper(name, zk) for name in named), *consumers], key=_order))
 
     @property
     def in_zookeeper(self) -> dict[TopicPartition, int]:

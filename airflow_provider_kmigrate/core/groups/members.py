@@ -190,7 +190,7 @@ class GroupObservations:
     """The group now, and at an earlier observation to compare its offsets with, each with its time on the monotonic clock.
 
     `begun`: the first complete observation of the same step. `away`: instance -> since when it is not observed; an instance that
-    is observed now is not in it. `plain`: life of each observed Kafka consumer -> since when.
+    is observed now is not in it. `kafka_since`: life of each observed Kafka consumer -> since when.
     """
 
     now: GroupSeen | None
@@ -200,7 +200,7 @@ class GroupObservations:
     begun: GroupSeen | None = None
     begun_at: float = 0.0
     away: Mapping[str, float] = field(default_factory=dict)
-    plain: Mapping[str, float] = field(default_factory=dict)
+    kafka_since: Mapping[str, float] = field(default_factory=dict)
 
     def absent_for(self, instance: str) -> float:
         """How long the instance has been absent, in seconds."""
@@ -215,12 +215,12 @@ class GroupObservations:
         seen = self.now
         if seen is None or seen.zk is None or seen.kafka is None:
             return seen
-        plain = seen.of_kind(MemberKind.KAFKA)
-        called = [member for member in plain if member.name.startswith(f"{group.name}_")]
-        if seen.zk.requested_mode is Mode.KAFKA and len(called) < len(plain):
+        consumers = seen.of_kind(MemberKind.KAFKA)
+        called = [member for member in consumers if member.name.startswith(f"{group.name}_")]
+        if seen.zk.requested_mode is Mode.KAFKA and len(called) < len(consumers):
             return seen
         limit = max(ABSENT, group.switch_timeout)
-        ghosts = {member.incarnation for member in called if self.at - self.plain.get(member.incarnation, self.at) < limit}
+        ghosts = {member.incarnation for member in called if self.at - self.kafka_since.get(member.incarnation, self.at) < limit}
         living = tuple(member for member in seen.kafka.members if member.member_id not in ghosts)
         return replace(seen, kafka=replace(seen.kafka, members=living))
 
@@ -236,7 +236,7 @@ class GroupHistory:
     whole: tuple[tuple[float, GroupSeen], ...] = ()
     begun: tuple[float, GroupSeen] | None = None
     away: Mapping[str, float] = field(default_factory=dict)
-    plain: Mapping[str, float] = field(default_factory=dict)
+    kafka_since: Mapping[str, float] = field(default_factory=dict)
 
     def observe(self, seen: GroupSeen | None, at: float, group: GroupSpec) -> GroupHistory:
         """Record one observation. If members are unknown, it changes no member's presence."""
@@ -244,9 +244,11 @@ class GroupHistory:
             return self
         everyone = map_instances(seen.members, group)
         away = {name: self.away.get(name, at) for name in everyone.instances if not everyone.kinds(name)}
-        plain = {member.incarnation: self.plain.get(member.incarnation, at) for member in seen.of_kind(MemberKind.KAFKA)}
+        kafka_since = {
+            member.incarnation: self.kafka_since.get(member.incarnation, at) for member in seen.of_kind(MemberKind.KAFKA)
+        }
         whole = self._whole(seen, at)
-        return replace(self, whole=whole, begun=self.begun or next(iter(whole), None), away=away, plain=plain)
+        return replace(self, whole=whole, begun=self.begun or next(iter(whole), None), away=away, kafka_since=kafka_since)
 
     def _whole(self, seen: GroupSeen, at: float) -> tuple[tuple[float, GroupSeen], ...]:
         whole = self.whole if unread(seen, seen.name) else (*self.whole, (at, seen))
@@ -257,7 +259,7 @@ class GroupHistory:
         """What to judge: the latest observation with the earlier ones."""
         first_at, first = self.whole[0] if self.whole else (at, None)
         begun_at, begun = self.begun or (at, None)
-        return GroupObservations(seen, at, first, first_at, begun, begun_at, self.away, self.plain)
+        return GroupObservations(seen, at, first, first_at, begun, begun_at, self.away, self.kafka_since)
 
 
 REBALANCE_LIMIT = 60.0  # seconds that an untouched group may take to become stable
@@ -300,16 +302,11 @@ class GroupHealth:
         return self.earlier + self.new_incarnations // self.most_members
 
 
-def before(seen: GroupSeen | None, earlier: int = 0) -> GroupHealth:
+def before(seen: GroupSeen) -> GroupHealth:
     """Start from the observation just before a change: the group must keep reading what it reads there."""
-    if seen is None:
-        return GroupHealth(earlier=earlier)
     ends, at = seen.ends or {}, positions(seen)
-    return GroupHealth(
-        before_switch={where: (at[where], ends[where]) for where in at.keys() & ends.keys()},
-        read=surely_read(seen),
-        earlier=earlier,
-    )
+    stood = {where: (at[where], ends[where]) for where in at.keys() & ends.keys()}
+    return GroupHealth(before_switch=stood, read=surely_read(seen))
 
 
 def positions(seen: GroupSeen) -> dict[TopicPartition, int]:

@@ -179,13 +179,13 @@ def _as_written(zk: ZkGroup) -> str:
 
 def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reason, ...]:
     """Why the mode must not be set; rollback is allowed for groups with unknown members, too."""
-    olds, plains = (_names(seen, kind) for kind in (MemberKind.ZOOKEEPER, MemberKind.KAFKA))
+    zookeeper, kafka = (_names(seen, kind) for kind in (MemberKind.ZOOKEEPER, MemberKind.KAFKA))
     migrating = seen.of_kind(MemberKind.MIGRATING)
     reasons = [] if mode is Mode.ZOOKEEPER else [*flawed(seen), *unknown_members(seen, group)]
-    if olds and mode is Mode.KAFKA:
-        reasons.append(Reason("K58", f"Group {group.name} has members that do not migrate: {olds}."))
-    if plains and (mode is Mode.ZOOKEEPER or migrating or olds):
-        reasons.append(Reason("K58", f"Group {group.name} has Kafka consumers: {plains}."))
+    if zookeeper and mode is Mode.KAFKA:
+        reasons.append(Reason("K58", f"Group {group.name} has members that do not migrate: {zookeeper}."))
+    if kafka and (mode is Mode.ZOOKEEPER or migrating or zookeeper):
+        reasons.append(Reason("K58", f"Group {group.name} has Kafka consumers: {kafka}."))
     return tuple(reasons)
 
 
@@ -198,10 +198,10 @@ def next_rollback(observations: GroupObservations, group: GroupSpec, goal: Goal)
     if seen is None or seen.zk is None or seen.members is None:
         return None
     everyone = map_instances(seen.members, group)
-    plain = [name for name in everyone.instances if MemberKind.KAFKA in everyone.kinds(name)]
-    if plain:
+    kafka = [name for name in everyone.instances if MemberKind.KAFKA in everyone.kinds(name)]
+    if kafka:
         alone = not seen.of_kind(MemberKind.MIGRATING) and not seen.of_kind(MemberKind.ZOOKEEPER)
-        return ("", Mode.KAFKA) if alone and seen.zk.requested_mode is not Mode.KAFKA else (plain[-1], MemberKind.MIGRATING)
+        return ("", Mode.KAFKA) if alone and seen.zk.requested_mode is not Mode.KAFKA else (kafka[-1], MemberKind.MIGRATING)
     if goal is not Goal.KAFKA_MODE and seen.zk.requested_mode is Mode.KAFKA:
         return "", Mode.ZOOKEEPER
     migrating = [name for name in everyone.instances if MemberKind.MIGRATING in everyone.kinds(name)]
@@ -264,7 +264,7 @@ def onward(
 
 def mode_not_needed(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> Done | None:
     """During migration: a group that no longer needs a mode is not given one again. A rollback may set it."""
-    if mode is not Mode.KAFKA or not all_plain(seen, group):
+    if mode is not Mode.KAFKA or not all_kafka(seen, group):
         return None
     return Done(f"Every instance of group {group.name} is a Kafka consumer already: no mode is needed.")
 
@@ -276,7 +276,7 @@ def further(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
     """
     if seen is None or seen.zk is None or map_instances(seen.members or (), group).kinds(instance) != {MemberKind.KAFKA}:
         return False
-    return seen.zk.requested_mode is Mode.KAFKA or all_plain(seen, group)
+    return seen.zk.requested_mode is Mode.KAFKA or all_kafka(seen, group)
 
 
 def absent(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
@@ -287,7 +287,7 @@ def absent(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
     return not kinds or (kinds == {MemberKind.KAFKA} and not further(seen, group, instance))
 
 
-def all_plain(seen: GroupSeen | None, group: GroupSpec) -> bool:
+def all_kafka(seen: GroupSeen | None, group: GroupSpec) -> bool:
     """True if every instance is a Kafka consumer and ZooKeeper has no member; False if that is unknown."""
     if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.registrations:
         return False
@@ -304,7 +304,7 @@ def moved(seen: GroupSeen | None, group: GroupSpec) -> bool:
     if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.mode_version >= 0:
         return False
     ahead = any(offset > (seen.committed or {}).get(where, offset) for where, offset in seen.in_zookeeper.items())
-    return all_plain(seen, group) or (not seen.members and not seen.zk.joined and bool(seen.committed) and not ahead)
+    return all_kafka(seen, group) or (not seen.members and not seen.zk.joined and bool(seen.committed) and not ahead)
 
 
 def describe_position(seen: GroupSeen) -> str:
@@ -325,7 +325,7 @@ def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
     if untaken := not_taken(seen):
         return Refuse(untaken)
     if seen.zk.mode_version >= 0:
-        if not all_plain(seen, group):
+        if not all_kafka(seen, group):
             return Wait(stopped(seen, group.name) or away(seen, group))
         return Act(Verb.CLEAN_UP, f"Group {group.name} has left ZooKeeper: {describe_position(seen)}.")
     return Done(f"ZooKeeper holds only the last offsets of group {group.name}.")
@@ -334,8 +334,8 @@ def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
 def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
     """Where a group stands and what remains to be done, as a sentence, from one observation; `goal` None: migration."""
     everyone = map_instances(seen.members or (), group)
-    becomes_old_only = goal is not None and not everyone.of_kind(MemberKind.KAFKA)  # which unknown members do not keep it from
-    left = [*flawed(seen), *(() if becomes_old_only else unknown_members(seen, group))]
+    only_zookeeper = goal is not None and not everyone.of_kind(MemberKind.KAFKA)  # which unknown members do not keep it from
+    left = [*flawed(seen), *(() if only_zookeeper else unknown_members(seen, group))]
     if left:
         return f"{describe_position(seen)}. It cannot be moved: {' '.join(map(str, left))}"
     steps = list(_forward(seen, everyone) if goal is None else _back(seen, everyone, goal))
@@ -344,26 +344,26 @@ def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
 
 
 def _forward(seen: GroupSeen, everyone: InstanceMap) -> Iterator[str]:
-    plain = [name for name in everyone.instances if everyone.kinds(name) != {MemberKind.KAFKA}]
-    if old := [name for name in plain if MemberKind.MIGRATING not in everyone.kinds(name)]:
-        yield f"{', '.join(old)} become migrating consumers one by one"
-    if seen.zk is not None and seen.zk.requested_mode is not Mode.KAFKA and plain:
+    left = [name for name in everyone.instances if everyone.kinds(name) != {MemberKind.KAFKA}]
+    if unmigrated := [name for name in left if MemberKind.MIGRATING not in everyone.kinds(name)]:
+        yield f"{', '.join(unmigrated)} become migrating consumers one by one"
+    if seen.zk is not None and seen.zk.requested_mode is not Mode.KAFKA and left:
         yield "mode kafka"
-    if plain:
-        yield f"{', '.join(plain)} become Kafka consumers one by one"
-    if plain or (seen.zk and seen.zk.mode_version >= 0):
+    if left:
+        yield f"{', '.join(left)} become Kafka consumers one by one"
+    if left or (seen.zk and seen.zk.mode_version >= 0):
         yield "the leftovers in ZooKeeper are deleted"
 
 
 def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> Iterator[str]:
-    plain = [name for name in everyone.instances if MemberKind.KAFKA in everyone.kinds(name)]
+    kafka = [name for name in everyone.instances if MemberKind.KAFKA in everyone.kinds(name)]
     later = [name for name in everyone.instances if everyone.kinds(name) & {MemberKind.KAFKA, MemberKind.MIGRATING}]
     in_kafka_mode = seen.zk is not None and seen.zk.requested_mode is Mode.KAFKA
-    if plain and not in_kafka_mode:
+    if kafka and not in_kafka_mode:
         yield "mode kafka"
-    if plain:
-        yield f"{', '.join(reversed(plain))} become migrating consumers one by one"
-    if (plain or in_kafka_mode) and goal is not Goal.KAFKA_MODE:
+    if kafka:
+        yield f"{', '.join(reversed(kafka))} become migrating consumers one by one"
+    if (kafka or in_kafka_mode) and goal is not Goal.KAFKA_MODE:
         yield "mode zookeeper"
     if later and goal is Goal.ZOOKEEPER_CONSUMERS:
         yield f"{', '.join(reversed(later))} become ZooKeeper consumers one by one"

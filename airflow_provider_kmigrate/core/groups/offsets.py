@@ -199,8 +199,8 @@ def _skipping(observations: GroupObservations, group: GroupSpec) -> Decision | N
     skipped = ahead(observations, group)
     if observations.now is None or not skipped:
         return None
-    plain = not observations.now.of_kind(MemberKind.ZOOKEEPER)
-    idle, used = ("zookeeper", "kafka") if plain else ("kafka", "zookeeper")
+    in_kafka = not observations.now.of_kind(MemberKind.ZOOKEEPER)
+    idle, used = ("zookeeper", "kafka") if in_kafka else ("kafka", "zookeeper")
     text = f"Group {group.name} reads from {used}, and {idle}'s leftover offsets of {places(skipped)} are ahead."
     text += f" If you reset them by hand, run: groups copy-offsets --to {idle} --reset --group {group.name}."
     reasons = (Reason("K64", text),)

@@ -219,8 +219,8 @@ def _mode(observations: TwoObservations) -> Iterator[PreflightFinding]:
     if data not in _MODES:
         meant = (data or b"").strip().lower() == b"kafka"
         yield (blocks if meant else warns)("K35", f"migration/mode holds {(data or b'')[:40]!r}")
-    if zk.requested_mode is Mode.KAFKA and (old := observations.now.of_kind(MemberKind.ZOOKEEPER)):
-        yield warns("K45", f"the mode is kafka, but these members cannot follow it: {summarize(member.name for member in old)}")
+    if zk.requested_mode is Mode.KAFKA and (stuck := observations.now.of_kind(MemberKind.ZOOKEEPER)):
+        yield warns("K45", f"the mode is kafka, but these members cannot follow it: {summarize(member.name for member in stuck)}")
 
 
 def _resets(observations: TwoObservations) -> Iterator[PreflightFinding]:
@@ -262,9 +262,9 @@ def _stores(observations: TwoObservations) -> Iterator[PreflightFinding]:
 
 def _twice(observations: TwoObservations) -> Iterator[PreflightFinding]:
     seen = observations.now
-    plain = seen.of_kind(MemberKind.KAFKA)
-    if plain and seen.zk is not None and seen.zk.registrations and seen.zk.mode is Mode.ZOOKEEPER:
-        names = summarize(sorted(f"{member.name} on {member.host}" for member in plain))
+    consumers = seen.of_kind(MemberKind.KAFKA)
+    if consumers and seen.zk is not None and seen.zk.registrations and seen.zk.mode is Mode.ZOOKEEPER:
+        names = summarize(sorted(f"{member.name} on {member.host}" for member in consumers))
         yield blocks("K38", f"Kafka consumers while ZooKeeper coordinates {len(seen.zk.registrations)} members: {names}")
 
 
@@ -275,12 +275,12 @@ def _topics(observations: TwoObservations) -> Iterator[PreflightFinding]:
     settings = observations.settings or {}
     if unread := [topic for topic in topics if topic not in settings]:
         yield unknown("K40", f"compression and down-conversion are unknown for {summarize(unread)}")
-    unreadable = {topic: why for topic in topics if topic in settings and (why := _unreadable_for_old(settings[topic]))}
-    if unreadable:
-        yield warns("K40", summarize(f"{topic} has {why}" for topic, why in unreadable.items()))
+    unsupported = {topic: why for topic in topics if topic in settings and (why := _unsupported(settings[topic]))}
+    if unsupported:
+        yield warns("K40", summarize(f"{topic} has {why}" for topic, why in unsupported.items()))
 
 
-def _unreadable_for_old(settings: Mapping[str, str]) -> str:
+def _unsupported(settings: Mapping[str, str]) -> str:
     bad = (("compression.type", "zstd"), ("message.downconversion.enable", "false"))
     return " and ".join(f"{name}={value}" for name, value in bad if settings.get(name) == value)
 
