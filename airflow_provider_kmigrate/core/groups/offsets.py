@@ -227,12 +227,9 @@ def ahead(observations: GroupObservations, group: GroupSpec) -> frozenset[TopicP
 
 def pending(seen: GroupSeen) -> str:
     """Recorded resets that no holder has applied yet, as text; empty if there are none, or if that is unknown."""
-    resets = seen.zk.resets if seen.zk is not None else {}
-    return summarize(f"{where.name} at {_shown(offset)}" for where, offset in sorted(resets.items(), key=lambda one: one[0]))
-
-
-def _shown(offset: int | Unreadable) -> str:
-    return f"{offset.content!r}" if isinstance(offset, Unreadable) else str(offset)
+    resets = sorted(seen.zk.resets.items(), key=lambda one: one[0]) if seen.zk is not None else []
+    shown = ((where, repr(offset.content) if isinstance(offset, Unreadable) else offset) for where, offset in resets)
+    return summarize(f"{where.name} at {offset}" for where, offset in shown)
 
 
 def not_taken(seen: GroupSeen) -> tuple[Reason, ...]:

@@ -243,10 +243,6 @@ def _assignment(observations: TwoObservations) -> Iterator[PreflightFinding]:
         yield unknown("K36", "its owners match no assignment strategy that kmigrate knows")
         return
     yield warns("K36", f"its members assign partitions by {' or '.join(sorted(fitting))}")
-    yield from _ties(zk)
-
-
-def _ties(zk: ZkGroup) -> Iterator[PreflightFinding]:
     found = _assigned(zk, Strategy.ROUND_ROBIN)
     if isinstance(found, Assigned) and found.ties:
         yield warns("K36", f"partitions with one hash: {summarize(f'{a.name} and {b.name}' for a, b in found.ties)}")

@@ -89,7 +89,9 @@ def conclude(
         total.add(part)
         for found in part.groups:
             _judge(found, health, total)
-    _check_owners(book, total, limits)
+    last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
+    for where, changes in book.ownership.items():
+        total.date("double_owned", limits.dated(double_owned(where, changes, last_ms, limits.skew_ms)))
     acked, delivered = sum(part.acked for part in checked), _delivered(book, checked)
     open_questions = _reasons(total, limits.max_cases)
     reasons = (*health.reasons, *nothing(acked=acked, groups=delivered), *total.doubts, *open_questions, *unmet)
@@ -170,12 +172,6 @@ def _judge(found: GroupChecked, health: EvidenceHealth, total: _Total) -> None:
         total.date("reordered", found.reordered)
         total.date("commit_gap", found.commit_gap)
         total.note("commit_gap", found.committed_over)
-
-
-def _check_owners(book: Book, total: _Total, limits: Limits) -> None:
-    last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
-    for where, changes in book.ownership.items():
-        total.date("double_owned", limits.dated(double_owned(where, changes, last_ms, limits.skew_ms)))
 
 
 def _delivered(book: Book, parts: Iterable[Checked]) -> dict[str, int]:

@@ -231,7 +231,7 @@ def examine(book: Book, refused: Refusals, times: EvidenceTimes, miscounted: Map
         doubtful.add(None)
     late: list[Reason] = []
     for _, writer in sorted(book.writers.items()):
-        holes, ending = [*_writer_flaws(writer), *miscounted.get(writer.name, ())], _ending(writer, times)
+        holes, ending = [*_writer_flaws(writer), *miscounted.get(writer.name, ())], list(_ending(writer, times))
         future = list(_future(writer, times.not_after))
         if ending and times.is_over(writer):
             held |= {group: (*held.get(group, ()), *ending) for group in writer.groups}
@@ -245,8 +245,8 @@ def examine(book: Book, refused: Refusals, times: EvidenceTimes, miscounted: Map
 
 def is_flawed(writer: Writer, times: EvidenceTimes) -> bool:
     """True if its account is incomplete, or its times are impossible, whatever its counts of deliveries say."""
-    ending = _ending(writer, times) and not times.is_over(writer)
-    return bool(ending or [*_writer_flaws(writer), *_future(writer, times.not_after)])
+    ending = () if times.is_over(writer) else _ending(writer, times)
+    return any((*ending, *_writer_flaws(writer), *_future(writer, times.not_after)))
 
 
 def nothing(*, acked: int, groups: Iterable[str]) -> Iterator[Reason]:
@@ -271,20 +271,16 @@ def _writer_flaws(writer: Writer) -> Iterator[Reason]:
         yield Reason.of(AuditCause.NUMBER_REUSED, f"{writer.name} has two different events under {writer.conflicts} numbers.")
 
 
-def _ending(writer: Writer, times: EvidenceTimes) -> list[Reason]:
+def _ending(writer: Writer, times: EvidenceTimes) -> Iterator[Reason]:
     """What is wrong with its end; nothing if it still runs."""
-    return [] if times.runs_on(writer) else list(_stop_flaws(writer))
-
-
-def _stop_flaws(writer: Writer) -> Iterator[Reason]:
     stop = writer.stop
-    if stop is None:
+    if stop is None and not times.runs_on(writer):
         text = f"{writer.name} has no stop event at its end"
         lag_ms = writer.clock_lag_ms
         if abs(lag_ms) >= _LAG_MS:  # it cannot be known whether it still runs
             text += f", and its times are {_ago(abs(lag_ms))} {'behind' if lag_ms > 0 else 'ahead of'} its machine's clock"
         yield Reason.of(AuditCause.NO_STOP, f"{text}.")
-    elif not stop.clean:
+    elif stop is not None and not stop.clean:
         yield Reason.of(AuditCause.RECORD_INCOMPLETE, f"{writer.name} stopped with an incomplete record: {stop.reason}.")
 
 
