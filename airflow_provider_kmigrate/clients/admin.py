@@ -7,8 +7,8 @@ Defects of confluent-kafka 2.16.1 that shape this file (measured): `elect_leader
 `list_topics` answers `_PARTIAL` during the handover of a migration; topic ids come in another base64 alphabet than Kafka's own.
 Reads that must be quick, or must ask a chosen node, use `wire` instead.
 
-`read_marks` reads each partition's log from its leader: begin and end, newest leader epoch, its topic's id and clean-up. The end is the high watermark: records behind it were not acknowledged to a producer with acks=all. A new leader reports no end
-until it knows one that is not too low (KIP-207), so an end that moved back really did.
+The end of a log is its high watermark: records behind it were not acknowledged to a producer with acks=all. A new leader reports
+no end until it knows one that is not too low (KIP-207), so an end that moved back really did.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -94,7 +93,6 @@ def _class_of(code: int) -> type[KMigrateError]:
 _TOPICS = 200  # a request
 _ELECTIONS = 500  # partitions a request
 _URL_SAFE = str.maketrans("+/", "-_", "=")  # as Kafka writes ids, in ZooKeeper and everywhere else
-_MIN_INSYNC = "min.insync.replicas"
 _NOTHING_TO_DO = frozenset({ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION})  # has a leader already; deleted meanwhile
 
 _KINDS: Mapping[type[KMigrateError], tuple[str, ...]] = {
@@ -165,14 +163,6 @@ class Admin:
             self._client = None
 
     @_again
-    def cluster_id(self) -> str:
-        """The cluster's id as its brokers report it."""
-        found = self._ask("DescribeCluster", lambda admin: admin.describe_cluster(request_timeout=self._timeout)).cluster_id
-        if not found:
-            raise Unavailable(f"{self._settings.bootstrap}: the brokers do not know their cluster's id yet")
-        return str(found)
-
-    @_again
     def partitions(self) -> tuple[Partition, ...]:
         """Every partition, from one broker's metadata."""
         return tuple(
@@ -185,23 +175,18 @@ class Admin:
     def topics(self) -> dict[str, TopicMetadata]:
         """Every topic with its id, partitions and overrides; topics deleted meanwhile are left out."""
         names = sorted(self._metadata())
-        overrides = self._topic_configs(names)
-        described = (found for batch in batches(names, _TOPICS) for found in self._described(batch))
-        return {found.name: _topic(found, overrides.get(found.name, {})) for found in described}
-
-    @_again
-    def min_insync(self) -> dict[str, int]:
-        """min.insync.replicas in force, per topic."""
-        configs = self._topic_configs(sorted(self._metadata()))
-        return {name: int(entries[_MIN_INSYNC].value) for name, entries in configs.items()}
+        overrides = self._configs(ResourceType.TOPIC, names)
+        described: dict[Any, Any] = {}
+        for batch in batches(names, _TOPICS):
+            described |= self._ask_each("DescribeTopics", AdminClient.describe_topics, TopicCollection(list(batch)))
+        return {found.name: _topic(found, overrides.get(found.name, {})) for found in described.values()}
 
     def broker_config(self, broker_id: int) -> dict[str, str]:
         """A running broker's configuration, static and dynamic; without sensitive values, which brokers never send.
 
         Tried once: only this broker can answer.
         """
-        resource = ConfigResource(ResourceType.BROKER, str(broker_id))
-        found = self._configs([resource])[str(broker_id)]
+        found = self._configs(ResourceType.BROKER, [str(broker_id)])[str(broker_id)]
         return {name: entry.value for name, entry in found.items() if entry.value is not None}
 
     def elect_preferred(self, partitions: Iterable[Partition]) -> None:
@@ -211,13 +196,14 @@ class Admin:
         """
         failures = []
         for batch in batches(partitions, _ELECTIONS):
-            outcomes = self._elect([KafkaPartition(partition.topic, partition.index) for partition in batch])
-            failures += [(where, refused) for where, refused in outcomes.items() if not _is_fine(refused)]
+            wanted = [KafkaPartition(partition.topic, partition.index) for partition in batch]
+            with self._errors("ElectLeaders"):
+                outcomes = self._wait(self._admin().elect_leaders(ElectionType.PREFERRED, wanted))
+            failures += [(where, _error(refused)) for where, refused in outcomes.items() if refused is not None]
+        failures = [(where, refused) for where, refused in failures if refused.code() not in _NOTHING_TO_DO]
         if failures:
             where, refused = failures[0]
-            raise error_of(
-                _error(refused), f"{len(failures)} partitions were not elected, such as {where.topic}-{where.partition}"
-            )
+            raise error_of(refused, f"{len(failures)} partitions were not elected, such as {where.topic}-{where.partition}")
 
     def _admin(self) -> AdminClient:
         with self._lock, self._errors("configuration"):
@@ -241,35 +227,18 @@ class Admin:
                 raise error_of(topic.error, f"{self._settings.bootstrap} Metadata of {topic.topic}")
         return dict(topics)
 
-    def _elect(self, wanted: list[KafkaPartition]) -> Mapping[KafkaPartition, Any]:
-        elected = self._ask("ElectLeaders", lambda admin: admin.elect_leaders(ElectionType.PREFERRED, wanted))
-        return dict(elected)
-
-    def _described(self, names: Iterable[str]) -> Iterator[Any]:
-        wanted = TopicCollection(list(names))
-        return iter(
-            self._ask_each("DescribeTopics", lambda admin: admin.describe_topics(wanted, request_timeout=self._timeout)).values()
-        )
-
-    def _topic_configs(self, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = {}
+    def _configs(self, kind: ResourceType, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        found: dict[Any, Mapping[str, Any]] = {}
         for batch in batches(names, _TOPICS):
-            found.update(self._configs([ConfigResource(ResourceType.TOPIC, name) for name in batch]))
-        return found
-
-    def _configs(self, resources: list[ConfigResource]) -> dict[str, Mapping[str, Any]]:
-        found = self._ask_each("DescribeConfigs", lambda admin: admin.describe_configs(resources, request_timeout=self._timeout))
+            wanted = [ConfigResource(kind, name) for name in batch]
+            found |= self._ask_each("DescribeConfigs", AdminClient.describe_configs, wanted)
         return {resource.name: entries for resource, entries in found.items()}
 
-    def _ask(self, what: str, start: Callable[[AdminClient], Future[Any]]) -> Any:
-        with self._errors(what):
-            return self._wait(start(self._admin()))
-
-    def _ask_each(self, what: str, start: Callable[[AdminClient], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
+    def _ask_each(self, what: str, ask: Callable[..., Mapping[Any, Future[Any]]], wanted: Any) -> dict[Any, Any]:
         """The answer for each resource; topics deleted meanwhile are left out."""
         answers = {}
         with self._errors(what):
-            for key, future in start(self._admin()).items():
+            for key, future in ask(self._admin(), wanted, request_timeout=self._timeout).items():
                 with _unless_deleted():
                     answers[key] = self._wait(future)
         return answers
@@ -313,13 +282,15 @@ def _partition(found: Any) -> PartitionMetadata:
 def _unless_deleted() -> Iterator[None]:
     try:
         yield
-    except KafkaException as error:
-        if error.args[0].code() != UNKNOWN_TOPIC_OR_PARTITION:
+    except (KafkaException, KMigrateError) as error:
+        if not _is_missing(error):
             raise
 
 
-def _is_fine(refused: Any) -> bool:
-    return refused is None or _error(refused).code() in _NOTHING_TO_DO
+def _is_missing(error: KafkaException | KMigrateError) -> bool:
+    """True if the topic or partition does not exist, by librdkafka's exception or the one that `asked` made of it."""
+    theirs = error.__cause__ if isinstance(error, KMigrateError) else error
+    return isinstance(theirs, KafkaException) and theirs.args[0].code() == UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _error(refused: Any) -> KafkaError:
@@ -340,7 +311,7 @@ _BATCH: Final = 500  # partitions, or topics, of a request
 def cluster_id(properties: Mapping[str, Any], timeout: float = 30.0) -> str:
     """The id of the cluster that these properties reach. Raises ours."""
     admin = connect(properties)
-    return str(_asked("DescribeCluster", admin.describe_cluster(request_timeout=timeout), timeout).cluster_id)
+    return str(asked("DescribeCluster", admin.describe_cluster(request_timeout=timeout), timeout).cluster_id)
 
 
 def topic_names(properties: Mapping[str, Any], timeout: float = 30.0) -> list[str]:
@@ -396,11 +367,17 @@ def _led(
         for index, one in topic.partitions.items()
         if one.leader >= 0
     }
-    found = dict[TopicPartition, int]()
-    for some in batches(sorted(led & wanted), _BATCH):
-        answers = _offsets(admin, some, spec, timeout)
-        found |= {where: answer.offset for where, answer in answers.items() if not isinstance(answer, KMigrateError | str)}
-    return found
+    return _reported(admin, led & wanted, spec, timeout)
+
+
+def _reported(
+    admin: AdminClient, wheres: Iterable[TopicPartition], spec: Callable[[], Any], timeout: float
+) -> dict[TopicPartition, int]:
+    """The offset of each partition that is reported; -1 if no record is as new as the spec."""
+    answers: dict[TopicPartition, Any] = {}
+    for some in batches(sorted(set(wheres)), _BATCH):
+        answers |= _offsets(admin, some, spec, timeout)
+    return {where: answer.offset for where, answer in answers.items() if not isinstance(answer, KMigrateError)}
 
 
 def _topics(admin: AdminClient, timeout: float) -> dict[str, Any]:
@@ -418,34 +395,16 @@ def ends_at(
 
     Leaves out partitions whose records are all older, and unreported ones. Raises ours if the cluster does not answer at all.
     """
-    admin, found = connect(properties), dict[TopicPartition, int]()
-    for some in batches(sorted(set(wheres)), _BATCH):
-        later = _offsets(admin, some, partial(OffsetSpec.for_timestamp, t_ms), timeout)
-        found_at = {where: answer.offset for where, answer in later.items() if not isinstance(answer, KMigrateError | str)}
-        found |= {where: offset for where, offset in found_at.items() if offset >= 0}
-    return found
+    found = _reported(connect(properties), wheres, partial(OffsetSpec.for_timestamp, t_ms), timeout)
+    return {where: offset for where, offset in found.items() if offset >= 0}
 
 
 def _describe(admin: AdminClient, topics: Sequence[str], timeout: float) -> dict[str, Any]:
     found = {}
     for name, future in admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout).items():
-        with suppress(_Missing):
-            found[name] = _asked(f"DescribeTopics of {name}", future, timeout)
+        with _unless_deleted():
+            found[name] = asked(f"DescribeTopics of {name}", future, timeout)
     return found
-
-
-class _Missing(Exception):
-    """The topic does not exist."""
-
-
-def _asked(what: str, future: Future[Any], timeout: float) -> Any:
-    try:
-        return asked(what, future, timeout)
-    except KMigrateError as error:
-        cause = error.__cause__
-        if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise _Missing from error
-        raise
 
 
 def known_id(topic_id: str) -> str | None:
@@ -462,8 +421,8 @@ def _policies(admin: AdminClient, topics: Iterable[str], timeout: float) -> dict
     futures = admin.describe_configs(resources, request_timeout=timeout) if resources else {}
     found = {}
     for key, future in futures.items():
-        with suppress(_Missing):
-            entries = _asked(f"DescribeConfigs of {key.name}", future, timeout)
+        with _unless_deleted():
+            entries = asked(f"DescribeConfigs of {key.name}", future, timeout)
             policy = entries["cleanup.policy"].value or ""
             limits = [int(entries[name].value) if "delete" in policy else -1 for name in ("retention.ms", "retention.bytes")]
             found[key.name] = LogMark(compacted="compact" in policy, retention_ms=limits[0], retention_bytes=limits[1])
@@ -500,17 +459,15 @@ def _offsets(
 
 def _or_error(future: Future[Any], timeout: float) -> Any:
     try:
-        return _asked("ListOffsets", future, timeout)
+        return asked("ListOffsets", future, timeout)
     except KMigrateError as error:
-        return error
-    except _Missing:
-        return "ListOffsets: no such partition"
+        return Failed("ListOffsets: no such partition") if _is_missing(error) else error
 
 
 def _mark(first: Any, last: Any, newest: Any, pattern: LogMark) -> LogMark:
     """The mark of one partition. `newest` may be missing: brokers before 3.0 do not report it, and an empty log has none."""
     for answer in (first, last):
-        if isinstance(answer, KMigrateError | str):
+        if isinstance(answer, KMigrateError):
             return replace(pattern, unread=str(answer))
     newest_ms = getattr(newest, "timestamp", -1)
     pattern = replace(pattern, newest_ms=newest_ms if newest_ms >= 0 else None)

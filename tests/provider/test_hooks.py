@@ -262,7 +262,7 @@ class TestCanaries:
         caplog.set_level(logging.DEBUG)
         settings = KafkaAdminHook(connection("kf", **SECRETIVE["kf"])).settings()
         with pytest.raises(Unavailable) as caught:
-            Admin(settings, timeout=0.2).cluster_id()
+            Admin(settings, timeout=0.2).partitions()
         captured = capfd.readouterr()
         assert CANARY not in f"{caught.value}{caplog.text}{captured.out}{captured.err}"
 
