@@ -4,13 +4,9 @@ Neither Python client can address a chosen broker or a controller's listener. On
 controller's migration flag without JMX (KIP-866: api key 55 served = KRaft; not served but tag 3 set = migration mode). Reads
 only. Every call ends within `timeout` seconds, connecting and authenticating included.
 
-`WireConnection` is one socket, one request at a time: TLS, SASL, framing, correlation ids and deadlines. Requests and answers are kafka-python's protocol classes; nothing else of that library runs. After any error a connection is out
-of step and must be dropped: the caller (`Wire`) does.
-
-Certificates are always verified; `verify_hostname` only decides whether the name must match too. SASL speaks PLAIN and
-SCRAM-SHA-256/512 (kafka-python's own mechanism classes) inside SaslHandshake v1 and SaslAuthenticate, KIP-43 and KIP-152.
-
-Preflight reads more of a broker: release, static settings, disks and reassignments.
+Requests, answers and SASL mechanisms are kafka-python's protocol classes; nothing else of that library runs. Certificates are
+always verified; `verify_hostname` only decides whether the name must match too. SASL (PLAIN, SCRAM-SHA-256/512) runs inside
+SaslHandshake v1 and SaslAuthenticate, KIP-43 and KIP-152.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -49,7 +45,7 @@ from airflow_provider_kmigrate.clients.admin import (
     check,
     name_of,
 )
-from airflow_provider_kmigrate.clients.settings import KafkaSettings, WireSecurity
+from airflow_provider_kmigrate.clients.settings import KafkaSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.model import BrokerMode, LogDir, Partition, Quorum, Taken
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unavailable, Unreachable
@@ -76,10 +72,8 @@ def from_kafka(settings: KafkaSettings) -> WireSecurity:
     )
 
 
-def tls_context(security: WireSecurity) -> ssl.SSLContext | None:
-    """The context for SSL and SASL_SSL, None for the plain protocols; raises AuthenticationFailed if a file cannot be used."""
-    if security.protocol not in {"SSL", "SASL_SSL"}:
-        return None
+def tls_context(security: WireSecurity | ZooKeeperSettings) -> ssl.SSLContext:
+    """A context that verifies the other side; raises `AuthenticationFailed` if a file cannot be used."""
     try:
         context = ssl.create_default_context(cafile=security.ca_file)
         context.check_hostname = security.verify_hostname
@@ -172,7 +166,10 @@ def map_errors(where: str, deadline: Deadline) -> Iterator[None]:
 
 
 class WireConnection:
-    """Connected, negotiated and authenticated after construction; `keys` is what the node serves: api key -> (min, max)."""
+    """Connected, negotiated and authenticated after construction; `keys` is what the node serves: api key -> (min, max).
+
+    One request at a time. After any error it is out of step and must be dropped, as `Wire` does.
+    """
 
     def __init__(self, host: str, port: int, security: WireSecurity, tls: ssl.SSLContext | None, deadline: Deadline) -> None:
         self.where = f"{host}:{port}"
@@ -431,11 +428,14 @@ class Wire:
 
         Creates `__consumer_offsets` if it does not exist yet: check `leaders` first.
         """
-        groups = tuple(groups)
-        version = self.version_of(FindCoordinatorRequest, 1, 4)
-        if version >= 4:
-            return self._coordinators_at_once(groups)
-        return {group: self._coordinator(group, version) for group in groups}
+        return {group: self._named(found) for group, found in self.coordinators(tuple(groups)).items()}
+
+    def coordinators(self, groups: Sequence[str]) -> dict[str, Any]:
+        """For each group FindCoordinator's answer, with its error code; creates `__consumer_offsets` if it does not exist yet."""
+        if self.version_of(FindCoordinatorRequest, 1, 4) < 4:  # before Kafka 3.0
+            return {group: self.ask(FindCoordinatorRequest, 1, 3, key=group) for group in groups}
+        answer = self.ask(FindCoordinatorRequest, 4, 4, coordinator_keys=list(groups))
+        return {found.key: found for found in answer.coordinators}
 
     def topic_configs(self, key: str, topics: Iterable[str]) -> dict[str, str]:
         """The value in force of one configuration key for each topic; topics deleted meanwhile are left out."""
@@ -491,13 +491,6 @@ class Wire:
             raise Unavailable(f"{self.endpoint} has no metadata yet")
         return answer
 
-    def _coordinators_at_once(self, groups: tuple[str, ...]) -> dict[str, int | None]:
-        answer = self.ask(FindCoordinatorRequest, 4, 4, coordinator_keys=list(groups))
-        return {each.key: self._named(each) for each in answer.coordinators}
-
-    def _coordinator(self, group: str, version: int) -> int | None:
-        return self._named(self.ask(FindCoordinatorRequest, 1, version, key=group))
-
     def _named(self, coordinator: Any) -> int | None:
         if coordinator.error_code in {COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE}:
             return None
@@ -527,7 +520,8 @@ class Wire:
 
     def _use(self, use: Use, deadline: Deadline) -> Any:
         if self._connection is None:
-            self._tls = self._tls or tls_context(self._security)
+            if self._tls is None and self._security.protocol in {"SSL", "SASL_SSL"}:
+                self._tls = tls_context(self._security)
             self._connection = WireConnection(self.host, self.port, self._security, self._tls, deadline)
         try:
             return use(self._connection, deadline)
@@ -553,7 +547,7 @@ def _partition_leader(topic: str, answer: Any) -> PartitionLeader:
 
 _BROKER = 4  # ConfigResource.Type of a broker
 _STATIC = 4  # ConfigSource of the settings it read when it started
-_DEFAULT = 5  # ConfigSource of Kafka's defaults
+OF_DEFAULT = 5  # ConfigSource of Kafka's defaults
 _PROTOCOL = "inter.broker.protocol.version"
 _LIST_MS = 10_000
 
@@ -563,8 +557,8 @@ def release(wire: Wire, broker: int) -> str:
 
     No request returns the patch level. Raises `Failed` if the broker does not report the default.
     """
-    for entry in _configs(wire, broker, [_PROTOCOL]):
-        found = [synonym.value for synonym in entry.synonyms if synonym.source == _DEFAULT and synonym.value]
+    for entry in broker_configs(wire, broker, [_PROTOCOL]):
+        found = [synonym.value for synonym in entry.synonyms if synonym.source == OF_DEFAULT and synonym.value]
         if entry.name == _PROTOCOL and found:
             return str(found[0])
     raise Failed(f"{wire.endpoint} does not report the default of {_PROTOCOL}")
@@ -572,26 +566,25 @@ def release(wire: Wire, broker: int) -> str:
 
 def taken(wire: Wire, broker: int) -> Taken:
     """The settings that the broker read when it started, whatever was set dynamically since. Secrets are without their values."""
-    synonyms = [synonym for entry in _configs(wire, broker, None) for synonym in entry.synonyms]
+    synonyms = [synonym for entry in broker_configs(wire, broker) for synonym in entry.synonyms]
     values = {each.name: each.value for each in synonyms if each.source == _STATIC}
     if not values:
         raise Failed(f"{wire.endpoint} reports nothing of its own file")
-    return Taken(values, {each.name: each.value for each in synonyms if each.source == _DEFAULT and each.value is not None})
+    return Taken(values, {each.name: each.value for each in synonyms if each.source == OF_DEFAULT and each.value is not None})
 
 
-def _configs(wire: Wire, broker: int, keys: list[str] | None) -> Iterator[Any]:
-    """Each setting with all its sources (KIP-226); every setting if `keys` is None."""
-    resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=_BROKER, resource_name=str(broker), configuration_keys=keys
-    )
-    for result in _ask(wire, DescribeConfigsRequest, 1, 4, resources=[resource], include_synonyms=True).results:
+def broker_configs(wire: Wire, broker: int | None, keys: list[str] | None = None) -> Iterator[Any]:
+    """Each setting of a broker, or (None) of the default of all brokers, with all its sources (KIP-226); `keys`: only these."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    wanted = resource(resource_type=_BROKER, resource_name="" if broker is None else str(broker), configuration_keys=keys)
+    for result in wire.ask(DescribeConfigsRequest, 1, 4, resources=[wanted], include_synonyms=True).results:
         check(result.error_code, f"{wire.endpoint} DescribeConfigs", result.error_message)
         yield from result.configs
 
 
 def log_dirs(wire: Wire) -> tuple[LogDir, ...]:
     """Every log directory of the broker and its error; without its replicas, which may be many."""
-    answer = _ask(wire, DescribeLogDirsRequest, 1, 4, topics=[])
+    answer = wire.ask(DescribeLogDirsRequest, 1, 4, topics=[])
     check(getattr(answer, "error_code", None) or 0, f"{wire.endpoint} DescribeLogDirs")
     found = tuple(LogDir(each.log_dir, name_of(each.error_code) if each.error_code else "") for each in answer.results)
     if not found:  # before version 3 this is the answer if DESCRIBE of the cluster is not allowed
@@ -601,10 +594,6 @@ def log_dirs(wire: Wire) -> tuple[LogDir, ...]:
 
 def reassignments(wire: Wire) -> tuple[str, ...]:
     """Partitions that are being reassigned; only the controller knows them, others raise `Unavailable` (KRaft brokers ask it)."""
-    answer = _ask(wire, ListPartitionReassignmentsRequest, 0, 0, timeout_ms=_LIST_MS, topics=None)
+    answer = wire.ask(ListPartitionReassignmentsRequest, 0, 0, timeout_ms=_LIST_MS, topics=None)
     check(answer.error_code, f"{wire.endpoint} ListPartitionReassignments", answer.error_message)
     return tuple(sorted(f"{topic.name}-{partition.partition_index}" for topic in answer.topics for partition in topic.partitions))
-
-
-def _ask(wire: Wire, request: Any, lowest: int, highest: int, **fields: Any) -> Any:
-    return wire.ask(request, lowest, highest, **fields)

@@ -13,7 +13,6 @@ from typing import Any, Final, Self, TypeVar
 from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
-from kafka.protocol.metadata import FindCoordinatorRequest
 
 from airflow_provider_kmigrate.clients.admin import check, error_for
 from airflow_provider_kmigrate.clients.messages import ConsumerGroupDescribeRequest
@@ -124,13 +123,8 @@ def committed(wire: Wire, groups: Sequence[str]) -> dict[str, Offsets | KMigrate
 
 
 def _coordinators(wire: Wire, groups: Sequence[str]) -> dict[str, Address | KMigrateError]:
-    where = f"{wire.endpoint} FindCoordinator"
-    if wire.version_of(FindCoordinatorRequest, 1, 4) < 4:  # before Kafka 3.0
-        each = {group: wire.ask(FindCoordinatorRequest, 1, 3, key=group) for group in groups}
-    else:
-        answer = wire.ask(FindCoordinatorRequest, 4, 4, coordinator_keys=list(groups))
-        each = {one.key: one for one in answer.coordinators}
-    return {group: _error(one, f"{where} of {group}") or (one.host, one.port) for group, one in each.items()}
+    where, found = f"{wire.endpoint} FindCoordinator", wire.coordinators(groups)
+    return {group: _error(one, f"{where} of {group}") or (one.host, one.port) for group, one in found.items()}
 
 
 def _coordinator(wire: Wire, group: str) -> Address:

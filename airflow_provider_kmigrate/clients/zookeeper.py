@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +28,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.wire import tls_context
 from airflow_provider_kmigrate.clients.znodes import (
     CONSUMERS,
     NOTES,
@@ -58,7 +58,7 @@ from airflow_provider_kmigrate.core.model import (
     ZooKeeperServer,
     ZooKeeperTree,
 )
-from airflow_provider_kmigrate.exceptions import Failed, Fenced, WrongCluster
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, WrongCluster
 
 _CHANGES = ("/config/changes", "/kafka-acl-changes", "/kafka-acl-extended-changes")
 _GUARDED = ("/controller_epoch", "/brokers/topics", "/config")
@@ -234,10 +234,10 @@ def _version(address: str, settings: ZooKeeperSettings, timeout: float) -> str |
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout) as raw:
             raw.settimeout(timeout)
-            stream = _tls(settings).wrap_socket(raw, server_hostname=host.strip("[]")) if settings.use_tls else raw
+            stream = tls_context(settings).wrap_socket(raw, server_hostname=host.strip("[]")) if settings.use_tls else raw
             stream.sendall(b"srvr")
             match = _VERSION.search(_all_of(stream).decode(errors="replace"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, AuthenticationFailed):
         return None
     return match[1].rstrip(".") if match else None
 
@@ -247,14 +247,6 @@ def _all_of(stream: socket.socket) -> bytes:
     while len(data) < _ANSWER and (chunk := stream.recv(4096)):
         data += chunk
     return data
-
-
-def _tls(settings: ZooKeeperSettings) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=settings.ca_file)
-    context.check_hostname = settings.verify_hostname
-    if settings.cert_file:
-        context.load_cert_chain(settings.cert_file, settings.key_file, settings.key_password)
-    return context
 
 
 Parsed = TypeVar("Parsed")
