@@ -1,7 +1,6 @@
 """Observe a cluster: from its clients to one frozen `ClusterView`.
 
-`observer` decides what to ask, `reads` and `stored` ask it with bounded waits, `assemble` builds the view from the answers. Reads run
-on the `threads` that all observers of the process share.
+`observer` decides what to ask, `reads` and `stored` ask it with bounded waits, on threads that all observers of the process share.
 A source that fails or is late leaves `None` and a `Reason` in `ClusterView.unknowns`, and the observation continues without it:
 
 ====  ================================================  ====  ================================================

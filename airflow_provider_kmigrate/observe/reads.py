@@ -1,10 +1,8 @@
 """Concurrent reads of one observation, each with its own timeout, and the parts of a `ClusterView` that their answers make.
 
-`Questions` runs and times the reads, `Reads` is what is asked of each source; a read that fails raises, and is kept as a reason.
-Calls may hang, so they run on threads that all observers of a process share (`THREADS`). Nothing here decides.
-
-The functions at the end turn answers into parts of a view, and name the reason of each answer that is missing: pure, so that
-every combination can be tested. The observer adds to each reason why the read failed.
+`Questions` runs and times the reads; a read that fails raises, and is kept as a reason. Calls may hang, so they run on threads that
+all observers of a process share (`THREADS`). Nothing here decides. The functions at the end turn answers into parts of a view; they
+are pure, so that every combination can be tested.
 """
 
 from __future__ import annotations
@@ -20,12 +18,11 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from airflow_provider_kmigrate.clients import group_reads, wire
+from airflow_provider_kmigrate.clients import wire
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, PartitionLeader
 from airflow_provider_kmigrate.core import offsets_topic
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import (
     Broker,
@@ -257,16 +254,12 @@ class BrokerAnswers(NamedTuple):
 
 
 class Reads:
-    """The reads of one cluster's observer; it remembers which brokers failed last, to ask them later."""
+    """The reads of one cluster's observer that are more than one request; it remembers which brokers failed last, to ask them later."""
 
     def __init__(self, brokers: Sequence[NodeSpec], tools: Tools) -> None:
         self._brokers = brokers
         self._tools = tools
         self._uncertain: set[int] = set()
-
-    def zookeeper(self, groups: bool) -> ZkView:
-        """ZooKeeper's view of the cluster; `groups`: also the consumer groups."""
-        return self._tools.zk.view(groups=groups)
 
     def broker(self, node: NodeSpec) -> BrokerAnswers:
         """Versions and metadata of one broker, and the seconds of its first answer."""
@@ -275,36 +268,12 @@ class Reads:
         seconds = time.monotonic() - asked
         return BrokerAnswers(versions, wire.metadata(), seconds)
 
-    def controller(self, node: NodeSpec) -> ApiVersions:
-        """Versions and flags of one controller."""
-        return self._tools.wire(node).api_versions()
-
-    def quorum(self, node: NodeSpec) -> Quorum:
-        """The quorum, as this node describes it; only its leader can."""
-        return self._tools.wire(node).describe_quorum()
-
     def process(self, node: NodeSpec) -> Process:
         """Raises `Unavailable` if the host answers without a state: that is as unknown as no answer."""
         found = self._tools.host(node).status(node)
         if found.state is ProcessState.UNKNOWN:
             raise Unavailable("it does not report whether the node runs")
         return found
-
-    def files(self, node: NodeSpec) -> NodeFiles:
-        """Properties and directories on the node's machine."""
-        return self._tools.host(node).files(node)
-
-    def zookeeper_topics(self) -> dict[str, TopicMetadata]:
-        """Every topic in ZooKeeper."""
-        return self._tools.zk.topics()
-
-    def state_epoch(self) -> int:
-        """The highest controller epoch in any partition state in ZooKeeper."""
-        return self._tools.zk.state_epoch()
-
-    def broker_topics(self) -> dict[str, TopicMetadata]:
-        """Every topic that the brokers report."""
-        return self._tools.admin.topics()
 
     def witnesses(self) -> list[list[NodeSpec]]:
         """Brokers to ask for the whole cluster, in groups of which one answer each is enough; those that failed last come last.
@@ -352,56 +321,38 @@ class Reads:
             raise Unavailable(f"leaders of {OFFSETS_TOPIC} moved while {node.name} was read")
         return offsets_topic.possible_counts(answers, leaders)
 
-    def groups(self, names: Sequence[str]) -> dict[str, GroupSeen]:
-        """Consumer groups, as ZooKeeper and Kafka report them."""
-        return group_reads.seen(self._tools.zk, self._tools.kafka, names)
-
     def _trusted_first(self) -> list[NodeSpec]:
         return sorted(self._brokers, key=lambda node: (node.id in self._uncertain, node.id))
 
     def _first(self, candidates: Iterable[NodeSpec], read: Callable[[NodeSpec], Value]) -> Value:
-        last: KMigrateError = Unavailable("there is no broker to ask")
-        for node in candidates:
-            try:
-                found = read(node)
-            except AuthenticationFailed:
-                raise
-            except KMigrateError as error:
-                self._uncertain.add(node.id)
-                last = error
-            else:
-                self._uncertain.discard(node.id)
-                return found
-        raise last
+        return first_of(candidates, read, self._uncertain)
 
 
-ZOOKEEPER = Reason(
-    "U01",
-    "ZooKeeper was not read",
-    cause=Cause.UNREAD,
-)
+def first_of(nodes: Iterable[NodeSpec], read: Callable[[NodeSpec], Value], uncertain: set[int] | None = None) -> Value:
+    """The answer of the first node that responds, else the last one's error; `uncertain` then has the ids of those that failed."""
+    last: KMigrateError = Unavailable("there is no node to ask")
+    failed = set[int]() if uncertain is None else uncertain
+    for node in nodes:
+        try:
+            found = read(node)
+        except AuthenticationFailed:
+            raise
+        except KMigrateError as error:
+            failed.add(node.id)
+            last = error
+        else:
+            failed.discard(node.id)
+            return found
+    raise last
+
+
+ZOOKEEPER = Reason("U01", "ZooKeeper was not read", cause=Cause.UNREAD)
 PARTITIONS = Reason("U05", "No broker reported the partitions", cause=Cause.UNREAD)
 MIN_INSYNC = Reason("U05", "min.insync.replicas was not read", cause=Cause.UNREAD_SLOW)
-METRICS = Reason(
-    "U05",
-    "Client-metrics subscriptions were not read",
-    cause=Cause.UNREAD_SLOW,
-)
-STATES = Reason(
-    "U05",
-    "The partitions' states were not read from ZooKeeper",
-    cause=Cause.UNREAD_SLOW,
-)
-STORED = Reason(
-    "U05",
-    "Metadata beside topics was not read from both sides",
-    cause=Cause.UNREAD_STORED,
-)
-GROUPS = Reason(
-    "U05",
-    "The consumer groups of this step were not read",
-    cause=Cause.UNREAD_SLOW,
-)
+METRICS = Reason("U05", "Client-metrics subscriptions were not read", cause=Cause.UNREAD_SLOW)
+STATES = Reason("U05", "The partitions' states were not read from ZooKeeper", cause=Cause.UNREAD_SLOW)
+STORED = Reason("U05", "Metadata beside topics was not read from both sides", cause=Cause.UNREAD_STORED)
+GROUPS = Reason("U05", "The consumer groups of this step were not read", cause=Cause.UNREAD_SLOW)
 MOVING = Reason("U05", "The reassignments were not read", cause=Cause.UNREAD)
 TOPICS = Reason("U05", "The topics of ZooKeeper and the brokers were not both read", cause=Cause.UNREAD_SLOW)
 
@@ -428,8 +379,7 @@ def host(node: NodeSpec) -> Reason:
 
 def quorum(node: NodeSpec) -> Reason:
     """G20: no controller answered as the leader."""
-    text = f"No controller answered as the leader of the quorum, {_named(node)}"
-    return Reason("G20", text)
+    return Reason("G20", f"No controller answered as the leader of the quorum, {_named(node)}")
 
 
 def offsets(node: NodeSpec) -> Reason:
@@ -464,8 +414,7 @@ def identify(spec: ClusterSpec, answers: Answers) -> str | None:
     for who, found in named.items():
         if found and found != spec.cluster_id:
             text = f"{who} belongs to cluster {found}, the cluster file names {spec.cluster_id}."
-            reason = Reason("I01", text)
-            raise WrongCluster(str(reason), [reason])
+            raise WrongCluster.because(Reason("I01", text))
     return reported[0] if reported else None
 
 

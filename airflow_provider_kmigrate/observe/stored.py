@@ -1,16 +1,13 @@
 """Read the metadata beside topics from ZooKeeper and KRaft, and what preflight needs beside a view.
 
-KRaft: brokers in KRaft mode serve all kinds, controllers only settings and ACLs (Kafka 3.9). A broker still on ZooKeeper answers
-too, but with ZooKeeper's data, so the caller chooses the node. Brokers withhold sensitive values themselves; they do send a
-delegation token's HMAC, which is dropped here.
+KRaft: brokers in KRaft mode report all kinds, controllers only ACLs and the default settings of brokers (Kafka 3.9), so that these
+are compared before the first broker runs in KRaft mode. A broker in another mode answers too, but with ZooKeeper's data, which would
+always look equal, so it is not asked. Brokers withhold sensitive values themselves; they do send a delegation token's HMAC, which is
+dropped here. What is not reported stays None, with its reason in `ClusterEnvironment.unread`.
 
 ZooKeeper: what Kafka 3.9 keeps under /config, /kafka-acl and /delegation_token. These znodes hold secrets: salted passwords,
 keystore passwords. No part of a value leaves this module but what `core.equivalence` shows, and a malformed znode is
 named without its content.
-
-Brokers in KRaft mode report all of it. Brokers in migration mode answer with ZooKeeper's own data, which would always look equal,
-so they are not asked. Controllers report ACLs and the brokers' default settings, so that these are compared before the first
-broker runs in KRaft mode. What is not reported stays None, with its reason in `ClusterEnvironment.unread`.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from urllib.parse import unquote
 from kafka.protocol.admin import (
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
-    DescribeConfigsRequest,
     DescribeUserScramCredentialsRequest,
     ListTransactionsRequest,
 )
@@ -35,7 +31,7 @@ from airflow_provider_kmigrate.clients import wire
 from airflow_provider_kmigrate.clients.admin import check
 from airflow_provider_kmigrate.clients.messages import DescribeDelegationTokenRequest
 from airflow_provider_kmigrate.clients.tools import Tools
-from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.wire import OF_DEFAULT, Wire, broker_configs
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core import equivalence
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
@@ -47,20 +43,17 @@ from airflow_provider_kmigrate.core.model import (
     Reason,
     Stored,
     StoredKind,
-    Taken,
     ZooKeeperServer,
 )
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import reads
-from airflow_provider_kmigrate.observe.reads import Question, Questions, Reads
+from airflow_provider_kmigrate.observe.reads import Question, Questions, Reads, first_of
 
 _ANY = 1
-_BROKER = 4  # ConfigResource.Type
 _OF_ONE, _OF_ALL = 2, 3  # DescribeConfigs' sources: dynamic of one broker, dynamic default of all
 _SECURITY_DISABLED = 54
 _TOKENS_NOT_HERE, _TOKENS_OFF = 64, 61
 _TOKEN_KEYS = ("delegation.token.secret.key", "delegation.token.master.key")
-_DEFAULT_VALUE = 5  # the source of a setting with its default value
 
 _RESOURCES: Final = {2: "topic", 3: "group", 4: "cluster", 5: "transactional id", 6: "delegation token", 7: "user"}
 _PATTERNS: Final = {3: "literal", 4: "prefixed"}
@@ -81,7 +74,7 @@ def broker_settings(wire: Wire, broker: int | None) -> dict[str, str]:
     source = _OF_ALL if broker is None else _OF_ONE
     found = {
         synonym.name: equivalence.broker_setting(synonym.name, synonym.value)
-        for entry in _configs(wire, broker, None)
+        for entry in broker_configs(wire, broker)
         for synonym in entry.synonyms
         if synonym.source == source
     }
@@ -139,18 +132,9 @@ def highest_producer_id(wire: Wire) -> int | None:
     return max((state.producer_id for state in answer.transaction_states), default=None)
 
 
-def _configs(wire: Wire, broker: int | None, keys: list[str] | None) -> Iterator[Any]:
-    name = "" if broker is None else str(broker)
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-    wanted = [resource(resource_type=_BROKER, resource_name=name, configuration_keys=keys)]
-    for result in wire.ask(DescribeConfigsRequest, 1, 4, resources=wanted, include_synonyms=True).results:
-        check(result.error_code, f"{wire.endpoint} DescribeConfigs", result.error_message)
-        yield from result.configs
-
-
 def _uses_tokens(wire: Wire, broker: int) -> bool:
     """True if the broker has a key for tokens; it withholds the value but reports the source."""
-    return any(entry.config_source != _DEFAULT_VALUE for entry in _configs(wire, broker, list(_TOKEN_KEYS)))
+    return any(entry.config_source != OF_DEFAULT for entry in broker_configs(wire, broker, list(_TOKEN_KEYS)))
 
 
 def _credential(info: Any) -> tuple[str, str]:
@@ -179,8 +163,7 @@ def _named(names: Mapping[int, str], code: int) -> str:
 
 Value = TypeVar("Value")
 
-_USERS, _CLIENTS, _IPS = "/config/users", "/config/clients", "/config/ips"
-_LITERAL, _EXTENDED = "/kafka-acl", "/kafka-acl-extended"
+_USERS = "/config/users"
 _TOKENS = "/delegation_token/tokens"  # a path, not a token
 _BLOCK = "/latest_producer_id_block"
 _SCRAM = "SCRAM-"
@@ -192,30 +175,27 @@ def read(zk: ZooKeeper, kind: StoredKind) -> Entities:
 
 
 def _broker_settings(zk: ZooKeeper) -> Entities:
-    return {equivalence.broker(name): _shown(config) for name, config in _stored_zookeeper_configs(zk, "/config/brokers")}
-
-
-def _shown(config: Mapping[str, str]) -> dict[str, str]:
-    return {key: equivalence.broker_setting(key, value) for key, value in config.items()}
+    return {
+        equivalence.broker(name): {key: equivalence.broker_setting(key, value) for key, value in config.items()}
+        for name, config in _configs(zk, "/config/brokers")
+    }
 
 
 def _quotas(zk: ZooKeeper) -> Entities:
-    users = dict(_stored_zookeeper_configs(zk, _USERS))
-    pairs = dict(zk.families(f"{_USERS}/{user}/clients" for user in users))
-    found = {
-        **{_entity(user=user): _numbers(config) for user, config in users.items()},
-        **{_entity(client=client): _numbers(config) for client, config in _stored_zookeeper_configs(zk, _CLIENTS)},
-        **{_entity(ip=ip): _numbers(config) for ip, config in _stored_zookeeper_configs(zk, _IPS)},
-    }
-    for path, clients in pairs.items():
+    users = dict(_configs(zk, _USERS))
+    found = {_entity(user=user): _numbers(config) for user, config in users.items()}
+    for kind, folder in (("client-id", "/config/clients"), ("ip", "/config/ips")):
+        found |= {_entity(**{kind: name}): _numbers(config) for name, config in _configs(zk, folder)}
+    for path, clients in dict(zk.families(f"{_USERS}/{user}/clients" for user in users)).items():
         user = path.removeprefix(f"{_USERS}/").removesuffix("/clients")
-        found |= {_entity(user=user, client=client): _numbers(config) for client, config in _these(zk, path, clients)}
+        pairs = _configs(zk, path, clients)
+        found |= {_entity(**{"user": user, "client-id": client}): _numbers(config) for client, config in pairs}
     return found
 
 
 def _entity(**names: str) -> str:
-    kinds = {"user": "user", "client": "client-id", "ip": "ip"}
-    return equivalence.quota_entity({kinds[kind]: None if name == "<default>" else unquote(name) for kind, name in names.items()})
+    """The quota entity of these kinds, with their names as znodes have them."""
+    return equivalence.quota_entity({kind: None if name == "<default>" else unquote(name) for kind, name in names.items()})
 
 
 def _numbers(config: Mapping[str, str]) -> dict[str, str]:
@@ -223,7 +203,7 @@ def _numbers(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _credentials(zk: ZooKeeper) -> Entities:
-    return {f"user {unquote(user)}": _iterations(user, config) for user, config in _stored_zookeeper_configs(zk, _USERS)}
+    return {f"user {unquote(user)}": _iterations(user, config) for user, config in _configs(zk, _USERS)}
 
 
 def _iterations(user: str, config: Mapping[str, str]) -> dict[str, str]:
@@ -237,21 +217,18 @@ def _iterations(user: str, config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _acls(zk: ZooKeeper) -> Entities:
-    prefixed = [(pattern, f"{_EXTENDED}/{pattern}") for pattern in zk.children(_EXTENDED)]
-    rules = (
-        rule
-        for pattern, root in [("literal", _LITERAL), *prefixed]
-        for rule in _stored_zookeeper_rules(zk, equivalence.words(pattern), root)
-    )
-    return equivalence.acls(rules)
+    prefixed = [(pattern, f"/kafka-acl-extended/{pattern}") for pattern in zk.children("/kafka-acl-extended")]
+    roots = [("literal", "/kafka-acl"), *prefixed]
+    return equivalence.acls(rule for pattern, root in roots for rule in _acls_of(zk, equivalence.words(pattern), root))
 
 
-def _stored_zookeeper_rules(zk: ZooKeeper, pattern: str, root: str) -> Iterator[equivalence.ComparedAcl]:
+def _acls_of(zk: ZooKeeper, pattern: str, root: str) -> Iterator[equivalence.ComparedAcl]:
     for folder, names in zk.families(f"{root}/{kind}" for kind in zk.children(root)):
         resource = equivalence.words(folder.rpartition("/")[2])
         for name, data in zk.each(folder, names):
             for rule in _understood(f"{folder}/{name}", _list_of_acls, data):
-                yield _acl(pattern, resource, name, rule)
+                permission, operation = equivalence.words(rule["permissionType"]), equivalence.words(rule["operation"])
+                yield equivalence.ComparedAcl(pattern, resource, name, permission, operation, rule["principal"], rule["host"])
 
 
 def _list_of_acls(data: bytes) -> list[dict[str, str]]:
@@ -260,17 +237,12 @@ def _list_of_acls(data: bytes) -> list[dict[str, str]]:
     return [{key: str(rule[key]) for key in keys} for rule in found]
 
 
-def _acl(pattern: str, resource: str, name: str, rule: Mapping[str, str]) -> equivalence.ComparedAcl:
-    permission, operation = equivalence.words(rule["permissionType"]), equivalence.words(rule["operation"])
-    return equivalence.ComparedAcl(pattern, resource, name, permission, operation, rule["principal"], rule["host"])
-
-
 def _tokens(zk: ZooKeeper) -> Entities:
     found = zk.each(_TOKENS, zk.children(_TOKENS))
-    return {f"token {name}": _understood(f"{_TOKENS}/{name}", _stored_zookeeper_token, data) for name, data in found}
+    return {f"token {name}": _understood(f"{_TOKENS}/{name}", _token_of, data) for name, data in found}
 
 
-def _stored_zookeeper_token(data: bytes) -> dict[str, str]:
+def _token_of(data: bytes) -> dict[str, str]:
     fields = json.loads(data)
     renewers = [unquote(renewer) for renewer in fields["renewers"]]
     times = (int(fields[key]) for key in ("issueTimestamp", "expiryTimestamp", "maxTimestamp"))
@@ -280,19 +252,16 @@ def _stored_zookeeper_token(data: bytes) -> dict[str, str]:
 def _producer_ids(zk: ZooKeeper) -> Entities:
     """Brokers create the znode when they start, and write to it when the first producer id is requested."""
     data, _ = zk.read(_BLOCK) or (b"", 0)
-    return {equivalence.PRODUCER_IDS: {equivalence.HIGHEST: str(_understood(_BLOCK, _block_end, data))}} if data else {}
+    if not data:
+        return {}
+    highest = _understood(_BLOCK, lambda block: int(json.loads(block)["block_end"]), data)
+    return {equivalence.PRODUCER_IDS: {equivalence.HIGHEST: str(highest)}}
 
 
-def _block_end(data: bytes) -> int:
-    return int(json.loads(data)["block_end"])
-
-
-def _stored_zookeeper_configs(zk: ZooKeeper, folder: str) -> Iterator[tuple[str, dict[str, str]]]:
-    return _these(zk, folder, zk.children(folder))
-
-
-def _these(zk: ZooKeeper, folder: str, names: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    return ((name, _understood(f"{folder}/{name}", _config, data)) for name, data in zk.each(folder, names))
+def _configs(zk: ZooKeeper, folder: str, names: Iterable[str] | None = None) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each entity of the folder with its settings; `names`: only these."""
+    there = zk.each(folder, zk.children(folder) if names is None else names)
+    return ((name, _understood(f"{folder}/{name}", _config, data)) for name, data in there)
 
 
 def _config(data: bytes) -> dict[str, str]:
@@ -365,18 +334,19 @@ class StoredReads:
 
     def _kraft(self, kind: StoredKind, reporters: Sequence[NodeSpec]) -> Entities:
         if kind is StoredKind.ACLS:
-            return self._first((*reporters, *self._controllers), acls)
+            return first_of((*reporters, *self._controllers), lambda node: acls(self._tools.wire(node)))
         if not reporters:
             raise NotReported(_NO_KRAFT)
         if kind is StoredKind.TOKENS:
-            return self._first_broker(reporters, tokens)
-        return self._first(reporters, quotas if kind is StoredKind.QUOTAS else credentials)
+            return first_of(reporters, lambda node: tokens(self._tools.wire(node), node.id))
+        read = quotas if kind is StoredKind.QUOTAS else credentials
+        return first_of(reporters, lambda node: read(self._tools.wire(node)))
 
     def _broker_settings(self, zookeeper: Entities, modes: Mapping[NodeSpec, BrokerMode]) -> Stored:
         """Each broker in KRaft mode reports its own settings, any KRaft node the default of all brokers."""
         reporters = _in_kraft_mode(modes)
         kraft = {equivalence.broker(node.id): broker_settings(self._tools.wire(node), node.id) for node in reporters}
-        default = self._first((*reporters, *self._controllers), lambda wire: broker_settings(wire, None))
+        default = first_of((*reporters, *self._controllers), lambda node: broker_settings(self._tools.wire(node), None))
         others = {equivalence.broker(node.id): _ON_ZOOKEEPER if node in modes else _UNRESPONSIVE for node in self._brokers}
         known = {**kraft, equivalence.ALL_BROKERS: default}
         entities = sorted({*zookeeper, *others} - known.keys())
@@ -402,70 +372,47 @@ class StoredReads:
             raise Unavailable("no broker answers")
         return found
 
-    def _first(self, nodes: Iterable[NodeSpec], read: Callable[[Wire], Value]) -> Value:
-        return self._first_broker(nodes, lambda wire, _: read(wire))
-
-    def _first_broker(self, nodes: Iterable[NodeSpec], read: Callable[[Wire, int], Value]) -> Value:
-        """The answer of the first node that responds; `NotReported` counts as an answer."""
-        last: KMigrateError = Unavailable("there is no node to ask")
-        for node in nodes:
-            try:
-                return read(self._tools.wire(node), node.id)
-            except AuthenticationFailed:
-                raise
-            except KMigrateError as error:
-                last = error
-        raise last
-
 
 def _in_kraft_mode(modes: Mapping[NodeSpec, BrokerMode]) -> list[NodeSpec]:
     return [node for node, mode in modes.items() if mode is BrokerMode.KRAFT]
 
 
-class EnvironmentReader:
-    """Reads one cluster's environment; `patience`: seconds for each node, `long`: seconds for reads of many znodes."""
+def read_environment(
+    spec: ClusterSpec, tools: Tools, view: ClusterView, questions: Questions, *, patience: float, long: float
+) -> ClusterEnvironment:
+    """Start all reads at once; brokers missing from the view are not asked again.
 
-    def __init__(self, spec: ClusterSpec, tools: Tools, patience: float, long: float) -> None:
-        self._spec, self._tools = spec, tools
-        self._patience, self._long = patience, long
+    `patience`: seconds for each node, `long`: seconds for reads of many znodes.
+    """
+    alive = [node for node in spec.brokers if view.answered(node.id)]
 
-    def read(self, view: ClusterView, questions: Questions) -> ClusterEnvironment:
-        """Start all reads at once; brokers missing from the view are not asked again."""
-        alive = [node for node in self._spec.brokers if view.answered(node.id)]
-        ask = questions.ask
-        releases = {
-            node.id: ask(_unreported(node.name, "release"), self._patience, _granted(self._release), node) for node in alive
-        }
-        dirs = {
-            node.id: ask(_unreported(node.name, "log directories"), self._patience, _granted(self._dirs), node) for node in alive
-        }
-        taken = {
-            node.id: ask(_unreported(node.name, "configuration"), self._patience, _granted(self._taken), node) for node in alive
-        }
-        moving = ask(_unreported("the controller", "reassignments"), self._long, _granted(Reads(alive, self._tools).moving))
-        tree = ask(_unreported("ZooKeeper", "settings, users and rules"), self._long, _granted(self._tools.zk.read_tree))
-        servers = ask(_unreported("ZooKeeper", "versions"), self._long, _granted(self._tools.zk.servers))
-        ensemble = questions.answer(servers) or ()
-        return ClusterEnvironment(
-            releases=_each(questions, releases, self._spec),
-            log_dirs=_each(questions, dirs, self._spec),
-            taken=_each(questions, taken, self._spec),
-            moving=questions.answer(moving),
-            tree=questions.answer(tree),
-            servers=ensemble,
-            one_machine=one_machine(self._spec, ensemble),
-            unread=tuple(reason.text for reason in questions.unknowns),
-            now=time.time(),
-        )
+    def ask(who: str, what: str, seconds: float, read: Callable[..., Value], *given: Any) -> Question[Value]:
+        return questions.ask(Reason("", f"{who} did not report its {what}"), seconds, _granted(read), *given)
 
-    def _release(self, node: NodeSpec) -> str:
-        return wire.release(self._tools.wire(node), node.id)
+    def ask_each(what: str, read: Callable[[Wire, int], Value]) -> dict[int, Question[Value]]:
+        def read_node(node: NodeSpec) -> Value:
+            return read(tools.wire(node), node.id)
 
-    def _taken(self, node: NodeSpec) -> Taken:
-        return wire.taken(self._tools.wire(node), node.id)
+        return {node.id: ask(node.name, what, patience, read_node, node) for node in alive}
 
-    def _dirs(self, node: NodeSpec) -> Any:
-        return wire.log_dirs(self._tools.wire(node))
+    releases = ask_each("release", wire.release)
+    dirs = ask_each("log directories", lambda broker, _: wire.log_dirs(broker))
+    taken = ask_each("configuration", wire.taken)
+    moving = ask("the controller", "reassignments", long, Reads(alive, tools).moving)
+    tree = ask("ZooKeeper", "settings, users and rules", long, tools.zk.read_tree)
+    servers = ask("ZooKeeper", "versions", long, tools.zk.servers)
+    ensemble = questions.answer(servers) or ()
+    return ClusterEnvironment(
+        releases=_each(questions, releases, spec),
+        log_dirs=_each(questions, dirs, spec),
+        taken=_each(questions, taken, spec),
+        moving=questions.answer(moving),
+        tree=questions.answer(tree),
+        servers=ensemble,
+        one_machine=one_machine(spec, ensemble),
+        unread=tuple(reason.text for reason in questions.unknowns),
+        now=time.time(),
+    )
 
 
 def one_machine(spec: ClusterSpec, servers: Iterable[ZooKeeperServer]) -> bool:
@@ -496,7 +443,3 @@ def _granted(read: Callable[..., Value]) -> Callable[..., Value]:
             raise Unavailable(str(error)) from error
 
     return wrapped
-
-
-def _unreported(who: str, what: str) -> Reason:
-    return Reason("", f"{who} did not report its {what}")
