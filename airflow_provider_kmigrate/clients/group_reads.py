@@ -10,8 +10,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka.admin import ConfigResource, ResourceType
 
@@ -20,7 +22,7 @@ from airflow_provider_kmigrate.clients.admin import asked, connect, log_ends
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import Address, Brokers, Offsets, committed, described
 from airflow_provider_kmigrate.clients.znodes import CONSUMERS, batches
-from airflow_provider_kmigrate.clients.zookeeper import Znode
+from airflow_provider_kmigrate.clients.zookeeper import Znode, ZooKeeper
 from airflow_provider_kmigrate.core.coordination.assignors import topics_of
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import (
@@ -42,20 +44,7 @@ _TOPICS: Final = "/brokers/topics"
 Parsed = TypeVar("Parsed")
 
 
-class Tree(Protocol):
-    """The methods of `clients.zookeeper.ZooKeeper` that are used here."""
-
-    def children(self, path: str) -> list[str]:
-        """The child names of a znode; empty if it does not exist."""
-
-    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-        """Each path with its child names; missing paths are left out."""
-
-    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
-        """Each path with its data; missing paths are left out."""
-
-
-def groups_in(zk: Tree, names: Collection[str] | None = None) -> dict[str, ZkGroup]:
+def groups_in(zk: ZooKeeper, names: Collection[str] | None = None) -> dict[str, ZkGroup]:
     """The named groups, or all below `/consumers`, by name; a group that does not exist is empty.
 
     Not one instant: migration/ids is read before ids, and both before the mode. A member that joins meanwhile therefore looks
@@ -103,7 +92,7 @@ def _stored(znode: Znode) -> StoredOffset:
 
 
 def _children(
-    zk: Tree, folders: Mapping[str, str], parse: Callable[[bytes], Parsed]
+    zk: ZooKeeper, folders: Mapping[str, str], parse: Callable[[bytes], Parsed]
 ) -> tuple[dict[str, dict[str, Parsed]], frozenset[str]]:
     """The children of each group's folder, without those deleted meanwhile; and the groups that have the folder."""
     families = dict(zk.families(folders.values()))
@@ -115,7 +104,9 @@ def _children(
     return found, frozenset(name for name, folder in folders.items() if folder in families)
 
 
-def _places(zk: Tree, folders: Mapping[str, str], parse: Callable[[Znode], Parsed]) -> dict[str, dict[TopicPartition, Parsed]]:
+def _places(
+    zk: ZooKeeper, folders: Mapping[str, str], parse: Callable[[Znode], Parsed]
+) -> dict[str, dict[TopicPartition, Parsed]]:
     """For each group, the parsed znodes at `<folder>/<topic>/<partition>`."""
     families = dict(zk.families(folders.values()))
     topics = {f"{folder}/{topic}": (name, topic) for name, folder in folders.items() for topic in families.get(folder, ())}
@@ -133,7 +124,7 @@ def _places(zk: Tree, folders: Mapping[str, str], parse: Callable[[Znode], Parse
 
 
 def _selected(
-    zk: Tree, registrations: Mapping[str, Mapping[str, Registration | Unreadable]]
+    zk: ZooKeeper, registrations: Mapping[str, Mapping[str, Registration | Unreadable]]
 ) -> dict[str, frozenset[TopicPartition]]:
     """For each group, every existing partition that one of its readable registrations selects."""
     existing = cache(lambda: tuple(zk.children(_TOPICS)))
@@ -147,7 +138,7 @@ def _selected(
     return {name: frozenset(place for topic in topics for place in partitions.get(topic, ())) for name, topics in wanted.items()}
 
 
-def _partitions(zk: Tree, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
+def _partitions(zk: ZooKeeper, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
     found = {}
     for path, znode in zk.nodes(f"{_TOPICS}/{topic}" for topic in sorted(topics)):
         topic = znodes.topic(path.removeprefix(f"{_TOPICS}/"), znode.data)
@@ -251,7 +242,7 @@ _DEAD: Final = KafkaGroup("Dead")
 
 
 def seen(
-    zk: Tree, properties: Mapping[str, Any], names: Collection[str] | None = None, timeout: float = 30.0
+    zk: ZooKeeper, properties: Mapping[str, Any], names: Collection[str] | None = None, timeout: float = 30.0
 ) -> dict[str, GroupSeen]:
     """The named groups, or all below `/consumers`, by name, from both sides.
 
@@ -259,16 +250,17 @@ def seen(
     commits. A side that does not answer is None in every group it did not answer for. Raises if ZooKeeper does not answer and no
     names are given; errors that a retry cannot fix (`AuthenticationFailed`, `Failed`) are raised for either side.
     """
-    in_zookeeper = _tree(zk, names)
+    in_zookeeper = groups_in(zk) if names is None else _if_available(lambda: groups_in(zk, names))
     wanted = sorted(in_zookeeper or () if names is None else names)
-    kafka = _group_reads_coordinators(properties, wanted, timeout) if wanted else None
-    observed_groups = {name: _together(name, in_zookeeper, kafka) for name in wanted}
-    ends = (
-        _ends(properties, (place for observed in observed_groups.values() for place in _places_of(observed)), timeout)
-        if kafka is not None
-        else None
-    )
-    return {name: _with_ends(observed, ends) for name, observed in observed_groups.items()}
+    kafka = _if_available(lambda: {one.group: one for one in describe_groups(properties, timeout, wanted)}) if wanted else None
+    found = {name: _together(name, in_zookeeper, kafka) for name in wanted}
+    if kafka is None:
+        return found
+    places = {name: set(_places_of(observed)) for name, observed in found.items()}
+    ends = _if_available(lambda: log_ends(connect(properties), chain.from_iterable(places.values()), timeout))
+    if ends is None:
+        return found
+    return {name: replace(one, ends={where: ends[where] for where in places[name] & ends.keys()}) for name, one in found.items()}
 
 
 def topic_settings(properties: Mapping[str, Any], topics: Iterable[str], timeout: float = 30.0) -> dict[str, dict[str, str]]:
@@ -286,20 +278,10 @@ def topic_settings(properties: Mapping[str, Any], topics: Iterable[str], timeout
     return found
 
 
-def _tree(zk: Tree, names: Collection[str] | None) -> dict[str, ZkGroup] | None:
+def _if_available(read: Callable[[], Value]) -> Value | None:
+    """What `read` returns; None if the other side gives no usable answer."""
     try:
-        return groups_in(zk, names)
-    except Unavailable:
-        if names is None:
-            raise
-        return None
-
-
-def _group_reads_coordinators(
-    properties: Mapping[str, Any], names: Collection[str], timeout: float
-) -> dict[str, GroupAnswer] | None:
-    try:
-        return {one.group: one for one in describe_groups(properties, timeout, names)}
+        return read()
     except Unavailable:
         return None
 
@@ -310,8 +292,7 @@ def _together(name: str, in_zookeeper: Mapping[str, ZkGroup] | None, kafka: Mapp
         return GroupSeen(name, zk)
     if name not in kafka:
         return GroupSeen(name, zk, _DEAD, {})
-    described, committed = kafka[name].described, kafka[name].committed
-    return GroupSeen(name, zk, described, committed)
+    return GroupSeen(name, zk, kafka[name].described, kafka[name].committed)
 
 
 def _places_of(observed: GroupSeen) -> Iterable[TopicPartition]:
@@ -321,15 +302,3 @@ def _places_of(observed: GroupSeen) -> Iterable[TopicPartition]:
     yield from observed.committed or ()
     for member in observed.kafka.members if observed.kafka else ():
         yield from member.partitions
-
-
-def _ends(properties: Mapping[str, Any], places: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int] | None:
-    try:
-        return log_ends(connect(properties), places, timeout)
-    except Unavailable:
-        return None
-
-
-def _with_ends(observed: GroupSeen, ends: Mapping[TopicPartition, int] | None) -> GroupSeen:
-    mine = None if ends is None else {place: ends[place] for place in set(_places_of(observed)) if place in ends}
-    return GroupSeen(observed.name, observed.zk, observed.kafka, observed.committed, mine)

@@ -1,9 +1,7 @@
-"""Writes to a consumer group: its mode, its hold, its offsets and recorded resets.
+"""Writes to a consumer group: its mode of KIP-125, its hold, its offsets and recorded resets.
 
-- `migration/mode` is the mode of KIP-125;
-- a hold notes that the group was rolled back (`core.coordination.registration`);
-- `copy` carries out what `core.groups.offsets` planned: read again, write, read back;
-- resets are offsets that an operator records; the next owners begin there.
+A hold notes that the group was rolled back (`core.coordination.registration`). `copy` carries out what `core.groups.offsets` planned.
+Resets are offsets that an operator records; the next owners begin there.
 """
 
 from __future__ import annotations
@@ -41,9 +39,7 @@ def note_hold(zk: ZooKeeper, group: str, hold: GroupHold, holding: Holding) -> N
     if found is not None and read_hold(found[0]).run == hold.run:
         return
     make_folders(zk, group, holding)
-    data = write_hold(hold)
-    change: Operation = Create(path, data) if found is None else Set(path, data, found[1])
-    zk.commit([change], holding=holding)
+    zk.commit([_put(path, write_hold(hold), found)], holding=holding)
 
 
 def forget_hold(zk: ZooKeeper, group: str, holding: Holding) -> None:
@@ -57,9 +53,18 @@ def forget_hold(zk: ZooKeeper, group: str, holding: Holding) -> None:
 def make_folders(zk: ZooKeeper, group: str, holding: Holding) -> None:
     """Create the folders above our znodes of a group."""
     root = GroupPaths(group).root
-    for folder in (CONSUMERS, root, f"{root}/migration"):
+    _make(zk, [CONSUMERS, root, f"{root}/migration"], holding)
+
+
+def _make(zk: ZooKeeper, folders: Iterable[str], holding: Holding) -> None:
+    for folder in folders:
         if zk.read(folder) is None:
             zk.commit([Create(folder)], holding=holding)
+
+
+def _put(path: str, data: bytes, found: tuple[bytes, int] | None) -> Operation:
+    """Write a znode from the version that was read, or as a new one."""
+    return Create(path, data) if found is None else Set(path, data, found[1])
 
 
 def write_mode(zk: ZooKeeper, group: str, mode: Mode, holding: Holding) -> None:
@@ -69,9 +74,8 @@ def write_mode(zk: ZooKeeper, group: str, mode: Mode, holding: Holding) -> None:
     """
     paths = GroupPaths(group)
     make_folders(zk, group, holding)
-    found, data = zk.read(paths.mode), str(mode).encode()
-    change: Operation = Create(paths.mode, data) if found is None else Set(paths.mode, data, found[1])
-    zk.commit([change], holding=holding)
+    data = str(mode).encode()
+    zk.commit([_put(paths.mode, data, zk.read(paths.mode))], holding=holding)
     after = zk.read(paths.mode)
     if after is None or after[0] != data:
         raise Failed(
@@ -98,10 +102,11 @@ def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: 
     if refused:
         raise Refused.because(*refused)
     if plan.to is Store.ZOOKEEPER:
-        _to_zookeeper(zk, plan, holding)
+        _write(zk, plan.group, plan.writes, holding)
     else:
         zk.commit([], holding)  # nothing to write there, but the fence must be ours
-        _to_kafka(properties, plan, timeout)
+        for writes in batches(plan.writes, _BATCH):
+            _commit(properties, plan.group, {write.where: write.offset for write in writes}, timeout)
     after = _observe(zk, properties, plan, timeout)
     if lost := missing(plan, after):
         raise Failed(
@@ -114,11 +119,6 @@ def _observe(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, timeo
     return seen(zk, properties, [plan.group], timeout)[plan.group]
 
 
-def _to_kafka(properties: Mapping[str, Any], plan: CopyPlan, timeout: float) -> None:
-    for writes in batches(plan.writes, _BATCH):
-        _commit(properties, plan.group, {write.where: write.offset for write in writes}, timeout)
-
-
 def raise_in_zookeeper(zk: ZooKeeper, group: str, offsets: Mapping[TopicPartition, int], holding: Holding) -> None:
     """Raise ZooKeeper's offsets to these if they are lower or missing; never lower them (`core.groups.offsets.raised`).
 
@@ -129,18 +129,13 @@ def raise_in_zookeeper(zk: ZooKeeper, group: str, offsets: Mapping[TopicPartitio
     _write(zk, group, raised(offsets, stored), holding)
 
 
-def _to_zookeeper(zk: ZooKeeper, plan: CopyPlan, holding: Holding) -> None:
-    _write(zk, plan.group, plan.writes, holding)
-
-
 def _write(zk: ZooKeeper, group: str, writes: Sequence[OffsetWrite], holding: Holding) -> None:
     """Write each znode from the version that holds the planned old value; all of a batch or none."""
     root = GroupPaths(group).root
     topics = sorted({write.where.topic for write in writes})
     for folder in (CONSUMERS, root, f"{root}/offsets", *(f"{root}/offsets/{topic}" for topic in topics)) if topics else ():
-        if zk.read(folder) is None:
-            with suppress(Changed):  # another client created it meanwhile
-                zk.commit([Create(folder)], holding)
+        with suppress(Changed):  # another client created it meanwhile
+            _make(zk, [folder], holding)
     for batch in batches(writes, _BATCH):
         zk.commit(_operations(zk, group, batch), holding)
 
@@ -167,15 +162,10 @@ def record_reset(zk: ZooKeeper, group: str, wanted: Mapping[TopicPartition, int]
     """Record all these resets or none, over earlier ones. Raises as `ZooKeeper.commit`."""
     paths = GroupPaths(group)
     make_folders(zk, group, holding)
-    for folder in (paths.resets, *(f"{paths.resets}/{topic}" for topic in sorted({where.topic for where in wanted}))):
-        if zk.read(folder) is None:
-            zk.commit([Create(folder)], holding=holding)
-    changes: list[Operation] = []
-    for where, offset in sorted(wanted.items()):
-        path, found = paths.reset(where), zk.read(paths.reset(where))
-        data = write_offset(offset)
-        changes.append(Create(path, data) if found is None else Set(path, data, found[1]))
-    zk.commit(changes, holding=holding)
+    topics = sorted({where.topic for where in wanted})
+    _make(zk, [paths.resets, *(f"{paths.resets}/{topic}" for topic in topics)], holding)
+    offsets = {paths.reset(where): write_offset(offset) for where, offset in sorted(wanted.items())}
+    zk.commit([_put(path, data, zk.read(path)) for path, data in offsets.items()], holding=holding)
 
 
 def forget_reset(zk: ZooKeeper, group: str, wheres: Iterable[TopicPartition], holding: Holding) -> None:

@@ -18,45 +18,33 @@ its version. Measured: 4 of 6 handovers without an earlier failover, shortly aft
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.znodes import Create, Operation, Set
-from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
+from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.model import Malformed
 
 _TOPICS: Final = "/brokers/topics/"
+_WRITES: Final = 100_000  # in total, if that leaves enough for each
+_MOST, _LEAST = 100, 10  # times that each is written
+_AT_ONCE: Final = 500  # in one transaction, some 100 kB
+_TRIES: Final = 5  # for one transaction
 
 
-class Topics(Protocol):
-    """The methods of `ZooKeeper` that completing topics needs."""
-
-    def state_paths(self) -> list[str]:
-        """The paths of all partition states, existing or not."""
-
-    def nodes(self, paths: Sequence[str]) -> Iterator[tuple[str, Znode]]:
-        """Those that exist."""
-
-    def read(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version."""
-
-    def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
-        """All of it or nothing."""
-
-
-def half_made(zookeeper: Topics) -> tuple[str, ...]:
+def half_made(zookeeper: ZooKeeper) -> tuple[str, ...]:
     """The paths of the missing states. A topic under creation misses some for a moment, too."""
     paths = zookeeper.state_paths()
     there = {path for path, _ in zookeeper.nodes(paths)}
     return tuple(path for path in paths if path not in there)
 
 
-def make_whole(zookeeper: Topics, states: Sequence[str], holding: Holding) -> int:
+def make_whole(zookeeper: ZooKeeper, states: Sequence[str], holding: Holding) -> int:
     """Create these states and the znodes above them; returns how many. Raises `Changed` if another client created one meanwhile.
 
     A state has Kafka's defaults but no leader: every replica in sync, leader epoch 0. The leading controller overwrites it; until
@@ -82,7 +70,7 @@ def make_whole(zookeeper: Topics, states: Sequence[str], holding: Holding) -> in
     return made
 
 
-def _missing(zookeeper: Topics, state: str, data: bytes) -> list[Operation]:
+def _missing(zookeeper: ZooKeeper, state: str, data: bytes) -> list[Operation]:
     partition = state.removesuffix("/state")
     folder, _, _ = partition.rpartition("/")
     topic = folder.removesuffix("/partitions")
@@ -90,38 +78,14 @@ def _missing(zookeeper: Topics, state: str, data: bytes) -> list[Operation]:
     return [*above, Create(state, data, like=topic)]
 
 
-_WRITES: Final = 100_000  # in total, if that leaves enough for each
-_MOST, _LEAST = 100, 10  # times that each is written
-_AT_ONCE: Final = 500  # in one transaction, some 100 kB
-_TRIES: Final = 5  # for one transaction
-
-
-class States(Protocol):
-    """The methods of `ZooKeeper` that raising versions needs."""
-
-    def state_paths(self) -> list[str]:
-        """The paths of all state znodes."""
-
-    def nodes(self, paths: Sequence[str]) -> Iterator[tuple[str, Znode]]:
-        """Those that exist."""
-
-    def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
-        """All of it or nothing."""
-
-
-def times_for(partitions: int) -> int:
-    """How often each state is written: more often than KRaft is ahead, yet within seconds."""
-    return max(_LEAST, min(_MOST, _WRITES // max(1, partitions)))
-
-
-def raise_versions(zookeeper: States, holding: Holding) -> tuple[int, int]:
+def raise_versions(zookeeper: ZooKeeper, holding: Holding) -> tuple[int, int]:
     """Rewrite every state unchanged, under the fence; returns how many there are, and how often each was written.
 
     States that other clients write meanwhile are read again; raises `Changed` if that does not end, and earlier writes stay. May
     be repeated.
     """
     paths = zookeeper.state_paths()
-    times = times_for(len(paths))
+    times = max(_LEAST, min(_MOST, _WRITES // max(1, len(paths))))  # more often than KRaft is ahead, yet within seconds
     found = zookeeper.nodes(paths)
     count = 0
     while some := list(islice(found, max(1, _AT_ONCE // times))):
@@ -131,7 +95,7 @@ def raise_versions(zookeeper: States, holding: Holding) -> tuple[int, int]:
 
 
 @retry(retry=retry_if_exception_type(Changed), stop=stop_after_attempt(_TRIES), reraise=True)
-def _again(zookeeper: States, some: list[tuple[str, Znode]], times: int, holding: Holding) -> None:
+def _again(zookeeper: ZooKeeper, some: list[tuple[str, Znode]], times: int, holding: Holding) -> None:
     try:
         zookeeper.commit([Set(path, node.data, node.version + turn) for path, node in some for turn in range(times)], holding)
     except Changed:  # an ISR moved since it was read
