@@ -5,7 +5,6 @@ Type `kafka` is the one that Airflow's Kafka provider registers: the same connec
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from airflow.sdk import BaseHook
@@ -30,7 +29,6 @@ from airflow_provider_kmigrate.clients.connections import (
     settings_for,
     zookeeper_settings,
 )
-from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
     HostSettings,
@@ -38,13 +36,15 @@ from airflow_provider_kmigrate.clients.settings import (
     WireSecurity,
     ZooKeeperSettings,
 )
-from airflow_provider_kmigrate.clients.wire import NodeMetadata, Wire, from_kafka
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.wire_groups import Brokers
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import Malformed, ZkView
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable
 
 _FIELDS = ("conn_type", "host", "port", "login", "password", "schema", "extra")
+_TEST_TIMEOUT = 5.0  # seconds for each bootstrap server
 _NEXT = {
     AuthenticationFailed: "Next: check this connection's user, password and TLS files, and what that user may do.",
     Unavailable: "Next: check the address and the port, and that this machine may reach them.",
@@ -65,15 +65,6 @@ def get(conn_id: str, conn_type: str, named_in: str = "") -> Connection:
     return found
 
 
-def tested(observe: Callable[[], str]) -> tuple[bool, str]:
-    """Airflow's answer to *Test*: what `observe` observed, or what failed and what to do next."""
-    try:
-        return True, observe()
-    except KMigrateError as error:
-        advice = next((text for kind, text in _NEXT.items() if isinstance(error, kind)), "")
-        return False, f"{error} {advice}".strip()
-
-
 def _fields(connection: AirflowConnection) -> dict[str, Any]:
     """The connection's fields. Not `extra_dejson`: it reads broken JSON as an empty mapping, and its masks come after the fact."""
     return {name: getattr(connection, name) for name in _FIELDS}
@@ -92,8 +83,23 @@ def settings_of(spec: ClusterSpec) -> ClusterSettings:
     return settings_for(spec, lookup)
 
 
-class ZooKeeperHook(BaseHook):
-    """The brokers' ZooKeeper: host is their `zookeeper.connect`, chroot included."""
+class _TestedHook(BaseHook):
+    """A hook whose *Test* says what it observed, or what failed and what to do next."""
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Airflow's *Test* of a connection."""
+        try:
+            return True, self._test()
+        except KMigrateError as error:
+            advice = next((text for kind, text in _NEXT.items() if isinstance(error, kind)), "")
+            return False, f"{error} {advice}".strip()
+
+    def _test(self) -> str:
+        raise NotImplementedError
+
+
+class ZooKeeperHook(_TestedHook):
+    """The brokers' ZooKeeper: host is their `zookeeper.connect`, chroot included. *Test* reads the cluster's znodes once."""
 
     conn_name_attr = "zookeeper_conn_id"
     default_conn_name = "kmigrate_zookeeper_default"
@@ -111,10 +117,6 @@ class ZooKeeperHook(BaseHook):
     def get_conn(self) -> ZooKeeper:
         """A client that connects at its first call; close it."""
         return ZooKeeper(self.settings())
-
-    def test_connection(self) -> tuple[bool, str]:
-        """One read of the cluster's znodes."""
-        return tested(self._test)
 
     def _test(self) -> str:
         settings = self.settings()
@@ -134,8 +136,8 @@ def _summary(view: ZkView) -> str:
     return f"Kafka cluster {view.cluster_id}: {brokers}, {who}"
 
 
-class KafkaAdminHook(BaseHook):
-    """The brokers, through librdkafka.
+class KafkaAdminHook(_TestedHook):
+    """The brokers, through librdkafka. *Test* asks a bootstrap server through both of our clients: the wire's, which knows at once, too.
 
     Not a subclass of the provider's `KafkaAdminClientHook`: that one resolves callbacks and managed clouds' tokens, which the wire
     client could not share, hides `get_conn` behind a property, and reports a missing server as a ValueError.
@@ -158,37 +160,24 @@ class KafkaAdminHook(BaseHook):
         """A client that connects at its first call; close it."""
         return Admin(self.settings())
 
-    def test_connection(self) -> tuple[bool, str]:
-        """Ask a bootstrap server through both of our clients: the wire's, which knows at once, and librdkafka."""
-        return tested(self._test)
-
     def _test(self) -> str:
         settings = self.settings()
-        metadata = first_answer(settings)
+        with Brokers(settings.properties, _TEST_TIMEOUT) as brokers:
+            metadata = brokers.first(lambda wire: wire.metadata())
         with Admin(settings) as client:
             partitions = client.partitions()
         leaderless = sum(partition.leader < 0 for partition in partitions)
         short = sum(partition.under_replicated for partition in partitions)
-        brokers = ", ".join(map(str, sorted(metadata.broker_ids)))
+        ids = ", ".join(map(str, sorted(metadata.broker_ids)))
         health = f"{len(partitions)} partitions, {leaderless} without leader, {short} under-replicated"
-        return f"{settings.bootstrap} answers: cluster {metadata.cluster_id}, brokers {brokers}, {health}."
+        return f"{settings.bootstrap} answers: cluster {metadata.cluster_id}, brokers {ids}, {health}."
 
 
-def first_answer(settings: KafkaSettings) -> NodeMetadata:
-    """Node metadata of the first bootstrap server that answers; raises the last one's error if none does."""
-    security, servers = from_kafka(settings), settings.servers
-    for position, (host, port) in enumerate(servers, 1):
-        try:
-            with Wire(host, port, security) as wire:
-                return wire.metadata()
-        except Unavailable:
-            if position == len(servers):
-                raise
-    raise AssertionError("kafka_settings refuses an empty list of servers")
+class KRaftControllerHook(_TestedHook):
+    """TLS and SASL of the controller listener; the controllers' addresses are in the cluster file.
 
-
-class KRaftControllerHook(BaseHook):
-    """TLS and SASL of the controller listener; the controllers' addresses are in the cluster file."""
+    *Test* asks the controller in `host`, which is used for nothing else; without one only the fields are checked.
+    """
 
     conn_name_attr = "controller_conn_id"
     default_conn_name = "kmigrate_controller_default"
@@ -203,14 +192,6 @@ class KRaftControllerHook(BaseHook):
         """The security of every `Wire` to a controller; raises `Refused` for a missing or wrong connection."""
         return controller_security(self.controller_conn_id, get(self.controller_conn_id, self.conn_type))
 
-    def wire(self, host: str, port: int) -> Wire:
-        """A client of one controller, which connects at its first call; close it."""
-        return Wire(host, port, self.get_conn())
-
-    def test_connection(self) -> tuple[bool, str]:
-        """Ask the controller in `host`, which is used for nothing else; without one only the fields are checked."""
-        return tested(self._test)
-
     def _test(self) -> str:
         found = get(self.controller_conn_id, self.conn_type)
         security = controller_security(self.controller_conn_id, found)
@@ -224,8 +205,11 @@ class KRaftControllerHook(BaseHook):
         return f"Controller {wire.endpoint} answers: cluster {cluster_id}, leader {leader}, {flag}."
 
 
-class BrokerHostHook(BaseHook):
-    """The environment of the commands that reach the nodes' machines; the commands are in the cluster file."""
+class BrokerHostHook(_TestedHook):
+    """The environment of the commands that reach the nodes' machines; the commands are in the cluster file.
+
+    *Test* checks only the fields: a connection may not decide what runs on Airflow's machine, so nothing is run.
+    """
 
     conn_name_attr = "host_conn_id"
     default_conn_name = "kmigrate_host_default"
@@ -239,14 +223,6 @@ class BrokerHostHook(BaseHook):
     def get_conn(self) -> HostSettings:
         """The hosts' settings; raises `Refused` for a missing or wrong connection."""
         return host_settings(self.host_conn_id, get(self.host_conn_id, self.conn_type))
-
-    def host(self, node: NodeSpec) -> Host:
-        """The driver that the cluster file names for `node`, with this environment."""
-        return host_for(node, self.get_conn().environment)
-
-    def test_connection(self) -> tuple[bool, str]:
-        """Check only the fields: a connection may not decide what runs on Airflow's machine, so nothing is run."""
-        return tested(self._test)
 
     def _test(self) -> str:
         names = sorted(self.get_conn().environment)

@@ -16,10 +16,8 @@ from kafka.protocol.admin import DescribeClusterResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from airflow_provider_kmigrate.clients.admin import Admin
-from airflow_provider_kmigrate.clients.hosts.local import LocalHost
 from airflow_provider_kmigrate.clients.settings import HostSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.tools import opened
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.hooks.connections import (
     BrokerHostHook,
@@ -69,12 +67,10 @@ class TestBuilding:
     def test_controllers(self, connection: Define) -> None:
         hook = KRaftControllerHook(connection("ctl", "kmigrate_controller", extra={"protocol": "SSL", "ca_file": "/ca"}))
         assert hook.get_conn() == WireSecurity("SSL", ca_file="/ca")
-        assert hook.wire("ctl0", 9093).endpoint == "ctl0:9093"
 
     def test_hosts(self, connection: Define) -> None:
         hook = BrokerHostHook(connection("hosts", "kmigrate_host", extra={"environment": {"A": "x"}}))
         assert hook.get_conn() == HostSettings({"A": "x"})
-        assert isinstance(hook.host(NodeSpec(0, NodeRole.BROKER, "h", 9092, HostSpec("local", "/p"))), LocalHost)
 
     @pytest.mark.parametrize("hook", HOOKS)
     def test_a_hook_is_what_airflow_asks_of_one(self, hook: Any) -> None:
