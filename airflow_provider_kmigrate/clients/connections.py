@@ -207,6 +207,13 @@ CONTROLLER_EXTRAS = ("protocol", *_TLS_EXTRAS, "sasl_mechanism")
 HOST_EXTRAS = ("environment", "secret_environment")
 
 Lookup = Callable[[str], Connection]
+_EXAMPLES = {
+    ZOOKEEPER: "--conn-host zk1:2181,zk2:2181/kafka",
+    KAFKA: """--conn-extra '{"bootstrap.servers": "kafka0:9092"}'""",
+    CONTROLLER: """--conn-extra '{"protocol": "PLAINTEXT"}'""",
+    HOST: """--conn-extra '{"environment": {}}'""",
+    HTTP: "--conn-schema https --conn-host deployer.example.org/restart",
+}
 _ZOOKEEPER_PORT = "2181"
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _CHROOT = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\x00-\x20]+)+")
@@ -347,9 +354,8 @@ def webhook_connections(spec: ClusterSpec) -> tuple[str, ...]:
 def missing(conn_id: str, conn_type: str, named_in: str = "") -> Refused:
     """The refusal for a connection that does not exist; `named_in` says where it is named."""
     text = f"There is no connection {conn_id}{f', which {named_in} names' if named_in else ''}."
-    text += f" Create it: airflow connections add {conn_id} --conn-type {conn_type} {_example(conn_type)}"
-    reason = Reason("N01", text)
-    return Refused(str(reason), (reason,))
+    text += f" Create it: airflow connections add {conn_id} --conn-type {conn_type} {_EXAMPLES[conn_type]}"
+    return Refused.because(Reason("N01", text))
 
 
 def named_connections(spec: ClusterSpec) -> dict[str, tuple[str, str]]:
@@ -410,8 +416,7 @@ def _controllers(spec: ClusterSpec, brokers: WireSecurity, lookup: Lookup) -> Wi
 
 def _contradict(spec: ClusterSpec, found: str, remedy: str) -> NoReturn:
     text = f"{found}, and quorum.security_protocol in {spec.path or 'the cluster file'} is {spec.controller_security}. {remedy}"
-    reason = Reason("N03", text)
-    raise Refused(str(reason), (reason,))
+    raise Refused.because(Reason("N03", text))
 
 
 def _servers(fields: ConnectionFields) -> str:
@@ -495,13 +500,3 @@ def _usable_protocol(fields: ConnectionFields, properties: Mapping[str, str]) ->
     for name in ("sasl.username", "sasl.password"):
         if not properties.get(name):
             fields.refuse(f"{name} is missing", f"{protocol} needs it.", "Add it to extra.")
-
-
-def _example(conn_type: str) -> str:
-    return {
-        ZOOKEEPER: "--conn-host zk1:2181,zk2:2181/kafka",
-        KAFKA: """--conn-extra '{"bootstrap.servers": "kafka0:9092"}'""",
-        CONTROLLER: """--conn-extra '{"protocol": "PLAINTEXT"}'""",
-        HOST: """--conn-extra '{"environment": {}}'""",
-        HTTP: "--conn-schema https --conn-host deployer.example.org/restart",
-    }[conn_type]

@@ -14,7 +14,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeVar
@@ -212,9 +212,9 @@ def _registrations(reading: _Reading, ids: Iterable[str]) -> dict[int, BrokerReg
 def _guarded(session: Session) -> tuple[str, ...]:
     """The identity schemes without which Kafka's znodes cannot be written."""
     client = session.client()
-    waiting = [client.get_acls_async(path) for path in _GUARDED]
+    waiting = {path: client.get_acls_async(path) for path in _GUARDED}
     schemes = set()
-    for path, result in zip(_GUARDED, waiting, strict=True):
+    for path, result in waiting.items():
         acls, _ = session.result(f"ACL of {path}", result)
         if not any(acl.id.scheme == "world" and acl.perms & _WRITES for acl in acls):
             schemes |= {acl.id.scheme for acl in acls} - {"world"}
@@ -225,7 +225,7 @@ def _exists(session: Session, path: str) -> bool:
     """True if a znode outside our chroot exists; kazoo's own call would put the chroot in front."""
     client = session.client()
     result = client.handler.async_result()
-    client._call(Exists(path, None), result)  # noqa: SLF001  # as zookeeper_reads does
+    client._call(Exists(path, None), result)  # noqa: SLF001  # as kazoo itself does
     return session.result(path, result) is not None
 
 
@@ -308,7 +308,7 @@ class ZooKeeper:
             *(ZnodeRead(ReadKind.DATA, path) for path in NOTES),
         )
         read = Span(asked, time.monotonic())
-        back, known, unflagged = notes
+        back, registered, unflagged = notes
         living = self._live_members() if groups else {}
         return ZkView(
             cluster_id=self._identity(root, identity),
@@ -322,7 +322,7 @@ class ZooKeeper:
             live_members=living,
             offsets_topic_version=offsets[1].version if offsets else None,
             rolled_back=znodes.rolled_back(_data(back)) if back else {},
-            registered=znodes.node_ids(REGISTERED, _data(known)) if known else frozenset(),
+            registered=znodes.node_ids(REGISTERED, _data(registered)) if registered else frozenset(),
             unflagged=znodes.node_ids(UNFLAGGED, _data(unflagged)) if unflagged else frozenset(),
         )
 
@@ -339,8 +339,7 @@ class ZooKeeper:
 
     def topics(self) -> dict[str, TopicMetadata]:
         """Every topic with its overrides and each partition's replicas, leader (-1: none, or never elected) and ISR."""
-        (names,) = self._session.read("topics", ZnodeRead(ReadKind.CHILDREN, "/brokers/topics"))
-        topics = {name: _sound(znodes.topic(name, data)) for name, data in self.each("/brokers/topics", names or ())}
+        topics = {topic.name: topic for topic in self._topics()}
         overrides = {
             name: _sound(znodes.configs(f"/config/topics/{name}", data)) for name, data in self.each("/config/topics", topics)
         }
@@ -352,9 +351,7 @@ class ZooKeeper:
 
     def state_paths(self) -> list[str]:
         """The paths of all partition states, existing or not."""
-        (names,) = self._session.read("topics", ZnodeRead(ReadKind.CHILDREN, "/brokers/topics"))
-        topics = [_sound(znodes.topic(name, data)) for name, data in self.each("/brokers/topics", names or ())]
-        return [f"/brokers/topics/{topic.name}/partitions/{index}/state" for topic in topics for index in topic.partitions]
+        return [_state(topic, index) for topic in self._topics() for index in topic.partitions]
 
     def state_epoch(self) -> int:
         """The highest controller_epoch in any partition's state; -1 if no partition has a state yet."""
@@ -368,15 +365,6 @@ class ZooKeeper:
     def servers(self) -> tuple[ZooKeeperServer, ...]:
         """The servers of the connection, each asked for its version on a connection of its own."""
         return servers(self._settings)
-
-    def leaderless(self) -> list[str]:
-        """The names of partitions without a leader."""
-        return [
-            f"{topic.name}-{index}"
-            for topic in self.topics().values()
-            for index, partition in sorted(topic.partitions.items())
-            if partition.leader < 0
-        ]
 
     def tree(self, path: str = "/") -> Iterator[tuple[str, bytes | None]]:
         """Every znode below `path` and itself, parents first; znodes that vanish meanwhile are left out. For backups."""
@@ -452,8 +440,7 @@ class ZooKeeper:
 
     def _live_members(self) -> dict[str, LiveMembers]:
         """migration/ids first: a member that joins meanwhile looks like one that cannot migrate."""
-        (groups,) = self._session.read("groups", ZnodeRead(ReadKind.CHILDREN, CONSUMERS))
-        names = sorted(groups or ())
+        names = self.children(CONSUMERS)
         migrating = dict(self.families(f"{CONSUMERS}/{group}/migration/ids" for group in names))
         ids = dict(self.families(f"{CONSUMERS}/{group}/ids" for group in names))
         found = {}
@@ -463,18 +450,17 @@ class ZooKeeper:
                 found[group] = LiveMembers(len(set(there) - able), len(able.intersection(there)))
         return found
 
-    def _states(self, topics: Iterable[TopicMetadata]) -> Mapping[str, Mapping[int, PartitionMetadata]]:
-        topics = tuple(topics)
-        paths = {
-            f"/brokers/topics/{topic.name}/partitions/{index}/state": (topic.name, index, partition)
-            for topic in topics
-            for index, partition in topic.partitions.items()
-        }
+    def _topics(self) -> list[TopicMetadata]:
+        """Every topic's znode, without its partitions' states."""
+        return [_sound(znodes.topic(name, data)) for name, data in self.each("/brokers/topics", self.children("/brokers/topics"))]
+
+    def _states(self, topics: Collection[TopicMetadata]) -> Mapping[str, Mapping[int, PartitionMetadata]]:
+        paths = {_state(topic, index): (topic.name, index) for topic in topics for index in topic.partitions}
         states: dict[str, dict[int, PartitionMetadata]] = {topic.name: dict(topic.partitions) for topic in topics}
         for path, found in self._session.stream("partition states", ReadKind.DATA, paths):
-            name, index, partition = paths[path]
+            name, index = paths[path]
             leader, isr, epoch = _sound(znodes.partition_state(path, _data(found)))
-            states[name][index] = replace(partition, leader=leader, isr=isr, controller_epoch=epoch)
+            states[name][index] = replace(states[name][index], leader=leader, isr=isr, controller_epoch=epoch)
         return states
 
     def _add(self, transaction: TransactionRequest, operation: Operation) -> None:
@@ -497,7 +483,7 @@ class ZooKeeper:
         """
         if path in NOTES:
             return [*self._session.acl, *READ_ACL_UNSAFE]
-        return OPEN_ACL_UNSAFE if _below(path, CONSUMERS) else self._session.acl
+        return OPEN_ACL_UNSAFE if f"{path}/".startswith(f"{CONSUMERS}/") else self._session.acl
 
     def _check_results(self, paths: Sequence[str], results: Sequence[Any], *, fenced: bool) -> None:
         for position, (path, result) in enumerate(zip(paths, results, strict=True)):
@@ -522,11 +508,11 @@ def _broker_ids(names: Sequence[str] | None) -> tuple[int, ...]:
     return tuple(sorted(int(name) for name in names or () if name.isdecimal()))
 
 
+def _state(topic: TopicMetadata, partition: int) -> str:
+    return f"/brokers/topics/{topic.name}/partitions/{partition}/state"
+
+
 def _sound(parsed: Parsed | Malformed) -> Parsed:
     if isinstance(parsed, Malformed):
         raise Failed(f"{parsed.path} does not have Kafka's format: {parsed.content!r}")
     return parsed
-
-
-def _below(path: str, root: str) -> bool:
-    return path == root or path.startswith(f"{root}/")
