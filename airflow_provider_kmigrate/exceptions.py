@@ -1,20 +1,7 @@
 """Every error the package raises on purpose; each class says what the caller may do.
 
-::
-
-    KMigrateError
-    ├── Unavailable            try again: nothing is known, nothing was changed by the failed call
-    │   ├── Unreachable        no connection, or it broke; whether a write arrived is unknown
-    │   └── TimedOut           no answer in time
-    ├── Refused                stop: going on would be wrong; carries the reasons, nothing was changed
-    │   ├── SpecError          the cluster file is wrong; names file, line and the fix
-    │   ├── WrongCluster       the cluster reached is not the one that was named
-    │   ├── Fenced             a newer run holds the cluster; this one must end
-    │   └── Forbidden          not on the allow-list of what we may change
-    ├── AuthenticationFailed   stop: fix the identity or its rights; no retry helps
-    └── Failed                 stop: the act itself failed; the text says where its log is
-
-Refusals that a plan can foresee are values (`core.decision.Refuse`), not exceptions; `Refused` carries them across I/O code.
+`Unavailable`: try again; `Refused`, `AuthenticationFailed` and `Failed`: stop. Refusals that a plan can foresee are values
+(`core.decision.Refuse`), not exceptions; `Refused` carries them across I/O code.
 """
 
 from __future__ import annotations
@@ -33,13 +20,13 @@ class KMigrateError(Exception):
 
 
 class Unavailable(KMigrateError):
-    """The other side gave no usable answer; observe again before acting."""
+    """The other side gave no usable answer, nothing is known; observe again before acting."""
 
     retriable = True
 
 
 class Unreachable(Unavailable):
-    """No connection, or the connection broke."""
+    """No connection, or it broke; whether a write arrived is unknown."""
 
 
 class TimedOut(Unavailable):
@@ -47,7 +34,7 @@ class TimedOut(Unavailable):
 
 
 class Refused(KMigrateError):
-    """Going on would be wrong; `reasons` says what was seen, why it matters and what to do."""
+    """Going on would be wrong, and nothing was changed; `reasons` says what was seen, why it matters and what to do."""
 
     def __init__(self, text: str, reasons: Iterable[Reason] = ()) -> None:
         super().__init__(text)
@@ -60,7 +47,7 @@ class Refused(KMigrateError):
 
 
 class SpecError(Refused):
-    """The cluster file is wrong."""
+    """The cluster file is wrong; the text names file, line and the fix."""
 
 
 class WrongCluster(Refused):
@@ -68,7 +55,7 @@ class WrongCluster(Refused):
 
 
 class Fenced(Refused):
-    """A newer run owns this cluster."""
+    """A newer run owns this cluster; this one must end."""
 
 
 class Forbidden(Refused):
@@ -76,7 +63,7 @@ class Forbidden(Refused):
 
 
 class AuthenticationFailed(KMigrateError):
-    """The other side does not accept our identity, or denies it the right."""
+    """The other side does not accept our identity, or denies it the right; no retry helps."""
 
 
 class Failed(KMigrateError):

@@ -72,12 +72,9 @@ class Fence:
     ) -> None:
         if not _CLUSTER_ID.fullmatch(cluster_id):
             raise SpecError.because(Reason("F04", f"cluster_id: {cluster_id!r} is not a Kafka cluster id."))
-        self._zookeeper = zookeeper
-        self._cluster_id = cluster_id
+        self._zookeeper, self._cluster_id, self._me = zookeeper, cluster_id, owner
         self._root = f"{ROOT}/{cluster_id}"
-        self._me = owner
-        self._finished = finished
-        self._now = now
+        self._finished, self._now = finished, now
         self._life = f"{self._root}/live/{uuid.uuid4().hex}"
         self._token: int | None = None
 
@@ -97,8 +94,7 @@ class Fence:
     def token(self) -> int:
         """The fencing token, which every taking by any run raises. Raises `Fenced` before `take`."""
         if self._token is None:
-            text = f"run {self._me} has not taken the fence of {self._root}"
-            raise Fenced.because(Reason("H03", text))
+            raise Fenced.because(Reason("H03", f"run {self._me} has not taken the fence of {self._root}"))
         return self._token
 
     def take(self) -> int:
@@ -186,12 +182,8 @@ class Fence:
         return json.dumps(asdict(Owner(self._me, now, f"{socket.gethostname()}:{os.getpid()}"))).encode()
 
     def _refusal(self, held: Owner) -> Fenced:
-        text = f"The cluster is owned by {held}"
-        if self.alive():
-            reason = Reason("H01", f"{text}; one of its processes is alive.")
-        else:
-            reason = Reason("H01", f"{text}; none of its processes is alive now.")
-        return Fenced.because(reason)
+        alive = "one of its processes is alive" if self.alive() else "none of its processes is alive now"
+        return Fenced.because(Reason("H01", f"The cluster is owned by {held}; {alive}."))
 
     def _ensure_tree(self) -> None:
         found = self._zookeeper.cluster_id()

@@ -224,10 +224,9 @@ def _answers(
         return dict.fromkeys(groups, unresponsive[address])
     try:
         return ask(brokers.at(*address), groups)
-    except Unavailable as error:
-        unresponsive[address] = error
-        return dict.fromkeys(groups, error)
     except KMigrateError as error:
+        if isinstance(error, Unavailable):
+            unresponsive[address] = error
         return dict.fromkeys(groups, error)
 
 

@@ -1,7 +1,8 @@
 """Every client of one cluster, opened together and closed together; and what restarts instances of consumer applications.
 
-`Instances` restarts an instance as another kind of member, by the user's own command or webhook. A command gets the placeholders `{group}`, `{instance}`, `{host}` and `{kind}` (zookeeper, migrating or kafka), runs without a shell, and ends
-with 0 once the instance was restarted; it may be run again with the same kind. A webhook is a POST with
+`Instances` restarts an instance as another kind of member, by the user's own command or webhook. A command gets the placeholders
+`{group}`, `{instance}`, `{host}` and `{kind}` (zookeeper, migrating or kafka), runs without a shell, and ends with 0 once the
+instance was restarted; it may be run again with the same kind. A webhook is a POST with
 
     {"cluster": ..., "group": ..., "instance": ..., "host": ..., "kind": ..., "token": ...}
 

@@ -6,6 +6,7 @@ librdkafka's own requests abort the process if the connection to a coordinator b
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -88,7 +89,7 @@ class Brokers:
 
     def coordinator(self, group: str) -> Address:
         """The address of the group's coordinator, from the first broker that answers."""
-        return self.first(lambda wire: _coordinator(wire, group))
+        return self.first(lambda wire: _or_raise(_coordinators(wire, [group])[group]))
 
     def coordinators(self, groups: Sequence[str]) -> dict[str, Address | KMigrateError]:
         """For each group its coordinator, or why it has none. Creates `__consumer_offsets` if it does not exist yet."""
@@ -125,11 +126,6 @@ def committed(wire: Wire, groups: Sequence[str]) -> dict[str, Offsets | KMigrate
 def _coordinators(wire: Wire, groups: Sequence[str]) -> dict[str, Address | KMigrateError]:
     where, found = f"{wire.endpoint} FindCoordinator", wire.coordinators(groups)
     return {group: _error(one, f"{where} of {group}") or (one.host, one.port) for group, one in found.items()}
-
-
-def _coordinator(wire: Wire, group: str) -> Address:
-    (found,) = _coordinators(wire, [group]).values()
-    return _or_raise(found)
 
 
 def _or_raise(found: Answer | KMigrateError) -> Answer:
@@ -181,17 +177,8 @@ def _offsets(answer: Any, where: str) -> Offsets | KMigrateError:
 
 def _commits(offsets: Mapping[TopicPartition, int]) -> list[Any]:
     of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    topics = sorted({where.topic for where in offsets})
-    return [
-        of_topic(
-            name=topic,
-            partitions=[
-                of_topic.OffsetCommitRequestPartition(
-                    partition_index=where.partition, committed_offset=offset, committed_metadata=""
-                )
-                for where, offset in sorted(offsets.items())
-                if where.topic == topic
-            ],
-        )
-        for topic in topics
-    ]
+    found: dict[str, list[Any]] = defaultdict(list)
+    for where, offset in sorted(offsets.items()):
+        one = {"partition_index": where.partition, "committed_offset": offset, "committed_metadata": ""}
+        found[where.topic].append(of_topic.OffsetCommitRequestPartition(**one))
+    return [of_topic(name=topic, partitions=partitions) for topic, partitions in found.items()]

@@ -1,8 +1,7 @@
 """Znodes: parses what Kafka writes into them, without trust, and lists the writes that a run may make.
 
-Sources: ZkData.scala and ZkMigrationLeadershipState, Kafka 3.9. Unexpected content becomes `Malformed`, or `None` in a list of many, never an exception: a broken znode is a finding. `batches`
-cuts long lists into requests of a bounded size. The writes: operations, our own znodes, and the
-list of Kafka's that a run may change.
+Sources: ZkData.scala and ZkMigrationLeadershipState, Kafka 3.9. Unexpected content becomes `Malformed`, or `None` in a list of many,
+never an exception: a broken znode is a finding.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _SHOWN = 200  # characters of a malformed znode that a message may carry
 
 def cluster_id(data: bytes) -> str | Malformed:
     """/cluster/id: {"version":"1","id":"..."}"""
-    return _parse("/cluster/id", data, lambda fields: _text(fields["id"]))
+    return parsed("/cluster/id", data, lambda fields: _text(fields["id"]))
 
 
 def controller(data: bytes, *, ephemeral: bool) -> ZkController | Malformed:
     """/controller; version 1 (before KIP-866) has no kraftControllerEpoch, which means -1."""
-    return _parse(
+    return parsed(
         "/controller",
         data,
         lambda fields: ZkController(_int(fields["brokerid"]), _int(fields.get("kraftControllerEpoch", -1)), ephemeral),
@@ -56,7 +55,7 @@ def controller_epoch(data: bytes) -> int | None:
 
 def migration(data: bytes, version: int, created_at: float = 0.0, age: Age | None = None) -> Migration | Malformed:
     """/migration; null data, which blocks the migration driver forever (KAFKA-19480), is malformed too."""
-    return _parse(
+    return parsed(
         "/migration",
         data,
         lambda fields: Migration(
@@ -78,7 +77,7 @@ def topic(name: str, data: bytes) -> TopicMetadata | Malformed:
         partitions = {int(index): PartitionMetadata(_ints(ids), leader=-1) for index, ids in fields["partitions"].items()}
         return TopicMetadata(name, fields.get("topic_id"), partitions)
 
-    return _parse(f"/brokers/topics/{name}", data, assignment)
+    return parsed(f"/brokers/topics/{name}", data, assignment)
 
 
 def partition_state(path: str, data: bytes) -> tuple[int, tuple[int, ...], int | None] | Malformed:
@@ -88,22 +87,22 @@ def partition_state(path: str, data: bytes) -> tuple[int, tuple[int, ...], int |
         epoch = fields.get("controller_epoch")
         return _int(fields["leader"]), _ints(fields["isr"]), None if epoch is None else _int(epoch)
 
-    return _parse(path, data, state)
+    return parsed(path, data, state)
 
 
 def state_epoch(path: str, data: bytes) -> int | Malformed:
     """The same znode's controller_epoch: a controller with a lower epoch can change nothing about this partition (KAFKA-20488)."""
-    return _parse(path, data, lambda fields: _int(fields["controller_epoch"]))
+    return parsed(path, data, lambda fields: _int(fields["controller_epoch"]))
 
 
 def configs(path: str, data: bytes) -> Mapping[str, str] | Malformed:
     """/config/<kind>/<name>: the overrides; KRaft's dual-write leaves empty ones behind, which mean none."""
-    return _parse(path, data, lambda fields: {_text(key): str(value) for key, value in fields["config"].items()})
+    return parsed(path, data, lambda fields: {_text(key): str(value) for key, value in fields["config"].items()})
 
 
 def rolled_back(data: bytes) -> Mapping[int, BrokerMode]:
     """Our own note {"0": "zookeeper"}: the brokers rolled back alone, and their mode. Raises `Failed` if it is unreadable."""
-    found = _parse("rolled back", data, lambda fields: {int(broker): BrokerMode(mode) for broker, mode in fields.items()})
+    found = parsed("rolled back", data, lambda fields: {int(broker): BrokerMode(mode) for broker, mode in fields.items()})
     if isinstance(found, Malformed):
         why = "without it a roll may let the takeover isolate a broker that was rolled back"
         raise Failed(
@@ -130,7 +129,8 @@ def readable(data: bytes | None) -> str:
     return text[:_SHOWN]
 
 
-def _parse(path: str, data: bytes, build: Callable[[Mapping[str, Any]], Parsed]) -> Parsed | Malformed:
+def parsed(path: str, data: bytes, build: Callable[[Mapping[str, Any]], Parsed]) -> Parsed | Malformed:
+    """What `build` makes of the JSON in a znode; `Malformed` if it cannot."""
     try:
         return build(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):

@@ -10,7 +10,6 @@ settings are kept: brokers have passwords among them.
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import time
@@ -171,10 +170,7 @@ def _acls(reading: _Reading) -> Iterator[ZkAcl]:
 
 
 def _rules(where: _Rule, name: str, data: bytes) -> list[ZkAcl] | Malformed:
-    try:
-        return [_acl(where, name, entry) for entry in json.loads(data)["acls"]]
-    except (ValueError, TypeError, KeyError):
-        return Malformed(f"{where.folder}/{name}", znodes.readable(data))
+    return znodes.parsed(f"{where.folder}/{name}", data, lambda fields: [_acl(where, name, entry) for entry in fields["acls"]])
 
 
 def _acl(where: _Rule, name: str, entry: Mapping[str, Any]) -> ZkAcl:
@@ -192,20 +188,16 @@ def _changed(reading: _Reading) -> tuple[tuple[str, float], ...]:
 
 
 def _entity(data: bytes) -> str:
-    try:
-        return f"settings of {json.loads(data)['entity_path']}"
-    except (ValueError, TypeError, KeyError):
-        return "settings"
+    named = znodes.parsed("notification", data, lambda fields: f"settings of {fields['entity_path']}")
+    return "settings" if isinstance(named, Malformed) else named
 
 
 def _registrations(reading: _Reading, ids: Iterable[str]) -> dict[int, BrokerRegistration]:
     found = {}
     for name, data, stat in reading.data("/brokers/ids", (name for name in ids if name.isdecimal())):
-        try:
-            broker_time = int(json.loads(data)["timestamp"]) / 1000
-        except (ValueError, TypeError, KeyError):
-            continue
-        found[int(name)] = BrokerRegistration(broker_time, stat.ctime / 1000)
+        broker_time = znodes.parsed(name, data, lambda fields: int(fields["timestamp"]) / 1000)
+        if not isinstance(broker_time, Malformed):
+            found[int(name)] = BrokerRegistration(broker_time, stat.ctime / 1000)
     return found
 
 
@@ -312,7 +304,7 @@ class ZooKeeper:
         living = self._live_members() if groups else {}
         return ZkView(
             cluster_id=self._identity(root, identity),
-            broker_ids=_broker_ids(ids),
+            broker_ids=tuple(sorted(int(name) for name in ids or () if name.isdecimal())),
             controller=controller and znodes.controller(_data(controller), ephemeral=bool(controller[1].ephemeralOwner)),
             controller_epoch=znodes.controller_epoch(_data(epoch)) if epoch else None,
             migration=migration and self._migration(migration, read),
@@ -502,10 +494,6 @@ def _data(found: Any) -> bytes:
 
 def _written(stat: ZnodeStat) -> Written:
     return Written(stat.mtime / 1000, stat.mzxid)
-
-
-def _broker_ids(names: Sequence[str] | None) -> tuple[int, ...]:
-    return tuple(sorted(int(name) for name in names or () if name.isdecimal()))
 
 
 def _state(topic: TopicMetadata, partition: int) -> str:
