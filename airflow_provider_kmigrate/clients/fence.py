@@ -68,13 +68,12 @@ class Fence:
         owner: str,
         *,
         finished: Callable[[str], bool] = lambda _: False,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         if not _CLUSTER_ID.fullmatch(cluster_id):
             raise SpecError.because(Reason("F04", f"cluster_id: {cluster_id!r} is not a Kafka cluster id."))
         self._zookeeper, self._cluster_id, self._me = zookeeper, cluster_id, owner
         self._root = f"{ROOT}/{cluster_id}"
-        self._finished, self._now = finished, now
+        self._finished = finished
         self._life = f"{self._root}/live/{uuid.uuid4().hex}"
         self._token: int | None = None
 
@@ -178,7 +177,7 @@ class Fence:
         return token
 
     def _record(self) -> bytes:
-        now = self._now().isoformat(timespec="seconds")
+        now = datetime.now(UTC).isoformat(timespec="seconds")
         return json.dumps(asdict(Owner(self._me, now, f"{socket.gethostname()}:{os.getpid()}"))).encode()
 
     def _refusal(self, held: Owner) -> Fenced:

@@ -136,14 +136,13 @@ _TLS_REFUSALS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILUR
 class Deadline:
     """One budget of seconds for all of a call."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._clock = clock
-        self._end = clock() + seconds
+        self._end = time.monotonic() + seconds
 
     def left(self) -> float:
         """The seconds left; raises TimeoutError if none are."""
-        left = self._end - self._clock()
+        left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError
         return left

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Final, NamedTuple
@@ -208,12 +208,11 @@ class _LastWarning(logging.Handler):
 class Session:
     """One session. Thread-safe. Reconnects by itself for a while; when kazoo has given up, the next call starts afresh."""
 
-    def __init__(self, settings: ZooKeeperSettings, read_timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: ZooKeeperSettings, read_timeout: float) -> None:
         self.where = f"ZooKeeper {settings.hosts}{settings.chroot}"
         self.acl = CREATOR_ALL_ACL if _has_identity(settings) else OPEN_ACL_UNSAFE
         self._settings = settings
         self._read_timeout = read_timeout
-        self._clock = clock
         self._lock = threading.Lock()
         self._client: KazooClient | None = None
         self._live = threading.Event()
@@ -277,10 +276,10 @@ class Session:
         return send_singly(client, reads) if self._many is False else send(client, reads)
 
     def _receive(self, what: str, sent: Any) -> list[Any]:
-        end = self._clock() + self._read_timeout
+        end = time.monotonic() + self._read_timeout
         with self.errors(what):
             if isinstance(sent, list):
-                return [_value(result, end - self._clock()) for result in sent]
+                return [_value(result, end - time.monotonic()) for result in sent]
             try:
                 answers = sent.get(timeout=self._read_timeout)
                 self._many = True
@@ -303,7 +302,7 @@ class Session:
 
     def _over(self) -> tuple[str, ...]:
         """The states of a client that has given up. A new one is CLOSED, too, until its thread runs, which a busy machine delays."""
-        is_new = self._clock() - self._started < self._settings.connect_timeout
+        is_new = time.monotonic() - self._started < self._settings.connect_timeout
         return (KeeperState.AUTH_FAILED,) if is_new else (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 
     def _start(self) -> KazooClient:
@@ -311,7 +310,7 @@ class Session:
         with self.errors("connect"):
             client = KazooClient(**_arguments(self._settings, self._warning))
             self._live = client.start_async()
-        self._started = self._clock()
+        self._started = time.monotonic()
         return client
 
 

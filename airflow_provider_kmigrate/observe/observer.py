@@ -58,17 +58,10 @@ class ObserverTimeouts:
 class Observer:
     """Observes one cluster, for one thread at a time. The caller that opened the tools closes them."""
 
-    def __init__(
-        self,
-        spec: ClusterSpec,
-        tools: Tools,
-        patience: ObserverTimeouts | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, spec: ClusterSpec, tools: Tools, patience: ObserverTimeouts | None = None) -> None:
         self._spec, self._tools = spec, tools
         self._reads = Reads(spec.brokers, tools)
         self._patience = patience or ObserverTimeouts()
-        self._clock = clock
         self._lane = THREADS.lane()
 
     def __enter__(self) -> Self:
@@ -91,7 +84,7 @@ class Observer:
         spec does not know it. What moves (nodes, quorum, partitions, reassignments) is never older than the slowest of these
         answers alone: 15 s, by `ObserverTimeouts`. Topics and settings may be as old as the whole observation took.
         """
-        hosts, started = tuple(nodes) or tuple(self._spec.nodes()), self._clock()
+        hosts, started = tuple(nodes) or tuple(self._spec.nodes()), time.monotonic()
         seen = self._observation()
         fields = seen.view_fields(what, hosts, groups)
         unknowns = tuple(seen.questions.unknowns)
@@ -100,15 +93,15 @@ class Observer:
             newer = again.view_fields(_moving_of(what), hosts, ())
             fields |= {name: value for name, value in newer.items() if name in _MOVING_FIELDS}
             unknowns = (*again.questions.unknowns, *(reason for reason in unknowns if reason.cause in OF_WHAT_IS_SLOW))
-        now = self._clock()
+        now = time.monotonic()
         return ClusterView(taken_at=now, took=now - started, name=self._spec.name, unknowns=unknowns, **fields)
 
     def _observation(self) -> _Observation:
-        return _Observation(self._spec, self._tools, self._reads, self._patience, Questions(self._lane, self._clock))
+        return _Observation(self._spec, self._tools, self._reads, self._patience, Questions(self._lane))
 
     def environment(self, view: ClusterView) -> ClusterEnvironment:
         """Read what preflight needs beside a view; never raises because of an answer of a node or ZooKeeper."""
-        questions, limit = Questions(self._lane, self._clock), self._patience
+        questions, limit = Questions(self._lane), self._patience
         return read_environment(self._spec, self._tools, view, questions, patience=limit.nodes, long=limit.topics)
 
 
@@ -142,11 +135,11 @@ class _Observation:
             self._one("groups", what & Fields.GROUP_MEMBERS, reads.GROUPS, limit.partitions, *members),
         )
         fields = {name: value for finish in moving for name, value in finish().items()}
-        begun, topics = self.questions.now(), self._topics_of_partitions  # known only now
+        begun, topics = time.monotonic(), self._topics_of_partitions  # known only now
         wanted = what & Fields.MIN_INSYNC and topics is not None
         min_insync = self._one("min_insync", wanted, reads.MIN_INSYNC, limit.topics, source.min_insync, topics)
         fields |= {name: value for finish in (min_insync, *slow) for name, value in finish().items()}
-        self.behind = self.questions.now() - begun
+        self.behind = time.monotonic() - begun
         return fields
 
     def _nodes(self, what: Fields, hosts: Sequence[NodeSpec]) -> Finish:

@@ -172,7 +172,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[Answer_co]):
-    """A read under way. `reason`: what is unknown without its answer; `end`: when to stop waiting, on the clock."""
+    """A read under way. `reason`: what is unknown without its answer; `end`: when to stop waiting, of `time.monotonic`."""
 
     future: Future[Answer_co]
     reason: Reason
@@ -183,18 +183,13 @@ class Question(Generic[Answer_co]):
 class Questions:
     """All reads of one observation. A late answer is dropped: no other observation can use it."""
 
-    def __init__(self, lane: Lane, clock: Callable[[], float]) -> None:
+    def __init__(self, lane: Lane) -> None:
         self._lane = lane
-        self._clock = clock
         self.unknowns: list[Reason] = []
 
     def ask(self, reason: Reason, patience: float, read: Callable[..., Value], *arguments: Any) -> Question[Value]:
         """Start a read in a thread; `patience` in seconds from now."""
-        return Question(self._lane.submit(read, *arguments), reason, patience, self._clock() + patience)
-
-    def now(self) -> float:
-        """Seconds on the clock that times the reads."""
-        return self._clock()
+        return Question(self._lane.submit(read, *arguments), reason, patience, time.monotonic() + patience)
 
     def answer(self, question: Question[Value] | None, *, unsuccessful: str = "") -> Value | None:
         """The answer, or None with a reason among the unknowns; None alone if there was no question.
@@ -230,7 +225,7 @@ class Questions:
 
     def _result(self, question: Question[Value]) -> tuple[Value | None, Reason | None]:
         try:
-            return question.future.result(timeout=max(0.0, question.end - self._clock())), None
+            return question.future.result(timeout=max(0.0, question.end - time.monotonic())), None
         except (WrongCluster, AuthenticationFailed):
             raise
         except FutureTimeoutError:
