@@ -306,23 +306,23 @@ def _silent() -> logging.Logger:
 
 
 _BATCH: Final = 500  # partitions, or topics, of a request
+REQUEST_TIMEOUT: Final = 30.0  # seconds for each request of the functions below
 
 
-def cluster_id(properties: Mapping[str, Any], timeout: float = 30.0) -> str:
+def cluster_id(properties: Mapping[str, Any]) -> str:
     """The id of the cluster that these properties reach. Raises ours."""
     admin = connect(properties)
-    return str(asked("DescribeCluster", admin.describe_cluster(request_timeout=timeout), timeout).cluster_id)
+    return str(asked("DescribeCluster", admin.describe_cluster(request_timeout=REQUEST_TIMEOUT), REQUEST_TIMEOUT).cluster_id)
 
 
-def topic_names(properties: Mapping[str, Any], timeout: float = 30.0) -> list[str]:
+def topic_names(properties: Mapping[str, Any]) -> list[str]:
     """All topics of the cluster, internal ones too. Raises ours."""
-    return sorted(_topics(connect(properties), timeout))
+    return sorted(_topics(connect(properties)))
 
 
 def read_marks(
     properties: Mapping[str, Any],
     topics: Iterable[str],
-    timeout: float = 30.0,
     *,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ages: bool = False,
@@ -330,80 +330,76 @@ def read_marks(
     """The logs of all partitions of these topics now; with READ_COMMITTED one ends before its first open transaction.
 
     A topic that does not exist is left out; a partition that is not reported has the reason in `unread`. Raises ours if the
-    cluster does not answer at all. `timeout`: seconds for each request. `ages`: also how old the newest record is if retention is
-    by time, which costs one more request that searches the logs' time indexes.
+    cluster does not answer at all. `ages`: also how old the newest record is if retention is by time, which costs one more request
+    that searches the logs' time indexes.
     """
     admin, marks = connect(properties), dict[TopicPartition, LogMark]()
     for some in batches(sorted(set(topics)), _BATCH):
-        described = _describe(admin, some, timeout)
-        policies = _policies(admin, described, timeout)
+        described = _each("DescribeTopics", admin.describe_topics(TopicCollection(list(some)), request_timeout=REQUEST_TIMEOUT))
+        policies = _policies(admin, described)
         for name, topic in described.items():
             pattern = replace(policies.get(name, LogMark()), topic_id=known_id(str(topic.topic_id)))
             where = [TopicPartition(name, partition.id) for partition in topic.partitions]
             for part in batches(where, _BATCH):
-                marks |= _marks(admin, part, pattern, isolation, timeout, ages=ages and pattern.retention_ms not in {None, -1})
+                marks |= _marks(admin, part, pattern, isolation, ages=ages and pattern.retention_ms not in {None, -1})
     return marks
 
 
-def log_ends(admin: AdminClient, wheres: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int]:
+def log_ends(admin: AdminClient, wheres: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The next offset of each log; partitions that do not exist, have no leader or are not reported are left out."""
-    return _led(admin, wheres, OffsetSpec.latest, timeout)
+    return _led(admin, wheres, OffsetSpec.latest)
 
 
-def log_starts(admin: AdminClient, wheres: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int]:
+def log_starts(admin: AdminClient, wheres: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The first offset of each log; the same partitions are left out as by `log_ends`."""
-    return _led(admin, wheres, OffsetSpec.earliest, timeout)
+    return _led(admin, wheres, OffsetSpec.earliest)
 
 
-def _led(
-    admin: AdminClient, wheres: Iterable[TopicPartition], spec: Callable[[], Any], timeout: float
-) -> dict[TopicPartition, int]:
+def _led(admin: AdminClient, wheres: Iterable[TopicPartition], spec: Callable[[], Any]) -> dict[TopicPartition, int]:
     wanted = set(wheres)
     if not wanted:
         return {}
     led = {
         TopicPartition(name, index)
-        for name, topic in _topics(admin, timeout).items()
+        for name, topic in _topics(admin).items()
         for index, one in topic.partitions.items()
         if one.leader >= 0
     }
-    return _reported(admin, led & wanted, spec, timeout)
+    return _reported(admin, led & wanted, spec)
 
 
-def _reported(
-    admin: AdminClient, wheres: Iterable[TopicPartition], spec: Callable[[], Any], timeout: float
-) -> dict[TopicPartition, int]:
+def _reported(admin: AdminClient, wheres: Iterable[TopicPartition], spec: Callable[[], Any]) -> dict[TopicPartition, int]:
     """The offset of each partition that is reported; -1 if no record is as new as the spec."""
     answers: dict[TopicPartition, Any] = {}
     for some in batches(sorted(set(wheres)), _BATCH):
-        answers |= _offsets(admin, some, spec, timeout)
+        answers |= _offsets(admin, some, spec)
     return {where: answer.offset for where, answer in answers.items() if not isinstance(answer, KMigrateError)}
 
 
-def _topics(admin: AdminClient, timeout: float) -> dict[str, Any]:
+def _topics(admin: AdminClient) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = admin.list_topics(timeout=timeout).topics
+        found: dict[str, Any] = admin.list_topics(timeout=REQUEST_TIMEOUT).topics
     except KafkaException as error:
         raise error_of(error.args[0], "Metadata") from error
     return found
 
 
-def ends_at(
-    properties: Mapping[str, Any], wheres: Iterable[TopicPartition], t_ms: int, timeout: float = 30.0
-) -> dict[TopicPartition, int]:
+def ends_at(properties: Mapping[str, Any], wheres: Iterable[TopicPartition], t_ms: int) -> dict[TopicPartition, int]:
     """Where each log ended at that time (ms since the epoch), by its records' timestamps.
 
     Leaves out partitions whose records are all older, and unreported ones. Raises ours if the cluster does not answer at all.
     """
-    found = _reported(connect(properties), wheres, partial(OffsetSpec.for_timestamp, t_ms), timeout)
+    found = _reported(connect(properties), wheres, partial(OffsetSpec.for_timestamp, t_ms))
     return {where: offset for where, offset in found.items() if offset >= 0}
 
 
-def _describe(admin: AdminClient, topics: Sequence[str], timeout: float) -> dict[str, Any]:
+def _each(what: str, futures: Mapping[Any, Future[Any]]) -> dict[str, Any]:
+    """The answer for each topic by name, without topics that do not exist."""
     found = {}
-    for name, future in admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout).items():
+    for key, future in futures.items():
+        name = key.name if isinstance(key, ConfigResource) else key
         with _unless_deleted():
-            found[name] = asked(f"DescribeTopics of {name}", future, timeout)
+            found[name] = asked(f"{what} of {name}", future, REQUEST_TIMEOUT)
     return found
 
 
@@ -415,17 +411,15 @@ def known_id(topic_id: str) -> str | None:
     return None if topic_id in {"", "None", "A" * 22} else topic_id
 
 
-def _policies(admin: AdminClient, topics: Iterable[str], timeout: float) -> dict[str, LogMark]:
+def _policies(admin: AdminClient, topics: Iterable[str]) -> dict[str, LogMark]:
     """For each topic, a mark with its clean-up settings. Without the clean-up policy `delete` there is no retention."""
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-    futures = admin.describe_configs(resources, request_timeout=timeout) if resources else {}
+    futures = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT) if resources else {}
     found = {}
-    for key, future in futures.items():
-        with _unless_deleted():
-            entries = asked(f"DescribeConfigs of {key.name}", future, timeout)
-            policy = entries["cleanup.policy"].value or ""
-            limits = [int(entries[name].value) if "delete" in policy else -1 for name in ("retention.ms", "retention.bytes")]
-            found[key.name] = LogMark(compacted="compact" in policy, retention_ms=limits[0], retention_bytes=limits[1])
+    for name, entries in _each("DescribeConfigs", futures).items():
+        policy = entries["cleanup.policy"].value or ""
+        limits = [int(entries[key].value) if "delete" in policy else -1 for key in ("retention.ms", "retention.bytes")]
+        found[name] = LogMark(compacted="compact" in policy, retention_ms=limits[0], retention_bytes=limits[1])
     return found
 
 
@@ -434,13 +428,12 @@ def _marks(
     wheres: Sequence[TopicPartition],
     pattern: LogMark,
     isolation: IsolationLevel,
-    timeout: float,
     *,
     ages: bool,
 ) -> dict[TopicPartition, LogMark]:
-    first = _offsets(admin, wheres, OffsetSpec.earliest, timeout)
-    last = _offsets(admin, wheres, OffsetSpec.latest, timeout, isolation)
-    newest = _offsets(admin, wheres, OffsetSpec.max_timestamp, timeout) if ages else {}
+    first = _offsets(admin, wheres, OffsetSpec.earliest)
+    last = _offsets(admin, wheres, OffsetSpec.latest, isolation)
+    newest = _offsets(admin, wheres, OffsetSpec.max_timestamp) if ages else {}
     return {where: _mark(first[where], last[where], newest.get(where), pattern) for where in wheres}
 
 
@@ -448,18 +441,17 @@ def _offsets(
     admin: AdminClient,
     wheres: Sequence[TopicPartition],
     spec: Callable[[], Any],
-    timeout: float,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, Any]:
     """For each partition the answer, or our exception."""
     wanted = {KafkaPartition(*where): spec() for where in wheres}
-    futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout)
-    return {TopicPartition(key.topic, key.partition): _or_error(future, timeout) for key, future in futures.items()}
+    futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT)
+    return {TopicPartition(key.topic, key.partition): _or_error(future) for key, future in futures.items()}
 
 
-def _or_error(future: Future[Any], timeout: float) -> Any:
+def _or_error(future: Future[Any]) -> Any:
     try:
-        return asked("ListOffsets", future, timeout)
+        return asked("ListOffsets", future, REQUEST_TIMEOUT)
     except KMigrateError as error:
         return Failed("ListOffsets: no such partition") if _is_missing(error) else error
 

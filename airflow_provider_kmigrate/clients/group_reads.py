@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.admin import asked, connect, log_ends
+from airflow_provider_kmigrate.clients.admin import REQUEST_TIMEOUT, asked, connect, log_ends
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import Address, Brokers, Offsets, committed, described
 from airflow_provider_kmigrate.clients.znodes import CONSUMERS, batches
@@ -240,39 +240,42 @@ _GROUP_READS_TOPICS: Final = 200  # a request
 _DEAD: Final = KafkaGroup("Dead")
 
 
-def seen(
-    zk: ZooKeeper, properties: Mapping[str, Any], names: Collection[str] | None = None, timeout: float = 30.0
-) -> dict[str, GroupSeen]:
+def seen(zk: ZooKeeper, properties: Mapping[str, Any], names: Collection[str] | None = None) -> dict[str, GroupSeen]:
     """The named groups, or all below `/consumers`, by name, from both sides.
 
-    `properties`: librdkafka's; `timeout`: seconds for each request. A group that Kafka does not know is Dead there, without
+    `properties`: librdkafka's. A group that Kafka does not know is Dead there, without
     commits. A side that does not answer is None in every group it did not answer for. Raises if ZooKeeper does not answer and no
     names are given; errors that a retry cannot fix (`AuthenticationFailed`, `Failed`) are raised for either side.
     """
     in_zookeeper = groups_in(zk) if names is None else _if_available(lambda: groups_in(zk, names))
     wanted = sorted(in_zookeeper or () if names is None else names)
-    kafka = _if_available(lambda: {one.group: one for one in describe_groups(properties, timeout, wanted)}) if wanted else None
+    kafka = (
+        _if_available(lambda: {one.group: one for one in describe_groups(properties, REQUEST_TIMEOUT, wanted)})
+        if wanted
+        else None
+    )
     found = {name: _together(name, in_zookeeper, kafka) for name in wanted}
     if kafka is None:
         return found
     places = {name: set(_places_of(observed)) for name, observed in found.items()}
-    ends = _if_available(lambda: log_ends(connect(properties), chain.from_iterable(places.values()), timeout))
+    ends = _if_available(lambda: log_ends(connect(properties), chain.from_iterable(places.values())))
     if ends is None:
         return found
     return {name: replace(one, ends={where: ends[where] for where in places[name] & ends.keys()}) for name, one in found.items()}
 
 
-def topic_settings(properties: Mapping[str, Any], topics: Iterable[str], timeout: float = 30.0) -> dict[str, dict[str, str]]:
+def topic_settings(properties: Mapping[str, Any], topics: Iterable[str]) -> dict[str, dict[str, str]]:
     """`TOPIC_SETTINGS` in force for each of these topics, defaults included; a topic that is not reported is left out.
 
     Raises ours if no broker answers.
     """
     admin, found = connect(properties), dict[str, dict[str, str]]()
     for some in batches(sorted(set(topics)), _GROUP_READS_TOPICS):
-        futures = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in some], request_timeout=timeout)
+        wanted = [ConfigResource(ResourceType.TOPIC, name) for name in some]
+        futures = admin.describe_configs(wanted, request_timeout=REQUEST_TIMEOUT)
         for resource, future in futures.items():
             with suppress(KMigrateError):
-                entries = asked(f"DescribeConfigs of {resource.name}", future, timeout)
+                entries = asked(f"DescribeConfigs of {resource.name}", future, REQUEST_TIMEOUT)
                 found[resource.name] = {name: str(entries[name].value) for name in TOPIC_SETTINGS if name in entries}
     return found
 

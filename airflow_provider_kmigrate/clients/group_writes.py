@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
+from airflow_provider_kmigrate.clients.admin import REQUEST_TIMEOUT
 from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.wire_groups import commit
 from airflow_provider_kmigrate.clients.znodes import CONSUMERS, Create, Delete, Operation, Set, batches
@@ -91,14 +92,14 @@ _commit = retry(retry=retry_if_exception_type(Unavailable), stop=stop_after_atte
 )
 
 
-def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: Holding, timeout: float = 30.0) -> GroupSeen:
+def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: Holding) -> GroupSeen:
     """Write every offset of the plan and read it back; returns the group as it is then.
 
     Safe to repeat: a new plan has only what is left. Raises `Refused` (K30, K71) if the target is not as planned, with
     nothing written; `Fenced` if another run holds the cluster; `Changed` if another client wrote at the same moment, and `Failed`
     if Kafka refused or another value was read back: then some may be written.
     """
-    refused = outdated(plan, _observe(zk, properties, plan, timeout))
+    refused = outdated(plan, _observe(zk, properties, plan))
     if refused:
         raise Refused.because(*refused)
     if plan.to is Store.ZOOKEEPER:
@@ -106,8 +107,8 @@ def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: 
     else:
         zk.commit([], holding)  # nothing to write there, but the fence must be ours
         for writes in batches(plan.writes, _BATCH):
-            _commit(properties, plan.group, {write.where: write.offset for write in writes}, timeout)
-    after = _observe(zk, properties, plan, timeout)
+            _commit(properties, plan.group, {write.where: write.offset for write in writes}, REQUEST_TIMEOUT)
+    after = _observe(zk, properties, plan)
     if lost := missing(plan, after):
         raise Failed(
             f"{len(lost)} offsets of {plan.group} were written to {plan.to} but read back differently, such as {lost[0]}"
@@ -115,8 +116,8 @@ def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: 
     return after
 
 
-def _observe(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, timeout: float) -> GroupSeen:
-    return seen(zk, properties, [plan.group], timeout)[plan.group]
+def _observe(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan) -> GroupSeen:
+    return seen(zk, properties, [plan.group])[plan.group]
 
 
 def raise_in_zookeeper(zk: ZooKeeper, group: str, offsets: Mapping[TopicPartition, int], holding: Holding) -> None:

@@ -86,16 +86,15 @@ WIRE_TIMEOUT = 2.0  # seconds a call: a slower node is a finding, not worth wait
 class Wires:
     """One kept connection to each node, made on first use."""
 
-    def __init__(self, security: Mapping[NodeRole, WireSecurity], timeout: float = WIRE_TIMEOUT) -> None:
+    def __init__(self, security: Mapping[NodeRole, WireSecurity]) -> None:
         self._security = security
-        self._timeout = timeout
         self._wires: dict[tuple[str, int, NodeRole], Wire] = {}
 
     def __call__(self, node: NodeSpec) -> Wire:
         key = (node.host, node.port, node.role)
         found = self._wires.get(key)
         # setdefault is atomic: two concurrent threads get the same object, and the other one was never connected
-        return found or self._wires.setdefault(key, Wire(node.host, node.port, self._security[node.role], self._timeout))
+        return found or self._wires.setdefault(key, Wire(node.host, node.port, self._security[node.role], WIRE_TIMEOUT))
 
     def close(self) -> None:
         """Close every open connection."""

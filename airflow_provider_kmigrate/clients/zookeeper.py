@@ -65,7 +65,7 @@ _WRITES = 2 | 4  # ZooKeeper's WRITE and CREATE
 _CMAK = "/kafka-manager"  # outside all chroots
 _VERSION = re.compile(r"Zookeeper version: ([0-9][0-9.]*)")
 _NEWEST = 20  # notifications that are reported
-_SRVR_TIMEOUT = 3.0
+_SRVR_TIMEOUT = 3.0  # seconds for each server
 _ANSWER = 65_536
 
 
@@ -147,9 +147,9 @@ def tree(session: Session) -> ZooKeeperTree:
     )
 
 
-def servers(settings: ZooKeeperSettings, timeout: float = _SRVR_TIMEOUT) -> tuple[ZooKeeperServer, ...]:
-    """The answer of each server of the connection to `srvr`; `timeout`: seconds for each."""
-    return tuple(ZooKeeperServer(address, _version(address, settings, timeout)) for address in settings.hosts.split(","))
+def servers(settings: ZooKeeperSettings) -> tuple[ZooKeeperServer, ...]:
+    """The answer of each server of the connection to `srvr`."""
+    return tuple(ZooKeeperServer(address, _version(address, settings)) for address in settings.hosts.split(","))
 
 
 def _acls(reading: _Reading) -> Iterator[ZkAcl]:
@@ -221,11 +221,11 @@ def _exists(session: Session, path: str) -> bool:
     return session.result(path, result) is not None
 
 
-def _version(address: str, settings: ZooKeeperSettings, timeout: float) -> str | None:
+def _version(address: str, settings: ZooKeeperSettings) -> str | None:
     host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout) as raw:
-            raw.settimeout(timeout)
+        with socket.create_connection((host.strip("[]"), int(port)), _SRVR_TIMEOUT) as raw:
+            raw.settimeout(_SRVR_TIMEOUT)
             stream = tls_context(settings).wrap_socket(raw, server_hostname=host.strip("[]")) if settings.use_tls else raw
             stream.sendall(b"srvr")
             match = _VERSION.search(_all_of(stream).decode(errors="replace"))
@@ -268,9 +268,9 @@ class Holding(Protocol):
 class ZooKeeper:
     """One session; connects at the first call and again when needed. Thread-safe."""
 
-    def __init__(self, settings: ZooKeeperSettings, read_timeout: float = 5.0) -> None:
+    def __init__(self, settings: ZooKeeperSettings) -> None:
         self._settings = settings
-        self._session = Session(settings, read_timeout)
+        self._session = Session(settings)
         self._time: LeaderTime | None = None  # as of our last write
 
     def __enter__(self) -> Self:

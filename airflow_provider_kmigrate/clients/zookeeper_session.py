@@ -122,6 +122,7 @@ def _answer(kind: int, buffer: bytes, offset: int) -> tuple[Any, int]:
 #: Reads a request, and requests under way. Single reads wake kazoo's thread through a pipe that blocks the caller forever once
 #: some 270 are waiting in it: the product must stay below.
 _BATCH, _IN_FLIGHT = 100, 2
+_READ_TIMEOUT = 5.0  # seconds
 _CLOSE_TIMEOUT = 3.0  # seconds to close kazoo; a hung server would keep it for a session timeout
 
 
@@ -208,11 +209,10 @@ class _LastWarning(logging.Handler):
 class Session:
     """One session. Thread-safe. Reconnects by itself for a while; when kazoo has given up, the next call starts afresh."""
 
-    def __init__(self, settings: ZooKeeperSettings, read_timeout: float) -> None:
+    def __init__(self, settings: ZooKeeperSettings) -> None:
         self.where = f"ZooKeeper {settings.hosts}{settings.chroot}"
         self.acl = CREATOR_ALL_ACL if _has_identity(settings) else OPEN_ACL_UNSAFE
         self._settings = settings
-        self._read_timeout = read_timeout
         self._lock = threading.Lock()
         self._client: KazooClient | None = None
         self._live = threading.Event()
@@ -263,25 +263,25 @@ class Session:
         try:
             yield
         except KazooTimeoutError as error:
-            raise TimedOut(f"{self.where}: {what}: no answer within {self._read_timeout:g} s") from error
+            raise TimedOut(f"{self.where}: {what}: no answer within {_READ_TIMEOUT:g} s") from error
         except (kazoo.KazooException, ForceRetryError) as error:
             raise error_for(error, f"{self.where}: {what}") from error
 
     def result(self, what: str, result: Any) -> Any:
         """The value of one of kazoo's asynchronous results."""
         with self.errors(what):
-            return result.get(timeout=self._read_timeout)
+            return result.get(timeout=_READ_TIMEOUT)
 
     def _send(self, client: KazooClient, reads: Sequence[ZnodeRead]) -> Any:
         return send_singly(client, reads) if self._many is False else send(client, reads)
 
     def _receive(self, what: str, sent: Any) -> list[Any]:
-        end = time.monotonic() + self._read_timeout
+        end = time.monotonic() + _READ_TIMEOUT
         with self.errors(what):
             if isinstance(sent, list):
                 return [_value(result, end - time.monotonic()) for result in sent]
             try:
-                answers = sent.get(timeout=self._read_timeout)
+                answers = sent.get(timeout=_READ_TIMEOUT)
                 self._many = True
                 return [unless_absent(answer) for answer in answers]
             except kazoo.UnimplementedError as error:

@@ -51,7 +51,6 @@ _TAKEN = (
     "The cluster was owned by {}. Its running task is refused from now on, but its next task would take the cluster again. Mark that run "
     "as failed, or set the kill switch."
 )
-_TIMEOUT = 30.0  # seconds for a request
 _WAIT = 5.0  # seconds between the two observations; below an auto commit's interval, so that a standstill is a suspicion only
 
 
@@ -104,9 +103,10 @@ def _settings(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> di
 
 
 def _starts(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict[TopicPartition, int] | None:
-    with suppress(Unavailable):
-        return log_starts(connect(properties), (where for observed in now.values() for where in wanted(observed)), _TIMEOUT)
-    return None  # then the ends are not known either (K30)
+    try:
+        return log_starts(connect(properties), (where for observed in now.values() for where in wanted(observed)))
+    except Unavailable:
+        return None  # then the ends are not known either (K30)
 
 
 def _scan(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:

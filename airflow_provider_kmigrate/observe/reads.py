@@ -390,11 +390,11 @@ def _named(node: NodeSpec) -> str:
 class Answers:
     """The answers of nodes, hosts and ZooKeeper; a source that did not answer is absent."""
 
-    zk: ZkView | None = None
-    brokers: Mapping[NodeSpec, BrokerAnswers] = field(default_factory=dict)
-    controllers: Mapping[NodeSpec, ApiVersions] = field(default_factory=dict)
-    processes: Mapping[NodeSpec, Process] = field(default_factory=dict)
-    files: Mapping[NodeSpec, NodeFiles] = field(default_factory=dict)
+    zk: ZkView | None
+    brokers: Mapping[NodeSpec, BrokerAnswers]
+    controllers: Mapping[NodeSpec, ApiVersions]
+    processes: Mapping[NodeSpec, Process]
+    files: Mapping[NodeSpec, NodeFiles]
 
 
 def identify(spec: ClusterSpec, answers: Answers) -> str | None:
