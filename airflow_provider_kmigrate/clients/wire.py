@@ -193,7 +193,8 @@ class WireConnection:
         correlation_id = next(self._ids)
         request.with_header(correlation_id=correlation_id, client_id=_CLIENT)
         with map_errors(where, deadline):
-            self._send(bytes(request.encode(framed=True, header=True)), deadline)
+            self._socket.settimeout(deadline.left())
+            self._socket.sendall(bytes(request.encode(framed=True, header=True)))
             frame = self._receive_frame(where, deadline)
         return _decode(request, frame, correlation_id, where)
 
@@ -217,10 +218,6 @@ class WireConnection:
         if version < max(lowest, served[0]):
             raise Failed(f"{self.where} serves {name} v{served[0]}-v{served[1]}, kmigrate supports v{lowest}-v{highest}")
         return version
-
-    def _send(self, data: bytes, deadline: Deadline) -> None:
-        self._socket.settimeout(deadline.left())
-        self._socket.sendall(data)
 
     def _receive_frame(self, where: str, deadline: Deadline) -> bytearray:
         (size,) = struct.unpack(">i", self._receive(4, deadline))
@@ -439,8 +436,13 @@ class Wire:
     def topic_configs(self, key: str, topics: Iterable[str]) -> dict[str, str]:
         """The value in force of one configuration key for each topic; topics deleted meanwhile are left out."""
         values: dict[str, str] = {}
+        resource = DescribeConfigsRequest.DescribeConfigsResource
         for batch in batches(topics, _CONFIGS_BATCH):
-            values.update(self._topic_configs(key, batch))
+            wanted = [resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=[key]) for topic in batch]
+            for result in self.ask(DescribeConfigsRequest, 1, 4, resources=wanted).results:
+                if result.error_code != UNKNOWN_TOPIC_OR_PARTITION:
+                    check(result.error_code, f"{self.endpoint} DescribeConfigs", result.error_message)
+                    values.update((result.resource_name, entry.value) for entry in result.configs if entry.name == key)
         return values
 
     def replica_lags(self) -> dict[tuple[str, int], int]:
@@ -497,17 +499,11 @@ class Wire:
         node_id: int = coordinator.node_id
         return node_id if node_id >= 0 else None
 
-    def _topic_configs(self, key: str, topics: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-        resource = DescribeConfigsRequest.DescribeConfigsResource
-        wanted = [resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=[key]) for topic in topics]
-        for result in self.ask(DescribeConfigsRequest, 1, 4, resources=wanted).results:
-            if result.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-                continue
-            check(result.error_code, f"{self.endpoint} DescribeConfigs", result.error_message)
-            yield from ((result.resource_name, entry.value) for entry in result.configs if entry.name == key)
-
     def _exchange(self, use: Use) -> Any:
-        with self._locked() as deadline:
+        deadline = Deadline(self.timeout)
+        if not self._lock.acquire(timeout=self.timeout):
+            raise TimedOut(f"{self.endpoint}: the call before did not end within {self.timeout:g} s")
+        try:
             kept = self._connection is not None
             try:
                 return self._use(use, deadline)
@@ -516,6 +512,8 @@ class Wire:
                     raise
             # The node may have closed a kept connection long ago (idle limit, restart): that says nothing about its state now.
             return self._use(use, deadline)
+        finally:
+            self._lock.release()
 
     def _use(self, use: Use, deadline: Deadline) -> Any:
         if self._connection is None:
@@ -527,16 +525,6 @@ class Wire:
         except BaseException:  # an answer may still be under way; it must not be read as the next one's
             self.close()
             raise
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[Deadline]:
-        deadline = Deadline(self.timeout)
-        if not self._lock.acquire(timeout=self.timeout):
-            raise TimedOut(f"{self.endpoint}: the call before did not end within {self.timeout:g} s")
-        try:
-            yield deadline
-        finally:
-            self._lock.release()
 
 
 def _partition_leader(topic: str, answer: Any) -> PartitionLeader:

@@ -81,20 +81,6 @@ class MultiRead:
         return answers
 
 
-def send(client: KazooClient, reads: Iterable[ZnodeRead]) -> Any:
-    """Queue the reads as one request; the result object yields what `MultiRead.deserialize` returns."""
-    result = client.handler.async_result()
-    absolute = tuple(ZnodeRead(read.kind, _prefix_root(client.chroot, read.path)) for read in reads)
-    client._call(MultiRead(absolute), result)  # noqa: SLF001 - as kazoo's own TransactionRequest does
-    return result
-
-
-def send_singly(client: KazooClient, reads: Iterable[ZnodeRead]) -> list[Any]:
-    """The same reads one by one, for servers before 3.6."""
-    ask = {ReadKind.DATA: client.get_async, ReadKind.CHILDREN: client.get_children_async}
-    return [ask[read.kind](read.path) for read in reads]
-
-
 def unless_absent(answer: Any) -> Any:
     """The answer, or None for an absent znode; other failures are raised."""
     if isinstance(answer, NoNodeError):
@@ -273,7 +259,14 @@ class Session:
             return result.get(timeout=_READ_TIMEOUT)
 
     def _send(self, client: KazooClient, reads: Sequence[ZnodeRead]) -> Any:
-        return send_singly(client, reads) if self._many is False else send(client, reads)
+        """Queue the reads as one request, whose result is what `MultiRead.deserialize` returns; one by one for servers before 3.6."""
+        if self._many is False:
+            ask = {ReadKind.DATA: client.get_async, ReadKind.CHILDREN: client.get_children_async}
+            return [ask[read.kind](read.path) for read in reads]
+        result = client.handler.async_result()
+        absolute = tuple(ZnodeRead(read.kind, _prefix_root(client.chroot, read.path)) for read in reads)
+        client._call(MultiRead(absolute), result)  # noqa: SLF001 - as kazoo's own TransactionRequest does
+        return result
 
     def _receive(self, what: str, sent: Any) -> list[Any]:
         end = time.monotonic() + _READ_TIMEOUT

@@ -90,16 +90,13 @@ class Threads:
 
     def __init__(self, most: int = _MOST, most_of_a_lane: int = _MOST_OF_A_LANE, idle: float = _IDLE) -> None:
         self._most, self._most_of_a_lane, self._ends_after = most, most_of_a_lane, idle
-        self._forget()
+        self.after_fork()
 
-    def _forget(self) -> None:
+    def after_fork(self) -> None:
+        """Begin again, as in a child process, which has none of its parent's threads."""
         self._lock, self._running = Lock(), 0
         self._lanes: dict[Lane, None] = {}  # lanes with waiting calls, in their order
         self._idle: list[SimpleQueue[_Job]] = []
-
-    def after_fork(self) -> None:
-        """Begin again in a child process, which has none of its parent's threads."""
-        self._forget()
 
     def lane(self) -> Lane:
         """A new lane for one caller's calls."""
