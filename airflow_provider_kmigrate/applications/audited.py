@@ -22,10 +22,8 @@ from __future__ import annotations
 
 import math
 import struct
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaException, Message
@@ -39,10 +37,11 @@ from airflow_provider_kmigrate.applications.assignment import (
     place,
 )
 from airflow_provider_kmigrate.applications.event_log import EventLog, Sink, new_writer
-from airflow_provider_kmigrate.applications.runs import BEAT_S, Content, DeliveryRuns, Pulse
+from airflow_provider_kmigrate.applications.runs import BEAT_S, AuditedClient, Content, DeliveryRuns
 from airflow_provider_kmigrate.core.events import (
     UNKNOWN_OFFSET,
     Commit,
+    DeliveryRun,
     OwnershipChange,
     Position,
     Start,
@@ -71,7 +70,7 @@ def membership(metadata: bytes | None) -> Membership | None:
     return Membership(name.decode(errors="replace"), generation if generation >= 0 else None)
 
 
-class AuditedConsumer:
+class AuditedConsumer(AuditedClient):
     """One member of a group, wrapping `consumer`; all other methods are the consumer's own.
 
     `reset` is its auto.offset.reset; None if unknown: then nothing is claimed about what the group had to be delivered before its
@@ -97,11 +96,10 @@ class AuditedConsumer:
     ) -> None:
         found = membership(consumer.consumer_group_metadata())
         self.group = found.group if found else ""
-        self.log = EventLog(sink, writer or new_writer(self.group), must_write=must_write)
+        super().__init__(EventLog(sink, writer or new_writer(self.group), must_write=must_write), batch_s, beat_s)
         self._consumer = consumer
         self._reset = reset
         self._identify = identify or _unnumbered
-        self._batch_s = batch_s
         self._runs = DeliveryRuns(self.group, self.log.writer)
         self._assignment = Assignment(consumer, self.log.remark, reset, patience, incremental=incremental)
         self._generation: int | None = None
@@ -109,9 +107,6 @@ class AuditedConsumer:
         self._assigned_by_application = False
         self._started = self._closing = self._closed = False
         self._never_began: set[TopicPartition] = set()  # given while it closed
-        self._next_write = time.monotonic() + batch_s
-        self._lock = threading.RLock()
-        self._pulse = Pulse(self._beat, beat_s)
         self._beats = not must_write
 
     @classmethod
@@ -146,17 +141,6 @@ class AuditedConsumer:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._consumer, name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    @property
-    def writer(self) -> str:
-        """The name of this incarnation in the events."""
-        return self.log.writer
 
     def subscribe(
         self,
@@ -209,11 +193,7 @@ class AuditedConsumer:
                     self._delivered(message, now_ms)
                 else:
                     self._failed(error)
-            now = time.monotonic()
-            if now >= self._next_write:
-                self._next_write = now + self._batch_s
-                self.log.beat()
-                self._write()
+            self._write_in_time()
             if not messages:
                 self._assignment.watch()
 
@@ -230,18 +210,8 @@ class AuditedConsumer:
         if error.code() in COORDINATOR_MOVED:
             self._assignment.coordinator_moved()
 
-    def _beat(self) -> None:
-        """Write deliveries, then a heartbeat: a heartbeat says that nothing older is unwritten."""
-        with self._lock:
-            if not self._pulse.stopped and time.monotonic() > self._next_write + self._batch_s:
-                self._write()
-                self.log.beat()
-                self.log.flush()
-
-    def _write(self) -> None:
-        with self._lock:
-            self.log.write(*self._runs.drain(self.log.stamp, self._generation))
-            self.log.flush()
+    def _drained(self) -> Iterator[DeliveryRun]:
+        return self._runs.drain(self.log.stamp, self._generation)
 
     def commit(self, *args: Any, **kwargs: Any) -> list[KafkaPartition] | None:
         """As the consumer's, after all deliveries are written."""
@@ -317,10 +287,6 @@ class AuditedConsumer:
         """The offset after the last record of each held partition that delivered one."""
         return self._assignment.positions()
 
-    def slipped(self, seconds: float) -> None:
-        """Report that the application's own loop was this much too late; the next heartbeat carries it."""
-        self.log.slipped(seconds)
-
     def _on_assign(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
         """Assign; while it closes, ask the group nothing: no coordinator answers.
 
@@ -389,7 +355,7 @@ class AuditedConsumer:
                 close_consumer(self._consumer)
         finally:
             with self._lock:
-                self._pulse.stop()
+                self._stopped.set()
                 if not self._closed and self._started:
                     self._closed = True
                     self._write()

@@ -11,25 +11,22 @@ aborted records stay in the log, but no client should read them.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from airflow_provider_kmigrate.applications.audited import Identify, place_of
 from airflow_provider_kmigrate.applications.event_log import EventLog, Sink, new_writer
-from airflow_provider_kmigrate.applications.runs import BEAT_S, AckRuns, Content, Pulse
-from airflow_provider_kmigrate.core.events import Start, TopicPartition, WriterRole
+from airflow_provider_kmigrate.applications.runs import BEAT_S, AckRuns, AuditedClient, Content
+from airflow_provider_kmigrate.core.events import Event, Start, TopicPartition, WriterRole
 
 OnDelivery = Callable[[KafkaError | None, Message], object]
 
 
-class AuditedProducer:
+class AuditedProducer(AuditedClient):
     """A producer that wraps `producer`; all other methods are the producer's own.
 
     `on_delivery` is called for every record without a callback of its own; one in the producer's properties is not called.
@@ -53,21 +50,17 @@ class AuditedProducer:
         topics: Iterable[str] = (),
         must_write: bool = False,
     ) -> None:
-        self.log = EventLog(sink, writer or new_writer(name), must_write=must_write)
+        super().__init__(EventLog(sink, writer or new_writer(name), must_write=must_write), batch_s, beat_s)
         self._producer = producer
         self._on_delivery = on_delivery
-        self._batch_s = batch_s
         self._identify = identify
         self._runs = AckRuns(self.log.writer, each_latency=each_latency)
         self._numbers: Counter[TopicPartition] = Counter()
         self._in_transaction: list[tuple[KafkaError | None, Message]] | None = None
-        self._next_write = time.monotonic() + batch_s
-        self._lock = threading.RLock()
         self._closed = False
         stamp, clock = self.log.stamp(), self.log.clock.reading()
         self.log.write(Start(stamp, WriterRole.PRODUCER, clock, topics=tuple(topics)))
         self.log.flush()
-        self._pulse = Pulse(self._beat, beat_s)
         if not must_write:
             self._pulse.start()
 
@@ -76,17 +69,6 @@ class AuditedProducer:
 
     def __len__(self) -> int:
         return len(self._producer)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    @property
-    def writer(self) -> str:
-        """The name of this incarnation in the events."""
-        return self.log.writer
 
     def produce(  # noqa: PLR0917  # the producer's own
         self,
@@ -128,10 +110,6 @@ class AuditedProducer:
         self._write()
         return left
 
-    def slipped(self, seconds: float) -> None:
-        """Report that the application's own loop was this much too late; the next heartbeat carries it."""
-        self.log.slipped(seconds)
-
     def _delivered(self, theirs: OnDelivery | None, error: KafkaError | None, message: Message) -> None:
         if self._in_transaction is None:
             self._note(error, message)
@@ -158,24 +136,8 @@ class AuditedProducer:
         self._numbers[where] += 1
         return Content(self.writer, self._numbers[where] - 1, self.log.clock.now_ms() - latency_us // 1000)
 
-    def _write_in_time(self) -> None:
-        now = time.monotonic()
-        if now >= self._next_write:
-            self._next_write = now + self._batch_s
-            self.log.beat()
-            self._write()
-
-    def _beat(self) -> None:
-        with self._lock:
-            if not self._pulse.stopped and time.monotonic() > self._next_write + self._batch_s:
-                self._write()
-                self.log.beat()
-                self.log.flush()
-
-    def _write(self) -> None:
-        with self._lock:
-            self.log.write(*self._runs.drain(self.log.stamp))
-            self.log.flush()
+    def _drained(self) -> list[Event]:
+        return self._runs.drain(self.log.stamp)
 
     def begin_transaction(self) -> None:
         """As the producer's."""
@@ -208,5 +170,5 @@ class AuditedProducer:
         if left:
             reason = f"{left} records were neither acknowledged nor failed within {timeout:g} s"
         with self._lock:
-            self._pulse.stop()
+            self._stopped.set()
             self.log.close(clean=not reason, reason=reason)

@@ -1,20 +1,19 @@
-"""Runs of records between two writes to an event log, the content of workload records, and heartbeats between polls.
-
-Heartbeats come from a client that is alive but not polled: a web application between two requests, a consumer that processes a
-batch. They stop if the process is killed or the application drops the client.
-"""
+"""What audited clients share: their event log, heartbeats between polls, runs of records, the content of workload records."""
 
 from __future__ import annotations
 
 import threading
+import time
 import weakref
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
+from airflow_provider_kmigrate.applications.event_log import EventLog
 from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.events import (
     UNKNOWN_OFFSET,
@@ -32,30 +31,65 @@ from airflow_provider_kmigrate.core.events import (
 BEAT_S: Final = 5.0  # many times within an audit's `max_lag`
 
 
-class Pulse:
-    """Calls a bound method every `every_s` seconds in a thread of its own, until `stop`, or until its object is collected.
+class AuditedClient(ABC):
+    """A client whose event log is written every `batch_s` seconds while it is polled, and else every `beat_s` by its pulse.
 
-    The thread keeps neither the object nor the process alive. A forked child has no such thread: its parent's clients are not its
-    own.
+    The pulse, a thread that the subclass starts, gives heartbeats of a client that is alive but not polled: a web application
+    between two requests, a consumer that processes a batch. It keeps neither the client nor the process alive. A forked child has
+    none: its parent's clients are not its own.
     """
 
-    def __init__(self, beat: Callable[[], None], every_s: float = BEAT_S) -> None:
-        self._stopped = threading.Event()
-        made = (weakref.WeakMethod(beat), self._stopped, every_s)
-        self._thread = threading.Thread(target=_run, args=made, daemon=True, name="kmigrate-pulse")
+    def __init__(self, log: EventLog, batch_s: float, beat_s: float) -> None:
+        self.log = log
+        self._batch_s = batch_s
+        self._next_write = time.monotonic() + batch_s
+        self._lock = threading.RLock()
+        self._stopped = threading.Event()  # set and read under the lock, so that nothing is written after the last event
+        made = (weakref.WeakMethod(self._beat), self._stopped, beat_s)
+        self._pulse = threading.Thread(target=_run, args=made, daemon=True, name="kmigrate-pulse")
 
-    def start(self) -> None:
-        """Start the thread. Once."""
-        self._thread.start()
+    @abstractmethod
+    def close(self) -> None:
+        """Write the last event."""
 
-    def stop(self) -> None:
-        """Begin no further beat; one in progress runs to its end. May be repeated."""
-        self._stopped.set()
+    @abstractmethod
+    def _drained(self) -> Iterable[Event]:
+        """The events of all records since the last call."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
-    def stopped(self) -> bool:
-        """True once stopped; the beat reads it under the stopper's lock, so that nothing is written after the last event."""
-        return self._stopped.is_set()
+    def writer(self) -> str:
+        """The name of this incarnation in the events."""
+        return self.log.writer
+
+    def slipped(self, seconds: float) -> None:
+        """Report that the application's own loop was this much too late; the next heartbeat carries it."""
+        self.log.slipped(seconds)
+
+    def _write(self) -> None:
+        with self._lock:
+            self.log.write(*self._drained())
+            self.log.flush()
+
+    def _write_in_time(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_write:
+            self._next_write = now + self._batch_s
+            self.log.beat()
+            self._write()
+
+    def _beat(self) -> None:
+        """Write records, then a heartbeat: a heartbeat says that nothing older is unwritten."""
+        with self._lock:
+            if not self._stopped.is_set() and time.monotonic() > self._next_write + self._batch_s:
+                self._write()
+                self.log.beat()
+                self.log.flush()
 
 
 def _run(beat: weakref.WeakMethod[Any], stopped: threading.Event, every_s: float) -> None:
@@ -130,7 +164,7 @@ class AckRuns:
         self._producer = producer
         self._each_latency = each_latency
         self._open: dict[TopicPartition, _Acked] = {}
-        self._closed: list[tuple[TopicPartition, _Acked]] = []
+        self._runs: list[tuple[TopicPartition, _Acked]] = []
         self._failed: list[tuple[TopicPartition, int, str, int, int]] = []
         self._latencies: list[int] = []
         self._slow: list[SlowRecord] = []
@@ -141,9 +175,8 @@ class AckRuns:
         offset = max(offset, UNKNOWN_OFFSET)
         run = self._open.get(where)
         if run is None or not run.continued_by(offset, content.seq):
-            if run is not None:
-                self._closed.append((where, run))
             run = self._open[where] = _Acked(offset, content.seq, content.t_sent_ms)
+            self._runs.append((where, run))
         run.latencies.append(latency_us)
         run.t_acked_ms = max(run.t_acked_ms, content.t_sent_ms + latency_us // 1000)
         self._note(where, offset, content, latency_us)
@@ -162,13 +195,12 @@ class AckRuns:
 
     def drain(self, stamp: NewStamp) -> list[Event]:
         """Everything since the last time, as events."""
-        runs = [*self._closed, *self._open.items()]
-        events: list[Event] = [self._ack(stamp(), where, run) for where, run in runs]
+        events: list[Event] = [self._ack(stamp(), where, run) for where, run in self._runs]
         for where, seq, error, t_sent_ms, t_failed_ms in self._failed:
             events.append(SendFailure(stamp(), self._producer, *where, seq, seq, error, t_sent_ms, t_failed_ms))
         if self._each_latency:
             events += self._singly(stamp)
-        self._open, self._closed, self._failed, self._latencies, self._slow = {}, [], [], [], []
+        self._open, self._runs, self._failed, self._latencies, self._slow = {}, [], [], [], []
         return events
 
     def _singly(self, stamp: NewStamp) -> Iterator[Event]:
@@ -227,7 +259,7 @@ class DeliveryRuns:
         self._member = member
         self._counted: Counter[TopicPartition] = Counter()
         self._open: dict[TopicPartition, _Delivered] = {}
-        self._closed: list[tuple[TopicPartition, _Delivered]] = []
+        self._runs: list[tuple[TopicPartition, _Delivered]] = []
         self._last_ms: dict[TopicPartition, int] = {}
 
     def last_ms(self, where: TopicPartition) -> int | None:
@@ -238,9 +270,8 @@ class DeliveryRuns:
         """Count a record returned to the application now; `sent_ms` None: it carries no time."""
         run = self._open.get(where)
         if run is None or not run.continued_by(offset, content):
-            if run is not None:
-                self._closed.append((where, run))
             run = self._open[where] = _Delivered(offset, self._counted[where], content, sent_ms, now_ms, now_ms)
+            self._runs.append((where, run))
         else:
             run.count += 1
             waited_from = run.t_last_ms if sent_ms is None else max(run.t_last_ms, sent_ms)
@@ -252,8 +283,7 @@ class DeliveryRuns:
 
     def drain(self, stamp: NewStamp, generation: int | None) -> Iterator[DeliveryRun]:
         """Everything since the last time, as events; call it before the generation changes."""
-        runs = [*self._closed, *self._open.items()]
-        self._open, self._closed = {}, []
+        runs, self._runs, self._open = self._runs, [], {}
         self._last_ms |= {where: run.t_last_ms for where, run in runs}
         for where, run in runs:
             yield DeliveryRun(
