@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from tenacity import RetryError, Retrying, retry_if_exception, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from airflow_provider_kmigrate.clients.admin import error_of
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -54,17 +54,6 @@ def close_consumer(consumer: Consumer) -> None:
             consumer.poll(0)
     finally:
         consumer.close()
-
-
-class Assigns(Protocol):
-    """The part of confluent-kafka's Consumer that is used here."""
-
-    def assign(self, partitions: list[KafkaPartition]) -> None: ...
-    def incremental_assign(self, partitions: list[KafkaPartition]) -> None: ...
-    def incremental_unassign(self, partitions: list[KafkaPartition]) -> None: ...
-    def committed(self, partitions: list[KafkaPartition], *, timeout: float) -> list[KafkaPartition]: ...
-    def pause(self, partitions: list[KafkaPartition]) -> None: ...
-    def get_watermark_offsets(self, partition: KafkaPartition, *, timeout: float, cached: bool) -> Any: ...
 
 
 @dataclass(slots=True)
@@ -103,7 +92,7 @@ class Assignment:
 
     def __init__(
         self,
-        consumer: Assigns,
+        consumer: Consumer,
         remark: Remark,
         reset: str | None = None,
         patience: AssignmentTimeouts | None = None,
@@ -127,11 +116,11 @@ class Assignment:
         """Start of each: the group's commit, else what `reset` says; unchanged if the coordinator does not answer in time."""
         if not partitions:
             return []
+        stop, wait = stop_after_delay(self._patience.committed), wait_fixed(_RETRY_S)
         try:
-            found = self._retrying()(self._committed, partitions)
-        except (KafkaException, RetryError) as error:
-            cause = error.last_attempt.exception() if isinstance(error, RetryError) else error
-            self._remark("consumer-no-offsets", f"did not get the committed offsets: {cause}")
+            found = Retrying(retry=retry_if_exception(_passing), stop=stop, wait=wait, reraise=True)(self._committed, partitions)
+        except KafkaException as error:
+            self._remark("consumer-no-offsets", f"did not get the committed offsets: {error}")
             return partitions  # librdkafka fetches them again, and `watch` checks the result
         for one in found:
             if one.offset < 0:
@@ -143,19 +132,13 @@ class Assignment:
         if self._reset != OFFSET_END:
             return self._reset
         try:
-            _, end = self._ends(partition)
+            return self._ends(partition)[1]
         except KafkaException:
             return OFFSET_INVALID
-        return int(end)
 
     def _ends(self, partition: KafkaPartition) -> tuple[int, int]:
         """The log's first offset and the one after its last record."""
-        start, end = self._consumer.get_watermark_offsets(partition, timeout=self._patience.answer, cached=False)
-        return start, end
-
-    def _retrying(self) -> Retrying:
-        stop = stop_after_delay(self._patience.committed)
-        return Retrying(retry=retry_if_exception(_passing), stop=stop, wait=wait_fixed(_RETRY_S))
+        return self._consumer.get_watermark_offsets(partition, timeout=self._patience.answer, cached=False)
 
     def _committed(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
         found = self._consumer.committed(partitions, timeout=min(5.0, self._patience.committed))

@@ -66,7 +66,7 @@ from airflow_provider_kmigrate.applications.migrating.settings import (
     ClientStage,
     MigratingSettings,
     is_ours,
-    parse_and_log,
+    parse,
     registration_of,
     renamed,
     stage_of,
@@ -122,7 +122,7 @@ class MigratingConsumer(Absent):
     ) -> None:
         given = dict(properties)
         self._on_commit: OnCommit | None = given.pop("on_commit", None)
-        self.settings: MigratingSettings = parse_and_log(given)
+        self.settings: MigratingSettings = parse(given)
         self.consumer_id = self.settings.consumer_id(socket.gethostname(), time.time_ns() // 1_000_000, uuid.uuid4().int)
         self._data = Consumer({"client.id": f"{self.consumer_id}-data", **with_figures(self.settings.data, self.metrics)})
         self._end, self._connect = end, connect

@@ -14,10 +14,10 @@ name in none of the tables is kept: it is this consumer's, or librdkafka's, whic
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.core.coordination.assignors import Strategy
@@ -49,9 +49,8 @@ def milliseconds(given: Mapping[str, Any], name: str, default: int) -> int:
     """A setting in milliseconds. Raises `Refused` unless it is a whole number."""
     value = str(given.get(name, default)).strip()
     if not (value.isascii() and value.isdigit()):
-        raise cannot(
-            f"{name} is {value or 'empty'}.", "It is a time in milliseconds.", f"Write a whole number, such as {default}."
-        )
+        why = "It is a time in milliseconds."
+        raise cannot(f"{name} is {value or 'empty'}.", why, f"Write a whole number, such as {default}.")
     return int(value)
 
 
@@ -83,21 +82,19 @@ def zookeeper_of(own: Mapping[str, Any]) -> ZooKeeperSettings:
     """ZooKeeper's settings. Raises `Refused` for what is not supported, without any value in the text."""
     _check(own)
     hosts, slash, chroot = str(own["zookeeper.connect"]).partition("/")
-    use_tls = flag(own.get(f"{_SSL}client.enable", False))
-    keys = own.get(f"{_SSL}keystore.location")
-    mechanism = own.get(f"{_SASL}mechanism")
+    keys, mechanism = _text(own, f"{_SSL}keystore.location"), _text(own, f"{_SASL}mechanism")
     return ZooKeeperSettings(
         hosts,
         f"{slash}{chroot}".rstrip("/"),
         session_timeout=milliseconds(own, "zookeeper.session.timeout.ms", 6000) / 1000.0,
-        use_tls=use_tls,
+        use_tls=flag(own.get(f"{_SSL}client.enable", False)),
         ca_file=_text(own, f"{_SSL}truststore.location"),
-        cert_file=None if keys is None else str(keys),
-        key_file=None if keys is None else str(keys),
+        cert_file=keys,
+        key_file=keys,
         key_password=_text(own, f"{_SSL}keystore.password"),
         verify_hostname=str(own.get(f"{_SSL}endpoint.identification.algorithm", "https")).lower() == "https",
         digest=_text(own, "zookeeper.digest"),
-        sasl_mechanism=None if mechanism is None else str(mechanism).upper(),
+        sasl_mechanism=None if mechanism is None else mechanism.upper(),
         sasl_user=_text(own, f"{_SASL}username"),
         sasl_password=_text(own, f"{_SASL}password"),
         set_acl=flag(own.get("zookeeper.set.acl", False)),
@@ -112,11 +109,8 @@ def _text(own: Mapping[str, Any], name: str) -> str | None:
 def _check(own: Mapping[str, Any]) -> None:
     for name in sorted(own):
         if name.startswith((_SSL, _SASL)) and name not in _TAKEN:
-            raise cannot(
-                f"{name} is set.",
-                "It would have no effect, and the connection would be less secure than requested.",
-                f"Leave {name} out.",
-            )
+            why = "It would have no effect, and the connection would be less secure than requested."
+            raise cannot(f"{name} is set.", why, f"Leave {name} out.")
         if name.startswith(_ALL) and name not in _TAKEN | NO_EFFECT.keys():
             remedy = f"Remove it, or write one of: {', '.join(sorted(_TAKEN))}."
             raise cannot(f"{name} is set.", "There is no such setting; it would have no effect.", remedy)
@@ -128,27 +122,21 @@ def _check(own: Mapping[str, Any]) -> None:
 
 
 def _check_identity(own: Mapping[str, Any]) -> None:
-    mechanism = own.get(f"{_SASL}mechanism")
-    if mechanism is not None and str(mechanism).upper() not in _MECHANISMS:
+    mechanism, digest, keys = _text(own, f"{_SASL}mechanism"), own.get("zookeeper.digest"), own.get(f"{_SSL}keystore.location")
+    if mechanism is not None and mechanism.upper() not in _MECHANISMS:
         raise cannot("zookeeper.sasl.mechanism is unknown.", "ZooKeeper supports two.", f"One of {', '.join(_MECHANISMS)}.")
     named = own.get(f"{_SASL}username") and own.get(f"{_SASL}password")
-    if str(mechanism).upper() == "DIGEST-MD5" and not named:
-        raise cannot(
-            "zookeeper.sasl has no user.", "DIGEST-MD5 needs a user and a password.", "Set zookeeper.sasl.username and .password."
-        )
-    if ":" not in str(own.get("zookeeper.digest") or ":"):
+    if mechanism is not None and mechanism.upper() == "DIGEST-MD5" and not named:
+        why = "DIGEST-MD5 needs a user and a password."
+        raise cannot("zookeeper.sasl has no user.", why, "Set zookeeper.sasl.username and .password.")
+    if ":" not in str(digest or ":"):
         raise cannot("zookeeper.digest has no colon.", "It is user:password.", "Write the user, a colon, the password.")
-    if not flag(own.get(f"{_SSL}client.enable", False)) and own.get(f"{_SSL}keystore.location"):
+    if keys and not flag(own.get(f"{_SSL}client.enable", False)):
         raise cannot("zookeeper.ssl.client.enable is not set.", "A key store is set.", "Set zookeeper.ssl.client.enable to true.")
-    if flag(own.get("zookeeper.set.acl", False)) and not any(
-        (mechanism, own.get("zookeeper.digest"), own.get(f"{_SSL}keystore.location"))
-    ):
+    if flag(own.get("zookeeper.set.acl", False)) and not (mechanism or digest or keys):
         why = "Only its creator may access such a znode, so the client needs an identity."
-        raise cannot(
-            "zookeeper.set.acl without an identity.",
-            why,
-            "Set zookeeper.sasl.*, zookeeper.digest or a key store, or leave it out.",
-        )
+        remedy = "Set zookeeper.sasl.*, zookeeper.digest or a key store, or leave it out."
+        raise cannot("zookeeper.set.acl without an identity.", why, remedy)
 
 
 RENAMED: Final = {"auto.commit.enable": "enable.auto.commit"}
@@ -172,31 +160,28 @@ NO_EFFECT: Final = {
 """Name -> why it has no effect."""
 
 
-class _Only(NamedTuple):
-    """The only value that means what this consumer does anyway."""
-
-    value: str
-    why: str
-    remedy: str
-
-
 _ONLY: Final = {
-    "offsets.storage": _Only(
+    "offsets.storage": (
         "zookeeper",
         "A migrating consumer writes both stores. Kafka refuses commits of a ZooKeeper consumer as soon as this one has joined.",
         "Give the group's ZooKeeper consumers offsets.storage=zookeeper (dual.commit.enabled for one restart), then remove it here.",
     ),
-    "consumer.timeout.ms": _Only(
+    "consumer.timeout.ms": (
         "-1",
         "A poll without a record raises no exception here.",
         "Remove it; pass the timeout to poll, which returns None.",
     ),
 }
+"""Name -> the only value that means what this consumer does anyway, why, and what to do."""
 _BLACK: Final = (
     "A member registers topic names, or one white list.",
     "Remove it, and subscribe to topic names or to a white list.",
 )
 _REFUSED: Final = {
+    "group.instance.id": (
+        "A migrating consumer cannot do that: a dead static member keeps its partitions for its whole session.",
+        "Leave group.instance.id out.",
+    ),
     "topic.blacklist": _BLACK,
     "mirror.topics.blacklist": _BLACK,
     "mirror.topics.whitelist": (
@@ -205,8 +190,7 @@ _REFUSED: Final = {
     ),
     "mirror.consumer.numthreads": ("A member has one stream.", "Remove it, and create as many consumers."),
 }
-"""Name -> why, and what to do. `topic.blacklist` is librdkafka's: it would hide topics of which the member still gets its share.
-"""
+"""Name -> why, and what to do. `topic.blacklist` is librdkafka's: it would hide topics of which the member still gets its share."""
 
 
 def renamed(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,24 +202,14 @@ def renamed(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {RENAMED.get(name, name): value for name, value in properties.items()}
 
 
-def is_old(name: str) -> bool:
-    """True for a setting that only the ZooKeeper consumer knows, and librdkafka would refuse."""
-    return name in NO_EFFECT or name in _ONLY
-
-
-def check_old(properties: Mapping[str, Any]) -> None:
-    """Raise `Refused` (Y06) for settings that would not be obeyed and matter."""
+def _check_old(properties: Mapping[str, Any]) -> None:
+    """Refuse settings that would not be obeyed and matter."""
     for name, (why, remedy) in _REFUSED.items():
         if name in properties:
             raise cannot(f"{name} is set.", why, remedy)
-    for name, only in _ONLY.items():
-        if str(properties.get(name, only.value)).lower() != only.value:
-            raise cannot(f"{name} is {properties[name]}.", only.why, only.remedy)
-
-
-def without_effect(names: Iterable[str]) -> str:
-    """Which of these settings have no effect, and why; empty: none."""
-    return "; ".join(f"{name}: {NO_EFFECT[name]}" for name in sorted(names) if name in NO_EFFECT)
+    for name, (only, why, remedy) in _ONLY.items():
+        if str(properties.get(name, only)).lower() != only:
+            raise cannot(f"{name} is {properties[name]}.", why, remedy)
 
 
 _log = logging.getLogger(__name__)
@@ -250,13 +224,8 @@ _STRATEGIES: Final = {
     "roundrobin": Strategy.ROUND_ROBIN,
     "roundrobin-0.10": Strategy.ROUND_ROBIN_0_10,  # a group with members of Kafka 0.10.2 or 0.11
 }
-_FETCHING: Final = frozenset(
-    {"stats_cb", "statistics.interval.ms"}
-)  # of the consumer that fetches only: callbacks are for its thread
-_SETTINGS_REFUSED: Final = {
-    "group.instance.id": "a dead static member keeps its partitions for its whole session",
-    "on_commit": "give it to MigratingConsumer, not to the embedded consumer",
-}
+_FETCHING: Final = {"stats_cb", "statistics.interval.ms"}  # of the consumer that fetches only: callbacks are for its thread
+_OURS: Final = {"consumer.id", "exclude.internal.topics", "partition.assignment.strategy", *NO_EFFECT, *_ONLY}
 
 
 class ClientStage(StrEnum):
@@ -303,27 +272,18 @@ class MigratingSettings:
         return given if self.consumer else consumer_id(self.group, host, now_ms, number)
 
 
-def parse_and_log(properties: Mapping[str, Any]) -> MigratingSettings:
-    """`parse`, with one log line about every setting that has no effect."""
-    found = parse(properties)
-    if idle := without_effect(properties):
-        _log.warning("settings without any effect here: %s", idle)
-    return found
-
-
 def parse(properties: Mapping[str, Any]) -> MigratingSettings:
-    """Parse the properties. Raises `Refused` for what this consumer cannot do; an unknown property is librdkafka's to refuse."""
+    """Parse the properties, with one log line about every setting that has no effect.
+
+    Raises `Refused` for what this consumer cannot do; an unknown property is librdkafka's to refuse.
+    """
     given = renamed(properties)
     own = {name: given.pop(name) for name in list(given) if is_ours(name)}
-    migration = {name.removeprefix(MIGRATION): value for name, value in own.items() if name.startswith(MIGRATION)}
     migrates = _migrates(own)
-    for name in ("enabled", "stage"):
-        migration.pop(name, None)
-    migration.pop("poll.interval.ms", None)
-    _settings_check(given, own)
-    check_old(given | own)
-    embedded = _embedded(given, migration)
-    return MigratingSettings(
+    _check_group(given, own)
+    _check_old(given | own)
+    embedded = _embedded(given, own)
+    found = MigratingSettings(
         group=str(given["group.id"]),
         consumer=str(own["consumer.id"]) if own.get("consumer.id") else None,
         zookeeper=zookeeper_of(own),
@@ -337,6 +297,9 @@ def parse(properties: Mapping[str, Any]) -> MigratingSettings:
         data={"fetch.queue.backoff.ms": _BACKOFF_MS, **given, "enable.auto.commit": False, "enable.auto.offset.store": False},
         embedded=embedded,
     )
+    if idle := "; ".join(f"{name}: {NO_EFFECT[name]}" for name in sorted(properties) if name in NO_EFFECT):
+        _log.warning("settings without any effect here: %s", idle)
+    return found
 
 
 def stage_of(properties: Mapping[str, Any]) -> ClientStage:
@@ -346,7 +309,7 @@ def stage_of(properties: Mapping[str, Any]) -> ClientStage:
     """
     stage, enabled = (properties.get(f"{MIGRATION}{name}") for name in ("stage", "enabled"))
     if stage is None:
-        return ClientStage.MIGRATING if flag(enabled if enabled is not None else False) else ClientStage.ZOOKEEPER
+        return ClientStage.MIGRATING if enabled is not None and flag(enabled) else ClientStage.ZOOKEEPER
     if str(stage) not in set(ClientStage):
         raise cannot(f"{MIGRATION}stage is {stage}.", "There are three stages.", f"One of {', '.join(ClientStage)}.")
     found = ClientStage(str(stage))
@@ -366,31 +329,30 @@ def _migrates(own: Mapping[str, Any]) -> bool:
 
 def is_ours(name: str) -> bool:
     """True for a migrating consumer's own setting, unknown to librdkafka."""
-    ours = {"consumer.id", "exclude.internal.topics", "partition.assignment.strategy"}
-    return name.startswith((MIGRATION, "zookeeper.")) or name in ours or is_old(name)
+    return name.startswith((MIGRATION, _ALL)) or name in _OURS
 
 
-def _settings_check(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+def _check_group(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     for name, source in (("group.id", given), ("zookeeper.connect", own)):
         if not source.get(name):
             raise cannot(f"{name} is missing.", "Without it a migrating consumer belongs to no group.", f"Set {name}.")
-    for name in _SETTINGS_REFUSED.keys() & given.keys():
-        raise cannot(f"{name} is set.", f"A migrating consumer cannot do that: {_SETTINGS_REFUSED[name]}.", f"Leave {name} out.")
     if str(given.get("group.protocol", "classic")).lower() != "classic":
-        raise cannot(
-            "group.protocol is not classic.", "Brokers in ZooKeeper mode support no other protocol.", "Leave group.protocol out."
-        )
+        why = "Brokers in ZooKeeper mode support no other protocol."
+        raise cannot("group.protocol is not classic.", why, "Leave group.protocol out.")
 
 
 def _unclear(text: str, remedy: str) -> Refused:
     return cannot(text, "Members that select different topics compute different assignments.", remedy)
 
 
-def _embedded(given: Mapping[str, Any], migration: Mapping[str, Any]) -> dict[str, Any]:
+def _embedded(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """The application's properties, overridden by the KIP's prefix.
 
     It learns of a rebalance soon: every member waits for the last one.
     """
+    ours = {"enabled", "stage", "poll.interval.ms"}
+    prefixed = {name.removeprefix(MIGRATION): value for name, value in own.items() if name.startswith(MIGRATION)}
+    migration = {name: value for name, value in prefixed.items() if name not in ours}
     if "partition.assignment.strategy" in migration:
         why = "Its list of assignors keeps Kafka consumers out of the group."
         name = f"{MIGRATION}partition.assignment.strategy"
@@ -435,13 +397,11 @@ def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
         raise _unclear(f"{len(topics)} entries, one a wildcard.", "Join them into one expression with |.")
     expression = wildcards[0].removeprefix("^").removesuffix("$")
     if compiled(expression) is None:
-        raise _unclear(
-            f"Python and Java may read {expression} differently.", "Write it without syntax that only one of them supports."
-        )
+        text = f"Python and Java may read {expression} differently."
+        raise _unclear(text, "Write it without syntax that only one of them supports.")
     if not alike_in_librdkafka(wildcards[0]):
-        _log.warning(
-            "a Kafka consumer may select other topics by %s: change it for stage kafka, or name the topics", wildcards[0]
-        )
+        text = "a Kafka consumer may select other topics by %s: change it for stage kafka, or name the topics"
+        _log.warning(text, wildcards[0])
     return Registration(WHITE_LIST, {expression: 1}, str(now_ms))
 
 
