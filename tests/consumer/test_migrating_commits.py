@@ -16,7 +16,7 @@ def test_a_commit_that_was_given_up_is_not_sent() -> None:
     """Its partition may be released by then, and another member may have committed further."""
     sent: list[KafkaPartition] = []
     consumer = EmbeddedConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}, "g_a", bool, bool, 0.1)
-    consumer._joined = True  # as in a group
+    consumer.joined = True  # as in a group
     consumer._consumer = SimpleNamespace(commit=lambda offsets, **_: sent.extend(offsets) or offsets)
     given_up, waited_for = consumer.commit(T0, 120), consumer.commit(T1, 7)
     assert given_up.cancel()

@@ -26,7 +26,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -34,7 +34,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.applications.assignment import close_consumer
+from airflow_provider_kmigrate.applications.assignment import close_consumer, place
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -61,7 +61,8 @@ LASTING: Final = frozenset(
 )
 """Errors that librdkafka retries for ever, until the operator changes a setting, a right, or a broker's limit."""
 
-Report = Callable[[KafkaAssigned | KafkaRevoked | KafkaLost | Polled], None]
+KafkaEvent = KafkaAssigned | KafkaRevoked | KafkaLost | Polled
+Report = Callable[[KafkaEvent], None]
 Freed = Callable[[frozenset[TopicPartition]], bool]
 
 
@@ -98,7 +99,7 @@ class EmbeddedConsumer:
         self._patience = float(properties.get("max.poll.interval.ms", 300_000)) / 1000.0 * 0.8
         self._topics: frozenset[str] = frozenset()
         self._wanted: frozenset[str] = frozenset()
-        self._joined = False
+        self.joined = False  # it has been given its share, even an empty one, and has not been asked to give it up since
         self.refused = False
         self.complaints: deque[Message] = deque(maxlen=_KEPT)  # those that last; the reader takes them out
         self.assigned: frozenset[TopicPartition] = frozenset()
@@ -107,7 +108,6 @@ class EmbeddedConsumer:
         self._poller = threading.Thread(target=self._poll, daemon=True, name="kmigrate-kafka-member")
 
     def start(self) -> None:
-        """Start the thread that polls."""
         self._poller.start()
 
     def want(self, topics: frozenset[str]) -> None:
@@ -147,13 +147,7 @@ class EmbeddedConsumer:
                     one.answer.set_exception(KafkaException(KafkaError(KafkaError._DESTROY)))  # noqa: SLF001  # it has no other name
 
     @property
-    def joined(self) -> bool:
-        """True if it has been given its share, even an empty one, and has not been asked to give it up since."""
-        return self._joined
-
-    @property
     def leaving(self) -> bool:
-        """Whether the consumer is closing."""
         return self._ending.is_set()
 
     @property
@@ -163,8 +157,7 @@ class EmbeddedConsumer:
 
     @property
     def gone(self) -> bool:
-        """True if it has left."""
-        return self._ending.is_set() and not self._poller.is_alive()
+        return self.leaving and not self._poller.is_alive()
 
     def leave(self) -> None:
         """Release everything and leave the group, soon."""
@@ -210,7 +203,7 @@ class EmbeddedConsumer:
         consumer.assign([])
         self.assigned = _places(partitions)
         self._report(KafkaAssigned(self.assigned))
-        self._joined, self.refused = True, False
+        self.joined, self.refused = True, False
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         places = _places(partitions)
@@ -220,11 +213,11 @@ class EmbeddedConsumer:
         while not self._freed(places) and time.monotonic() < deadline:
             self._report(Polled())
             self._serve(0.01)
-        self._joined = False
+        self.joined = False
         consumer.unassign()
 
     def _on_lost(self, consumer: Consumer, _: list[KafkaPartition]) -> None:
-        self._joined, self.assigned = False, frozenset()
+        self.joined, self.assigned = False, frozenset()
         self._report(KafkaLost())
         consumer.unassign()
 
@@ -238,13 +231,9 @@ class EmbeddedConsumer:
             while len(asked) < _BATCH:
                 asked.append(self._asked.get_nowait())
         asked = [one for one in asked if one.answer.set_running_or_notify_cancel()]
-        reads = [one for one in asked if isinstance(one, _Read)]
-        commits = [one for one in asked if isinstance(one, _Commit)]
-        if commits and self._joined:
+        if commits := [one for one in asked if isinstance(one, _Commit)]:
             self._commit(commits)
-        for one in commits if not self._joined else ():
-            one.answer.set_result(False)  # it would be refused, after waiting behind the JoinGroup of its connection
-        if reads:
+        if reads := [one for one in asked if isinstance(one, _Read)]:
             self._read(reads)
 
     def _read(self, batch: list[_Read]) -> None:
@@ -262,42 +251,42 @@ class EmbeddedConsumer:
                 one.answer.set_result(CommittedOffset(answer.offset, foreign) if answer.offset >= 0 else None)
 
     def _commit(self, batch: list[_Commit]) -> None:
+        """Nothing is sent outside the group: it would be refused, after waiting behind the JoinGroup of its connection."""
         latest = {one.where: one.offset for one in batch}  # those of one partition come in order
-        taken: set[TopicPartition] = set()
+        taken: frozenset[TopicPartition] = frozenset()
         try:
-            partitions = [KafkaPartition(*where, offset, metadata=self._mark) for where, offset in latest.items()]
-            answers = self._consumer.commit(offsets=partitions, asynchronous=False) or []
-            taken = {TopicPartition(one.topic, one.partition) for one in answers if one.error is None}
+            if self.joined:
+                partitions = [KafkaPartition(*where, offset, metadata=self._mark) for where, offset in latest.items()]
+                answers = self._consumer.commit(offsets=partitions, asynchronous=False) or []
+                taken = _places(one for one in answers if one.error is None)
         except KafkaException as error:
             _log.info("commit to Kafka: %s", error)
         for one in batch:
             one.answer.set_result(one.where in taken)
 
 
-def _places(partitions: list[KafkaPartition]) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(one.topic, one.partition) for one in partitions)
+def _places(partitions: Iterable[KafkaPartition]) -> frozenset[TopicPartition]:
+    return frozenset(map(place, partitions))
 
 
 ASSIGNORS: Final = {Mode.ZOOKEEPER: "roundrobin", Mode.KAFKA: "roundrobin,range"}
-
-KafkaEvent = KafkaAssigned | KafkaRevoked | KafkaLost | Polled
 
 
 class FencedConsumer:
     """One or, while the list changes, two embedded consumers. The runner calls `follow` and `close`; any thread the others."""
 
     def __init__(self, properties: Mapping[str, Any], client_id: str, tell: Report, freed: Freed, poll_every: float) -> None:
-        self._report, self._freed, self._client_id = tell, freed, client_id
-        self._made: Callable[..., EmbeddedConsumer] = partial(self._make, properties, client_id, poll_every)
+        self._properties, self._client_id, self._poll_every = properties, client_id, poll_every
+        self._report, self._freed = tell, freed
         self._lock = threading.Lock()
         self._closing = self._away = False
         self._wanted, self._topics = Mode.ZOOKEEPER, frozenset[str]()
-        self._consumers: dict[Mode, EmbeddedConsumer] = {}
-        self._consumers[Mode.ZOOKEEPER] = self._made(Mode.ZOOKEEPER)
+        self._consumers = {Mode.ZOOKEEPER: self._make(Mode.ZOOKEEPER)}
 
-    def _make(self, properties: Mapping[str, Any], client_id: str, poll_every: float, mode: Mode) -> EmbeddedConsumer:
-        given = {**properties, "partition.assignment.strategy": ASSIGNORS[mode]}
-        return EmbeddedConsumer(given, client_id, partial(self._forward_event, mode), partial(self._is_free, mode), poll_every)
+    def _make(self, mode: Mode) -> EmbeddedConsumer:
+        given = {**self._properties, "partition.assignment.strategy": ASSIGNORS[mode]}
+        tell, freed = partial(self._forward_event, mode), partial(self._is_free, mode)
+        return EmbeddedConsumer(given, self._client_id, tell, freed, self._poll_every)
 
     def start(self) -> None:
         """Start the consumers made so far."""
@@ -315,18 +304,13 @@ class FencedConsumer:
             return
         wanted, other = self._consumers.get(self._wanted), self._consumers.get(_other(self._wanted))
         if wanted is None or wanted.gone:
-            wanted = self._consumers[self._wanted] = self._made(self._wanted)
+            wanted = self._consumers[self._wanted] = self._make(self._wanted)
             wanted.start()
         wanted.want(self._topics)
         if other is not None and other.gone:
             del self._consumers[_other(self._wanted)]
         elif other is not None and not wanted.leaving and (wanted.joined or not other.subscribed):
             other.leave()
-
-    @property
-    def joined(self) -> frozenset[Mode]:
-        """The modes in whose lists the member is in the group."""
-        return frozenset(mode for mode, consumer in list(self._consumers.items()) if consumer.joined)
 
     def known(self) -> bool:
         """True if the group exists: it has taken this member, or refused it."""
@@ -359,11 +343,11 @@ class FencedConsumer:
         return None
 
     def committed(self, where: TopicPartition) -> Future[CommittedOffset | None]:
-        """The offset that the group committed; None if none. The result is a KafkaException if the coordinator does not answer."""
+        """As the embedded consumer's."""
         return self._speaker().committed(where)
 
     def commit(self, where: TopicPartition, offset: int) -> Future[bool]:
-        """Commit as this member; true if the coordinator took it."""
+        """As the embedded consumer's."""
         return self._speaker().commit(where, offset)
 
     def close(self) -> None:

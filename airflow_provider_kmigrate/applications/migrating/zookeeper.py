@@ -16,7 +16,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
@@ -128,7 +127,6 @@ class GroupSession:
 
     @property
     def connected(self) -> bool:
-        """Whether the client is connected now."""
         return bool(self._client.connected)
 
     @property
@@ -195,7 +193,7 @@ class GroupSession:
         found = {}
         for name, result in sent.items():
             with contextlib.suppress(NoNodeError):
-                found[name] = _znode(self.call(f"read {paths[name]}", partial(_sent, result)))
+                found[name] = _znode(self.call(f"read {paths[name]}", lambda _, result=result: result))
         return found
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
@@ -225,17 +223,16 @@ class GroupSession:
 
     def write(self, path: str, data: bytes, version: int) -> int | None:
         """The new version; None if it has another version than this, or is absent."""
-        return self._versioned(
-            lambda client: client.set_async(path, data, version), lambda stat: int(stat.version), f"write {path}"
-        )
+        stat = self._versioned(f"write {path}", lambda client: client.set_async(path, data, version))
+        return None if stat is None else int(stat.version)
 
     def delete(self, path: str, version: int) -> bool:
         """True if it was deleted; False if it has another version, or is absent."""
-        return self._versioned(lambda client: client.delete_async(path, version), lambda _: 1, f"delete {path}") is not None
+        return self._versioned(f"delete {path}", lambda client: client.delete_async(path, version)) is not None
 
-    def _versioned(self, act: Callable[[KazooClient], Any], answer: Callable[[Any], int], what: str) -> int | None:
+    def _versioned(self, what: str, act: Callable[[KazooClient], Any]) -> Any:
         try:
-            return answer(self.call(what, act))
+            return self.call(what, act)
         except (NoNodeError, BadVersionError):
             return None
 
@@ -251,10 +248,6 @@ class GroupSession:
         if failed:
             raise error_for(failed[0], f"{self.where}: register")
         return True
-
-
-def _sent(result: Any, _: KazooClient) -> Any:
-    return result
 
 
 def _znode(answer: tuple[bytes | None, Any]) -> GroupZnode:
