@@ -26,11 +26,11 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial, singledispatchmethod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupState, KafkaException, Message
 
@@ -68,7 +68,6 @@ class PartitionExecutors:
         self._threads = [threading.Thread(target=self._run, daemon=True, name=f"kmigrate-lane-{n}") for n in range(threads)]
 
     def start(self) -> None:
-        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
@@ -121,24 +120,21 @@ class PartitionExecutors:
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-class _Gauge(NamedTuple):
-    name: str
-    text: str
-
-
 _GAUGES: Final = {
-    "ActiveKafkaCoordinationCount": _Gauge(
+    "ActiveKafkaCoordinationCount": (
         "kmigrate_consumer_kafka_coordination_active",
         "Whether Kafka coordinates the group, as this member last observed (0 or 1).",
     ),
-    "KafkaOwnedPartitionsCount": _Gauge(
-        "kmigrate_consumer_kafka_owned_partitions", "Partitions that Kafka has assigned to this member, in either mode."
+    "KafkaOwnedPartitionsCount": (
+        "kmigrate_consumer_kafka_owned_partitions",
+        "Partitions that Kafka has assigned to this member, in either mode.",
+    ),
+    "MembersAge": (
+        "kmigrate_consumer_kafka_members_age_seconds",
+        "Age of this member's list of the Kafka group's members; absent: no list.",
     ),
 }
-_AGE: Final = _Gauge(
-    "kmigrate_consumer_kafka_members_age_seconds",
-    "Age of this member's list of the Kafka group's members; absent: no list.",
-)
+"""Figure -> its name and its text for Prometheus."""
 
 
 def metrics_of(member: Member | None) -> dict[str, int]:
@@ -160,16 +156,9 @@ def with_figures(properties: Mapping[str, Any], metrics: Callable[[], dict[str, 
 def as_text(metrics: dict[str, int], group: str, client: str, members_age: float = float("inf")) -> str:
     """The metrics as Prometheus' text, with the labels `group` and `client`."""
     labels = f'{{group="{group.translate(_ESCAPED)}",client="{client.translate(_ESCAPED)}"}}'
-    lines = [line for name, value in metrics.items() for line in _lines(_GAUGES[name], labels, str(value))]
-    if members_age < float("inf"):
-        lines += _lines(_AGE, labels, f"{members_age:.3f}")
-    return "\n".join(lines) + "\n"
-
-
-def _lines(gauge: _Gauge, labels: str, value: str) -> Iterator[str]:
-    yield f"# HELP {gauge.name} {gauge.text}"
-    yield f"# TYPE {gauge.name} gauge"
-    yield f"{gauge.name}{labels} {value}"
+    age = {"MembersAge": f"{members_age:.3f}"} if members_age < float("inf") else {}
+    figures = [(*_GAUGES[figure], value) for figure, value in {**metrics, **age}.items()]
+    return "".join(f"# HELP {name} {text}\n# TYPE {name} gauge\n{name}{labels} {value}\n" for name, text, value in figures)
 
 
 _log = logging.getLogger(__name__)
@@ -243,14 +232,9 @@ class GroupPoller(threading.Thread):
         self._ask, self._may_ask, self._differs, self._away, self._session = ask, may_ask, differs, away, session
         self._reached = time.monotonic()
         self._changed, self._ending = threading.Event(), threading.Event()
-        self._answer: Answer = ()
+        self.members: Answer = ()  # in the last answer; empty before the first one
         self._answered = float("-inf")
         self._spoken = False  # this thread has had an answer once: its own connection to the brokers works
-
-    @property
-    def members(self) -> Answer:
-        """The members in the last answer; empty before the first one."""
-        return self._answer
 
     @property
     def age(self) -> float:
@@ -269,13 +253,12 @@ class GroupPoller(threading.Thread):
     def run(self) -> None:
         """Poll the group until `end`; sooner after a change or a failure."""
         while not self._ending.is_set():
-            answered = self.poll() if self._may_ask() else self._rests()
+            if self._may_ask():
+                answered = self.poll()
+            else:
+                answered, self._reached = False, time.monotonic()
             self._changed.wait(_EVERY_S if answered else _AGAIN_S)
             self._changed.clear()
-
-    def _rests(self) -> bool:
-        self._reached = time.monotonic()
-        return False
 
     def _is_reached(self, at: float) -> None:
         self._reached, self._spoken = at, True
@@ -296,9 +279,8 @@ class GroupPoller(threading.Thread):
         if found.state != _STABLE:
             return False
         self._away(found.members)
-        answer = tuple(sorted(found.members))
-        news, self._answer, self._answered = answer != self._answer, answer, began
-        if news:
+        before, self.members, self._answered = self.members, tuple(sorted(found.members)), began
+        if self.members != before:
             self._differs()
         return True
 
@@ -313,14 +295,8 @@ _LATE_S: Final = 5.0  # beyond a session of the Kafka group, for which librdkafk
 _HUNG: Final = 70  # exit status
 
 Connect = Callable[[ZooKeeperSettings, StateChanged, Watched], GroupSession]
-Inbox = (
-    messages.StartDelivery
-    | messages.StopDelivery
-    | messages.PauseDelivery
-    | messages.Resume
-    | messages.Drop
-    | messages.CommitDone
-)
+DeliveryAction = messages.StartDelivery | messages.StopDelivery | messages.PauseDelivery | messages.Resume | messages.Drop
+Inbox = DeliveryAction | messages.CommitDone
 CommitAnswer = Future[frozenset[messages.Store] | None]
 """The stores that failed; None: the partition was not held any more, nothing was sent."""
 
@@ -336,15 +312,8 @@ class MemberRunner:
         end: Callable[[int], object] = os._exit,
         connect: Connect = GroupSession,
     ) -> None:
-        core = Settings(
-            consumer,
-            registration,
-            settings.strategy,
-            settings.internal_too,
-            poll_limit=settings.poll_limit,
-            late_commit=settings.kafka_session + _LATE_S,
-        )
-        self.member = Member(core)
+        limits = {"poll_limit": settings.poll_limit, "late_commit": settings.kafka_session + _LATE_S}
+        self.member = Member(Settings(consumer, registration, settings.strategy, settings.internal_too, **limits))
         self.inbox: deque[Inbox] = deque()
         self._end_process = end
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -354,30 +323,27 @@ class MemberRunner:
         self._commits: dict[TopicPartition, deque[messages.CommitOffset]] = {}
         self._figures = metrics_of(None)
         self._over = threading.Event()
-        self._zk = connect(settings.zookeeper, self._session_changed, self._watched)
+        self._zk = connect(
+            settings.zookeeper,
+            lambda lost: self.post(messages.Expired() if lost else messages.Suspended()),
+            lambda path: self._events.put(partial(self._check_path, path)),
+        )
         self._znodes = GroupZnodes(
             self._zk, settings.group, consumer, registration, migrates=settings.migrates, internal_too=settings.internal_too
         )
-        self._kafka = self._embedded(settings, consumer) if settings.migrates else None
-        self._neighbours = self._watching(settings) if settings.migrates else None
+        self._kafka: FencedConsumer | None = None
+        self._neighbours: GroupPoller | None = None
+        if settings.migrates:
+            self._kafka = FencedConsumer(settings.embedded, consumer, self.post, self._freed, settings.poll_every)
+            self._neighbours = self._poller_of(self._kafka, settings)
         self._pulse_every = settings.zookeeper.session_timeout / 12
         self._next_pulse = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True, name="kmigrate-member")
 
-    def _embedded(self, settings: MigratingSettings, consumer: str) -> FencedConsumer:
-        return FencedConsumer(settings.embedded, consumer, self.post, self._freed, settings.poll_every)
-
-    def _watching(self, settings: MigratingSettings) -> GroupPoller:
+    def _poller_of(self, kafka: FencedConsumer, settings: MigratingSettings) -> GroupPoller:
         """The poller of the Kafka group; its answers are part of the next observation."""
-        assert self._kafka  # noqa: S101
-        ask, kafka = asking(settings.embedded, settings.group), self._kafka
-        return GroupPoller(
-            ask,
-            kafka.known,
-            lambda: self._events.put(partial(self._do, messages.ObserveGroup())),
-            kafka.away,
-            settings.kafka_session,
-        )
+        ask, observe = asking(settings.embedded, settings.group), partial(self._do, messages.ObserveGroup())
+        return GroupPoller(ask, kafka.known, lambda: self._events.put(observe), kafka.away, settings.kafka_session)
 
     def start(self) -> None:
         """Start all threads of the member; it joins the group."""
@@ -450,10 +416,7 @@ class MemberRunner:
     def _pulse(self, now: float) -> None:
         if now >= self._next_pulse:
             self._next_pulse = now + self._pulse_every
-            self._zk.pulse(self._answered)
-
-    def _answered(self, session: int, sent: float, timeout: float) -> None:
-        self.post(messages.Alive(session, sent, timeout))
+            self._zk.pulse(lambda session, sent, timeout: self.post(messages.Alive(session, sent, timeout)))
 
     def _step(self, event: messages.Event) -> None:
         self.member, actions = step(self.member, event, time.monotonic())
@@ -487,12 +450,6 @@ class MemberRunner:
         heard = not partitions & member.kafka
         return self._over.is_set() or (heard and (member.mode is not Mode.KAFKA or not blocks_revocation(member, partitions)))
 
-    def _session_changed(self, lost: bool) -> None:
-        self.post(messages.Expired() if lost else messages.Suspended())
-
-    def _watched(self, path: str) -> None:
-        self._events.put(partial(self._check_path, path))
-
     def _check_path(self, path: str) -> None:
         where = self._znodes.is_owner_path(path)
         if where is None:
@@ -506,14 +463,8 @@ class MemberRunner:
     def _do(self, action: messages.Action) -> None:
         raise TypeError(action)
 
-    @_do.register(messages.StartDelivery)
-    @_do.register(messages.StopDelivery)
-    @_do.register(messages.PauseDelivery)
-    @_do.register(messages.Resume)
-    @_do.register(messages.Drop)
-    def _(
-        self, action: messages.StartDelivery | messages.StopDelivery | messages.PauseDelivery | messages.Resume | messages.Drop
-    ) -> None:
+    @_do.register
+    def _(self, action: DeliveryAction) -> None:
         self.inbox.append(action)
 
     @_do.register
