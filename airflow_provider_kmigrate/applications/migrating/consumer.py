@@ -38,13 +38,11 @@ import socket
 import struct
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import singledispatchmethod
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Self
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -94,12 +92,7 @@ class Absent:
     """A method that is not supported: raises `AttributeError`, as for any other name, and names the alternative."""
 
     def __getattr__(self, name: str) -> Any:
-        return _refuse(type(self).__name__, name)
-
-
-def _refuse(kind: str, name: str) -> NoReturn:
-    why = _ABSENT.get(name)
-    raise AttributeError(f"{kind} has no {name}." + (f" {why}" if why else ""))
+        raise AttributeError(f"{type(self).__name__} has no {name}. {_ABSENT.get(name, '')}".rstrip())
 
 
 Callback = Callable[[Any, list[KafkaPartition]], object]
@@ -136,13 +129,12 @@ class MigratingConsumer(Absent):
     @classmethod
     def audited(cls, properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
         """A member whose deliveries, commits and ownership are written to a folder or sink, as `AuditedConsumer` does."""
-        sink = FileSink(audit) if isinstance(audit, Path | str) else audit
-        return AuditedConsumer.of(properties, sink, connect=cls, incremental=True, **options)  # type: ignore[arg-type]
+        return _audited(properties, audit, connect=cls, incremental=True, **options)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def subscribe(
@@ -210,8 +202,12 @@ class MigratingConsumer(Absent):
         """Count everything returned so far as consumed (the application asks for more, or closes), then do the pending work."""
         if self._shell is None:
             return
-        while self._shell.inbox:
-            self._do_batch(self._shell.inbox.popleft())
+        inbox = self._shell.inbox
+        while inbox:
+            batch = [inbox.popleft()]
+            while inbox and type(inbox[0]) is type(batch[0]):  # neighbouring actions of a kind: one callback
+                batch.append(inbox.popleft())
+            self._do(batch[0], batch)
         self._buffer.fetch_again(self._shell.member)
         if time.monotonic() >= self._next_commit:
             self._next_commit = time.monotonic() + self.settings.commit_every
@@ -223,14 +219,6 @@ class MigratingConsumer(Absent):
         if mine.uncommitted is not None:
             mine.asked = mine.position
             shell.commit(where, mine.generation, mine.position)
-
-    def _do_batch(self, first: Inbox) -> None:
-        """Pass neighbouring actions of a kind to one callback."""
-        batch = [first]
-        inbox = self._shell.inbox if self._shell else deque[Inbox]()
-        while inbox and type(inbox[0]) is type(first):
-            batch.append(inbox.popleft())
-        self._do(first, batch)
 
     @singledispatchmethod
     def _do(self, first: Inbox, batch: list[Any]) -> None:  # noqa: ARG002  # the registered ones use it
@@ -281,9 +269,8 @@ class MigratingConsumer(Absent):
 
     @_do.register
     def _(self, _: messages.PauseDelivery, batch: list[messages.PauseDelivery]) -> None:
-        for action in batch:
-            if self._holds(action):
-                self._buffer.halt(action.where)
+        for action in filter(self._holds, batch):
+            self._buffer.halt(action.where)
 
     @_do.register
     def _(self, _: messages.Resume, batch: list[messages.Resume]) -> None:
@@ -292,27 +279,25 @@ class MigratingConsumer(Absent):
     @_do.register
     def _(self, _: messages.CommitDone, batch: list[messages.CommitDone]) -> None:
         """The answer of the mode's own store counts."""
-        taken: list[KafkaPartition] = []
-        refused: list[KafkaPartition] = []
-        for done in batch:
-            (refused if self._primary() in done.failed else taken).append(KafkaPartition(*done.where, done.offset))
-            mine = self._buffer.active.get(done.where)
-            if mine is not None and mine.generation == done.generation and self._primary() not in done.failed:
-                mine.committed = done.offset
-        for error, partitions in ((None, taken), (KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE), refused)):
-            if partitions and self._on_commit is not None:
-                self._on_commit(error, partitions)
+        primary = self._primary()
+        taken = [done for done in batch if primary not in done.failed]
+        refused = [done for done in batch if primary in done.failed]
+        for done in taken:
+            if self._holds(done):
+                self._buffer.active[done.where].committed = done.offset
+        for error, found in ((None, taken), (KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE), refused)):
+            if found and self._on_commit is not None:
+                self._on_commit(error, [KafkaPartition(*done.where, done.offset) for done in found])
 
     def _primary(self) -> messages.Store:
         return stores(self._shell.member.mode if self._shell else Mode.ZOOKEEPER)[0]
 
-    def _holds(self, action: messages.StopDelivery | messages.Drop | messages.PauseDelivery) -> bool:
+    def _holds(self, action: messages.StopDelivery | messages.Drop | messages.PauseDelivery | messages.CommitDone) -> bool:
         mine = self._buffer.active.get(action.where)
         return mine is not None and mine.generation == action.generation
 
     def _call(self, name: str, partitions: list[KafkaPartition]) -> None:
-        callback = self._callbacks.get(name)
-        if callback is not None:
+        if (callback := self._callbacks.get(name)) is not None:
             callback(self, partitions)
 
     # ---------------------------------------------------------------------------------------------------------- fetching
@@ -457,9 +442,12 @@ def consumer_of(properties: Mapping[str, Any], **options: Any) -> MigratingConsu
 
 def audited_of(properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
     """The same, with its deliveries, commits and ownership written to a folder or sink; `options` are AuditedConsumer's."""
-    sink = FileSink(audit) if isinstance(audit, Path | str) else audit
     how = {} if stage_of(properties) is ClientStage.KAFKA else {"incremental": True}
-    return AuditedConsumer.of(properties, sink, connect=consumer_of, **how, **options)  # type: ignore[arg-type]
+    return _audited(properties, audit, connect=consumer_of, **how, **options)
+
+
+def _audited(properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
+    return AuditedConsumer.of(properties, FileSink(audit) if isinstance(audit, Path | str) else audit, **options)
 
 
 def plain_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
