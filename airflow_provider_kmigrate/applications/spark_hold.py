@@ -4,9 +4,9 @@ A job that reads Kafka with Structured Streaming survives a clean roll of the br
 partition has no leader for longer than its retries last; and a careless stop repeats a batch. With two more lines kmigrate's
 DAGs, or an administrator, can hold it between two batches::
 
-    from airflow_provider_kmigrate.applications.spark_hold import Gate, keep_running
+    from airflow_provider_kmigrate.applications.spark_hold import BatchGate, keep_running
 
-    gate = Gate()
+    gate = BatchGate()
     keep_running(lambda: writer.foreachBatch(gate(write_batch)).start(), CHECKPOINT, gate=gate)
 
 A gate keeps a batch from beginning: the sink's function runs for whole batches or not at all. Imports pyspark only through the
@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider_kmigrate.core.model import Reason
@@ -41,6 +41,7 @@ from airflow_provider_kmigrate.core.spark.hold import (
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 
 _NOT_THERE = "java.io.FileNotFoundException"
+Value = TypeVar("Value")
 
 
 class Files(Protocol):
@@ -68,8 +69,7 @@ class LocalFiles:
     """Files of this machine, or of its mounts."""
 
     def read(self, path: str) -> str | None:
-        found: str | None = _tried(path, lambda: _local(path).read_text(encoding="utf-8"), None)
-        return found
+        return _tried(path, lambda: _local(path).read_text(encoding="utf-8"), None)
 
     def write(self, path: str, text: str) -> None:
         _tried(path, lambda: self._replace(_local(path), text), None)
@@ -78,8 +78,7 @@ class LocalFiles:
         _tried(path, lambda: _local(path).unlink(missing_ok=True), None)
 
     def names(self, folder: str) -> list[str]:
-        found: list[str] = _tried(folder, lambda: os.listdir(_local(folder)), [])  # noqa: PTH208  # names, no paths
-        return found
+        return _tried(folder, lambda: os.listdir(_local(folder)), [])  # noqa: PTH208  # names, no paths
 
     def _replace(self, path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +97,7 @@ def _local(path: str) -> Path:
     return Path(unquote(parts.path) if parts.scheme else path)
 
 
-def _tried(path: str, act: Callable[[], Any], missing: Any) -> Any:
+def _tried(path: str, act: Callable[[], Value], missing: Value) -> Value:
     try:
         return act()
     except FileNotFoundError:
@@ -125,8 +124,7 @@ class HadoopFiles:
             finally:
                 stream.close()
 
-        found: str | None = self._asked(path, text, None)
-        return found
+        return self._asked(path, text, None)
 
     def write(self, path: str, text: str) -> None:
         """A file beside it is renamed over it; object stores, which show a file only when it is whole, get it directly."""
@@ -166,7 +164,7 @@ class HadoopFiles:
     def _system(self, path: str) -> Any:
         return self._path(path).getFileSystem(self._conf)
 
-    def _asked(self, path: str, act: Callable[[], Any], missing: Any) -> Any:
+    def _asked(self, path: str, act: Callable[[], Value], missing: Value) -> Value:
         """Call py4j. Its errors are of several classes; what Java threw stands in their text."""
         try:
             return act()
@@ -208,25 +206,20 @@ class BatchGate:
 
     def __init__(self) -> None:
         self._closed = threading.Event()
-        self._refused: int | None = None
+        self.refused: int | None = None  # the batch that was kept from beginning since the gate was closed
 
     def __call__(self, write: WriteBatch) -> WriteBatch:
         def guarded(frame: Any, number: int) -> None:
             if self._closed.is_set():
-                self._refused = number
+                self.refused = number
                 raise BatchNotBegun(f"batch {number} waits: the job will be held")
             write(frame, number)
 
         return guarded
 
-    @property
-    def refused(self) -> int | None:
-        """The batch that was kept from beginning since the gate was closed."""
-        return self._refused
-
     def close(self) -> None:
         """Let no further batch begin."""
-        self._refused = None
+        self.refused = None
         self._closed.set()
 
     def open(self) -> None:
@@ -291,9 +284,8 @@ def keep_running(
     `stop` true: end as for a hold, and return. Raises what the query failed with. A hold folder that cannot be read for a while
     changes nothing: a running query goes on, a held one stays held. `poll` in seconds.
     """
-    hold_files = _HoldFiles(
-        files or _session_files(), hold_folder or join(checkpoint, FOLDER), checkpoint, clock or SystemJobClock()
-    )
+    folder = hold_folder or join(checkpoint, FOLDER)
+    hold_files = _HoldFiles(files or _session_files(), folder, checkpoint, clock or SystemJobClock())
     runner = _QueryRunner(start, hold_files, gate, stop, poll)
     while not runner.kept_back():
         if runner.run():
@@ -317,6 +309,10 @@ class _HoldFiles:
     report: JobReport = field(default_factory=lambda: JobReport(JobState.RUNNING, 0))
     hold: SparkHold | None = None
     _last_report: JobReport | None = None
+
+    @property
+    def hold_id(self) -> str | None:
+        return self.hold.id if self.hold else None
 
     def held(self) -> bool:
         """True if a hold is there. One that cannot be looked for is as before; an unreadable one is a hold all the same."""
@@ -356,8 +352,8 @@ class _HoldFiles:
 
 def _same(one: JobReport, other: JobReport) -> bool:
     """Equal but for the times; the first progress is a change."""
-    known = {(report.progress_ms is None) for report in (one, other)}
-    return len(known) == 1 and replace(one, at_ms=0, progress_ms=0) == replace(other, at_ms=0, progress_ms=0)
+    progressed_alike = (one.progress_ms is None) == (other.progress_ms is None)
+    return progressed_alike and replace(one, at_ms=0, progress_ms=0) == replace(other, at_ms=0, progress_ms=0)
 
 
 @dataclass
@@ -373,7 +369,7 @@ class _QueryRunner:
     def kept_back(self) -> bool:
         """Wait until the hold is gone; true if the job must end instead."""
         while self.hold_files.held() and not self.stop():
-            self.hold_files.report_state(state=JobState.HELD, hold=self.hold_files.hold.id if self.hold_files.hold else None)
+            self.hold_files.report_state(state=JobState.HELD, hold=self.hold_files.hold_id)
             self.hold_files.clock.sleep(self.poll)
         return self.stop()
 
@@ -428,9 +424,7 @@ class _QueryRunner:
             self._raise(query)
         batches = self.hold_files.batches()
         half_done = self.gate is None and batches.get("planned") != batches.get("committed")
-        self.hold_files.report_state(
-            state=JobState.HELD, hold=self.hold_files.hold.id if self.hold_files.hold else None, begun=half_done, **batches
-        )
+        self.hold_files.report_state(state=JobState.HELD, hold=self.hold_files.hold_id, begun=half_done, **batches)
 
     def _raise(self, query: Query) -> None:
         error = query.exception()

@@ -8,10 +8,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from airflow_provider_kmigrate.clients.admin import error_of
@@ -61,13 +60,7 @@ def matches(patterns: Sequence[str], topic: str) -> bool:
     return any(re.match(pattern, topic) if pattern.startswith("^") else pattern == topic for pattern in patterns)
 
 
-class Lists(Protocol):
-    """The metadata call of producers, consumers and admin clients."""
-
-    def list_topics(self, *, timeout: float) -> Any: ...
-
-
-def partitions_of(client: Lists, patterns: Sequence[str], timeout: float = 10.0) -> tuple[events.TopicPartition, ...]:
+def partitions_of(client: Producer | AdminClient, patterns: Sequence[str], timeout: float = 10.0) -> tuple[events.TopicPartition, ...]:
     """Every partition of the topics, in order. Raises ours."""
     with kafka_calls("listing topics"):
         found = client.list_topics(timeout=timeout).topics
@@ -78,7 +71,7 @@ def partitions_of(client: Lists, patterns: Sequence[str], timeout: float = 10.0)
 class PartitionWatch(threading.Thread):
     """Keeps the list of partitions fresh beside a loop that must not wait for metadata. Caller: the producer's loop."""
 
-    def __init__(self, client: Lists, patterns: Sequence[str], every: float = 2.0) -> None:
+    def __init__(self, client: Producer, patterns: Sequence[str], every: float = 2.0) -> None:
         super().__init__(daemon=True, name="partition-watch")
         self._client, self._patterns, self._every = client, patterns, every
         self._end = threading.Event()
@@ -99,11 +92,11 @@ class PartitionWatch(threading.Thread):
         self.join(timeout=15.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """The extent of a partition's log: offsets from `start` to before `end`."""
 
-    where: events.TopicPartition
+    topic: str
+    partition: int
     start: int
     end: int
     compacted: bool
@@ -119,7 +112,7 @@ def extents(properties: Mapping[str, str], patterns: Sequence[str], timeout: flo
         starts = _offsets(admin, wanted, OffsetSpec.earliest(), timeout)  # type: ignore[no-untyped-call]
         ends = _offsets(admin, wanted, OffsetSpec.latest(), timeout)  # type: ignore[no-untyped-call]
         compacted = _compacted(admin, {where.topic for where in wanted}, timeout)
-    return [Extent(where, starts[where], ends[where], where.topic in compacted) for where in wanted]
+    return [Extent(*where, starts[where], ends[where], where.topic in compacted) for where in wanted]
 
 
 def _offsets(admin: AdminClient, wanted: Sequence[events.TopicPartition], spec: OffsetSpec, timeout: float) -> dict[Any, int]:

@@ -332,7 +332,7 @@ class Workload:
     def _note_extents(self, log: EventLog) -> None:
         try:
             for one in extents(self._properties, self.plan.topics):
-                log.write(LogExtent(log.stamp(), *one.where, one.start, one.end, one.compacted))
+                log.write(LogExtent(log.stamp(), *one))
         except KMigrateError as error:  # the ledger does with less
             log.write(Remark(log.stamp(), "control-no-extents", str(error)))
 

@@ -71,7 +71,6 @@ from airflow_provider_kmigrate.applications.migrating.settings import (
 )
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.state import stores
 from airflow_provider_kmigrate.core.model import Reason
@@ -212,13 +211,9 @@ class MigratingConsumer(Absent):
         if time.monotonic() >= self._next_commit:
             self._next_commit = time.monotonic() + self.settings.commit_every
             for where, mine in self._buffer.active.items():
-                self._ask_commit(self._shell, where, mine)
-
-    @staticmethod
-    def _ask_commit(shell: MemberRunner, where: TopicPartition, mine: Active) -> None:
-        if mine.uncommitted is not None:
-            mine.asked = mine.position
-            shell.commit(where, mine.generation, mine.position)
+                if (offset := mine.uncommitted) is not None:
+                    mine.asked = offset
+                    self._shell.commit(where, mine.generation, offset)
 
     @singledispatchmethod
     def _do(self, first: Inbox, batch: list[Any]) -> None:  # noqa: ARG002  # the registered ones use it
