@@ -60,7 +60,9 @@ def matches(patterns: Sequence[str], topic: str) -> bool:
     return any(re.match(pattern, topic) if pattern.startswith("^") else pattern == topic for pattern in patterns)
 
 
-def partitions_of(client: Producer | AdminClient, patterns: Sequence[str], timeout: float = 10.0) -> tuple[events.TopicPartition, ...]:
+def partitions_of(
+    client: Producer | AdminClient, patterns: Sequence[str], timeout: float = 10.0
+) -> tuple[events.TopicPartition, ...]:
     """Every partition of the topics, in order. Raises ours."""
     with kafka_calls("listing topics"):
         found = client.list_topics(timeout=timeout).topics

@@ -18,7 +18,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -27,6 +26,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications import runs
+from airflow_provider_kmigrate.applications.assignment import place
 from airflow_provider_kmigrate.applications.audited import AuditedConsumer
 from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
@@ -54,47 +54,48 @@ DEFAULTS: Final = {
 #: one record a second took 0.5 of a core on each of three brokers, 100 of five records 0.18 (measured). A partition of 108 still
 #: has a record under way every 1.1 s at 500 records/s.
 _IN_A_ROW: Final = 5
+_TICK_S = 0.02
 _FIRST_TOPIC_S = 60.0
 _FLUSH_S = 130.0  # longer than message.timeout.ms: by then every record is acknowledged or given up
 
 
-@dataclass(frozen=True, slots=True)
-class SenderSettings:
-    """A sender's settings. `rate`: records per second of this process; it feeds the `share` (index, count) of the partitions."""
-
-    events: Path
-    writer: str
-    properties: Mapping[str, str]
-    topics: tuple[str, ...]
-    rate: float = 500.0
-    share: tuple[int, int] = (0, 1)
-    record_bytes: int = 100
-    tick_s: float = 0.02
-
-
 class Sender:
-    """Runs until `lifetime` is over; then waits for outstanding acknowledgements and writes its stop."""
+    """Sends `rate` records per second to its `share` (index, count) of the partitions until `lifetime` is over.
 
-    def __init__(self, settings: SenderSettings, lifetime: Lifetime) -> None:
-        self._settings = settings
-        self._lifetime = lifetime
-        self._name = settings.writer.encode()
+    Then it waits for outstanding acknowledgements and writes its stop.
+    """
+
+    def __init__(
+        self,
+        events: Path,
+        writer: str,
+        properties: Mapping[str, str],
+        topics: tuple[str, ...],
+        lifetime: Lifetime,
+        *,
+        rate: float,
+        share: tuple[int, int],
+        record_bytes: int,
+    ) -> None:
+        self._topics, self._lifetime = topics, lifetime
+        self._rate, self._share, self._record_bytes = rate, share, record_bytes
+        self._name = writer.encode()
         self._numbers: Counter[TopicPartition] = Counter()
         self._turn = 0
         self._here: TopicPartition | None = None
         self._due_here = 0
         self._refused: set[TopicPartition] = set()
-        producer = Producer({**DEFAULTS, **settings.properties, "client.id": settings.writer})
+        producer = Producer({**DEFAULTS, **properties, "client.id": writer})
         self._producer = AuditedProducer(
             producer,
-            FileSink(settings.events),
-            writer=settings.writer,
-            topics=settings.topics,
+            FileSink(events),
+            writer=writer,
+            topics=topics,
             identify=_content,
             each_latency=True,
             must_write=True,
         )
-        self._watch = PartitionWatch(producer, settings.topics)
+        self._watch = PartitionWatch(producer, topics)
 
     def run(self) -> None:
         """Send until the end. Raises `TimedOut` if there is no topic to write to."""
@@ -113,21 +114,21 @@ class Sender:
         deadline = time.monotonic() + _FIRST_TOPIC_S
         while not self._watch.partitions and not self._lifetime.over:
             if time.monotonic() > deadline:
-                raise TimedOut(f"no topic matches {', '.join(self._settings.topics)} within {_FIRST_TOPIC_S:.0f} s")
+                raise TimedOut(f"no topic matches {', '.join(self._topics)} within {_FIRST_TOPIC_S:.0f} s")
             self._producer.poll(0.1)
 
     def _produce(self) -> None:
         """Send the records that are due, in ticks; acknowledgements are served in between."""
-        began, sent, tick = time.monotonic(), 0, self._settings.tick_s
-        next_tick = began
+        began = next_tick = time.monotonic()
+        sent = 0
         while not self._lifetime.over:
             now = time.monotonic()
             self._producer.slipped(now - next_tick)
-            due = int((now - began) * self._settings.rate)
+            due = int((now - began) * self._rate)
             while sent < due:
                 self._send()
                 sent += 1
-            next_tick += tick * max(1, -(-(now - next_tick) // tick))
+            next_tick += _TICK_S * max(1, -(-(now - next_tick) // _TICK_S))
             self._poll_until(next_tick)
 
     def _poll_until(self, deadline: float) -> None:
@@ -139,7 +140,7 @@ class Sender:
         if where is None:
             return
         now_ms = self._producer.log.clock.now_ms()
-        value = runs.pack(self._name, self._numbers[where], now_ms, self._settings.record_bytes)
+        value = runs.pack(self._name, self._numbers[where], now_ms, self._record_bytes)
         try:
             self._producer.produce(where.topic, value, partition=where.partition, timestamp=now_ms)
         except BufferError:  # librdkafka's queue is full: it drains by acknowledgement or time-out, so this ends
@@ -170,7 +171,7 @@ class Sender:
         return None
 
     def _is_mine(self, where: TopicPartition) -> bool:
-        index, count = self._settings.share
+        index, count = self._share
         return count == 1 or (crc32(where.topic.encode()) + where.partition) % count == index
 
     def _finish(self) -> str:
@@ -198,44 +199,34 @@ _STRATEGY: Final[Mapping[Protocol, str]] = {"cooperative": "cooperative-sticky",
 _POLL_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiverSettings:
-    """A receiver's settings.
-
-    `topics`: names, or patterns that begin with `^`. Batches of `batch_s` seconds are written and committed.
-    """
-
-    events: Path
-    writer: str
-    group: str
-    properties: Mapping[str, str]
-    topics: tuple[str, ...]
-    protocol: Protocol = "cooperative"
-    batch_s: float = 1.0
-
-
 class Receiver:
-    """Runs until `lifetime` is over; then commits, leaves the group and writes its stop.
+    """Receives until `lifetime` is over; then commits, leaves the group and writes its stop.
 
-    `connect` makes the client from its properties.
+    `topics`: names, or patterns that begin with `^`. Batches of `batch_s` seconds are written and committed. `connect` makes the
+    client from its properties.
     """
 
     def __init__(
-        self, settings: ReceiverSettings, lifetime: Lifetime, connect: Callable[[dict[str, Any]], Consumer] = Consumer
+        self,
+        events: Path,
+        writer: str,
+        properties: Mapping[str, str],
+        topics: tuple[str, ...],
+        lifetime: Lifetime,
+        *,
+        group: str,
+        protocol: Protocol = "cooperative",
+        batch_s: float = 1.0,
+        connect: Callable[[dict[str, Any]], Consumer] = Consumer,
     ) -> None:
-        self._settings = settings
-        self._lifetime = lifetime
+        self._topics, self._lifetime, self._batch_s = topics, lifetime, batch_s
         self._committed: dict[TopicPartition, int] = {}
-        fixed = {
-            "group.id": settings.group,
-            "client.id": settings.writer,
-            "partition.assignment.strategy": _STRATEGY[settings.protocol],
-        }
+        fixed = {"group.id": group, "client.id": writer, "partition.assignment.strategy": _STRATEGY[protocol]}
         self._consumer = AuditedConsumer.of(
-            {**RECEIVER_DEFAULTS, **settings.properties, **fixed},
-            FileSink(settings.events),
-            writer=settings.writer,
-            batch_s=settings.batch_s,
+            {**RECEIVER_DEFAULTS, **properties, **fixed},
+            FileSink(events),
+            writer=writer,
+            batch_s=batch_s,
             identify=_content,
             must_write=True,
             connect=connect,
@@ -245,7 +236,7 @@ class Receiver:
         """Receive until the end. Raises ours if librdkafka calls an error fatal."""
         reason = "it ended with an error"
         try:
-            self._consumer.subscribe(list(self._settings.topics), on_revoke=self._revoked, on_lost=self._lost)
+            self._consumer.subscribe(list(self._topics), on_revoke=self._revoked, on_lost=self._lost)
             self._consume()
             reason = ""
         finally:
@@ -254,7 +245,7 @@ class Receiver:
     def _consume(self) -> None:
         """Polls one record at a time; librdkafka has fetched them anyway, so single polls cost little."""
         now = time.monotonic()
-        next_commit = now + self._settings.batch_s
+        next_commit = now + self._batch_s
         while not self._lifetime.over:
             message = self._consumer.poll(_POLL_S)
             error = None if message is None else message.error()
@@ -264,7 +255,7 @@ class Receiver:
             before, now = now, time.monotonic()
             self._consumer.slipped(now - before - _POLL_S)
             if now >= next_commit:
-                next_commit = now + self._settings.batch_s
+                next_commit = now + self._batch_s
                 self._commit()
 
     def _commit(self) -> None:
@@ -278,7 +269,7 @@ class Receiver:
             )
         except KafkaException:
             return
-        failed = {TopicPartition(one.topic, one.partition) for one in answer or () if one.error is not None}
+        failed = {place(one) for one in answer or () if one.error is not None}
         self._committed |= {where: offset for where, offset in due.items() if where not in failed}
 
     def _revoked(self, _: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
@@ -288,7 +279,7 @@ class Receiver:
     def _lost(self, _: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
         """Drop uncommitted deliveries: a commit would fail, or overwrite that of another member that owns the partitions already."""
         for one in partitions:
-            self._committed.pop(TopicPartition(one.topic, one.partition), None)
+            self._committed.pop(place(one), None)
 
 
 _CHECK_S = 1.0
@@ -330,12 +321,12 @@ class Lifetime:
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0: done; 1: it failed and says why."""
     arguments = _parser().parse_args(argv)
-    verbs = {"produce": _produce, "consume": _consume}
     try:
-        return verbs[arguments.verb](arguments)
+        {"produce": _produce, "consume": _consume}[arguments.verb](arguments)
     except KMigrateError as error:
         print(f"{arguments.verb} failed: {error}", file=sys.stderr)  # noqa: T201  # a command line
         return 1
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -378,37 +369,22 @@ def _unconnected(text: str) -> Refused:
     return Refused.because(Reason("Y01", text))
 
 
-def _life(arguments: argparse.Namespace) -> Lifetime:
-    return Lifetime(arguments.events, arguments.max_seconds).listen()
+def _client(arguments: argparse.Namespace) -> tuple[Path, str, Mapping[str, str], tuple[str, ...], Lifetime]:
+    """What sender and receiver have in common."""
+    properties, topics = _properties(arguments), tuple(arguments.topic)
+    lifetime = Lifetime(arguments.events, arguments.max_seconds).listen()
+    return arguments.events, arguments.writer, properties, topics, lifetime
 
 
-def _produce(arguments: argparse.Namespace) -> int:
+def _produce(arguments: argparse.Namespace) -> None:
     index, _, count = arguments.share.partition("/")
-    settings = SenderSettings(
-        arguments.events,
-        arguments.writer,
-        _properties(arguments),
-        tuple(arguments.topic),
-        rate=arguments.rate,
-        share=(int(index), int(count)),
-        record_bytes=arguments.bytes,
-    )
-    Sender(settings, _life(arguments)).run()
-    return 0
+    share = (int(index), int(count))
+    Sender(*_client(arguments), rate=arguments.rate, share=share, record_bytes=arguments.bytes).run()
 
 
-def _consume(arguments: argparse.Namespace) -> int:
-    settings = ReceiverSettings(
-        arguments.events,
-        arguments.writer,
-        arguments.group,
-        _properties(arguments),
-        tuple(arguments.topic),
-        protocol=arguments.protocol,
-        batch_s=arguments.batch_seconds,
-    )
-    Receiver(settings, _life(arguments)).run()
-    return 0
+def _consume(arguments: argparse.Namespace) -> None:
+    how = {"group": arguments.group, "protocol": arguments.protocol, "batch_s": arguments.batch_seconds}
+    Receiver(*_client(arguments), **how).run()
 
 
 if __name__ == "__main__":

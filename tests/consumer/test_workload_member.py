@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.applications.runs import pack
 from airflow_provider_kmigrate.core.events import Commit, DeliveryRun, Event, Ownership, Remark, TopicPartition
-from airflow_provider_kmigrate.probe.process import Lifetime, Receiver, ReceiverSettings
+from airflow_provider_kmigrate.probe.process import Lifetime, Receiver
 from airflow_provider_kmigrate.probe.workload import Protocol
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -107,8 +107,7 @@ def play(folder: Path, polls: list[Message | None], answers: list[Answer], **opt
     lifetime = Lifetime(folder)
     client = Client(lifetime, polls, answers)
     client.refuse_commits = options.pop("refuse_commits", False)
-    settings = ReceiverSettings(folder, "m", "g", {}, ("t",), **options)
-    Receiver(settings, lifetime, client).run()
+    Receiver(folder, "m", {}, ("t",), lifetime, group="g", connect=client, **options).run()
     return client, read_events(folder).events
 
 
