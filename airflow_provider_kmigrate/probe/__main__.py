@@ -11,7 +11,7 @@ from typing import Any, Final
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.audit.verdict import Level, as_dict, combine
 from airflow_provider_kmigrate.exceptions import KMigrateError
-from airflow_provider_kmigrate.probe.probe import Probe, ProbePlan
+from airflow_provider_kmigrate.probe.probe import RATE, Probe
 from airflow_provider_kmigrate.probe.workload import all_run, format_processes
 
 
@@ -19,7 +19,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0: done; 1: it failed and says why; 3: `status` found a process that ended, or none, or the verdict is no PASS."""
     arguments = _parser().parse_args(argv)
     try:
-        return _VERBS[arguments.verb](Probe(arguments.dir, _properties(arguments), ProbePlan(rate=arguments.rate)))
+        return _VERBS[arguments.verb](Probe(arguments.dir, _properties(arguments), rate=arguments.rate))
     except KMigrateError as error:
         print(f"{arguments.verb} failed: {error}", file=sys.stderr)  # noqa: T201  # a command line
         return 1
@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dir", type=Path, required=True, help="folder of this run")
     parser.add_argument("--properties", type=Path, help="JSON file of librdkafka properties, for start")
     parser.add_argument("--bootstrap", help="instead of bootstrap.servers in --properties")
-    parser.add_argument("--rate", type=float, default=ProbePlan().rate, help="records a second for each broker (%(default)s)")
+    parser.add_argument("--rate", type=float, default=RATE, help="records a second for each broker (%(default)s)")
     return parser
 
 

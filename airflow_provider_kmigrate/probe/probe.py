@@ -13,9 +13,8 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
@@ -102,23 +101,20 @@ def _create(admin: AdminClient, name: str, replicas: list[list[int]], timeout: f
 
 TOPIC: Final = "kmigrate-probe"
 GROUP: Final = "kmigrate-probe"
-
-
-@dataclass(frozen=True, slots=True)
-class ProbePlan:
-    """A probe's settings. `rate`: records a second for each partition. After `max_seconds` a forgotten probe ends itself."""
-
-    topic: str = TOPIC
-    rate: float = 5.0
-    max_seconds: float = 24 * 3600.0
+RATE: Final = 5.0  # records a second for each partition
 
 
 class Probe:
-    """One run of the probe, which lives in `folder`; `attach` finds a running one. Any process may repeat every call."""
+    """One run of the probe, which lives in `folder`. Any process may repeat every call.
 
-    def __init__(self, folder: Path | str, properties: Mapping[str, str], plan: ProbePlan | None = None) -> None:
+    `rate`: records a second for each partition. After `max_seconds` a forgotten probe ends itself.
+    """
+
+    def __init__(
+        self, folder: Path | str, properties: Mapping[str, str], *, rate: float = RATE, max_seconds: float = 24 * 3600.0
+    ) -> None:
         self.folder = Path(folder).absolute()
-        self.plan = plan or ProbePlan()
+        self._rate, self._max_seconds = rate, max_seconds
         self._properties = dict(properties)
 
     def start(self, timeout: float = 90.0) -> None:
@@ -129,15 +125,14 @@ class Probe:
         if (self.folder / "plan.json").exists():
             self._refuse_ended()
             return
-        count = ensure_topic(self._properties, self.plan.topic, timeout)
-        groups = (GroupPlan(GROUP, members=1),)
-        plan = WorkloadPlan((self.plan.topic,), self.plan.rate * count, groups=groups, max_seconds=self.plan.max_seconds)
+        rate, groups = self._rate * ensure_topic(self._properties, TOPIC, timeout), (GroupPlan(GROUP, members=1),)
+        plan = WorkloadPlan((TOPIC,), rate, groups=groups, max_seconds=self._max_seconds)
         Workload(self.folder, self._properties, plan).start(timeout)
 
     @property
     def events(self) -> Path:
         """The folder of both processes' events."""
-        return self._workload().events
+        return self.folder / "events"
 
     def forget_properties(self) -> None:
         """Delete the file that may hold secrets: the processes have read it. The caller that ends the probe must bring them."""
@@ -201,9 +196,9 @@ class ProbeRuns:
         """
         folder = self._place / run
         self._end(lambda other: other != folder)
-        if self._is_elsewhere(folder):
+        if self._machine_of(folder) != self._machine:
             self._refuse(folder)
-        probe = self._probe(folder, self._properties, ProbePlan(max_seconds=_LONG))
+        probe = self._probe(folder, self._properties, max_seconds=_LONG)
         atomic.make_folder(folder)
         atomic.replace(folder / _MACHINE, self._machine.encode())  # first: a kill after it leaves a probe whose machine is known
         try:
@@ -220,20 +215,18 @@ class ProbeRuns:
         there = sorted(plan.parent for plan in self._place.glob("*/plan.json"))
         ended = []
         for folder in filter(wanted, there):
-            if self._is_elsewhere(folder):
-                if not has_ended(folder):
-                    self._refuse(folder)
-            else:
+            if self._machine_of(folder) == self._machine:
                 self._probe(folder, self._properties).stop()
                 ended.append(folder.name)
+            elif not has_ended(folder):
+                self._refuse(folder)
         return tuple(ended)
 
-    def _is_elsewhere(self, folder: Path) -> bool:
-        return (files.read(str(folder / _MACHINE)) or self._machine) != self._machine
+    def _machine_of(self, folder: Path) -> str:
+        return files.read(str(folder / _MACHINE)) or self._machine
 
-    def _refuse(self, folder: Path) -> None:
-        machine = files.read(str(folder / _MACHINE))
-        text = f"The probe in {folder} runs on {machine}, but this machine is {self._machine}."
+    def _refuse(self, folder: Path) -> NoReturn:
+        text = f"The probe in {folder} runs on {self._machine_of(folder)}, but this machine is {self._machine}."
         text += f" Only there it can be stopped: python -m {__package__} stop --dir {folder} --properties FILE"
         raise Refused.because(Reason("Y09", text))
 

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.probe import __main__ as cli
-from airflow_provider_kmigrate.probe.probe import TOPIC, Probe, ProbePlan, ProbeRuns, ensure_topic, flows, layout
+from airflow_provider_kmigrate.probe.probe import TOPIC, Probe, ProbeRuns, ensure_topic, flows, layout
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
@@ -65,7 +65,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 @pytest.mark.cluster
 def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) -> None:
     properties = {"bootstrap.servers": cluster.bootstrap}
-    probe = Probe(tmp_path / "run", properties, ProbePlan(rate=20.0))
+    probe = Probe(tmp_path / "run", properties, rate=20.0)
     try:
         probe.start()
         metadata = AdminClient(properties).list_topics(TOPIC, timeout=10).topics[TOPIC]
@@ -91,7 +91,7 @@ def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) ->
     assert facts.delivered == {"kmigrate-probe": facts.acked}
     with pytest.raises(Refused):
         probe.start()
-    second = Probe(tmp_path / "second", properties, ProbePlan(rate=20.0))
+    second = Probe(tmp_path / "second", properties, rate=20.0)
     try:
         second.start()
         wait_until(lambda: second.facts().acked > 50, "records of the second run")
