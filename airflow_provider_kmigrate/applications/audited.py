@@ -71,7 +71,7 @@ def membership(metadata: bytes | None) -> Membership | None:
 
 
 class AuditedConsumer(AuditedClient):
-    """One member of a group, wrapping `consumer`; all other methods are the consumer's own.
+    """One member of a group, wrapping `consumer`; methods without a description, and all other methods, are the consumer's own.
 
     `reset` is its auto.offset.reset; None if unknown: then nothing is claimed about what the group had to be delivered before its
     first record, and partitions without a commit are left to librdkafka. `incremental`: see `Assignment`. Deliveries are
@@ -244,7 +244,6 @@ class AuditedConsumer(AuditedClient):
             self.log.flush()
 
     def assign(self, partitions: list[KafkaPartition]) -> None:
-        """As the consumer's."""
         self._assigned_by_application = True
         if not self._started:
             self._begin({one.topic for one in partitions})
@@ -253,33 +252,27 @@ class AuditedConsumer(AuditedClient):
         self._assignment.hold(partitions)
 
     def incremental_assign(self, partitions: list[KafkaPartition]) -> None:
-        """As the consumer's."""
         self._assigned_by_application = True
         self._consumer.incremental_assign(partitions)
         self._assignment.hold(partitions)
 
     def incremental_unassign(self, partitions: list[KafkaPartition]) -> None:
-        """As the consumer's."""
         self._consumer.incremental_unassign(partitions)
         self._assignment.drop(partitions)
 
     def unassign(self) -> None:
-        """As the consumer's."""
         self._consumer.unassign()
         self._assignment.clear()
 
     def seek(self, partition: KafkaPartition) -> None:
-        """As the consumer's."""
         self._consumer.seek(partition)
         self._assignment.moved(place(partition), partition.offset)
 
     def pause(self, partitions: list[KafkaPartition]) -> None:
-        """As the consumer's."""
         self._consumer.pause(partitions)
         self._assignment.pause(partitions, paused=True)
 
     def resume(self, partitions: list[KafkaPartition]) -> None:
-        """As the consumer's."""
         self._consumer.resume(partitions)
         self._assignment.pause(partitions, paused=False)
 
@@ -321,8 +314,7 @@ class AuditedConsumer(AuditedClient):
         self._call("lost", partitions)
 
     def _call(self, name: str, partitions: list[KafkaPartition]) -> None:
-        callback = self._callbacks.get(name)
-        if callback is not None:
+        if (callback := self._callbacks.get(name)) is not None:
             callback(self, partitions)
 
     def _ended_ms(self, partitions: Iterable[KafkaPartition]) -> int | None:

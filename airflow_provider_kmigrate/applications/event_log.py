@@ -32,7 +32,6 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import error_of
-from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode, encode
 from airflow_provider_kmigrate.core.events import (
     ClockReading,
@@ -90,9 +89,9 @@ def new_writer(name: str) -> str:
 class EventLog:
     """One writer's events. Lines are kept until `flush`; `close` writes the stop. Threads may share it."""
 
-    def __init__(self, sink: Sink, writer: str, clock: SteadyClock | None = None, *, must_write: bool = True) -> None:
+    def __init__(self, sink: Sink, writer: str, *, must_write: bool = True) -> None:
         self.writer = writer
-        self.clock = clock or SteadyClock()
+        self.clock = SteadyClock()
         self._sink = sink
         self._must_write = must_write
         self._next = 0
@@ -109,7 +108,7 @@ class EventLog:
             return Stamp(self.writer, self._next - 1, self.clock.now_ms())
 
     def write(self, *events: Event) -> None:
-        """Queue events; a thread writes them."""
+        """Queue events until the next flush."""
         with self._lock:
             self._lines += [encode(event) for event in events]
 
@@ -208,7 +207,7 @@ class FileSink:
         """Write it, and set `position` to its place in the file. Raises `Failed` or `TimedOut`."""
         if not self.folder.is_dir():
             return  # taking the lock would recreate it
-        with locked(self.folder, _LOCK_S), _failing("cannot write to the ownership log"):
+        with atomic.locked(self.folder, _LOCK_S), _failing("cannot write to the ownership log"):
             handle = os.open(self.folder / _OWNERSHIP, _APPEND, 0o644)
             try:
                 end = os.fstat(handle).st_size
@@ -296,19 +295,19 @@ class TopicSink:
     def __init__(
         self, properties: Mapping[str, str], topic: str, *, own_timeout: float = 5.0, close_timeout: float = 30.0
     ) -> None:
-        self.topic = topic
+        self.topic, self._what = topic, f"the events topic {topic}"
         self._own_timeout, self._close_timeout = own_timeout, close_timeout
         self._failed: KMigrateError | None = None
         try:
             self._producer = Producer({**properties, **_FIXED})
             self._partitions = self._count()
         except KafkaException as error:
-            raise error_of(error.args[0], f"the events topic {topic}") from error
+            raise error_of(error.args[0], self._what) from error
 
     def _count(self) -> int:
         found = self._producer.list_topics(self.topic, timeout=30.0).topics[self.topic]
         if found.error is not None:
-            raise error_of(found.error, f"the events topic {self.topic}")
+            raise error_of(found.error, self._what)
         return len(found.partitions)
 
     def append(self, writer: str, lines: Sequence[str]) -> None:
@@ -328,13 +327,13 @@ class TopicSink:
         try:
             self._producer.produce(self.topic, line, writer, partition, on_delivery=on_delivery)
         except BufferError as error:
-            raise Unavailable(f"the queue to the events topic {self.topic} is full") from error
+            raise Unavailable(f"the queue to {self._what} is full") from error
         except KafkaException as error:
-            raise error_of(error.args[0], f"the events topic {self.topic}") from error
+            raise error_of(error.args[0], self._what) from error
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:
-            self._failed = error_of(error, f"the events topic {self.topic}")
+            self._failed = error_of(error, self._what)
 
     def own(self, event: Ownership) -> None:
         """Send it and wait. Raises `TimedOut` if it is not acknowledged in time; it may be written all the same."""
@@ -343,10 +342,10 @@ class TopicSink:
         deadline = time.monotonic() + self._own_timeout
         while not answers:
             if time.monotonic() > deadline:
-                raise TimedOut(f"the events topic {self.topic} did not acknowledge within {self._own_timeout:g} s")
+                raise TimedOut(f"{self._what} did not acknowledge within {self._own_timeout:g} s")
             self._producer.poll(_POLL_S)
         if answers[0] is not None:
-            raise error_of(answers[0], f"the events topic {self.topic}")
+            raise error_of(answers[0], self._what)
 
     def close(self, writer: str, events: int, *, clean: bool) -> None:  # noqa: ARG002  # the stop says it
         """Wait for outstanding acknowledgements; raises `TimedOut`."""

@@ -27,7 +27,7 @@ OnDelivery = Callable[[KafkaError | None, Message], object]
 
 
 class AuditedProducer(AuditedClient):
-    """A producer that wraps `producer`; all other methods are the producer's own.
+    """A producer that wraps `producer`; methods without a description, and all other methods, are the producer's own.
 
     `on_delivery` is called for every record without a callback of its own; one in the producer's properties is not called.
     Acknowledgements are written every `batch_s` seconds, when `poll` or `flush` is called. If neither is called for `beat_s`
@@ -81,7 +81,6 @@ class AuditedProducer(AuditedClient):
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
-        """As the producer's."""
         rest = {"timestamp": timestamp} if headers is None else {"timestamp": timestamp, "headers": headers}
         noted = partial(self._delivered, on_delivery or callback)
         self._producer.produce(topic, value, key, partition, on_delivery=noted, **rest)
@@ -89,7 +88,6 @@ class AuditedProducer(AuditedClient):
     def produce_batch(
         self, topic: str, messages: list[dict[str, Any]], partition: int = -1, on_delivery: OnDelivery | None = None
     ) -> int:
-        """As the producer's."""
         noted = [{**each, "callback": partial(self._delivered, each.get("callback") or on_delivery)} for each in messages]
         queued: int = self._producer.produce_batch(topic, noted, partition)
         for theirs, ours in zip(messages, noted, strict=True):
@@ -98,13 +96,11 @@ class AuditedProducer(AuditedClient):
         return queued
 
     def poll(self, timeout: float = -1.0) -> int:
-        """As the producer's."""
         served: int = self._producer.poll(timeout)
         self._write_in_time()
         return served
 
     def flush(self, timeout: float = -1.0) -> int:
-        """As the producer's."""
         left: int = self._producer.flush(timeout)
         self._write_in_time()
         self._write()
@@ -115,8 +111,7 @@ class AuditedProducer(AuditedClient):
             self._note(error, message)
         else:
             self._in_transaction.append((error, message))
-        callback = theirs or self._on_delivery
-        if callback is not None:
+        if (callback := theirs or self._on_delivery) is not None:
             callback(error, message)
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
@@ -130,8 +125,7 @@ class AuditedProducer(AuditedClient):
                 self._runs.failed(where, content, error.name(), latency_us)
 
     def _content(self, where: TopicPartition, message: Message, latency_us: int) -> Content:
-        found = self._identify(message) if self._identify else None
-        if found is not None:
+        if self._identify and (found := self._identify(message)) is not None:
             return found
         self._numbers[where] += 1
         return Content(self.writer, self._numbers[where] - 1, self.log.clock.now_ms() - latency_us // 1000)
@@ -140,7 +134,6 @@ class AuditedProducer(AuditedClient):
         return self._runs.drain(self.log.stamp)
 
     def begin_transaction(self) -> None:
-        """As the producer's."""
         self._producer.begin_transaction()
         self._in_transaction = []
 

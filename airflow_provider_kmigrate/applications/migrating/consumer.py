@@ -105,7 +105,7 @@ _ANSWER_S: Final = 5.0
 class MigratingConsumer(Absent):
     """One member, for one thread. Raises `Refused` for settings that it cannot honour.
 
-    `end` ends the process if only its death frees a partition; `connect` opens the ZooKeeper session. `ours_until`, in `on_lost`:
+    Methods without a description are the consumer's. `end` ends the process if only its death frees a partition; `connect` opens the ZooKeeper session. `ours_until`, in `on_lost`:
     until then (monotonic) no other member could have the lost partitions; None: perhaps until just now.
     """
 
@@ -306,11 +306,9 @@ class MigratingConsumer(Absent):
         self._buffer.rest(partitions)
 
     def pause(self, partitions: list[KafkaPartition]) -> None:
-        """As the consumer's."""
         self._buffer.pause(partitions, paused=True)
 
     def resume(self, partitions: list[KafkaPartition]) -> None:
-        """As the consumer's."""
         self._buffer.pause(partitions, paused=False)
 
     # ----------------------------------------------------------------------------------------------------------- commits
@@ -392,11 +390,9 @@ class MigratingConsumer(Absent):
         return b"CGMDv2:" + struct.pack("=i", -1) + self.settings.group.encode() + b"\0\0\0"
 
     def get_watermark_offsets(self, partition: KafkaPartition, *args: Any, **kwargs: Any) -> Any:
-        """As the consumer's."""
         return self._data.get_watermark_offsets(partition, *args, **kwargs)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
-        """As the consumer's."""
         return self._data.list_topics(*args, **kwargs)
 
     def close(self, timeout: float = 30.0) -> None:

@@ -73,9 +73,7 @@ class DeliveryBuffer:
         self._consumer = consumer
         self._reset = OFFSET_BEGINNING if reset in {"earliest", "smallest", "beginning"} else OFFSET_END
         self._halted: set[TopicPartition] = set()
-        self._ahead: list[
-            Message
-        ] = []  # fetched; the first `_at` of them were returned, and the first `_known` are in the positions
+        self._ahead: list[Message] = []  # fetched; the first `_at` were returned, and the first `_known` are in the positions
         self._at = self._known = 0
         self._taken_unseen = False  # whole batches were returned since positions were known
         self._member: Member | None = None
@@ -109,7 +107,9 @@ class DeliveryBuffer:
             mine.position = _offset(message) + behind
 
     def _read_permits(self, member: Member) -> None:
-        """Read what this member may deliver."""
+        """Read what this member may deliver, if it is not known."""
+        if member is self._member:
+            return
         self._member, self._permit = member, permit(member)
         theirs = self._permit.generations
         everything = all(theirs.get(where) == mine.generation for where, mine in self._active.items() if mine.fetches)
@@ -117,14 +117,12 @@ class DeliveryBuffer:
 
     def may(self, member: Member, where: TopicPartition) -> bool:
         """True if its records may be returned now."""
-        if member is not self._member:
-            self._read_permits(member)
+        self._read_permits(member)
         mine = self._active.get(where)
         return mine is not None and self._permit.allows(where, mine.generation, time.monotonic())
 
     def _may_all(self, member: Member, now: float) -> bool:
-        if member is not self._member:
-            self._read_permits(member)
+        self._read_permits(member)
         return now < self._all_until
 
     def at_hand(self, member: Member, now: float) -> Message | None:
@@ -178,21 +176,16 @@ class DeliveryBuffer:
         if message.error() is not None:
             return True
         where: TopicPartition = (_topic(message), _partition(message))  # type: ignore[assignment]  # equal to one, and cheaper
-        mine, offset = self._open(member, where), _offset(message)
-        if mine is None or offset < mine.position:
+        mine, offset = self._active.get(where), _offset(message)
+        if mine is None or not mine.fetches:
+            return False
+        if not self.may(member, where):
+            self.halt(TopicPartition(*where))  # fetched again once its records may be returned
+            return False
+        if offset < mine.position:
             return False
         mine.position = offset + 1
         return True
-
-    def _open(self, member: Member, where: TopicPartition) -> Active | None:
-        """The partition, if its records may be returned; otherwise None, and they are fetched again once they may."""
-        mine = self._active.get(where)
-        if mine is None or not mine.fetches:
-            return None
-        if not self.may(member, where):
-            self.halt(TopicPartition(*where))
-            return None
-        return mine
 
     def position_of(self, where: TopicPartition) -> KafkaPartition:
         """The partition at the position of its next record, as librdkafka takes it."""
