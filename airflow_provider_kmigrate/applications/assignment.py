@@ -30,7 +30,7 @@ COORDINATOR_MOVED: Final = frozenset(
 )
 _RETRY_S: Final = 0.2
 _SAME_MOVE_S: Final = 1.0
-_RESET: Final[Mapping[str, int]] = {
+RESETS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("earliest", "smallest", "beginning"), OFFSET_BEGINNING),
     **dict.fromkeys(("latest", "largest", "end"), OFFSET_END),
 }
@@ -101,7 +101,7 @@ class Assignment:
     ) -> None:
         self._consumer = consumer
         self._remark = remark
-        self._reset = _RESET.get(reset or "", OFFSET_INVALID)
+        self._reset = RESETS.get(reset or "", OFFSET_INVALID)
         self._patience = patience or AssignmentTimeouts()
         self._held: dict[TopicPartition, _Held] = {}
         self._incremental = incremental

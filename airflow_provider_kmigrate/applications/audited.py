@@ -26,11 +26,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.assignment import (
     COORDINATOR_MOVED,
+    RESETS,
     Assignment,
     AssignmentTimeouts,
     close_consumer,
@@ -158,7 +159,7 @@ class AuditedConsumer(AuditedClient):
         """Record a start. A further subscription is another start: its topics must be delivered too."""
         names = tuple(sorted(topics))
         first, self._started = not self._started, True
-        reset = "earliest" if self._reset in {"earliest", "smallest", "beginning"} else "latest"
+        reset = "earliest" if RESETS.get(self._reset or "") == OFFSET_BEGINNING else "latest"
         stamp, clock = self.log.stamp(), self.log.clock.reading()
         self.log.write(Start(stamp, WriterRole.CONSUMER, clock, group=self.group, topics=names, reset=reset))
         self.log.flush()

@@ -87,13 +87,6 @@ _ABSENT: Final = {
 }
 
 
-class Absent:
-    """A method that is not supported: raises `AttributeError`, as for any other name, and names the alternative."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{type(self).__name__} has no {name}. {_ABSENT.get(name, '')}".rstrip())
-
-
 Callback = Callable[[Any, list[KafkaPartition]], object]
 OnCommit = Callable[[KafkaError | None, list[KafkaPartition]], object]
 
@@ -102,11 +95,12 @@ _COMMIT_S: Final = 10.0
 _ANSWER_S: Final = 5.0
 
 
-class MigratingConsumer(Absent):
+class MigratingConsumer:
     """One member, for one thread. Raises `Refused` for settings that it cannot honour.
 
-    Methods without a description are the consumer's. `end` ends the process if only its death frees a partition; `connect` opens the ZooKeeper session. `ours_until`, in `on_lost`:
-    until then (monotonic) no other member could have the lost partitions; None: perhaps until just now.
+    Methods without a description are the consumer's. `end` ends the process if only its death frees a partition; `connect` opens
+    the ZooKeeper session. `ours_until`, in `on_lost`: until then (monotonic) no other member could have the lost partitions; None:
+    perhaps until just now.
     """
 
     def __init__(
@@ -129,6 +123,10 @@ class MigratingConsumer(Absent):
     def audited(cls, properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
         """A member whose deliveries, commits and ownership are written to a folder or sink, as `AuditedConsumer` does."""
         return _audited(properties, audit, connect=cls, incremental=True, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        """An unsupported method is absent, as any other name, and the alternative is named."""
+        raise AttributeError(f"{type(self).__name__} has no {name}. {_ABSENT.get(name, '')}".rstrip())
 
     def __enter__(self) -> Self:
         return self

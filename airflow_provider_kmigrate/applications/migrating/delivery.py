@@ -15,7 +15,7 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.applications.assignment import place
+from airflow_provider_kmigrate.applications.assignment import RESETS, place
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member.state import DeliveryPermit, Member, permit
 
@@ -71,7 +71,7 @@ class DeliveryBuffer:
     def __init__(self, consumer: Consumer, reset: str) -> None:
         self._active: dict[TopicPartition, Active] = {}
         self._consumer = consumer
-        self._reset = OFFSET_BEGINNING if reset in {"earliest", "smallest", "beginning"} else OFFSET_END
+        self._reset = RESETS.get(reset, OFFSET_END)
         self._halted: set[TopicPartition] = set()
         self._ahead: list[Message] = []  # fetched; the first `_at` were returned, and the first `_known` are in the positions
         self._at = self._known = 0
