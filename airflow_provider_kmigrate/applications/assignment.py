@@ -167,12 +167,10 @@ class Assignment:
         self._held |= {place(one): _Held(one.offset, now) for one in partitions}
 
     def drop(self, partitions: Iterable[KafkaPartition]) -> None:
-        """Drop partitions that are not held any more."""
         for one in partitions:
             self._held.pop(place(one), None)
 
     def clear(self) -> None:
-        """Forget every partition, as after a close."""
         self._held.clear()
 
     def delivered(self, where: TopicPartition, offset: int) -> None:
@@ -187,7 +185,6 @@ class Assignment:
             self._held[where].position = offset
 
     def pause(self, partitions: Iterable[KafkaPartition], *, paused: bool) -> None:
-        """Pause or resume these partitions for the application."""
         for one in partitions:
             held = self._held.get(place(one))
             if held is not None:

@@ -100,7 +100,7 @@ class AuditedConsumer(AuditedClient):
         super().__init__(EventLog(sink, writer or new_writer(self.group), must_write=must_write), batch_s, beat_s)
         self._consumer = consumer
         self._reset = reset
-        self._identify = identify or _unnumbered
+        self._identify: Identify = identify or (lambda _: None)
         self._runs = DeliveryRuns(self.group, self.log.writer)
         self._assignment = Assignment(consumer, self.log.remark, reset, patience, incremental=incremental)
         self._generation: int | None = None
@@ -119,9 +119,7 @@ class AuditedConsumer(AuditedClient):
         connect: Callable[[dict[str, Any]], Consumer] = Consumer,
         **options: Any,
     ) -> Self:
-        """Wrap a new consumer, which `connect` makes.
-
-        `on_commit` in the properties is still called, and its arguments are recorded.
+        """Wrap a new consumer, which `connect` makes. `on_commit` in the properties is still called, and its arguments are recorded.
 
         Its `writer` begins with the properties' `consumer.id` or `client.id`, which identifies the instance.
         """
@@ -177,10 +175,7 @@ class AuditedConsumer(AuditedClient):
                 return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """As the consumer's.
-
-        Not cut into pieces: librdkafka drops a batch's records of partitions that a rebalance took meanwhile.
-        """
+        """As the consumer's, not cut into pieces: librdkafka drops a batch's records of partitions that a rebalance took meanwhile."""
         messages = self._consumer.consume(num_messages, timeout)
         self._took(messages)
         return messages
@@ -284,7 +279,8 @@ class AuditedConsumer(AuditedClient):
     def _on_assign(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
         """Assign; while it closes, ask the group nothing: no coordinator answers.
 
-        It took 20 s until the time-out, or raised an error out of `close` (measured, 2.16.1). Ownership is not recorded then: it reads none of these, and librdkafka does not always report that it gave them up.
+        It took 20 s until the time-out, or raised an error out of `close` (measured, 2.16.1). Ownership is not recorded then: it reads
+        none of these, and librdkafka does not always report that it gave them up.
         """
         if self._closing:
             self._never_began |= {place(one) for one in partitions}
@@ -370,10 +366,6 @@ def place_of(message: Message) -> tuple[TopicPartition, int]:
 def _sent_ms(message: Message) -> int | None:
     kind, value = message.timestamp()
     return int(value) if kind == TIMESTAMP_CREATE_TIME and value >= 0 else None
-
-
-def _unnumbered(_: Message) -> None:
-    return None
 
 
 def _asked(

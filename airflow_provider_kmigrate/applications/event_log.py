@@ -121,13 +121,11 @@ class EventLog:
         self._slip_s = max(self._slip_s, seconds)
 
     def beat(self) -> None:
-        """Add a heartbeat."""
         with self._lock:
             slip_s, self._slip_s = self._slip_s, 0.0
             self.write(Heartbeat(self.stamp(), self.clock.reading(), round(slip_s * 1000)))
 
     def flush(self) -> None:
-        """Write pending lines to the sink."""
         with self._lock:
             lines, self._lines = self._lines, []
             if lines:
@@ -277,7 +275,6 @@ class EventReader:
 
 
 def read_events(folder: Path) -> Reading:
-    """Read every event of the folder."""
     return EventReader(folder).read()
 
 

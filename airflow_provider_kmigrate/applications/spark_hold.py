@@ -218,12 +218,10 @@ class BatchGate:
         return guarded
 
     def close(self) -> None:
-        """Let no further batch begin."""
         self.refused = None
         self._closed.set()
 
     def open(self) -> None:
-        """Let batches begin again."""
         self._closed.clear()
 
 
@@ -254,8 +252,6 @@ class JobClock(Protocol):
 
 
 class SystemJobClock:
-    """The machine's clock."""
-
     now = staticmethod(time.time)
     sleep = staticmethod(time.sleep)
 

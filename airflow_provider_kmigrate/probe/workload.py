@@ -288,11 +288,9 @@ class Workload:
         return [NodeProcess(there[name]) for name in (there if writers is None else writers) if name in there]
 
     def status(self) -> dict[str, Process]:
-        """Every process of the workload, by writer."""
         return {process.folder.name: process.find() for process in self._processes()}
 
     def progress(self) -> WorkloadProgress:
-        """To follow a running workload with."""
         return WorkloadProgress(self.events)
 
     def _unsettled(self) -> Callable[[WorkloadProgress], str]:
@@ -306,7 +304,6 @@ class Workload:
         return unsettled
 
     def _wait(self, unmet: Callable[[WorkloadProgress], str], deadline: float) -> None:
-        """Wait until nothing is missing."""
         progress = self.progress()
         while what := unmet(progress.update()):
             ended = [process for process in self._processes() if process.find().state is ProcessState.STOPPED]
@@ -353,7 +350,6 @@ class Workload:
                 process.wait_gone(pid, _KILLED_S)
 
     def reading(self) -> Reading:
-        """All events so far."""
         return read_events(self.events)
 
     def facts(self) -> Facts:

@@ -366,7 +366,6 @@ class MigratingConsumer:
     # --------------------------------------------------------------------------------------------------------- queries
 
     def assignment(self) -> list[KafkaPartition]:
-        """The partitions held now."""
         return [self._buffer.position_of(where) for where in sorted(self._buffer.active)]
 
     def position(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:

@@ -156,7 +156,6 @@ class DeliveryBuffer:
             yield message
 
     def many(self, member: Member, count: int, timeout: float) -> list[Message]:
-        """Up to so many."""
         if self._at < len(self._ahead):
             return list(islice((one for one in self._rest() if self.takes(member, one)), count))
         messages = self._consumer.consume(count, timeout)
