@@ -191,15 +191,10 @@ class FileSink:
             return
         data = "".join(f"{line}\n" for line in lines).encode()
         with _failing(f"cannot write the events of {writer}"):
-            handle = self._handle(writer)
+            if writer not in self._handles:  # a second process of the same name fails instead of mixing its numbers in
+                self._handles[writer] = os.open(self.folder / f"{writer}.jsonl", _APPEND | os.O_EXCL, 0o644)
             while data:
-                data = data[os.write(handle, data) :]
-
-    def _handle(self, writer: str) -> int:
-        """Open a file for this writer alone: a second process of the same name fails instead of mixing its numbers in."""
-        if writer not in self._handles:
-            self._handles[writer] = os.open(self.folder / f"{writer}.jsonl", _APPEND | os.O_EXCL, 0o644)
-        return self._handles[writer]
+                data = data[os.write(self._handles[writer], data) :]
 
     def own(self, event: Ownership) -> None:
         """Write it, and set `position` to its place in the file. Raises `Failed` or `TimedOut`."""

@@ -108,7 +108,7 @@ class Member(Beside):
     @property
     def foreign(self) -> frozenset[TopicPartition]:
         """What it knows others to hold in Kafka."""
-        view = self.consumer._shell.member.view
+        view = self.consumer._runner.member.view
         return view.foreign if view else frozenset()
 
     def gain(self, _: Any, partitions: list[Any]) -> None:

@@ -191,7 +191,7 @@ def test_a_broker_that_is_away_for_seconds_is_no_rebalance(
 def test_what_kafka_takes_while_the_session_is_not_proven_may_be_anothers_already(  # fixtures
     watched: WatchedKafka, alone: Member, tmp_path: Path, cut: bool, change: OwnershipChange
 ) -> None:
-    session = alone.consumer._shell._zk
+    session = alone.consumer._runner._zk
     if cut:
         session.lose_connection()
     watched.fail(Api.HEARTBEAT, KafkaError.UNKNOWN_MEMBER_ID)

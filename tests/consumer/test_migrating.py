@@ -177,7 +177,7 @@ def test_a_session_that_is_gone_is_another_members_gain_until_it_is_back(
 
 
 def session_of(member: Member) -> MemorySession:
-    session = member.consumer._shell._zk
+    session = member.consumer._runner._zk
     assert isinstance(session, MemorySession)
     return session
 
@@ -311,7 +311,7 @@ def test_a_late_commit_in_kafka_is_committed_over_where_nothing_else_would_be(
             ),
             "all is owned, nothing delivered, and Kafka would take a commit",
         )
-        client = consumer._shell._kafka if consumer._shell else None
+        client = consumer._runner._kafka if consumer._runner else None
         assert client is not None
 
         def committed() -> CommittedOffset | None:
@@ -344,7 +344,7 @@ def test_an_operators_reset_is_where_every_holder_begins_until_one_has_made_it_g
 
     killed = MigratingConsumer(properties, connect=lambda _, *heard: NeverForgets(zookeeper, *heard))
     assert offsets(killed, 7) == list(range(3, 10))
-    session = killed._shell._zk if killed._shell else None
+    session = killed._runner._zk if killed._runner else None
     assert isinstance(session, MemorySession)
     session.lose_connection()
     zookeeper.expire(session.id or 0)

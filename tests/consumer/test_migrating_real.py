@@ -142,10 +142,10 @@ def test_a_late_commit_of_a_member_is_committed_over_and_the_applications_transa
         wait_until(
             lambda: consumer.poll(0.1) is None and in_kafka(properties, group) == dict.fromkeys(range(PARTITIONS), 0), "the start"
         )
-        shell = consumer._shell
-        assert shell is not None
-        assert shell._kafka is not None
-        assert shell._kafka.commit(TopicPartition(group, 1), 5).result(10)
+        runner = consumer._runner
+        assert runner is not None
+        assert runner._kafka is not None
+        assert runner._kafka.commit(TopicPartition(group, 1), 5).result(10)
         _commit_in_a_transaction(servers, KafkaPartition(group, 0, 5))
         assert in_kafka(properties, group) == {**dict.fromkeys(range(PARTITIONS), 0), 0: 5, 1: 5}
         wait_until(lambda: consumer.poll(0.1) is None and in_kafka(properties, group)[1] == 0, "it is committed over", timeout=30)

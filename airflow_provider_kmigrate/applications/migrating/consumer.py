@@ -112,7 +112,7 @@ class MigratingConsumer:
         self.consumer_id = self.settings.consumer_id(socket.gethostname(), time.time_ns() // 1_000_000, uuid.uuid4().int)
         self._data = Consumer({"client.id": f"{self.consumer_id}-data", **with_figures(self.settings.data, self.metrics)})
         self._end, self._connect = end, connect
-        self._shell: MemberRunner | None = None
+        self._runner: MemberRunner | None = None
         self._callbacks: dict[str, Callback | None] = {}
         self._buffer = DeliveryBuffer(self._data, self.settings.reset)
         self._next_commit = time.monotonic() + self.settings.commit_every if self.settings.auto_commit else float("inf")
@@ -143,13 +143,13 @@ class MigratingConsumer:
     ) -> None:
         """Join the group. One entry that begins with `^` is a white list; it must match whole names."""
         self._alive()
-        if self._shell is not None:
+        if self._runner is not None:
             text = "A migrating consumer subscribes once: a changed registration makes every ZooKeeper consumer of the group rebalance."
             raise Refused.because(Reason("Y06", text))
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         registration = registration_of(topics, time.time_ns() // 1_000_000)
-        self._shell = MemberRunner(self.settings, self.consumer_id, registration, self._end, self._connect)
-        self._shell.start()
+        self._runner = MemberRunner(self.settings, self.consumer_id, registration, self._end, self._connect)
+        self._runner.start()
 
     def poll(self, timeout: float | None = None) -> Message | None:
         """The next record, or an error: of a fetch, or one that keeps it out of Kafka's group for good; None: none in time."""
@@ -161,7 +161,7 @@ class MigratingConsumer:
         while True:
             self._work()
             wait = min(left, _SLICE_S)
-            message = self._next(self._shell, wait) if self._shell else self._data.poll(wait)
+            message = self._next(self._runner, wait) if self._runner else self._data.poll(wait)
             if message is not None:
                 return message
             if (left := deadline - time.monotonic()) <= 0.0:
@@ -169,14 +169,14 @@ class MigratingConsumer:
 
     def _at_hand(self) -> Message | None:
         """A record that is fetched already, unless pending work must be done before it is returned."""
-        shell = self._shell
-        if shell is None or shell.inbox or (now := time.monotonic()) >= self._next_commit:
+        runner = self._runner
+        if runner is None or runner.inbox or (now := time.monotonic()) >= self._next_commit:
             return None
-        return self._buffer.at_hand(shell.member, now)
+        return self._buffer.at_hand(runner.member, now)
 
-    def _next(self, shell: MemberRunner, wait: float) -> Message | None:
-        complaint = shell.complaint()  # a message without a value is false
-        return self._buffer.next(shell.member, wait) if complaint is None else complaint
+    def _next(self, runner: MemberRunner, wait: float) -> Message | None:
+        complaint = runner.complaint()  # a message without a value is false
+        return self._buffer.next(runner.member, wait) if complaint is None else complaint
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to so many as soon as there are any; negative timeout: wait for ever."""
@@ -185,33 +185,33 @@ class MigratingConsumer:
         while True:
             self._work()
             wait = min(max(0.0, deadline - time.monotonic()), _SLICE_S)
-            messages = self._many(self._shell, num_messages, wait) if self._shell else self._data.consume(num_messages, wait)
+            messages = self._many(self._runner, num_messages, wait) if self._runner else self._data.consume(num_messages, wait)
             if messages or time.monotonic() >= deadline:
                 return messages
 
-    def _many(self, shell: MemberRunner, count: int, wait: float) -> list[Message]:
-        complaint = shell.complaint()
-        return self._buffer.many(shell.member, count, wait) if complaint is None else [complaint]
+    def _many(self, runner: MemberRunner, count: int, wait: float) -> list[Message]:
+        complaint = runner.complaint()
+        return self._buffer.many(runner.member, count, wait) if complaint is None else [complaint]
 
     # -------------------------------------------------------------------------------------------------- pending work
 
     def _work(self) -> None:
         """Count everything returned so far as consumed (the application asks for more, or closes), then do the pending work."""
-        if self._shell is None:
+        if self._runner is None:
             return
-        inbox = self._shell.inbox
+        inbox = self._runner.inbox
         while inbox:
             batch = [inbox.popleft()]
             while inbox and type(inbox[0]) is type(batch[0]):  # neighbouring actions of a kind: one callback
                 batch.append(inbox.popleft())
             self._do(batch[0], batch)
-        self._buffer.fetch_again(self._shell.member)
+        self._buffer.fetch_again(self._runner.member)
         if time.monotonic() >= self._next_commit:
             self._next_commit = time.monotonic() + self.settings.commit_every
             for where, mine in self._buffer.active.items():
                 if (offset := mine.uncommitted) is not None:
                     mine.asked = offset
-                    self._shell.commit(where, mine.generation, offset)
+                    self._runner.commit(where, mine.generation, offset)
 
     @singledispatchmethod
     def _do(self, first: Inbox, batch: list[Any]) -> None:  # noqa: ARG002  # the registered ones use it
@@ -241,16 +241,16 @@ class MigratingConsumer:
 
     def _proven(self) -> bool:
         """True if the session certainly lives: after a long sleep others may have had its partitions for a while."""
-        assert self._shell  # noqa: S101  # only it reports a Stop
-        self.ours_until = (member := self._shell.member).kept
+        assert self._runner  # noqa: S101  # only it reports a Stop
+        self.ours_until = (member := self._runner.member).kept
         return member.live and time.monotonic() < member.lease
 
     def _stopped(self, action: messages.StopDelivery) -> None:
         mine = self._buffer.active[action.where]
         left = mine.position if self.settings.auto_commit and mine.position >= 0 else None
         self._buffer.forget(action.where)
-        assert self._shell  # noqa: S101
-        self._shell.post(messages.Stopped(action.where, action.generation, left))
+        assert self._runner  # noqa: S101
+        self._runner.post(messages.Stopped(action.where, action.generation, left))
 
     @_do.register
     def _(self, _: messages.Drop, batch: list[messages.Drop]) -> None:
@@ -283,7 +283,7 @@ class MigratingConsumer:
                 self._on_commit(error, [KafkaPartition(*done.where, done.offset) for done in found])
 
     def _primary(self) -> messages.Store:
-        return stores(self._shell.member.mode if self._shell else Mode.ZOOKEEPER)[0]
+        return stores(self._runner.member.mode if self._runner else Mode.ZOOKEEPER)[0]
 
     def _holds(self, action: messages.StopDelivery | messages.Drop | messages.PauseDelivery | messages.CommitDone) -> bool:
         mine = self._buffer.active.get(action.where)
@@ -338,10 +338,10 @@ class MigratingConsumer:
 
     def _commit(self, one: KafkaPartition) -> CommitAnswer | None:
         mine = self._buffer.active.get(place(one))
-        if self._shell is None or mine is None or not mine.covers(one.offset):
+        if self._runner is None or mine is None or not mine.covers(one.offset):
             return None
         mine.asked = one.offset
-        return self._shell.commit(place(one), mine.generation, one.offset)
+        return self._runner.commit(place(one), mine.generation, one.offset)
 
     def _check(self, one: KafkaPartition, answer: CommitAnswer | None, deadline: float) -> None:
         try:
@@ -375,11 +375,11 @@ class MigratingConsumer:
 
     def metrics(self) -> dict[str, int]:
         """KIP-125's metrics: whether Kafka coordinates by this member's last observation, and how many partitions Kafka assigned."""
-        return metrics_of(self._shell.member if self._shell else None)
+        return metrics_of(self._runner.member if self._runner else None)
 
     def metrics_text(self) -> str:
         """The same for Prometheus, labelled `group` and `client`."""
-        age = self._shell.members_age if self._shell else float("inf")
+        age = self._runner.members_age if self._runner else float("inf")
         return as_text(self.metrics(), self.settings.group, self.consumer_id, age)
 
     def consumer_group_metadata(self) -> bytes:
@@ -396,17 +396,17 @@ class MigratingConsumer:
         """Stop, commit and release every partition, leave both groups; this member's other znodes go with its session."""
         if self._closed:
             return
-        if self._shell:
-            self._leave(self._shell, time.monotonic() + timeout)
+        if self._runner:
+            self._leave(self._runner, time.monotonic() + timeout)
         self._closed = True
         self._data.close()
 
-    def _leave(self, shell: MemberRunner, deadline: float) -> None:
-        shell.post(messages.Closing())
-        while not shell.member.closed and time.monotonic() < deadline:
+    def _leave(self, runner: MemberRunner, deadline: float) -> None:
+        runner.post(messages.Closing())
+        while not runner.member.closed and time.monotonic() < deadline:
             self._work()
             time.sleep(0.005)
-        shell.close()
+        runner.close()
         self._work()
 
     def _alive(self) -> None:

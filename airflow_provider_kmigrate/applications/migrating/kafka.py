@@ -87,13 +87,13 @@ class _Commit(NamedTuple):
 class EmbeddedConsumer:
     """One embedded Kafka consumer.
 
-    `tell` must only put into a queue. `freed`: whether the Kafka group need not wait for these any more.
+    `report` must only put into a queue. `freed`: whether the Kafka group need not wait for these any more.
     """
 
-    def __init__(self, properties: Mapping[str, Any], client_id: str, tell: Report, freed: Freed, poll_every: float) -> None:
+    def __init__(self, properties: Mapping[str, Any], client_id: str, report: Report, freed: Freed, poll_every: float) -> None:
         self._consumer = Consumer({**properties, "client.id": client_id})
         self._mark = _MARK + client_id
-        self._report = tell
+        self._report = report
         self._freed = freed
         self._poll_every = poll_every
         self._patience = float(properties.get("max.poll.interval.ms", 300_000)) / 1000.0 * 0.8
@@ -275,9 +275,9 @@ ASSIGNORS: Final = {Mode.ZOOKEEPER: "roundrobin", Mode.KAFKA: "roundrobin,range"
 class FencedConsumer:
     """One or, while the list changes, two embedded consumers. The runner calls `follow` and `close`; any thread the others."""
 
-    def __init__(self, properties: Mapping[str, Any], client_id: str, tell: Report, freed: Freed, poll_every: float) -> None:
+    def __init__(self, properties: Mapping[str, Any], client_id: str, report: Report, freed: Freed, poll_every: float) -> None:
         self._properties, self._client_id, self._poll_every = properties, client_id, poll_every
-        self._report, self._freed = tell, freed
+        self._report, self._freed = report, freed
         self._lock = threading.Lock()
         self._closing = self._away = False
         self._wanted, self._topics = Mode.ZOOKEEPER, frozenset[str]()
@@ -285,8 +285,8 @@ class FencedConsumer:
 
     def _make(self, mode: Mode) -> EmbeddedConsumer:
         given = {**self._properties, "partition.assignment.strategy": ASSIGNORS[mode]}
-        tell, freed = partial(self._forward_event, mode), partial(self._is_free, mode)
-        return EmbeddedConsumer(given, self._client_id, tell, freed, self._poll_every)
+        report, freed = partial(self._forward_event, mode), partial(self._is_free, mode)
+        return EmbeddedConsumer(given, self._client_id, report, freed, self._poll_every)
 
     def start(self) -> None:
         """Start the consumers made so far."""

@@ -2,10 +2,10 @@
 
 Threads, and which of them may wait for what::
 
-    shell        steps the member with one event at a time; never waits for I/O
+    runner       steps the member with one event at a time; never waits for I/O
     lanes        one partition's I/O in order, other partitions' beside it; each answer awaited for seconds
-    kafka        polls the embedded consumer; in a revocation it waits for the shell
-    kazoo's own  put words into the shell's queue, nothing else
+    kafka        polls the embedded consumer; in a revocation it waits for the runner
+    kazoo's own  put words into the runner's queue, nothing else
     application  poll, consume, commit, close: the only one in which records are returned and callbacks run
 
 What concerns the application (Start, Stop, Pause, Resume, Drop, results of commits) waits in `inbox` for its next poll.
@@ -147,10 +147,10 @@ def metrics_of(member: Member | None) -> dict[str, int]:
 
 def with_figures(properties: Mapping[str, Any], metrics: Callable[[], dict[str, int]]) -> dict[str, Any]:
     """Properties of the consumer that fetches: if the application has a `stats_cb`, its JSON gets the metrics, too."""
-    tell = properties.get("stats_cb")
-    if tell is None:
+    report = properties.get("stats_cb")
+    if report is None:
         return dict(properties)
-    return {**properties, "stats_cb": lambda text: tell(json.dumps({**json.loads(text), **metrics()}))}
+    return {**properties, "stats_cb": lambda text: report(json.dumps({**json.loads(text), **metrics()}))}
 
 
 def as_text(metrics: dict[str, int], group: str, client: str, members_age: float = float("inf")) -> str:
@@ -228,7 +228,7 @@ class GroupPoller(threading.Thread):
         away: Callable[[Answer | None], object] = bool,
         session: float = float("inf"),
     ) -> None:
-        super().__init__(daemon=True, name="kmigrate-neighbours")
+        super().__init__(daemon=True, name="kmigrate-group-poller")
         self._ask, self._may_ask, self._differs, self._away, self._session = ask, may_ask, differs, away, session
         self._reached = time.monotonic()
         self._changed, self._ending = threading.Event(), threading.Event()
@@ -318,7 +318,7 @@ class MemberRunner:
         self._end_process = end
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._executors = PartitionExecutors()
-        self._looking = False
+        self._observing = False
         self._answers: dict[tuple[TopicPartition, int, int], list[CommitAnswer]] = {}
         self._commits: dict[TopicPartition, deque[messages.CommitOffset]] = {}
         self._figures = metrics_of(None)
@@ -332,10 +332,10 @@ class MemberRunner:
             self._zk, settings.group, consumer, registration, migrates=settings.migrates, internal_too=settings.internal_too
         )
         self._kafka: FencedConsumer | None = None
-        self._neighbours: GroupPoller | None = None
+        self._poller: GroupPoller | None = None
         if settings.migrates:
             self._kafka = FencedConsumer(settings.embedded, consumer, self.post, self._freed, settings.poll_every)
-            self._neighbours = self._poller_of(self._kafka, settings)
+            self._poller = self._poller_of(self._kafka, settings)
         self._pulse_every = settings.zookeeper.session_timeout / 12
         self._next_pulse = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True, name="kmigrate-member")
@@ -352,13 +352,13 @@ class MemberRunner:
         self._zk.start()
         if self._kafka is not None:
             self._kafka.start()
-        if self._neighbours is not None:
-            self._neighbours.start()
+        if self._poller is not None:
+            self._poller.start()
 
     def close(self) -> None:
         """Close in order: the Kafka group (it may still revoke), work in progress, the session with its remaining znodes."""
-        if self._neighbours is not None:
-            self._neighbours.end()
+        if self._poller is not None:
+            self._poller.end()
         if self._kafka is not None:
             self._kafka.close()
         self._over.set()
@@ -369,7 +369,7 @@ class MemberRunner:
     @property
     def members_age(self) -> float:
         """Seconds since the Kafka group last reported its members; infinite before the first report."""
-        return self._neighbours.age if self._neighbours else float("inf")
+        return self._poller.age if self._poller else float("inf")
 
     def complaint(self) -> Message | None:
         """The lasting error that keeps this member out of the Kafka group while Kafka coordinates. For the application's thread."""
@@ -395,7 +395,7 @@ class MemberRunner:
                 self._events.get(timeout=_TICK_S)()
             except queue.Empty:
                 pass
-            except Exception:  # noqa: BLE001  # without the shell nothing is delivered: the lease runs out
+            except Exception:  # noqa: BLE001  # without this thread nothing is delivered: the lease runs out
                 _log.exception("the member's thread failed")
             now = time.monotonic()
             if now >= next_tick:
@@ -426,8 +426,8 @@ class MemberRunner:
                 answer.set_result(event.failed)
         elif isinstance(event, messages.GroupObserved):
             self._follow(event.view)
-        elif isinstance(event, messages.KafkaAssigned) and self._neighbours is not None:
-            self._neighbours.changed()
+        elif isinstance(event, messages.KafkaAssigned) and self._poller is not None:
+            self._poller.changed()
         for action in actions:
             self._do(action)
 
@@ -500,15 +500,15 @@ class MemberRunner:
     @_do.register
     def _(self, _: messages.ObserveGroup) -> None:
         def job() -> None:
-            self._looking = False  # any change from here on needs another observation
+            self._observing = False  # any change from here on needs another observation
             try:
-                self.post(messages.GroupObserved(self._znodes.observe(self._neighbours.members if self._neighbours else ())))
+                self.post(messages.GroupObserved(self._znodes.observe(self._poller.members if self._poller else ())))
             except KMigrateError:
-                self._looking = True
+                self._observing = True
                 raise
 
-        if not self._looking:
-            self._looking = True
+        if not self._observing:
+            self._observing = True
             self._lane(None, job)
 
     @_do.register
