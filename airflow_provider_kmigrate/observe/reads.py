@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field, replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -53,13 +54,14 @@ class _Job:
     call: Callable[[], object]
     lane: Lane
 
-    def run(self) -> None:
+    def run(self) -> Callable[[], object]:
+        """Make the call; returns what hands its result over."""
         if not self.future.set_running_or_notify_cancel():
-            return
+            return bool
         try:
-            self.future.set_result(self.call())
+            return partial(self.future.set_result, self.call())
         except BaseException as error:  # noqa: BLE001 - as in any executor, it belongs to who waits for the answer
-            self.future.set_exception(error)
+            return partial(self.future.set_exception, error)
 
 
 @dataclass(eq=False, slots=True)
@@ -139,12 +141,16 @@ class Threads:
     def _work(self, job: _Job | None) -> None:
         inbox: SimpleQueue[_Job] = SimpleQueue()
         while job is not None:
-            job.run()
-            with self._lock:
-                job.lane.running, self._running = job.lane.running - 1, self._running - 1
-                self._idle.append(inbox)
-                self._dispatch()
+            self._carry_out(job, inbox)
             job = self._received(inbox)
+
+    def _carry_out(self, job: _Job, inbox: SimpleQueue[_Job]) -> None:
+        hand_over = job.run()
+        with self._lock:
+            job.lane.running, self._running = job.lane.running - 1, self._running - 1
+            self._idle.append(inbox)
+            self._dispatch()
+        hand_over()  # only now: who has waited for the result finds this thread idle, and needs no other one
 
     def _received(self, inbox: SimpleQueue[_Job]) -> _Job | None:
         """The next call for this thread; None if none came within the idle time."""
