@@ -1,4 +1,4 @@
-"""Spark's part of a rehearsal: a look at the logs before, a user's streaming job all the time, the audit after.
+"""Spark's part of a rehearsal: a fingerprint of the logs before, a user's streaming job all the time, the audit after.
 
 All of it runs in Spark's own environment (`make setup-spark`), as processes with small heaps beside the cluster.
 """
@@ -93,7 +93,7 @@ class SparkSide:
             "report": report,
         }
         self._request.write_text(json.dumps(document, indent=1))
-        self._run("airflow_provider_kmigrate.audit.logs.look", str(self._request))
+        self._run("airflow_provider_kmigrate.audit.logs.observation", str(self._request))
 
     def stand_by(self) -> subprocess.Popen[bytes]:
         """Start the audit's Spark, which takes seconds, while the load still ends."""

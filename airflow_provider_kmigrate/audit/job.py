@@ -175,12 +175,12 @@ def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -
 
     Before the first event in the topic its ledger does not exist, and is left out.
     """
-    from airflow_provider_kmigrate.audit.logs import look  # noqa: PLC0415  # need Spark
+    from airflow_provider_kmigrate.audit.logs import observation  # noqa: PLC0415  # need Spark
     from airflow_provider_kmigrate.audit.sources import storage, stream  # noqa: PLC0415  # need Spark
 
     plan = stream.StreamPlan(wanted.topic, wanted.folder, wanted.checkpoint)
     session = _spark(engine)
-    events = stream.EventStream(session, look.properties(wanted), plan)
+    events = stream.EventStream(session, observation.properties(wanted), plan)
     events.catch_up()
     written = any(name.startswith("row_kind=") for name in storage.Storage(session).names(wanted.folder))
     gone = set() if written else {wanted.folder}
@@ -190,10 +190,10 @@ def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -
 
 def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Finding], Callable[[], None]]:
     """The findings about the logs, and the function that leaves the observation for the next audit."""
-    from airflow_provider_kmigrate.audit.logs import look  # noqa: PLC0415  # needs Spark
+    from airflow_provider_kmigrate.audit.logs import observation  # noqa: PLC0415  # needs Spark
 
     session = _spark(engine)
-    found = look.compared(session, wanted)
+    found = observation.compared(session, wanted)
     return [Finding(found.findings, found.health)], partial(found.leave, session, wanted, folder / "fingerprint.json")
 
 

@@ -49,7 +49,7 @@ class SparkRequest:
 class LogsRequest:
     """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is not included.
 
-    `before`: the observation before the step, from `audit.logs.look`. `refreshed`: those of earlier audits that passed, in their
+    `before`: the observation before the step, from `audit.logs.observation`. `refreshed`: those of earlier audits that passed, in their
     order; the last existing one replaces `before`. `topics`: None for all but `exclude_topics` ones and those of Kafka and kmigrate
     themselves. `sample` and `block` as for `core.audit.fingerprint`. `resetting_groups`: groups whose commits go back on purpose.
     """

@@ -163,7 +163,7 @@ class SparkFingerprintOperator(_AuditJob):
     :param cluster_file: path of the cluster file whose Kafka connection completes the request. (templated)
     """
 
-    program = "logs.look"
+    program = "logs.observation"
 
     def execute(self, context: Context) -> Any:
         place = Path(self.request["logs"]["before"])

@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit.logs import fingerprint, look
+from airflow_provider_kmigrate.audit.logs import fingerprint, observation
 from airflow_provider_kmigrate.audit.logs.fingerprint import LogSnapshot, compare, take
 from airflow_provider_kmigrate.audit.request import LogsRequest
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
@@ -209,7 +209,9 @@ def test_offsets_that_a_transaction_did_not_commit(
         assert PartitionReader("eos", "t", 0) not in still.commits.tracks, "it is open yet"
         producer.commit_transaction(30)
         after = take(spark, properties, ["t"], before=still)
-        assert after.commits.tracks[PartitionReader("eos", "t", 0)].last == 350, "the look goes on where the open one began"
+        assert after.commits.tracks[PartitionReader("eos", "t", 0)].last == 350, (
+            "the observation goes on where the open one began"
+        )
     finally:
         consumer.close()
 
@@ -243,7 +245,7 @@ def test_a_group_that_has_read_a_transactional_log_waits_for_nothing(spark: Spar
     assert causes(before, waits)[AuditCause.GROUP_STALLED] == 1
 
 
-def test_a_look_that_is_left_for_the_next_audit(spark: SparkSession, properties: Mapping[str, str]) -> None:
+def test_an_observation_that_is_left_for_the_next_audit(spark: SparkSession, properties: Mapping[str, str]) -> None:
     create(properties, "grows")
     fill(properties, "grows", 900)
     first = take(spark, properties, ["grows"], block=100)
@@ -270,16 +272,16 @@ def test_each_audit_compares_with_what_the_last_one_left(
     (tmp_path / "kafka.json").write_text(json.dumps(dict(properties)))
     places = [str(tmp_path / name / "fingerprint.json") for name in ("first", "gate1", "gate2")]
     wanted = LogsRequest(str(tmp_path / "kafka.json"), ("gates",), places[0], tuple(places[1:]))
-    look.taken(spark, wanted)
+    observation.taken(spark, wanted)
     fill(properties, "gates", 300)
     (tmp_path / "gate1").mkdir()
-    look.compared(spark, wanted).leave(spark, wanted, Path(places[1]))
-    found = look.compared(spark, wanted)
+    observation.compared(spark, wanted).leave(spark, wanted, Path(places[1]))
+    found = observation.compared(spark, wanted)
     assert (found.before.logs.records, found.health.events) == (600, 600)
     assert [finding.reason.cause for finding in found.findings if finding.outcome is not AuditOutcome.PASS] == []
     unresponsive = replace(found.after.logs, marks={where: LogMark(unread="no leader") for where in found.after.logs.marks})
     replace(found, after=replace(found.after, logs=unresponsive)).leave(spark, wanted, Path(places[2]))
-    assert not Path(places[2]).exists(), "the look before is the better one"
+    assert not Path(places[2]).exists(), "the observation before is the better one"
 
 
 def test_without_a_list_the_newest_records_of_every_topic_are_compared(
@@ -294,7 +296,7 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     places = [tmp_path / name / "fingerprint.json" for name in ("first", "gate1")]
     newest = {"exclude_topics": ("scratch",), "sample": LogSample(0.0, tail=100), "block": 100}
     wanted = LogsRequest(str(tmp_path / "kafka.json"), None, str(places[0]), (str(places[1]),), **newest)  # type: ignore[arg-type]
-    first = look.taken(spark, wanted).logs
+    first = observation.taken(spark, wanted).logs
     names = {where.topic for where in first.marks}
     assert "stays" in names
     assert not names & {"scratch", "kmigrate-own", "__consumer_offsets"}
@@ -304,15 +306,15 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     create(properties, "made-since")
     fill(properties, "made-since", 300)
     (tmp_path / "gate1").mkdir()
-    found = look.compared(spark, wanted)
+    found = observation.compared(spark, wanted)
     assert [finding.reason.cause for finding in found.findings if finding.outcome is not AuditOutcome.PASS] == []
     found.leave(spark, wanted, places[1])
     admin.delete_topics(["made-since"])["made-since"].result(30)
     wait_until(lambda: not read_marks(properties, ["made-since"]), "it is gone", timeout=30)
-    (gone,) = [finding for finding in look.compared(spark, wanted).findings if finding.outcome is AuditOutcome.FAIL]
+    (gone,) = [finding for finding in observation.compared(spark, wanted).findings if finding.outcome is AuditOutcome.FAIL]
     assert (gone.reason.cause, {case.topic for case in gone.examples}) == (AuditCause.PARTITIONS_GONE, {"made-since"})
     left_out = replace(wanted, exclude_topics=("scratch", "made-since"))
-    assert AuditCause.NOT_REQUESTED in [finding.reason.cause for finding in look.compared(spark, left_out).findings]
+    assert AuditCause.NOT_REQUESTED in [finding.reason.cause for finding in observation.compared(spark, left_out).findings]
 
 
 def test_groups_of_real_members_in_the_offsets_topic(

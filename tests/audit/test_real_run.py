@@ -19,7 +19,7 @@ pytest.importorskip("py4j", reason="only Spark's own environment has it")
 
 from airflow_provider_kmigrate.audit import connector, job, request
 from airflow_provider_kmigrate.audit.engines.engine import Engine
-from airflow_provider_kmigrate.audit.logs import look
+from airflow_provider_kmigrate.audit.logs import observation
 from airflow_provider_kmigrate.audit.policy import AuditPolicy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.clients.hosts import host_for
@@ -40,7 +40,7 @@ OWNERSHIP = "ownership.jsonl"
 
 
 class Run:
-    """One real run: a look at the logs, then the broker is restarted; a user's streaming job reads all the time."""
+    """One real run: the logs are observed, then the broker is restarted; a user's streaming job reads all the time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class Run:
         self.request.write_text(json.dumps({"sources": [source], "logs": logs, "report": {"cluster": "run"}}))
         wanted = request.load(self.request)
         assert wanted.logs is not None
-        assert look.taken(spark.session, wanted.logs).logs.records > 0
+        assert observation.taken(spark.session, wanted.logs).logs.records > 0
         self.wait_first_batch()
         node = self.cluster.plan.brokers[0]
         host_for(node).stop(node, 1)
@@ -91,7 +91,7 @@ class Run:
     def audited(self, spark: Any) -> job.Result:
         wanted = request.load(self.request)
         assert wanted.logs is not None
-        found = look.compared(spark.session, wanted.logs)
+        found = observation.compared(spark.session, wanted.logs)
         also = [job.Finding(found.findings, found.health)]
         return job.run(wanted.sources, wanted.policy, spark, also=also, pictured=True)
 

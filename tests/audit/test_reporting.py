@@ -1,4 +1,4 @@
-"""What the program makes beside its verdict: the report, of lines and journals; and what it refuses to look at."""
+"""What the program makes beside its verdict: the report, of lines and journals; and what it refuses to read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the audit has its own environment")
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit.job import main
-from airflow_provider_kmigrate.audit.logs import look
+from airflow_provider_kmigrate.audit.logs import observation
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.fingerprint import LogSample
@@ -74,10 +74,10 @@ def test_properties_that_are_none(tmp_path: Path) -> None:
     wanted = parse({"sources": [], "logs": {**LOGS, "properties": str(tmp_path / "p.json")}}).logs
     assert wanted is not None
     with pytest.raises(Failed):
-        look.properties(wanted)
+        observation.properties(wanted)
     (tmp_path / "p.json").write_text("secret")
     with pytest.raises(Refused) as caught:
-        look.properties(wanted)
+        observation.properties(wanted)
     assert caught.value.reasons[0].cause == AuditCause.SNAPSHOT_DAMAGED
     assert "secret" not in str(caught.value)
 

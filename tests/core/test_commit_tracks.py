@@ -123,7 +123,7 @@ def alive(
 ) -> set[object]:
     """Codes of a group that commits each `apart_ms`, five records on; before the commits of these numbers, the one before them comes again.
 
-    Its coordinator's log had these leader epochs at the two looks.
+    Its coordinator's log had these leader epochs at the two observations.
     """
     numbers = [at for number in range(count) for at in ([number, number - 1, number + 1] if number in late else [number])]
     marks = [{TopicPartition("__consumer_offsets", each): LogMark(0, 9, epoch, "id") for each in range(of)} for epoch in epochs]
@@ -290,48 +290,48 @@ def test_a_group_that_stands_still_although_records_wait() -> None:
 
 
 MINUTE = 60_000
-LOOK = 1_000 * MINUTE  # when the look before was taken; the gate is made 20 minutes later
+OBSERVED = 1_000 * MINUTE  # when the observation before was taken; the gate is made 20 minutes later
 
 
 def moved(taken_ms: int, *steps: tuple[float, int], members: int = 1, left: float | None = None) -> CommitSnapshot:
-    """Commits as (minutes since the look, offset)."""
+    """Commits as (minutes since the observation, offset)."""
     found = Tracks.empty()
     for place, (minute, offset) in enumerate(steps):
-        when = LOOK + round(minute * MINUTE)
+        when = OBSERVED + round(minute * MINUTE)
         found.add(raw(place, when), OffsetCommitted(*G, offset, when))
     return CommitSnapshot(
-        taken_ms, found.found, {"g": members}, left_ms={} if left is None else {"g": LOOK + round(left * MINUTE)}
+        taken_ms, found.found, {"g": members}, left_ms={} if left is None else {"g": OBSERVED + round(left * MINUTE)}
     )
 
 
-def stops(before: CommitSnapshot, after: CommitSnapshot, *, long: int = 3_000, at_look: int = 1_000) -> bool:
-    """Whether a stalled group is reported; records up to `long` have lain there for longer than a minute, `at_look` was the end at the look before."""
-    findings = judge_commits(before, after, {P0: 3_100}, waiting=Waiting({P0: at_look}, {P0: long}))
+def stops(before: CommitSnapshot, after: CommitSnapshot, *, long: int = 3_000, at_first: int = 1_000) -> bool:
+    """Whether a stalled group is reported; records up to `long` have lain there for longer than a minute, `at_first` was the end at the observation before."""
+    findings = judge_commits(before, after, {P0: 3_100}, waiting=Waiting({P0: at_first}, {P0: long}))
     assert all(finding.outcome is AuditOutcome.INCONCLUSIVE for finding in findings)
     return AuditCause.GROUP_STALLED in {finding.reason.cause for finding in findings}
 
 
 _STEADY = tuple((minute / 10, 1_000 + minute) for minute in range(1, 20))  # each 6 s up to minute 1.9
 _SLOW = tuple((minute, 1_000 + round(minute)) for minute in (1, 5, 9, 13))  # each 4 minutes
-_GATE = LOOK + 20 * MINUTE
+_GATE = OBSERVED + 20 * MINUTE
 
 
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        (moved(LOOK, (0, 1_000)), moved(_GATE, *_STEADY), True),
-        (moved(LOOK, (0, 1_000)), moved(_GATE, *_STEADY, (5, 1_019), (19.9, 1_019)), True),
-        (moved(LOOK, (0, 1_000)), moved(_GATE, *_SLOW[:2]), True),
-        (moved(LOOK, (0, 1_000)), moved(_GATE, *_STEADY, members=0, left=2.7), True),
-        (moved(LOOK, (-9, 900)), moved(_GATE, *_STEADY), True),
-        (moved(LOOK), moved(_GATE, *_STEADY), True),
+        (moved(OBSERVED, (0, 1_000)), moved(_GATE, *_STEADY), True),
+        (moved(OBSERVED, (0, 1_000)), moved(_GATE, *_STEADY, (5, 1_019), (19.9, 1_019)), True),
+        (moved(OBSERVED, (0, 1_000)), moved(_GATE, *_SLOW[:2]), True),
+        (moved(OBSERVED, (0, 1_000)), moved(_GATE, *_STEADY, members=0, left=2.7), True),
+        (moved(OBSERVED, (-9, 900)), moved(_GATE, *_STEADY), True),
+        (moved(OBSERVED), moved(_GATE, *_STEADY), True),
     ],
     ids=["for good", "commits the same again and again", "slow, then for good", "thrown out", "waited a little before", "new"],
 )
-def test_a_group_that_went_on_after_the_look_and_then_stopped(
+def test_a_group_that_went_on_after_the_observation_and_then_stopped(
     before: CommitSnapshot, after: CommitSnapshot, expected: bool
 ) -> None:
-    """As a client that is told of a moved coordinator in the first third of a roll: its last commit differs from the look's."""
+    """As a client that is told of a moved coordinator in the first third of a roll: its last commit differs from the observed one."""
     assert stops(before, after) is expected
     again = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(before))))
     assert stops(again, after) is expected
@@ -340,19 +340,19 @@ def test_a_group_that_went_on_after_the_look_and_then_stopped(
 @pytest.mark.parametrize(
     ("before", "after", "waits"),
     [
-        (moved(LOOK, (0, 1_000)), moved(_GATE, *_STEADY, (19.5, 2_900)), 3_000),
-        (moved(LOOK, (0, 1_000)), moved(_GATE, *_STEADY), 1_019),
-        (moved(LOOK, (0, 1_000)), moved(_GATE, *_SLOW), 3_000),
-        (moved(LOOK, (0, 1_000)), moved(_GATE, *_STEADY, members=0, left=1.95), 3_000),
-        (moved(LOOK, (0, 1_000), members=0), moved(_GATE, *_STEADY, members=0, left=2.7), 3_000),
-        (moved(LOOK, (-40, 900)), moved(_GATE, *_STEADY), 3_000),
+        (moved(OBSERVED, (0, 1_000)), moved(_GATE, *_STEADY, (19.5, 2_900)), 3_000),
+        (moved(OBSERVED, (0, 1_000)), moved(_GATE, *_STEADY), 1_019),
+        (moved(OBSERVED, (0, 1_000)), moved(_GATE, *_SLOW), 3_000),
+        (moved(OBSERVED, (0, 1_000)), moved(_GATE, *_STEADY, members=0, left=1.95), 3_000),
+        (moved(OBSERVED, (0, 1_000), members=0), moved(_GATE, *_STEADY, members=0, left=2.7), 3_000),
+        (moved(OBSERVED, (-40, 900)), moved(_GATE, *_STEADY), 3_000),
     ],
     ids=[
         "goes on",
         "idle: what waits has just come",
         "slow",
         "left by itself",
-        "a batch beside the looks",
+        "a batch beside the observations",
         "a batch each hour that stays",
     ],
 )
@@ -364,12 +364,12 @@ def test_groups_that_do_well_and_commit_no_more(before: CommitSnapshot, after: C
 
 @pytest.mark.parametrize("minute", range(1, 40))
 def test_whenever_a_group_stops_for_good_some_gate_says_so(minute: int) -> None:
-    """Gates each 20 minutes, each compared with the look that the last one left where it passed."""
+    """Gates each 20 minutes, each compared with the observation that the last one left where it passed."""
     whole = tuple((tenth / 10, 1_000 + tenth) for tenth in range(minute * 10))
-    snapshot, found = moved(LOOK, (0, 1_000)), []
+    snapshot, found = moved(OBSERVED, (0, 1_000)), []
     for gate in (20, 40, 60):
-        begin = (snapshot.taken_ms - LOOK) / MINUTE
-        now = moved(LOOK + gate * MINUTE, *(step for step in whole if begin < step[0] <= gate))
+        begin = (snapshot.taken_ms - OBSERVED) / MINUTE
+        now = moved(OBSERVED + gate * MINUTE, *(step for step in whole if begin < step[0] <= gate))
         found.append(stops(snapshot, now))
         snapshot = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(snapshot.joined(now)))))
         if found[-1]:
@@ -395,10 +395,10 @@ def test_a_member_of_kip_848_that_left_is_one_no_more() -> None:
     assert there.joined(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
     left.add(raw(3), ConsumerMemberRemoved("g", "b"))
     assert not there.joined(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
-    assert there.has_members("g"), "that look has not changed"
+    assert there.has_members("g"), "that observation has not changed"
 
 
-def test_a_look_is_kept_and_read_again() -> None:
+def test_an_observation_is_kept_and_read_again() -> None:
     mark = {TopicPartition("__consumer_offsets", 0): LogMark(0, 9, 1, "id", retention_ms=-1)}
     one = replace(commits(500, 3, 5), marks=mark, ends={0: 9}, consumers={"h": {"m": True}})
     document = json.loads(json.dumps(commit_tracks.as_dict(one)))

@@ -207,7 +207,7 @@ def test_what_retention_cannot_have_removed(
 @pytest.mark.parametrize(
     ("newest_ms", "now_ms", "cause"),
     [
-        (-40 * 60_000, 25 * 60_000, AuditCause.RETENTION),  # an hour's batch, 40 minutes old at the look; kept for an hour
+        (-40 * 60_000, 25 * 60_000, AuditCause.RETENTION),  # an hour's batch, 40 minutes old at the observation; kept for an hour
         (-40 * 60_000, 19 * 60_000, AuditCause.START_UNEXPLAINED),
         (-1, 3_600_000, AuditCause.RETENTION),
         (-1, 3_599_998, AuditCause.START_UNEXPLAINED),
@@ -233,7 +233,7 @@ spans = st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted)
 
 
 def taken_again(logs: Mapping[TopicPartition, Log], before: Fingerprint, sample: LogSample) -> Fingerprint:
-    """As an audit that passed leaves its look."""
+    """As an audit that passed leaves its observation."""
     after = observe(logs, before)
     spans, kept = renewal(before, after, sample)
     prints = {where: {**kept.get(where, {}), **logs[where].prints(spans.get(where, []))} for where in logs}
@@ -246,7 +246,7 @@ def taken_again(logs: Mapping[TopicPartition, Log], before: Fingerprint, sample:
     st.integers(0, 60),
     st.sampled_from([LogSample(), LogSample(0.3, 2, 25)]),
 )
-def test_a_renewed_look_is_a_whole_one(ends: list[int], more: int, retained: int, sample: LogSample) -> None:
+def test_a_renewed_observation_is_a_whole_one(ends: list[int], more: int, retained: int, sample: LogSample) -> None:
     before = observe({P0: full(ends[1], start=ends[0])}, sample=sample)
     now = {P0: full(ends[1] + more, start=min(ends[0] + retained, ends[1])), TopicPartition("new", 0): full(more)}
     found, whole = taken_again(now, before, sample), observe(now, sample=sample)
@@ -255,19 +255,19 @@ def test_a_renewed_look_is_a_whole_one(ends: list[int], more: int, retained: int
     }
 
 
-def test_what_came_after_the_first_look_is_compared_once_a_gate_has_passed() -> None:
+def test_what_came_after_the_first_observation_is_compared_once_a_gate_has_passed() -> None:
     """The second step cuts off everything that was written between the two gates."""
     first = observe({P0: full(35)})
     cut = {P0: full(35, epoch=1)}
     assert {finding.reason.cause for finding in compare(first, observe(cut, first))[0]} == {AuditCause.UNCHANGED}, (
-        "to the first look all is well"
+        "to the first observation all is well"
     )
     second = taken_again({P0: full(90)}, first, LogSample())
     findings = {finding.reason.cause: finding for finding in compare(second, observe(cut, second))[0]}
     assert (findings[AuditCause.LOG_TRUNCATED].outcome, findings[AuditCause.LOG_TRUNCATED].count) == (AuditOutcome.FAIL, 55)
 
 
-def test_a_renewed_look_hashes_only_what_is_new() -> None:
+def test_a_renewed_observation_hashes_only_what_is_new() -> None:
     first = observe({P0: full(35)})
     assert renewal(first, observe({P0: full(90)}, first), LogSample())[0] == {P0: [(30, 90)]}
 

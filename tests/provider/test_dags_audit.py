@@ -41,11 +41,11 @@ class Spark:
         script = self.home / "bin" / "spark-submit"
         texts = {str(outcome): json.dumps(as_dict(AuditVerdict(outcome, {Level.CONSUMER: outcome}))) for outcome in AuditOutcome}
         script.write_text(
-            f"#!{sys.executable}\nimport json, os, sys\nlooks = sys.argv[-2].endswith('look.py')\n"
-            f"request, place = (sys.argv[-1], None) if looks else sys.argv[-2:]\ntexts = {texts!r}\n"
+            f"#!{sys.executable}\nimport json, os, sys\nobserves = sys.argv[-2].endswith('observation.py')\n"
+            f"request, place = (sys.argv[-1], None) if observes else sys.argv[-2:]\ntexts = {texts!r}\n"
             f"logs = json.load(open(request)).get('logs')\n"
             f"if logs: assert os.stat(logs['properties']).st_mode & 0o777 == 0o600 and json.load(open(logs['properties']))\n"
-            f"if looks: sys.exit(open(logs['before'], 'w').write('{{}}') and 0)\n"
+            f"if observes: sys.exit(open(logs['before'], 'w').write('{{}}') and 0)\n"
             f"assert not logs or os.path.exists(logs['before'])\n"
             f"todo = open({str(self._todo)!r}).read().split()\n"
             f"open({str(self._todo)!r}, 'w').write(' '.join(todo[1:] or todo))\n"
@@ -69,7 +69,7 @@ def spark(tmp_path: Path, connection: Callable[..., str]) -> Spark:
 
 
 def audited(sim: Rehearsal, spark: Spark | None = None, **keys: Any) -> None:
-    """Give the simulated cluster's file a section `audit`, without a probe or a look at logs: there are no brokers that could be asked."""
+    """Give the simulated cluster's file a section `audit`, without a probe or a fingerprint of logs: there are no brokers that could be asked."""
     where = sim.path.parent.parent
     environment = {"environment": str(spark.home)} if spark else {}
     section = {"conn_id": "spark_here", "result": str(where / "result"), "events": [str(where / "events")]}

@@ -1,6 +1,6 @@
 """Level L0 of a request: the observation before the step, and its comparison with the logs after it.
 
-`python -m airflow_provider_kmigrate.audit.logs.look REQUEST` leaves the observation where the request's `logs.before` says; the
+`python -m airflow_provider_kmigrate.audit.logs.observation REQUEST` leaves the observation where the request's `logs.before` says; the
 audit with the same request compares.
 """
 
