@@ -12,7 +12,6 @@ from airflow_provider_kmigrate.core.events import Ownership, OwnershipChange, To
 from airflow_provider_kmigrate.core.ledger import Case, Facts, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import in_order
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 
@@ -24,7 +23,7 @@ def findings(changes: Sequence[Ownership], facts: Facts, *, policy: AuditPolicy,
     yield from _waits(facts, policy, level)
     if facts.send_failures:
         text = f"{facts.send_failures} records were given up by their producers."
-        yield AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.SENDS_GIVEN_UP, text), level, facts.send_failures)
+        yield AuditFinding.of(AuditOutcome.PASS, AuditCause.SENDS_GIVEN_UP, text, level, facts.send_failures)
     if facts.of_others:
         yield _of_others(facts, level)
     if facts.skipped.count:
@@ -40,7 +39,7 @@ def _not_owned(facts: Facts, level: Level) -> Iterator[AuditFinding]:
 def _strangers(found: LedgerFinding, outcome: AuditOutcome, level: Level, *, before: str = "") -> Iterator[AuditFinding]:
     if found.count:
         text = f"{before}{found.count} records were delivered to a member that did not own their partition."
-        yield AuditFinding(outcome, Reason.of(AuditCause.NOT_OWNED, text), level, found.count, found.cases)
+        yield AuditFinding.of(outcome, AuditCause.NOT_OWNED, text, level, found.count, found.cases)
 
 
 def _unowned(changes: Iterable[Ownership], policy: AuditPolicy, level: Level) -> Iterator[AuditFinding]:
@@ -53,7 +52,7 @@ def _unowned(changes: Iterable[Ownership], policy: AuditPolicy, level: Level) ->
     text = f"Partitions had no owner for {total} ms in total, {longest.topic}-{longest.partition} for {longest.count} ms at once."
     late = policy.max_unowned_ms is not None and longest.count > policy.max_unowned_ms
     outcome = AuditOutcome.FAIL if late else AuditOutcome.PASS
-    yield AuditFinding(outcome, Reason.of(AuditCause.UNOWNED, text), level, total, tuple(cases[: policy.max_cases]))
+    yield AuditFinding.of(outcome, AuditCause.UNOWNED, text, level, total, tuple(cases[: policy.max_cases]))
 
 
 def _by_partition(changes: Iterable[Ownership]) -> dict[GroupPartition, list[Ownership]]:
@@ -101,7 +100,7 @@ def _uneven(changes: Iterable[Ownership], level: Level) -> Iterator[AuditFinding
             found.append(f"generation {generation} of {group}: {counts}")
     if found:
         text = f"{len(found)} generations shared their partitions unevenly, first {found[0]}."
-        yield AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.UNEVEN, text), level, len(found))
+        yield AuditFinding.of(AuditOutcome.PASS, AuditCause.UNEVEN, text, level, len(found))
 
 
 def _spread(counts: Sequence[int]) -> int:
@@ -136,22 +135,20 @@ def _waits(facts: Facts, policy: AuditPolicy, level: Level) -> Iterator[AuditFin
             Case(gap.topic, gap.partition, -1, -1, gap.ms, gap.group, members=gap.members, from_ms=gap.from_ms, to_ms=gap.to_ms)
             for gap in long
         ]
-        yield AuditFinding(
-            AuditOutcome.FAIL, Reason.of(AuditCause.WAITED, text), level, len(long), tuple(cases[: policy.max_cases])
-        )
+        yield AuditFinding.of(AuditOutcome.FAIL, AuditCause.WAITED, text, level, len(long), tuple(cases[: policy.max_cases]))
 
 
 def _of_others(facts: Facts, level: Level) -> AuditFinding:
     named = ", ".join(f"{topic}-{partition} of {group}" for group, topic, partition in facts.of_others[:5])
     more = f" and {len(facts.of_others) - 5} more" if len(facts.of_others) > 5 else ""
     text = f"Partitions that only members without events owned were not judged: {named}{more}."
-    return AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.OWNER_WITHOUT_EVENTS, text), level, len(facts.of_others))
+    return AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_WITHOUT_EVENTS, text, level, len(facts.of_others))
 
 
 def _skipped(facts: Facts, level: Level) -> AuditFinding:
     found = facts.skipped
     text = f"{found.count} offsets between deliveries were skipped, and no wrapped producer reported records there."
-    return AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.SKIPPED, text), level, found.count, found.cases)
+    return AuditFinding.of(AuditOutcome.PASS, AuditCause.SKIPPED, text, level, found.count, found.cases)
 
 
 def hand_overs(changes: Iterable[Ownership]) -> int:

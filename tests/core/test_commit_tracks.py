@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -48,7 +49,7 @@ def raw(offset: int, t_ms: int = 0) -> RawRecord:
 
 
 def tracks(*offsets: int | None, begin: int = 0, t_ms: int = 0) -> Tracks:
-    found = Tracks.empty()
+    found = Tracks()
     for place, offset in enumerate(offsets, begin):
         when = t_ms + place
         record = OffsetRemoved(*G) if offset is None else OffsetCommitted(*G, offset, when)
@@ -67,7 +68,7 @@ def causes_of(before: CommitSnapshot, after: CommitSnapshot, end: int = 0) -> di
 @given(st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=12), st.data())
 def test_tracks_of_pieces_are_the_track_of_the_whole(offsets: list[int | None], data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(offsets)), max_size=3)))
-    joined = Tracks.empty()
+    joined = Tracks()
     for begin, end in zip([0, *cuts], [*cuts, len(offsets)], strict=True):
         joined.join(tracks(*offsets[begin:end], begin=begin))
     assert joined.found == tracks(*offsets).found
@@ -128,7 +129,7 @@ def alive(
     numbers = [at for number in range(count) for at in ([number, number - 1, number + 1] if number in late else [number])]
     marks = [{TopicPartition("__consumer_offsets", each): LogMark(0, 9, epoch, "id") for each in range(of)} for epoch in epochs]
     before = replace(commits(500, 1_000), marks=marks[0])
-    found = Tracks.empty()
+    found = Tracks()
     for place, number in enumerate(numbers, 1):
         found.add(raw(place, place * apart_ms), OffsetCommitted(*G, 1_100 + 5 * number, place * apart_ms))
     return causes_of(before, replace(CommitSnapshot(900_000, found.found, {"g": 1}), marks=marks[1])).keys()
@@ -172,7 +173,7 @@ def test_two_owners_are_never_taken_for_a_client_that_tries_again(
     """A member goes on, one or two commits behind, after another was given its partition; both commit at the same pace, whatever that is."""
     first = [(number * apart_ms, 1_000 + 5 * number) for number in range(40 + both)]
     second = [((number + phase) * apart_ms, 1_000 + 5 * (number - behind)) for number in range(40, 40 + both)]
-    found, marks = Tracks.empty(), {TopicPartition("__consumer_offsets", 0): LogMark(0, 9, 1, "id")}
+    found, marks = Tracks(), {TopicPartition("__consumer_offsets", 0): LogMark(0, 9, 1, "id")}
     for place, (t_ms, offset) in enumerate(sorted([*first, *second])):
         found.add(raw(place, round(t_ms)), OffsetCommitted(*G, offset, round(t_ms)))
     now = {TopicPartition("__consumer_offsets", 0): LogMark(0, 90, 1 + moves, "id")}
@@ -295,7 +296,7 @@ OBSERVED = 1_000 * MINUTE  # when the observation before was taken; the gate is 
 
 def moved(taken_ms: int, *steps: tuple[float, int], members: int = 1, left: float | None = None) -> CommitSnapshot:
     """Commits as (minutes since the observation, offset)."""
-    found = Tracks.empty()
+    found = Tracks()
     for place, (minute, offset) in enumerate(steps):
         when = OBSERVED + round(minute * MINUTE)
         found.add(raw(place, when), OffsetCommitted(*G, offset, when))
@@ -378,7 +379,7 @@ def test_whenever_a_group_stops_for_good_some_gate_says_so(minute: int) -> None:
 
 
 def test_members_come_from_the_groups_states() -> None:
-    found = Tracks.empty()
+    found = Tracks()
     found.add(raw(0), GroupState("g", 1))
     assert found.members == {"g": 1}
     found.add(raw(1), GroupState("g", 0))
@@ -386,11 +387,11 @@ def test_members_come_from_the_groups_states() -> None:
 
 
 def test_a_member_of_kip_848_that_left_is_one_no_more() -> None:
-    found = Tracks.empty()
+    found = Tracks()
     found.add(raw(0), ConsumerMember("g", "a"))
     found.add(raw(1), ConsumerMember("g", "b"))
     there = CommitSnapshot(1, {}, {}, consumers=found.consumers)
-    left = Tracks.empty()
+    left = Tracks()
     left.add(raw(2), ConsumerMemberRemoved("g", "a"))
     assert there.joined(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
     left.add(raw(3), ConsumerMemberRemoved("g", "b"))
@@ -409,9 +410,9 @@ def test_an_observation_is_kept_and_read_again() -> None:
         commit_tracks.from_dict({**document, "version": 1})
 
 
-def test_workers_bring_tracks_home_as_json() -> None:
+def test_workers_bring_tracks_home() -> None:
     found = tracks(5, None, 9, 4, None)
-    assert Tracks.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+    assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301  # our own
 
 
 def test_unreadable_records_leave_a_doubt() -> None:

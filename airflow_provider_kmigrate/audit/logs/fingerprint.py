@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,7 +55,7 @@ FROM (
   FROM {{records}}
 ) GROUP BY topic, partition, offset DIV {block}
 """
-_TRACKS_SCHEMA: Final = "partition int, place long, row string"
+_TRACKS_SCHEMA: Final = "partition int, place long, row binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,18 +261,17 @@ def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans)
 
     Offsets of an aborted transaction were never committed: they are left out.
     """
-    tracks, refused = Tracks.empty(), 0
+    tracks, refused = Tracks(), 0
     with spark_errors(f"Spark could not read {OFFSETS_TOPIC}"):
         records = read_spans(_sees_internal(session), options, spans, isolation="read_committed")
         if records is None:
             return tracks, 0
         columns = records.selectExpr("partition", "offset", "unix_millis(timestamp) AS t_ms", "key", "value")
         table = columns.mapInArrow(_tracker(), _TRACKS_SCHEMA).toArrow()
-    pieces = sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
-    for _, _, row in pieces:
-        found = json.loads(row)
-        refused += found["refused"]
-        tracks.join(Tracks.from_dict(found["tracks"]))
+    for _, _, row in sorted(zip(*(column.to_pylist() for column in table.columns), strict=True)):
+        found, unread = pickle.loads(row)  # noqa: S301  # made by `_tracker`, a moment ago
+        tracks.join(found)
+        refused += unread
     return tracks, refused
 
 
@@ -294,15 +293,12 @@ def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
         for batch in batches:
             for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 raw = RawRecord(*values)
-                _, tracks, scan = pieces.setdefault(raw.partition, (raw.offset, Tracks.empty(), Scan()))
+                _, tracks, scan = pieces.setdefault(raw.partition, (raw.offset, Tracks(), Scan()))
                 record = scan.read(raw)
                 if record is not None:
                     tracks.add(raw, record)
-        rows = [
-            (partition, place, json.dumps({"tracks": tracks.as_dict(), "refused": scan.refused}))
-            for partition, (place, tracks, scan) in pieces.items()
-        ]
-        kinds = (pa.int32(), pa.int64(), pa.string())
+        rows = [(partition, place, pickle.dumps((tracks, scan.refused))) for partition, (place, tracks, scan) in pieces.items()]
+        kinds = (pa.int32(), pa.int64(), pa.binary())
         arrays = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
         yield pa.RecordBatch.from_arrays(arrays, ["partition", "place", "row"])
 

@@ -31,7 +31,6 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, CanaryVerdict, worst
 from airflow_provider_kmigrate.core.cluster import instance_called
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 ALPHA: Final = 0.05  # probability of a false FAIL, and of a false PASS
@@ -471,7 +470,7 @@ def _conclusion(test: RankTest, plan: CanaryPlan) -> AuditFinding:
     )
     if test.worse(plan.margin):
         text += f": worse, and more than such members differ by themselves (p = {test.p_value:.2g})."
-        return AuditFinding(AuditOutcome.FAIL, Reason.of(AuditCause.CANARY_WORSE, text))
+        return AuditFinding.of(AuditOutcome.FAIL, AuditCause.CANARY_WORSE, text)
     smallest = f"The smallest effect that this window could have seen is {test.smallest:.3g} (with probability {POWER:.0%})."
     if test.within(plan.margin):
         return _note(AuditCause.CANARY_WITHIN, f"{text}: within the margin. {smallest}")
@@ -479,8 +478,8 @@ def _conclusion(test: RankTest, plan: CanaryPlan) -> AuditFinding:
 
 
 def _doubt(cause: AuditCause, text: str) -> AuditFinding:
-    return AuditFinding(AuditOutcome.INCONCLUSIVE, Reason.of(cause, text))
+    return AuditFinding.of(AuditOutcome.INCONCLUSIVE, cause, text)
 
 
 def _note(cause: AuditCause, text: str) -> AuditFinding:
-    return AuditFinding(AuditOutcome.PASS, Reason.of(cause, text))
+    return AuditFinding.of(AuditOutcome.PASS, cause, text)

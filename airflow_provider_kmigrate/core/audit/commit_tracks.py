@@ -10,8 +10,8 @@ removed in between is the jump reported (A05). Wrapped consumers show it (level 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +30,6 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutc
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.offsets_topic import magnitude
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
@@ -83,6 +82,10 @@ class PartitionReader(NamedTuple):
     group: str
     topic: str
     partition: int
+
+    @property
+    def where(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,22 +173,18 @@ class Tracks:
     still there. `left_ms`: when members last left a group.
     """
 
-    found: dict[PartitionReader, Track]
-    members: dict[str, int]
-    consumers: dict[str, dict[str, bool]]
+    found: dict[PartitionReader, Track] = field(default_factory=dict)
+    members: dict[str, int] = field(default_factory=dict)
+    consumers: dict[str, dict[str, bool]] = field(default_factory=dict)
     left_ms: dict[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def empty(cls) -> Tracks:
-        return cls({}, {}, {})
 
     def add(self, raw: RawRecord, record: Record) -> None:
         """Add one record, in the order of its partition of the topic."""
         match record:
             case OffsetCommitted():
-                self._put(raw, record, record.offset, record.commit_ms)
+                self._append(_reader(record), Track.of(record.offset, record.commit_ms, raw.offset))
             case OffsetRemoved():
-                self._put(raw, record, None, raw.t_ms)
+                self._append(_reader(record), Track.of(None, raw.t_ms))
             case GroupState():
                 self.members[record.group] = record.members
                 if not record.members:
@@ -198,45 +197,22 @@ class Tracks:
                 self.consumers.setdefault(group, {})[member] = False
                 self.left_ms[group] = raw.t_ms
 
-    def _put(self, raw: RawRecord, record: OffsetCommitted | OffsetRemoved, offset: int | None, t_ms: int) -> None:
-        reader = PartitionReader(record.group, record.topic, record.partition)
-        one, known = Track.of(offset, t_ms, raw.offset), self.found.get(reader)
-        self.found[reader] = one if known is None else known.then(one)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The tracks as JSON, to bring home a worker's result; `from_dict` reads it."""
-        rows = [[list(reader), list(astuple(track))] for reader, track in self.found.items()]
-        return {"tracks": rows, "members": self.members, "consumers": self.consumers, "left_ms": self.left_ms}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Tracks:
-        found = {PartitionReader(*reader): _track(row) for reader, row in document["tracks"]}
-        return cls(found, document["members"], document["consumers"], document["left_ms"])
+    def _append(self, reader: PartitionReader, track: Track) -> None:
+        known = self.found.get(reader)
+        self.found[reader] = track if known is None else known.then(track)
 
     def join(self, later: Tracks) -> None:
         """Add the tracks of the stretch that follows."""
         for reader, track in later.found.items():
-            known = self.found.get(reader)
-            self.found[reader] = track if known is None else known.then(track)
+            self._append(reader, track)
         self.members |= later.members
         self.left_ms |= later.left_ms
         for group, consumers in later.consumers.items():
             self.consumers.setdefault(group, {}).update(consumers)
 
 
-def _track(row: Sequence[Any]) -> Track:
-    first, last, first_ms, last_ms, count, backs, back_count, agains, again_count, opening, *rest = row
-    closing, moved_ms, pause, recent = rest
-    back, again = (
-        tuple(OffsetStep(before, after, t_ms, place, _pairs(prior), at) for before, after, t_ms, place, prior, at in steps)
-        for steps in (backs, agains)
-    )
-    ends = Opening(*opening) if opening else None, closing, moved_ms, pause
-    return Track(first, last, first_ms, last_ms, count, back, back_count, again, again_count, *ends, _pairs(recent))
-
-
-def _pairs(rows: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
-    return tuple((offset, t_ms) for offset, t_ms in rows)
+def _reader(record: OffsetCommitted | OffsetRemoved) -> PartitionReader:
+    return PartitionReader(record.group, record.topic, record.partition)
 
 
 VERSION: Final = 3
@@ -245,6 +221,7 @@ _CASES: Final = 20
 _FEW: Final = 2
 # More than `_FEW` late commits among so many records of a partition look so too, whatever coordinators did.
 _CLOSE: Final = 10
+_LATE: Final = "{} retried commits took effect after newer ones of the same members."
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +242,14 @@ class CommitSnapshot:
 
     def joined(self, later: CommitSnapshot) -> CommitSnapshot:
         """Everything up to the later observation. Its unreadable records count; this one's were judged already."""
-        tracks = Tracks(dict(self.tracks), dict(self.members), {group: dict(found) for group, found in self.consumers.items()})
-        tracks.join(
-            Tracks(dict(later.tracks), dict(later.members), {group: dict(found) for group, found in later.consumers.items()})
-        )
+        tracks = self.copied_tracks()
+        tracks.join(later.copied_tracks())
         return replace(later, tracks=tracks.found, members=tracks.members, consumers=tracks.consumers)
+
+    def copied_tracks(self) -> Tracks:
+        """Its tracks, to be joined with later ones."""
+        consumers = {group: dict(found) for group, found in self.consumers.items()}
+        return Tracks(dict(self.tracks), dict(self.members), consumers)
 
     def has_members(self, group: str) -> bool:
         return self.members.get(group, 0) > 0 or any(self.consumers.get(group, {}).values())
@@ -316,21 +296,23 @@ def judge_commits(
     Without `waiting` no group is reported to have stopped in between. `resetting_groups`: groups that reset on purpose, of which only
     that is reported.
     """
-    now = before.joined(after)
-    return [
-        *compare_marks(before.marks, after.marks),
-        *_gone_back(before, after, resetting_groups),
-        *_removed(before, after, now, patience),
-        *_finding(AuditOutcome.INCONCLUSIVE, _STALLED, stalled_groups(before, after, ends, patience, waiting)),
-        *_unread(before, after),
-    ]
+    change = _Change(before, after, before.joined(after), patience)
+    stalled = ((_Shown.STALLED, case) for case in change.stalled(ends, waiting))
+    cases: dict[_Shown, list[Case]] = {shown: [] for shown in _Shown}
+    for shown, case in (*change.gone_back(resetting_groups), *change.removed(), *stalled):
+        cases[shown].append(case)
+    dropped = Counter[_Shown]()  # steps back beyond those that a track keeps
+    for reader, track in after.tracks.items():
+        dropped[_Shown.MEANT if reader.group in resetting_groups else _Shown.BACK] += track.back_count - len(track.backs)
+    findings = [_finding(shown, found, len(found) + dropped[shown]) for shown, found in cases.items() if found]
+    return [*compare_marks(before.marks, after.marks), *findings, *_unread(before.refused + after.refused)]
 
 
 def stalled_groups(
     before: CommitSnapshot, after: CommitSnapshot, ends: Ends, patience: CommitTimeouts = PATIENCE, waiting: Waiting = _UNKNOWN
 ) -> list[Case]:
     """Groups that do not move although logs end after their commits, by `ends` and `waiting`."""
-    return [*_stalled(before, before.joined(after), ends, patience), *_stopped(before, after, waiting, patience)]
+    return _Change(before, after, before.joined(after), patience).stalled(ends, waiting)
 
 
 def end_of_records(offsets: Iterable[int], begin: int, end: int) -> int:
@@ -342,55 +324,142 @@ def end_of_records(offsets: Iterable[int], begin: int, end: int) -> int:
     return max((offset + 1 for offset in offsets if offset < end), default=min(begin, end))
 
 
-def _finding(outcome: AuditOutcome, finding: _Finding, cases: Iterable[Case], count: int | None = None) -> list[AuditFinding]:
-    found = sorted(cases, key=lambda case: case.order)
-    total, (cause, text) = len(found) if count is None else count, finding
-    return [AuditFinding(outcome, Reason.of(cause, text.format(total)), Level.LOG, total, tuple(found[:_CASES]))] if found else []
+class _Shown(Enum):
+    """What commits can show, in the order of the report: the outcome, the cause, and the text with the number of cases."""
+
+    BACK = (
+        AuditOutcome.FAIL,
+        AuditCause.COMMIT_WENT_BACK,
+        "{} commits went back behind an offset that their group had committed before.",
+    )
+    LATE = AuditOutcome.INCONCLUSIVE, AuditCause.COMMIT_LATE, _LATE
+    OVERTAKEN = AuditOutcome.PASS, AuditCause.COMMIT_LATE, _LATE
+    MEANT = (
+        AuditOutcome.PASS,
+        AuditCause.COMMIT_WENT_BACK,
+        "{} commits went back, of groups that the cluster file names as `resetting_groups`.",
+    )
+    REMOVED = AuditOutcome.INCONCLUSIVE, AuditCause.COMMIT_REMOVED, "{} committed offsets were removed and not set again."
+    AGAIN = (
+        AuditOutcome.INCONCLUSIVE,
+        AuditCause.COMMIT_REMOVED,
+        "{} committed offsets were removed and set again further on; records in between may not have been delivered.",
+    )
+    EXPIRED = (
+        AuditOutcome.PASS,
+        AuditCause.COMMIT_REMOVED,
+        "{} committed offsets of groups without members, which had not committed lately, were removed.",
+    )
+    STALLED = (
+        AuditOutcome.INCONCLUSIVE,
+        AuditCause.GROUP_STALLED,
+        "{} partitions had records waiting and no commit moved, or none any more, although their group had members, or has them.",
+    )
 
 
-_Finding = tuple[AuditCause, str]
-_BACK: Final = AuditCause.COMMIT_WENT_BACK, "{} commits went back behind an offset that their group had committed before."
-_RESET: Final = AuditCause.COMMIT_WENT_BACK, "{} commits went back, of groups that the cluster file names as `resetting_groups`."
-_LATE: Final = AuditCause.COMMIT_LATE, "{} retried commits took effect after newer ones of the same members."
-_REMOVED: Final = AuditCause.COMMIT_REMOVED, "{} committed offsets were removed and not set again."
-_EXPIRED: Final = (
-    AuditCause.COMMIT_REMOVED,
-    "{} committed offsets of groups without members, which had not committed lately, were removed.",
-)
-_AGAIN: Final = (
-    AuditCause.COMMIT_REMOVED,
-    "{} committed offsets were removed and set again further on; records in between may not have been delivered.",
-)
-_STALLED: Final = (
-    AuditCause.GROUP_STALLED,
-    "{} partitions had records waiting and no commit moved, or none any more, although their group had members, or has them.",
-)
+def _finding(shown: _Shown, cases: Iterable[Case], count: int) -> AuditFinding:
+    outcome, cause, text = shown.value
+    examples = tuple(sorted(cases, key=lambda case: case.order)[:_CASES])
+    return AuditFinding.of(outcome, cause, text.format(count), Level.LOG, count, examples)
 
 
-class _Back(Enum):
-    """What a step back shows, and how it is reported."""
-
-    BACK = (AuditOutcome.FAIL, _BACK)
-    LATE = (AuditOutcome.INCONCLUSIVE, _LATE)
-    OVERTAKEN = (AuditOutcome.PASS, _LATE)
-    MEANT = (AuditOutcome.PASS, _RESET)
+def _unread(count: int) -> list[AuditFinding]:
+    text = f"{count} records of __consumer_offsets could not be read."
+    return [AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.COMMITS_UNKNOWN, text, Level.LOG, count)] if count else []
 
 
-def _gone_back(before: CommitSnapshot, after: CommitSnapshot, resetting_groups: Collection[str]) -> list[AuditFinding]:
-    """A late commit that was overtaken since is reported alone; if it was not, its effect is still unknown."""
-    cases: dict[_Back, list[Case]] = {kind: [] for kind in _Back}
-    counts = Counter[_Back]()
-    for reader, track in after.tracks.items():
-        known, meant = _set(before, reader), reader.group in resetting_groups
-        terms = 1 + _moves(reader.group, before.marks, after.marks)
-        steps = [*known.back_to(track), *(step.behind(known) for step in track.backs)] if known else track.backs
-        often = _often([step.at for step in steps], terms) or track.back_count > len(track.backs)
-        counts[_Back.MEANT if meant else _Back.BACK] += track.back_count - len(track.backs)  # of which no more is known
-        for step in steps:
-            kind = _Back.MEANT if meant else _Back.BACK if often else _kind(step, track)
-            counts[kind] += 1
-            cases[kind].append(_case(reader, step))
-    return [finding for kind in _Back for finding in _finding(*kind.value, cases[kind], counts[kind])]
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Two observations, everything up to the later one (`now`), and how long a group may take."""
+
+    before: CommitSnapshot
+    after: CommitSnapshot
+    now: CommitSnapshot
+    patience: CommitTimeouts
+
+    def gone_back(self, resetting_groups: Collection[str]) -> Iterator[tuple[_Shown, Case]]:
+        """Steps back. A late commit that was overtaken since is reported alone; if it was not, its effect is still unknown."""
+        for reader, track in self.after.tracks.items():
+            known, terms = self._known(reader), 1 + _moves(reader.group, self.before.marks, self.after.marks)
+            steps = [*known.back_to(track), *(step.behind(known) for step in track.backs)] if known else track.backs
+            often = _often([step.at for step in steps], terms) or track.back_count > len(track.backs)
+            meant = reader.group in resetting_groups
+            for step in steps:
+                yield _Shown.MEANT if meant else _Shown.BACK if often else _kind(step, track), _case(reader, step)
+
+    def removed(self) -> Iterator[tuple[_Shown, Case]]:
+        """Removed offsets. For a group without members and recent commits, Kafka removes offsets every day, in any cluster."""
+        for reader, track in self.after.tracks.items():
+            known, offset = self._known(reader), self.now.tracks[reader].closing
+            for step in (*(known.again_in(track) if known else ()), *track.agains):
+                yield _Shown.AGAIN, _case(reader, step)
+            if track.last is None and offset is not None and (known or track.opening):
+                case = Case(*reader.where, offset, offset, 1, group=reader.group, to_ms=track.last_ms, note="removed")
+                yield _Shown.REMOVED if self._was_used(reader) else _Shown.EXPIRED, case
+
+    def stalled(self, ends: Ends, waiting: Waiting) -> list[Case]:
+        """Partitions whose group does not move, or has stopped."""
+        return [*self._unmoved(ends), *self._stopped(waiting)]
+
+    def _unmoved(self, ends: Ends) -> Iterator[Case]:
+        """Groups without any moved commit since the last observation."""
+        if self.after.taken_ms - self.before.taken_ms < self.patience.stalled:
+            return
+        for reader, track in self.before.tracks.items():
+            if (
+                (offset := track.last) is not None
+                and (end := ends.get(reader.where, 0)) > offset
+                and self._has_members(reader.group)
+                and self._lately(track)
+                and self.now.tracks[reader].last == offset
+            ):
+                yield Case(*reader.where, offset, end - 1, end - offset, group=reader.group, from_ms=track.last_ms)
+
+    def _stopped(self, waiting: Waiting) -> Iterator[Case]:
+        """Groups whose commits moved after the last observation and then stopped, while records wait longer than ever since.
+
+        The next observation finds a group that stops later than `fresh` before this one: by then not one commit has moved.
+        """
+        note = "it moved after the observation before the step, and then stopped"
+        for reader, track in self.after.tracks.items():
+            whole = self.now.tracks[reader]
+            longest = min(self.patience.fresh, max(self.patience.stalled, 2 * whole.pause))
+            if (
+                (offset := track.last) is not None
+                and (end := waiting.since.get(reader.where, 0)) > offset
+                and track.moved_ms == whole.moved_ms  # else it has not moved since
+                and self.after.taken_ms - track.moved_ms > longest
+                and (self.now.has_members(reader.group) or self._thrown_out(reader.group))
+                and not self._seldom(reader, waiting.before)
+            ):
+                yield Case(*reader.where, offset, end - 1, end - offset, group=reader.group, from_ms=track.moved_ms, note=note)
+
+    def _known(self, reader: PartitionReader) -> Track | None:
+        """What the group had committed; an offset removed before the observation is no base for comparison."""
+        track = self.before.tracks.get(reader)
+        return None if track is None or track.last is None else track
+
+    def _lately(self, track: Track | None) -> bool:
+        """True for a track of `before` whose group was alive then."""
+        return track is not None and track.last_ms >= self.before.taken_ms - self.patience.fresh
+
+    def _has_members(self, group: str) -> bool:
+        return self.before.has_members(group) or self.now.has_members(group)
+
+    def _was_used(self, reader: PartitionReader) -> bool:
+        set_since = self.after.tracks[reader].opening is not None
+        return self._lately(self._known(reader)) or set_since or self._has_members(reader.group)
+
+    def _thrown_out(self, group: str) -> bool:
+        """The earlier members are gone without leaving: a member that leaves has committed shortly before."""
+        newest = max((track.last_ms for reader, track in self.after.tracks.items() if reader.group == group), default=0)
+        left = self.after.left_ms.get(group, self.after.taken_ms)
+        return self.before.has_members(group) and left - newest >= self.patience.leave
+
+    def _seldom(self, reader: PartitionReader, ends: Ends) -> bool:
+        """True for a group that had let records wait for long at the last observation, and continued: that is its normal pace."""
+        known = self._known(reader)
+        return known is not None and ends.get(reader.where, 0) > (known.last or 0) and not self._lately(known)
 
 
 def _often(places: Sequence[int], terms: int) -> bool:
@@ -409,125 +478,41 @@ def _moves(group: str, before: Mapping[TopicPartition, LogMark], after: Mapping[
     return max(0, now - was) if was is not None and now is not None else 0
 
 
-def _kind(step: OffsetStep, track: Track) -> _Back:
+def _kind(step: OffsetStep, track: Track) -> _Shown:
     if not step.late:
-        return _Back.BACK
-    return _Back.OVERTAKEN if (track.closing or 0) >= step.before else _Back.LATE
-
-
-def _set(snapshot: CommitSnapshot, reader: PartitionReader) -> Track | None:
-    """What the group had committed; an offset removed before the observation is no base for comparison."""
-    track = snapshot.tracks.get(reader)
-    return None if track is None or track.last is None else track
+        return _Shown.BACK
+    return _Shown.OVERTAKEN if (track.closing or 0) >= step.before else _Shown.LATE
 
 
 def _case(reader: PartitionReader, step: OffsetStep) -> Case:
     note = f"committed {step.after} after {step.before}, record {step.place} of __consumer_offsets"
     first, end = sorted((step.before, step.after))
-    return Case(reader.topic, reader.partition, first, end - 1, end - first, group=reader.group, to_ms=step.t_ms, note=note)
-
-
-def _removed(before: CommitSnapshot, after: CommitSnapshot, now: CommitSnapshot, patience: CommitTimeouts) -> list[AuditFinding]:
-    """Removed offsets. For a group without members and recent commits, Kafka removes offsets every day, in any cluster."""
-    gone: dict[bool, list[Case]] = {True: [], False: []}
-    again: list[Case] = []
-    for reader, track in after.tracks.items():
-        known = _set(before, reader)
-        again += [_case(reader, step) for step in (*(known.again_in(track) if known else ()), *track.agains)]
-        offset = now.tracks[reader].closing
-        if track.last is None and offset is not None and (known or track.opening):
-            case = Case(
-                reader.topic, reader.partition, offset, offset, 1, group=reader.group, to_ms=track.last_ms, note="removed"
-            )
-            gone[_was_used(reader, before, after, patience)].append(case)
-    return [
-        *_finding(AuditOutcome.INCONCLUSIVE, _REMOVED, gone[True]),
-        *_finding(AuditOutcome.INCONCLUSIVE, _AGAIN, again),
-        *_finding(AuditOutcome.PASS, _EXPIRED, gone[False]),
-    ]
-
-
-def _was_used(reader: PartitionReader, before: CommitSnapshot, after: CommitSnapshot, patience: CommitTimeouts) -> bool:
-    known = _set(before, reader)
-    lately = known is not None and known.last_ms >= before.taken_ms - patience.fresh
-    set_since = after.tracks[reader].opening is not None
-    return lately or set_since or any(snapshot.has_members(reader.group) for snapshot in (before, before.joined(after)))
-
-
-def _stalled(before: CommitSnapshot, now: CommitSnapshot, ends: Ends, patience: CommitTimeouts) -> list[Case]:
-    """Groups without any moved commit since the last observation."""
-    if now.taken_ms - before.taken_ms < patience.stalled:
-        return []
-    return [
-        Case(reader.topic, reader.partition, offset, end - 1, end - offset, group=reader.group, from_ms=track.last_ms)
-        for reader, track in before.tracks.items()
-        if (offset := track.last) is not None
-        and (end := ends.get(TopicPartition(reader.topic, reader.partition), 0)) > offset
-        and (before.has_members(reader.group) or now.has_members(reader.group))
-        and track.last_ms >= before.taken_ms - patience.fresh
-        and now.tracks[reader].last == offset
-    ]
-
-
-def _stopped(before: CommitSnapshot, after: CommitSnapshot, waiting: Waiting, patience: CommitTimeouts) -> list[Case]:
-    """Groups whose commits moved after the last observation and then stopped, while records wait longer than ever since.
-
-    The next observation finds a group that stops later than `fresh` before this one: by then not one commit has moved.
-    """
-    now, note = before.joined(after), "it moved after the observation before the step, and then stopped"
-    return [
-        Case(*reader[1:], offset, end - 1, end - offset, group=reader.group, from_ms=track.moved_ms, note=note)
-        for reader, track in after.tracks.items()
-        if (offset := track.last) is not None
-        and (end := waiting.since.get(TopicPartition(*reader[1:]), 0)) > offset
-        and track.moved_ms == now.tracks[reader].moved_ms  # else it has not moved since
-        and after.taken_ms - track.moved_ms > min(patience.fresh, max(patience.stalled, 2 * now.tracks[reader].pause))
-        and (now.has_members(reader.group) or _thrown_out(reader.group, before, after, patience))
-        and not _seldom(reader, before, waiting.before, patience)
-    ]
-
-
-def _thrown_out(group: str, before: CommitSnapshot, after: CommitSnapshot, patience: CommitTimeouts) -> bool:
-    """The earlier members are gone without leaving: a member that leaves has committed shortly before."""
-    newest = max((track.last_ms for reader, track in after.tracks.items() if reader.group == group), default=0)
-    return before.has_members(group) and after.left_ms.get(group, after.taken_ms) - newest >= patience.leave
-
-
-def _seldom(reader: PartitionReader, before: CommitSnapshot, ends: Ends, patience: CommitTimeouts) -> bool:
-    """True for a group that had let records wait for long at the last observation, and continued: that is its normal pace."""
-    known = _set(before, reader)
-    waited = known is not None and ends.get(TopicPartition(*reader[1:]), 0) > (known.last or 0)
-    return known is not None and waited and known.last_ms < before.taken_ms - patience.fresh
-
-
-def _unread(before: CommitSnapshot, after: CommitSnapshot) -> list[AuditFinding]:
-    count = before.refused + after.refused
-    reason = Reason.of(AuditCause.COMMITS_UNKNOWN, f"{count} records of __consumer_offsets could not be read.")
-    return [AuditFinding(AuditOutcome.INCONCLUSIVE, reason, Level.LOG, count)] if count else []
+    return Case(*reader.where, first, end - 1, end - first, group=reader.group, to_ms=step.t_ms, note=note)
 
 
 def as_dict(snapshot: CommitSnapshot) -> dict[str, Any]:
     """For JSON: what the next observation is compared with."""
-    tracks = [[*reader, track.last, track.last_ms] for reader, track in sorted(snapshot.tracks.items())]
-    ends = {str(partition): end for partition, end in snapshot.ends.items()}
-    rest = {
+    return {
+        "version": VERSION,
+        "taken_ms": snapshot.taken_ms,
+        "tracks": [[*reader, track.last, track.last_ms] for reader, track in sorted(snapshot.tracks.items())],
+        "members": dict(snapshot.members),
+        "refused": snapshot.refused,
+        "ends": {str(partition): end for partition, end in snapshot.ends.items()},
         "consumers": {group: dict(found) for group, found in snapshot.consumers.items()},
         "marks": marks_as_list(snapshot.marks),
     }
-    known = {
-        "taken_ms": snapshot.taken_ms,
-        "tracks": tracks,
-        "members": dict(snapshot.members),
-        "refused": snapshot.refused,
-        "ends": ends,
-    }
-    return {"version": VERSION, **known, **rest}
 
 
 def from_dict(document: Mapping[str, Any]) -> CommitSnapshot:
     """What `as_dict` made. Raises `Refused` (X04) for another version; KeyError, TypeError or ValueError for anything else."""
     refuse_other(document.get("version"), VERSION)
-    tracks = {PartitionReader(*row[:3]): Track(row[3], row[3], row[4], row[4], closing=row[3]) for row in document["tracks"]}
-    ends = {int(partition): int(end) for partition, end in document["ends"].items()}
-    rest = {"consumers": document["consumers"], "marks": marks_from_list(document["marks"])}
-    return CommitSnapshot(document["taken_ms"], tracks, dict(document["members"]), document["refused"], ends, **rest)
+    return CommitSnapshot(
+        document["taken_ms"],
+        {PartitionReader(*row[:3]): Track(row[3], row[3], row[4], row[4], closing=row[3]) for row in document["tracks"]},
+        dict(document["members"]),
+        document["refused"],
+        {int(partition): int(end) for partition, end in document["ends"].items()},
+        document["consumers"],
+        marks_from_list(document["marks"]),
+    )

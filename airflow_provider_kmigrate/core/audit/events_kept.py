@@ -49,10 +49,10 @@ def limits(topic: str, marks: Marks) -> list[AuditFinding]:
     """What the topic's own settings will remove, or may have removed."""
     if any(mark.compacted for mark in marks.values()):
         text = f"The events topic {topic} is compacted: of each writer only the last event remains."
-        return [AuditFinding(AuditOutcome.INCONCLUSIVE, Reason.of(AuditCause.EVENTS_EXPIRE, text))]
+        return [AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.EVENTS_EXPIRE, text)]
     kept = {(mark.retention_ms, mark.retention_bytes) for mark in marks.values() if not mark.unread} - {(-1, -1), (None, None)}
     if not kept:
         return []
     ms, size = min(kept, key=str)
     text = f"The events topic {topic} keeps events for a limited time or size: retention.ms {ms}, retention.bytes {size}."
-    return [AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.EVENTS_EXPIRE, text))]
+    return [AuditFinding.of(AuditOutcome.PASS, AuditCause.EVENTS_EXPIRE, text)]

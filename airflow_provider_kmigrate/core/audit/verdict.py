@@ -82,6 +82,19 @@ class AuditFinding:
     count: int = 1
     examples: tuple[Case, ...] = ()
 
+    @classmethod
+    def of(  # noqa: PLR0917  # in the order of the fields
+        cls,
+        outcome: AuditOutcome,
+        cause: AuditCause,
+        text: str,
+        level: Level | None = None,
+        count: int = 1,
+        examples: tuple[Case, ...] = (),
+    ) -> AuditFinding:
+        """The finding whose reason is this cause with its text."""
+        return cls(outcome, Reason.of(cause, text), level, count, examples)
+
 
 @dataclass(frozen=True, slots=True)
 class LevelHealth:
@@ -204,7 +217,7 @@ def _violations(
 ) -> list[AuditFinding]:
     """`before`: the beginning of each sentence."""
     return [
-        AuditFinding(outcome, Reason.of(cause, before + text.format(found.count)), level, found.count, found.cases)
+        AuditFinding.of(outcome, cause, before + text.format(found.count), level, found.count, found.cases)
         for name, (cause, text) in VIOLATIONS.items()
         if (found := findings.get(name))
     ]
@@ -234,8 +247,7 @@ def _at(levels: Collection[Level], findings: Iterable[AuditFinding]) -> AuditOut
 
 def _unmeasured(level: Level) -> AuditFinding:
     text = f"Nothing of {level.label} was read, so nothing shows that {CLAIMS[level]}."
-    reason = Reason.of(AuditCause.LEVEL_UNMEASURED, text)
-    return AuditFinding(AuditOutcome.INCONCLUSIVE, reason, level)
+    return AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.LEVEL_UNMEASURED, text, level)
 
 
 def _reservations(account: LevelHealth) -> list[AuditFinding]:
@@ -243,7 +255,7 @@ def _reservations(account: LevelHealth) -> list[AuditFinding]:
     found = [_unmeasured(account.level)] if account.events == 0 else []
     if account.malformed:
         text = f"{account.malformed} events at {account.level.label} could not be read and were kept aside."
-        found.append(AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.MALFORMED, text), account.level, account.malformed))
+        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.MALFORMED, text, account.level, account.malformed))
     if account.hand_overs:
         found.append(_hand_overs(account))
     return found
@@ -252,7 +264,7 @@ def _reservations(account: LevelHealth) -> list[AuditFinding]:
 def _hand_overs(account: LevelHealth) -> AuditFinding:
     bound = 100 * unseen_rate(account.hand_overs)
     text = f"{account.hand_overs} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed unseen (95 %)."
-    return AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.OWNER_CHANGES, text), account.level, account.hand_overs)
+    return AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, account.level, account.hand_overs)
 
 
 def unseen_rate(trials: int, confidence: float = 0.95) -> float:
