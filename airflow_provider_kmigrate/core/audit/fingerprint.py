@@ -151,17 +151,18 @@ def compare(
     found = _Findings(then_ms=before.taken_ms, now_ms=after.taken_ms)
     for where, mark in before.marks.items():
         if topics is not None and where.topic not in topics:
-            found.add(AuditCause.NOT_REQUESTED, where, (mark.start, mark.end), mark.end - mark.start, "not asked for any more")
+            found.add(AuditCause.NOT_REQUESTED, where, (mark.start, mark.end), "not asked for any more")
     before = _only(before, {case.topic for case in found.cases.get(AuditCause.NOT_REQUESTED, ())})
     for where, mark in sorted(before.marks.items()):
-        _compare_marks(where, mark, after.marks.get(where), found)
-        _compare_blocks(where, before, after, found)
+        if _compare_marks(where, mark, after.marks.get(where), found):
+            _compare_blocks(where, before, after, found)
     return (*found.findings(), *found.compared(before)), LevelHealth(Level.LOG, found.equal)
 
 
-def _only(look: Fingerprint, left_out: Collection[str]) -> Fingerprint:
-    marks = {where: mark for where, mark in look.marks.items() if where.topic not in left_out}
-    return replace(look, marks=marks, prints={where: blocks for where, blocks in look.prints.items() if where in marks})
+def _only(fingerprint: Fingerprint, left_out: Collection[str]) -> Fingerprint:
+    marks = {where: mark for where, mark in fingerprint.marks.items() if where.topic not in left_out}
+    prints = {where: blocks for where, blocks in fingerprint.prints.items() if where in marks}
+    return replace(fingerprint, marks=marks, prints=prints)
 
 
 def compare_marks(before: Mapping[TopicPartition, LogMark], after: Mapping[TopicPartition, LogMark]) -> list[AuditFinding]:
@@ -181,18 +182,20 @@ class _Findings:
     then_ms: int | None = None  # when the two observations were made
     now_ms: int | None = None
 
-    def add(self, cause: AuditCause, where: TopicPartition, span: tuple[int, int], count: int, note: str) -> None:
-        """`span` is from .. before."""
-        first, last = span[0], max(span[0], span[1] - 1)
-        self.cases.setdefault(cause, []).append(Case(*where, first, last, count, note=note))
+    def add(self, cause: AuditCause, where: TopicPartition, span: tuple[int, int], note: str, count: int | None = None) -> None:
+        """`span` is from .. before; `count`: of records, if it is not that of the offsets."""
+        begin, end = span
+        case = Case(*where, begin, max(begin, end - 1), end - begin if count is None else count, note=note)
+        self.cases.setdefault(cause, []).append(case)
 
     def findings(self) -> Iterator[AuditFinding]:
-        for outcome, cause, text in _TABLE:
+        for outcome, cause, template in _TABLE:
             found = self.cases.get(cause, [])
             if found:
                 total, partitions = sum(case.count for case in found), len({(case.topic, case.partition) for case in found})
-                reason = Reason.of(cause, text.format(total=total, partitions=partitions))
-                yield AuditFinding(outcome, reason, Level.LOG, total, tuple(sorted(found, key=lambda case: case.order)[:_CASES]))
+                examples = tuple(sorted(found, key=lambda case: case.order)[:_CASES])
+                text = template.format(total=total, partitions=partitions)
+                yield AuditFinding.of(outcome, cause, text, Level.LOG, total, examples)
 
     def compared(self, before: Fingerprint) -> Iterator[AuditFinding]:
         """Reports how much is unchanged; or that retention has removed everything that could have been compared."""
@@ -200,7 +203,7 @@ class _Findings:
             yield self._unchanged(before)
         elif self.cases.keys() & {AuditCause.RETENTION, AuditCause.START_UNEXPLAINED}:
             text = "Retention removed everything that the fingerprint before the step had hashed; nothing was compared."
-            yield AuditFinding(AuditOutcome.INCONCLUSIVE, Reason.of(AuditCause.NOTHING_TO_COMPARE, text), Level.LOG)
+            yield AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.NOTHING_TO_COMPARE, text, Level.LOG)
 
     def _unchanged(self, before: Fingerprint) -> AuditFinding:
         offsets = sum(mark.end - mark.start for mark in before.marks.values())
@@ -211,7 +214,7 @@ class _Findings:
         ) - sum(case.last - case.first + 1 for case in self.cases.get(AuditCause.COMPACTED, ()))
         share = f"{100 * hashed / offsets:.3g} % of the offsets" if hashed < offsets else "every offset"
         text = f"{self.equal} records of {len(before.prints)} partitions are there unchanged ({share} compared)."
-        return AuditFinding(AuditOutcome.PASS, Reason.of(AuditCause.UNCHANGED, text), Level.LOG, self.equal)
+        return AuditFinding.of(AuditOutcome.PASS, AuditCause.UNCHANGED, text, Level.LOG, self.equal)
 
 
 _TABLE: Final = (
@@ -262,33 +265,31 @@ _TABLE: Final = (
 )
 
 
-def _compare_marks(where: TopicPartition, mark: LogMark, now: LogMark | None, found: _Findings) -> None:
-    whole = (mark.start, mark.end)
+def _compare_marks(where: TopicPartition, mark: LogMark, now: LogMark | None, found: _Findings) -> bool:
+    """Returns whether it is the same log, read both times, so that its blocks can be compared too."""
+    whole = mark.start, mark.end
     if mark.unread or (now and now.unread):
-        found.add(AuditCause.LOG_UNREAD, where, whole, mark.end - mark.start, mark.unread or (now.unread if now else ""))
+        found.add(AuditCause.LOG_UNREAD, where, whole, mark.unread or (now.unread if now else ""))
     elif now is None:
-        found.add(AuditCause.PARTITIONS_GONE, where, whole, mark.end - mark.start, "no such partition")
+        found.add(AuditCause.PARTITIONS_GONE, where, whole, "no such partition")
     elif mark.topic_id and now.topic_id and mark.topic_id != now.topic_id:
-        found.add(
-            AuditCause.TOPIC_RECREATED, where, whole, mark.end - mark.start, f"topic id {now.topic_id} instead of {mark.topic_id}"
-        )
+        found.add(AuditCause.TOPIC_RECREATED, where, whole, f"topic id {now.topic_id} instead of {mark.topic_id}")
     else:
         _compare_ends(where, mark, now, found)
+        return True
+    return False
 
 
 def _compare_ends(where: TopicPartition, mark: LogMark, now: LogMark, found: _Findings) -> None:
     if now.end < mark.end:
-        found.add(
-            AuditCause.LOG_TRUNCATED, where, (now.end, mark.end), mark.end - now.end, f"ends at {now.end}, ended at {mark.end}"
-        )
+        found.add(AuditCause.LOG_TRUNCATED, where, (now.end, mark.end), f"ends at {now.end}, ended at {mark.end}")
     if mark.leader_epoch is not None and now.leader_epoch is not None and now.leader_epoch < mark.leader_epoch:
-        found.add(AuditCause.EPOCH_WENT_BACK, where, (now.end, now.end), 1, f"epoch {now.leader_epoch} after {mark.leader_epoch}")
+        found.add(AuditCause.EPOCH_WENT_BACK, where, (now.end, now.end), f"epoch {now.leader_epoch} after {mark.leader_epoch}", 1)
     if now.start > mark.start:
-        gone, doubt = min(now.start, mark.end), _unexplained(mark, now, _age_ms(mark, found))
+        doubt = _unexplained(mark, now, _age_ms(mark, found))
+        cause = AuditCause.START_UNEXPLAINED if doubt else AuditCause.RETENTION
         note = f"the log begins at {now.start}, began at {mark.start}{doubt}"
-        found.add(
-            AuditCause.START_UNEXPLAINED if doubt else AuditCause.RETENTION, where, (mark.start, gone), gone - mark.start, note
-        )
+        found.add(cause, where, (mark.start, min(now.start, mark.end)), note)
 
 
 def _age_ms(mark: LogMark, found: _Findings) -> int | None:
@@ -318,40 +319,24 @@ def _unexplained(mark: LogMark, now: LogMark, age_ms: int | None) -> str:
 
 
 def _compare_blocks(where: TopicPartition, before: Fingerprint, after: Fingerprint, found: _Findings) -> None:
-    mark, now = before.marks[where], after.marks.get(where)
-    if mark.unread or now is None or now.unread or _is_other(mark, now):
-        return
+    mark, now = before.marks[where], after.marks[where]
+    fewer = _FEWER.get((mark.compacted, now.compacted), AuditCause.POLICY_CHANGED)
     for number, was in sorted(before.prints.get(where, {}).items()):
         span = next(covered(mark, (number,), before.block))
-        if now.start <= span[0]:
-            is_now = after.prints.get(where, {}).get(number, Print(0))
-            fewer = _FEWER.get((mark.compacted, now.compacted), AuditCause.POLICY_CHANGED)
-            _compare_block(where, span, was, is_now, found, truncated=now.end < span[1], fewer=fewer)
+        is_now = after.prints.get(where, {}).get(number, Print(0))
+        if now.start > span[0]:
+            continue
+        if was == is_now:
+            found.equal += was.records
+        elif is_now.records >= was.records:
+            note = f"{was.records} records before, {is_now.records} now, with other contents"
+            found.add(AuditCause.LOG_CHANGED, where, span, note, was.records)
+        elif fewer is not AuditCause.LOG_SHRUNK or now.end >= span[1]:  # what follows the log's end is reported as truncated
+            found.add(fewer, where, span, f"{is_now.records} records of {was.records}", was.records - is_now.records)
 
 
-_FEWER: Final = {(False, False): AuditCause.LOG_SHRUNK, (True, True): AuditCause.COMPACTED}  # compacted then, and now
-
-
-def _is_other(mark: LogMark, now: LogMark) -> bool:
-    return None not in {mark.topic_id, now.topic_id} and mark.topic_id != now.topic_id
-
-
-def _compare_block(
-    where: TopicPartition, span: tuple[int, int], was: Print, now: Print, found: _Findings, *, truncated: bool, fewer: AuditCause
-) -> None:
-    """`fewer`: the cause of records that are missing."""
-    if was == now:
-        found.equal += was.records
-    elif now.records >= was.records:
-        found.add(
-            AuditCause.LOG_CHANGED,
-            where,
-            span,
-            was.records,
-            f"{was.records} records before, {now.records} now, with other contents",
-        )
-    elif fewer != AuditCause.LOG_SHRUNK or not truncated:  # what follows the log's end is reported as truncated
-        found.add(fewer, where, span, was.records - now.records, f"{now.records} records of {was.records}")
+# The cause of records that are missing in a block: compacted then, and now.
+_FEWER: Final = {(False, False): AuditCause.LOG_SHRUNK, (True, True): AuditCause.COMPACTED}
 
 
 def as_dict(fingerprint: Fingerprint) -> dict[str, Any]:
@@ -397,6 +382,5 @@ def from_dict(document: Mapping[str, Any]) -> Fingerprint:
         marks = marks_from_list(document["marks"])
         return Fingerprint(document["taken_ms"], document["cluster_id"], marks, prints, document["block"])
     except (KeyError, TypeError, ValueError) as error:
-        raise Refused(
-            "the stored fingerprint cannot be read", [Reason.of(AuditCause.SNAPSHOTS_DIFFER, f"It is damaged: {error!r}.")]
-        ) from error
+        reason = Reason.of(AuditCause.SNAPSHOTS_DIFFER, f"It is damaged: {error!r}.")
+        raise Refused("the stored fingerprint cannot be read", [reason]) from error
