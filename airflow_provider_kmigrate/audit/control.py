@@ -36,11 +36,10 @@ class Control:
         rows = engine.ask(queries.CONTROL).to_pylist()
         _refuse_versions([row["why"] for row in rows if row["row_kind"] == RowKind.VERSION])
         written = (row["line"] for row in rows if row["row_kind"] in {RowKind.CONTROL, RowKind.LATENCY})
-        lines = sorted((row["why"], row["line"], row["t_ms"] or _NOW) for row in rows if row["row_kind"] == RowKind.REFUSED)
-        refused = [(why, line) for why, line, _ in lines]
-        control = cls(
-            [decode(line) for line in dict.fromkeys(written)], refused, [None if ms == _NOW else ms for *_, ms in lines]
-        )
+        lines = [row for row in rows if row["row_kind"] == RowKind.REFUSED]
+        lines.sort(key=lambda row: (row["why"], row["line"], row["t_ms"] or _NOW))
+        refused = [(row["why"], row["line"]) for row in lines]
+        control = cls([decode(line) for line in dict.fromkeys(written)], refused, [row["t_ms"] or None for row in lines])
         for event in control.events:
             if isinstance(event, Start):
                 known = control.starts.get(event.stamp.writer, event)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from airflow_provider_kmigrate.audit import checks, reporting, request
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
@@ -28,25 +28,19 @@ from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.audit.verdict import (
     AuditFinding,
     AuditOutcome,
-    CanaryVerdict,
     Level,
     LevelHealth,
     as_dict,
     combine,
     of_facts,
 )
-from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Finding(NamedTuple):
-    """A finding of anything but a source, such as a comparison of logs."""
-
-    findings: tuple[AuditFinding, ...]
-    health: LevelHealth
+LevelFindings = tuple[tuple[AuditFinding, ...], LevelHealth]  # the findings about something, and how complete their evidence is
 
 
 def run(
@@ -54,7 +48,7 @@ def run(
     policy: AuditPolicy,
     engine: Engine,
     *,
-    also: Sequence[Finding] = (),
+    also: Sequence[LevelFindings] = (),
     notes: Sequence[AuditFinding] = (),
     pictured: bool = False,
     canary: CanaryPlan | None = None,
@@ -65,10 +59,10 @@ def run(
     unknown, `Failed` if a source cannot be read. No source, or an empty one, is INCONCLUSIVE.
     """
     audited = tuple(audit(source, policy, engine, pictured=pictured, canary=canary) for source in sources)
-    found = [*also, *(Finding(source.findings, source.health) for source in audited)]
-    accounts = [finding.health for finding in found]
+    found = [*also, *((source.findings, source.health) for source in audited)]
+    accounts = [health for _, health in found]
     required = {account.level for account in accounts} if policy.required is None else policy.required
-    findings = [*notes, *(each for finding in found for each in finding.findings)]
+    findings = [*notes, *(each for some, _ in found for each in some)]
     judged = next((source.canary for source in audited if source.canary is not None), None)
     return Result(combine(findings, accounts, judged, required=required), audited)
 
@@ -84,44 +78,21 @@ def audit(
     judged = judge(engine, control, policy)
     facts = judged.facts
     found, health = of_facts(facts, source.level, policy.allow)
-    health = replace(
-        health,
-        malformed=len(control.refused),
-        hand_overs=checks.hand_overs(control.changes),
-        includes=_included(source.level, facts),
-    )
+    includes = (Level.CONSUMER,) if source.level is Level.PRODUCER and facts.delivered else ()  # the same events prove it
+    hand_overs = checks.hand_overs(control.changes)
     findings = (*found, *checks.findings(control.changes, facts, policy=policy, level=source.level))
+    canary = None if source.level is Level.PROBE else canary  # not about the users' consumers
     return Audited(
         source.level,
         facts,
         findings,
-        health,
+        replace(health, malformed=len(control.refused), hand_overs=hand_overs, includes=includes),
         tuple(control.refused),
         reporting.events(engine) if pictured else (),
-        _canary(canary, source, engine, control, findings, since=policy.required_evidence.since),
+        compare_canary(engine, control, canary, findings, policy.required_evidence.since) if canary else None,
         judged.partitions,
         judged.suspects,
     )
-
-
-def _canary(
-    plan: CanaryPlan | None,
-    source: Source,
-    engine: Engine,
-    control: Control,
-    findings: Iterable[AuditFinding],
-    *,
-    since: int | None,
-) -> CanaryVerdict | None:
-    """The canary's verdict; None for a source that is not about the users' consumers."""
-    if plan is None or source.level is Level.PROBE:
-        return None
-    return compare_canary(engine, control, plan, findings, since)
-
-
-def _included(level: Level, facts: Facts) -> tuple[Level, ...]:
-    """L2 for a source of level L3 with deliveries: its consumers' events prove that level as well."""
-    return (Level.CONSUMER,) if level is Level.PRODUCER and facts.delivered else ()
 
 
 def main(
@@ -188,13 +159,13 @@ def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -
     return tuple(left), limits(wanted.topic, events.marks())
 
 
-def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Finding], Callable[[], None]]:
+def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[LevelFindings], Callable[[], None]]:
     """The findings about the logs, and the function that leaves the observation for the next audit."""
     from airflow_provider_kmigrate.audit.logs import observation  # noqa: PLC0415  # needs Spark
 
     session = _spark(engine)
     found = observation.compared(session, wanted)
-    return [Finding(found.findings, found.health)], partial(found.leave, session, wanted, folder / "fingerprint.json")
+    return [(found.findings, found.health)], partial(found.leave, session, wanted, folder / "fingerprint.json")
 
 
 def _spark(engine: Engine) -> SparkSession:
@@ -211,11 +182,8 @@ def _spark_engine(wanted: Request) -> Iterator[Engine]:
     from airflow_provider_kmigrate.audit import session as sessions  # noqa: PLC0415
     from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine  # noqa: PLC0415
 
-    session = sessions.start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings)
-    try:
+    with sessions.start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings) as session:
         yield SparkEngine(session)
-    finally:
-        session.stop()
 
 
 def write(result: Result, folder: Path) -> None:
@@ -223,13 +191,13 @@ def write(result: Result, folder: Path) -> None:
     facts = [{"level": source.level.label, **source.facts.as_dict()} for source in result.sources]
     refused = [json.dumps({"why": why, "line": line}) + "\n" for source in result.sources for why, line in source.refused]
     atomic.make_folder(folder)
-    _replace(folder / "refused.jsonl", "".join(refused))
-    _replace(folder / "facts.json", json.dumps({"sources": facts}))
-    _replace(folder / "verdict.json", json.dumps(as_dict(result.verdict)))
-
-
-def _replace(path: Path, text: str) -> None:
-    atomic.replace(path, text.encode(), mode=atomic.EVERYBODY)
+    texts = {
+        "refused.jsonl": "".join(refused),
+        "facts.json": json.dumps({"sources": facts}),
+        "verdict.json": json.dumps(as_dict(result.verdict)),
+    }
+    for name, text in texts.items():
+        atomic.replace(folder / name, text.encode(), mode=atomic.EVERYBODY)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ numbered by `nth`; one about none has one row. Lines that are no events are rows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from functools import singledispatch
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -74,9 +74,10 @@ def rows_of_line(line: str, place: str = "") -> Iterator[Row]:
 def rows_of(event: Event, line: str | None = None) -> Iterator[Row]:
     """One event as rows; `line` is its text if available."""
     stamp = event.stamp
+    row_kind, places = _placed(event)
     envelope = {"writer": stamp.writer, "number": stamp.event_seq, "t_ms": stamp.t_ms, "line": line or encode(event)}
-    for nth, index in enumerate(_index(event)):
-        yield {"row_kind": _row_kind(event).value, "nth": nth, **envelope, **index}
+    for nth, place in enumerate(places):
+        yield {"row_kind": row_kind.value, "nth": nth, **envelope, **place}
 
 
 def table_of(rows: Iterable[Row]) -> pa.Table:
@@ -84,30 +85,24 @@ def table_of(rows: Iterable[Row]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=EVENTS)
 
 
-def _row_kind(event: Event) -> RowKind:
+def _placed(event: Event) -> tuple[RowKind, Sequence[Row]]:
+    """The event's kind of row, and the columns that are not in every event, once for each partition that it is about."""
     match event:
         case DeliveryRun():
-            return RowKind.DELIVERY
+            return RowKind.DELIVERY, [_of_delivery(event)]
         case Ack():
-            return RowKind.ACK
+            return RowKind.ACK, [_of_ack(event)]
         case Commit(ok=True, offsets=[_, *_]):
-            return RowKind.COMMIT
-        case Commit() | Heartbeat():
-            return RowKind.SIGN
-        case Latencies() | Slow():
-            return RowKind.LATENCY
-    return RowKind.CONTROL
+            return RowKind.COMMIT, _of_commit(event)
+        case Commit():
+            return RowKind.SIGN, [{"consumer_group": event.group, "member": event.member}]
+        case Heartbeat():
+            return RowKind.SIGN, [{"t_last_ms": event.clock.epoch_ms}]
+    return RowKind.LATENCY if isinstance(event, Latencies | Slow) else RowKind.CONTROL, [{}]
 
 
-@singledispatch
-def _index(_event: Event) -> Iterable[Mapping[str, Any]]:
-    """The columns that are not in every event, once for each partition that it is about."""
-    return ({},)
-
-
-@_index.register
-def _(event: DeliveryRun) -> Iterable[Mapping[str, Any]]:
-    yield {
+def _of_delivery(event: DeliveryRun) -> Row:
+    return {
         "consumer_group": event.group,
         "member": event.member,
         "topic": event.topic,
@@ -122,13 +117,12 @@ def _(event: DeliveryRun) -> Iterable[Mapping[str, Any]]:
         "gap_ms": event.gap_ms,
         "producer": event.producer,
         "producer_seq": event.producer_seq,
-        "latency": [number for pair in event.latency for number in pair] or None,
+        "latency": list(chain.from_iterable(event.latency)) or None,
     }
 
 
-@_index.register
-def _(event: Ack) -> Iterable[Mapping[str, Any]]:
-    yield {
+def _of_ack(event: Ack) -> Row:
+    return {
         "topic": event.topic,
         "part": event.partition,
         "lo": event.first,
@@ -139,20 +133,12 @@ def _(event: Ack) -> Iterable[Mapping[str, Any]]:
         "t_last_ms": event.t_acked_ms,
         "producer": event.producer,
         "producer_seq": event.seq_first,
-        "latency": [number for pair in event.latency for number in pair] or None,
+        "latency": list(chain.from_iterable(event.latency)) or None,
     }
 
 
-@_index.register
-def _(event: Commit) -> Iterable[Mapping[str, Any]]:
-    if not (event.ok and event.offsets):
-        yield {"consumer_group": event.group, "member": event.member}
-        return
-    for topic, partition, offset in event.offsets:
-        place = {"topic": topic, "part": partition, "lo": offset, "hi": offset - 1}
-        yield {"consumer_group": event.group, "member": event.member, **place}
-
-
-@_index.register
-def _(event: Heartbeat) -> Iterable[Mapping[str, Any]]:
-    yield {"t_last_ms": event.clock.epoch_ms}
+def _of_commit(event: Commit) -> list[Row]:
+    who = {"consumer_group": event.group, "member": event.member}
+    return [
+        {**who, "topic": topic, "part": partition, "lo": offset, "hi": offset - 1} for topic, partition, offset in event.offsets
+    ]

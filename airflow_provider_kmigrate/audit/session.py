@@ -9,7 +9,8 @@ import socket
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -116,6 +117,16 @@ def _check_answers(address: str) -> None:
     except OSError as error:
         text = f"no Spark master answers at {address} ({error}); check the connection's host and port, and that the master runs"
         raise Unreachable(text) from error
+
+
+@contextmanager
+def spark_errors(what: str) -> Iterator[None]:
+    """Turn Spark's exceptions into `Failed`, with the first line of their words: the Java stack after it may repeat options."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = str(error).strip().partition("\n")[0][:500]
+        raise Failed(f"{what}: {text}") from error
 
 
 _SHIPPED: set[str] = set()  # applications whose executors have the package

@@ -92,7 +92,7 @@ class Run:
         wanted = request.load(self.request)
         assert wanted.logs is not None
         found = observation.compared(spark.session, wanted.logs)
-        also = [job.Finding(found.findings, found.health)]
+        also = [(found.findings, found.health)]
         return job.run(wanted.sources, wanted.policy, spark, also=also, pictured=True)
 
 

@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine
 from airflow_provider_kmigrate.audit.schema import RowKind
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.audit.sources.storage import Storage
-from airflow_provider_kmigrate.audit.sources.stream import EventStream, StreamPlan, checkpoint_progress
+from airflow_provider_kmigrate.audit.sources.stream import EventStream, StreamPlan
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.event_lines import decode, encode
@@ -320,7 +320,6 @@ def test_small_files(spark: SparkSession, tmp_path: Path) -> None:
         storage.write(path, "twice")
     with pytest.raises(Failed):
         storage.exists("nosuchscheme://host/x")
-    assert checkpoint_progress(storage, str(tmp_path)).begun is None
 
 
 def test_identities_are_translated() -> None:

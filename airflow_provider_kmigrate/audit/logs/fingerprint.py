@@ -18,8 +18,8 @@ import pyarrow as pa
 from confluent_kafka import IsolationLevel
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit.session import ship_package
-from airflow_provider_kmigrate.audit.sources.kafka_source import Spans, options_of, read_spans, spark_errors
+from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
+from airflow_provider_kmigrate.audit.sources.kafka_source import Spans, options_of, read_spans
 from airflow_provider_kmigrate.clients.admin import cluster_id, ends_at, read_marks
 from airflow_provider_kmigrate.core.audit import commit_tracks, fingerprint
 from airflow_provider_kmigrate.core.audit.commit_tracks import (

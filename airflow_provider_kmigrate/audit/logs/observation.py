@@ -107,11 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = request.load(options.request)
         if wanted.logs is None:
             raise Refused.because(Reason.of(AuditCause.REQUEST_WRONG, "The request names no logs."))
-        session = sessions.start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings)
-        try:
+        with sessions.start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings) as session:
             snapshot = taken(session, wanted.logs)
-        finally:
-            session.stop()
     except KMigrateError as error:
         print(f"no observation of the logs: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
         return 2

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.exceptions import Refused
 
 Spans = Mapping[TopicPartition, Sequence[tuple[int, int]]]  # of each partition offsets from .. before
 
@@ -100,17 +97,3 @@ def _read(
     exact = {"assign": json.dumps(partitions), "startingOffsets": json.dumps(first), "endingOffsets": json.dumps(end)}
     fixed = {"includeHeaders": "true", "failOnDataLoss": "true", "kafka.isolation.level": isolation}
     return session.read.format("kafka").options(**{**READING, **options, **fixed, **exact}).load()
-
-
-@contextmanager
-def spark_errors(what: str) -> Iterator[None]:
-    """Turn Spark's exceptions into `Failed`, with the first line of their words."""
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise Failed(f"{what}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    """The first line, without the Java stack after it, which may repeat options."""
-    return str(error).strip().partition("\n")[0][:500]

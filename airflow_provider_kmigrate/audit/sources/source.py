@@ -50,8 +50,7 @@ def read_lines(paths: Iterable[str], *, beside: bool = False) -> Iterator[Row]:
         yield {"row_kind": RowKind.REFUSED.value, "nth": 0, "line": unread, "why": why}
     owned: list[list[Ownership]] = [[] for _ in files]
     for number, file in enumerate(files):
-        lines = _whole_lines(file)
-        known_ms = _written_ms(file)  # no line is later, nor later than the next event in its file
+        lines, known_ms = _read(file)  # no line is later, nor later than the next event in its file
         for line in reversed(lines):
             change = _ownership(line)
             if change is not None:
@@ -87,20 +86,13 @@ def _event_files(path: Path) -> list[Path]:
     return [found for found in path.rglob("*.jsonl*") if found.is_file()] if path.is_dir() else []
 
 
-def _whole_lines(path: Path) -> list[str]:
-    """The lines without an unfinished last one: it is being written, or its writer was killed and will leave no stop."""
-    return _text(path).split("\n")[:-1]
+def _read(path: Path) -> tuple[list[str], int]:
+    """A file's lines, and when it was last written, ms since the epoch.
 
-
-def _written_ms(path: Path) -> int:
+    Without an unfinished last line: it is being written, or its writer was killed and will leave no stop.
+    """
     try:
-        return path.stat().st_mtime_ns // 1_000_000
-    except OSError as error:
-        raise Failed(f"the audit cannot read {path}: {error}") from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+        return lines, path.stat().st_mtime_ns // 1_000_000
     except OSError as error:
         raise Failed(f"the audit cannot read {path}: {error}") from error

@@ -23,8 +23,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line, table_of
-from airflow_provider_kmigrate.audit.session import ship_package
-from airflow_provider_kmigrate.audit.sources.kafka_source import READING, options_of, spark_errors
+from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
+from airflow_provider_kmigrate.audit.sources.kafka_source import READING, options_of
 from airflow_provider_kmigrate.audit.sources.storage import Storage
 from airflow_provider_kmigrate.clients.admin import cluster_id, read_marks
 from airflow_provider_kmigrate.core.audit.events_kept import misfit, newest_written, refuse_removed
@@ -113,7 +113,8 @@ class EventStream:
 
     def progress(self) -> CheckpointProgress:
         """The checkpoint's progress."""
-        return checkpoint_progress(self._storage, self.plan.checkpoint)
+        kept = (self._storage.names(f"{self.plan.checkpoint}/{name}") for name in ("offsets", "commits"))
+        return CheckpointProgress(*map(newest_written, kept))
 
     def _tie(self) -> None:
         path = f"{self.plan.checkpoint}/{_TIE}"
@@ -151,16 +152,6 @@ def _parse(text: str) -> Any:
 
 def _unfit(text: str) -> Refused:
     return Refused.because(Reason.of(AuditCause.CHECKPOINT_MISMATCH, f"{text[:1].upper()}{text[1:]}."))
-
-
-def checkpoint_progress(storage: Storage, checkpoint: str) -> CheckpointProgress:
-    """The progress of any streaming query's checkpoint, ours or a user's."""
-    begun, done = (_last(storage.names(f"{checkpoint}/{name}")) for name in ("offsets", "commits"))
-    return CheckpointProgress(begun, done)
-
-
-def _last(names: list[str]) -> int | None:
-    return max((int(name) for name in names if name.isdigit()), default=None)
 
 
 def decoded(source: DataFrame) -> DataFrame:

@@ -16,7 +16,7 @@ _COMPACT: Final = ".compact"  # of every tenth file of what Spark's file sink ke
 
 
 def newest_written(names: Iterable[str]) -> int | None:
-    """The last batch in an output, by the files of its `_spark_metadata`."""
+    """The last batch in an output or a checkpoint, by the files of its `_spark_metadata`, `offsets` or `commits`."""
     bare = (name.removesuffix(_COMPACT) for name in names)
     return max((int(name) for name in bare if name.isdigit()), default=None)
 
