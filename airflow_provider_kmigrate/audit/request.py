@@ -32,9 +32,6 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
-_LEVELS: Final = {level.label: level for level in Level}
-_Made = TypeVar("_Made")
-
 
 @dataclass(frozen=True, slots=True)
 class SparkRequest:
@@ -117,87 +114,31 @@ def load(path: Path) -> Request:
 
 def parse(document: Any) -> Request:
     """The request that a JSON document describes. Raises `Refused` (X08)."""
-    readers = {
-        "sources": _all(_source),
-        "policy": _policy,
-        "spark": _spark,
-        "logs": _logs,
-        "report": _report,
-        "canary": _canary,
-        "stream": _stream,
-    }
-    return _made(Request, document, readers)
+    return _REQUEST(document)
 
 
-def _source(value: Any) -> Source:
-    return _made(Source, value, {"level": _level, "lines": _all(str), "ledgers": _all(str)})
+_Made = TypeVar("_Made")
+_Read = Callable[[Any], Any]  # raises TypeError, ValueError, KeyError or AttributeError for a value that makes no sense
 
 
-def _policy(value: Any) -> AuditPolicy:
-    """The policy of a request.
+def _object(make: Callable[..., _Made], **readers: _Read) -> Callable[[Any], _Made]:
+    """Reads an object whose fields are the arguments of `make`, those without a reader as they are."""
 
-    `max_lag_ms`: how long ago a client that runs on may have given its last heartbeat, counted from now.
-    """
-    if isinstance(value, Mapping) and value.get("max_lag_ms") is not None:
-        value = {**value, "alive_since": round(time.time() * 1000) - value["max_lag_ms"]}
-    value = {name: item for name, item in value.items() if name != "max_lag_ms"} if isinstance(value, Mapping) else value
-    readers: dict[str, Callable[[Any], Any]] = {
-        "required": _all(_level),
-        "allow": lambda names: frozenset(_all(str)(names)),
-        "window": _window,
-    }
-    readers["required_evidence"] = lambda item: _made(Demand, item, {"since": _time, "groups": _all(str), "mixed": _all(str)})
-    policy = _made(AuditPolicy, value, readers)
-    if policy.max_cases < 1:
-        _refuse(f"max_cases is {policy.max_cases}, and a finding shows at least one case")
-    return policy
+    def read(value: Any) -> _Made:
+        try:
+            return make(**{name: readers[name](item) if name in readers else item for name, item in value.items()})
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            _refuse(str(error))
+
+    return read
 
 
-def _spark(value: Any) -> SparkRequest:
-    return _made(SparkRequest, value, {"jars": _all(str)})
+def _optional(read: _Read) -> _Read:
+    return lambda value: None if value is None else read(value)
 
 
-def _logs(value: Any) -> LogsRequest | None:
-    readers: dict[str, Callable[[Any], Any]] = {
-        "topics": lambda names: None if names is None else _all(str)(names),
-        "refreshed": _all(str),
-        "exclude_topics": _all(str),
-        "resetting_groups": _all(str),
-        "sample": lambda item: _made(LogSample, item, {}),
-    }
-    return None if value is None else _made(LogsRequest, value, readers)
-
-
-def _stream(value: Any) -> StreamRequest | None:
-    return None if value is None else _made(StreamRequest, value, {})
-
-
-def _report(value: Any) -> ReportRequest | None:
-    return None if value is None else _made(ReportRequest, value, {"journals": _all(str)})
-
-
-def _canary(value: Any) -> CanaryPlan | None:
-    return None if value is None else _made(CanaryPlan, value, {"baseline": _all(str)})
-
-
-def _time(value: Any) -> int | None:
-    """Milliseconds since the epoch, also as the text that a template makes of them."""
-    return None if value is None else int(value)
-
-
-def _window(value: Any) -> tuple[int, int] | None:
-    if value is None:
-        return None
-    begin, end = _all(int)(value)
-    return begin, end
-
-
-def _level(value: Any) -> Level:
-    return _LEVELS[value]
-
-
-def _all(read: Callable[[Any], _Made]) -> Callable[[Any], tuple[_Made, ...]]:
-    def read_list(value: Any) -> tuple[_Made, ...]:
+def _all(read: _Read) -> _Read:
+    def read_list(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise TypeError(f"{value!r} is no list")
         return tuple(map(read, value))
@@ -205,15 +146,51 @@ def _all(read: Callable[[Any], _Made]) -> Callable[[Any], tuple[_Made, ...]]:
     return read_list
 
 
-def _made(cls: Callable[..., _Made], value: Any, readers: Mapping[str, Callable[[Any], Any]]) -> _Made:
-    try:
-        return cls(**{name: readers.get(name, _same)(item) for name, item in value.items()})
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        _refuse(str(error))
+def _window(value: Any) -> tuple[int, int]:
+    begin, end = _all(int)(value)
+    return begin, end
 
 
-def _same(value: Any) -> Any:
-    return value
+def _policy(*, max_lag_ms: int | None = None, **fields: Any) -> AuditPolicy:
+    """The policy of a request.
+
+    `max_lag_ms`: how long ago a client that runs on may have given its last heartbeat, counted from now.
+    """
+    alive = {} if max_lag_ms is None else {"alive_since": round(time.time() * 1000) - max_lag_ms}
+    policy = AuditPolicy(**{**fields, **alive})
+    if policy.max_cases < 1:
+        raise ValueError(f"max_cases is {policy.max_cases}, and a finding shows at least one case")
+    return policy
+
+
+_STRINGS: Final = _all(str)
+_LEVEL: Final = {level.label: level for level in Level}.__getitem__
+_TIME: Final = _optional(int)  # milliseconds since the epoch, also as the text that a template makes of them
+_REQUEST: Final = _object(
+    Request,
+    sources=_all(_object(Source, level=_LEVEL, lines=_STRINGS, ledgers=_STRINGS)),
+    policy=_object(
+        _policy,
+        required=_all(_LEVEL),
+        allow=lambda names: frozenset(_STRINGS(names)),
+        window=_optional(_window),
+        required_evidence=_object(Demand, since=_TIME, groups=_STRINGS, mixed=_STRINGS),
+    ),
+    spark=_object(SparkRequest, jars=_STRINGS),
+    logs=_optional(
+        _object(
+            LogsRequest,
+            topics=_optional(_STRINGS),
+            refreshed=_STRINGS,
+            exclude_topics=_STRINGS,
+            resetting_groups=_STRINGS,
+            sample=_object(LogSample),
+        )
+    ),
+    report=_optional(_object(ReportRequest, journals=_STRINGS)),
+    canary=_optional(_object(CanaryPlan, baseline=_STRINGS)),
+    stream=_optional(_object(StreamRequest)),
+)
 
 
 def _refuse(what: str) -> NoReturn:
