@@ -80,32 +80,32 @@ def take(
     *,
     before: LogSnapshot | None = None,
     block: int = BLOCK,
-    spark_options: Mapping[str, str] | None = None,
 ) -> LogSnapshot:
     """Observe the logs of the topics and all commits; with `before`, what existed then, and the commits since.
 
-    `properties` are librdkafka's; `spark_options` override those made from them. Raises ours; `Refused` (X08, X02) if an
-    observation without `before` would leave out a topic or a partition, which no later one could then judge.
+    `properties` are librdkafka's. Raises ours; `Refused` (X08, X02) if an observation without `before` would leave out a topic or
+    a partition, which no later one could then judge.
     """
     ship_package(session)
-    options = {**options_of(properties), **(spark_options or {})}
-    names = sorted(set(topics))
+    options, names = options_of(properties), sorted(set(topics))
+    block = before.logs.block if before else block
     if before is None:
         _refuse_gaps(names, read_marks(properties, names))
     commits = _commits(session, properties, options, before.commits if before else None)
     for left in reversed(range(_TRIES)):
         marks = read_marks(properties, names, ages=True)
-        spans = _spans(marks, sample or LogSample(), before.logs if before else None, block)
+        read = {where: mark for where, mark in marks.items() if not mark.unread}
+        whole = {where: stretches(mark, sample or LogSample(), block) for where, mark in read.items()}
+        spans = remaining(before.logs, marks) if before else whole
         try:
-            prints = hash_logs(session, options, spans, before.logs.block if before else block)
+            prints = hash_logs(session, options, spans, block)
         except Failed:
             if not (left and _moved(marks, read_marks(properties, names))):
                 raise
             continue
+        logs = Fingerprint(_now_ms(), cluster_id(properties), marks, prints, block)
         if before is None:
             _refuse_gaps(names, marks)
-        logs = Fingerprint(_now_ms(), cluster_id(properties), marks, prints, before.logs.block if before else block)
-        if before is None:
             return LogSnapshot(logs, commits)
         snapshot = LogSnapshot(logs, commits, _settled(properties, marks, commits.taken_ms))
         return without_markers(session, properties, options, before, snapshot)
@@ -125,14 +125,11 @@ def without_markers(
     session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: LogSnapshot, snapshot: LogSnapshot
 ) -> LogSnapshot:
     """The observation, with the ends of the records if a group seems stuck before a few offsets that may hold none."""
-    cases = stalled_groups(before.commits, snapshot.commits, *_waiting(before, snapshot))
     spans: dict[TopicPartition, tuple[int, int]] = {}
-    for case in cases:
-        where, end = (
-            TopicPartition(case.topic, case.partition),
-            snapshot.logs.marks[TopicPartition(case.topic, case.partition)].end,
-        )
-        spans[where] = min(case.first, spans.get(where, (case.first, end))[0]), end
+    for case in stalled_groups(before.commits, snapshot.commits, *_waiting(before, snapshot)):
+        where = TopicPartition(case.topic, case.partition)
+        begin, end = spans.get(where, (case.first, snapshot.logs.marks[where].end))
+        spans[where] = min(case.first, begin), end
     stable = read_marks(properties, {where.topic for where in spans}, isolation=IsolationLevel.READ_COMMITTED) if spans else {}
     few = {
         where: (begin, end)
@@ -186,12 +183,10 @@ def refreshed(
     before: LogSnapshot,
     after: LogSnapshot,
     sample: LogSample | None = None,
-    *,
-    spark_options: Mapping[str, str] | None = None,
 ) -> LogSnapshot:
     """`after` as the observation to compare the next one with: with everything since `before`. Raises ours."""
-    options = {**options_of(properties), **(spark_options or {})}
-    topics, logs = sorted({where.topic for where in after.logs.marks}), after.logs
+    options, logs = options_of(properties), after.logs
+    topics = sorted({where.topic for where in logs.marks})
     for left in reversed(range(_TRIES)):
         spans, kept = renewal(before.logs, logs, sample or LogSample())
         try:
@@ -213,12 +208,6 @@ def _cut(mark: LogMark, now: LogMark) -> LogMark:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _spans(marks: Mapping[TopicPartition, LogMark], sample: LogSample, before: Fingerprint | None, block: int) -> Spans:
-    if before is not None:
-        return remaining(before, marks)
-    return {where: stretches(mark, sample, block) for where, mark in marks.items() if not mark.unread}
 
 
 def _moved(marks: Mapping[TopicPartition, LogMark], now: Mapping[TopicPartition, LogMark]) -> bool:
@@ -313,10 +302,8 @@ def compare(
     `topics`: those still requested; None: all of `before`. `resetting_groups` as for `judge_commits`.
     """
     findings, health = fingerprint.compare(before.logs, after.logs, topics)
-    return (
-        *findings,
-        *judge_commits(before.commits, after.commits, *_waiting(before, after), resetting_groups=resetting_groups),
-    ), health
+    of_commits = judge_commits(before.commits, after.commits, *_waiting(before, after), resetting_groups=resetting_groups)
+    return (*findings, *of_commits), health
 
 
 def as_dict(snapshot: LogSnapshot) -> dict[str, Any]:
