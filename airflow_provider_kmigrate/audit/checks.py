@@ -44,7 +44,7 @@ def _strangers(found: LedgerFinding, outcome: AuditOutcome, level: Level, *, bef
 
 def _unowned(changes: Iterable[Ownership], policy: AuditPolicy, level: Level) -> Iterator[AuditFinding]:
     """Time between one owner's end and the next one's start."""
-    cases = [case for where, steps in sorted(_by_partition(changes).items()) for case in _pauses(where, steps)]
+    cases = [case for key, steps in sorted(_by_partition(changes).items()) for case in _pauses(key, steps)]
     if not cases:
         return
     cases.sort(key=lambda case: (-case.count, case.order))
@@ -64,7 +64,7 @@ def _by_partition(changes: Iterable[Ownership]) -> dict[GroupPartition, list[Own
     return {where: in_order(steps) for where, steps in found.items()}
 
 
-def _pauses(where: GroupPartition, steps: Iterable[Ownership]) -> Iterator[Case]:
+def _pauses(key: GroupPartition, steps: Iterable[Ownership]) -> Iterator[Case]:
     owners: set[str] = set()
     free: Ownership | None = None
     for step in steps:
@@ -73,19 +73,8 @@ def _pauses(where: GroupPartition, steps: Iterable[Ownership]) -> Iterator[Case]
             owners.discard(step.member)
             continue
         if not owners and free is not None and step.stamp.t_ms > free.stamp.t_ms:
-            ends = free.stamp.t_ms, step.stamp.t_ms
-            members = (free.member, step.member)
-            yield Case(
-                where.topic,
-                where.partition,
-                -1,
-                -1,
-                ends[1] - ends[0],
-                where.group,
-                members=members,
-                from_ms=ends[0],
-                to_ms=ends[1],
-            )
+            begin, end, members = free.stamp.t_ms, step.stamp.t_ms, (free.member, step.member)
+            yield Case(*key.where, -1, -1, end - begin, key.group, members=members, from_ms=begin, to_ms=end)
         owners.add(step.member)
 
 
@@ -112,15 +101,11 @@ def _fullest(changes: Iterable[Ownership]) -> dict[tuple[str, int], dict[str, se
     owned: dict[str, dict[str, set[TopicPartition]]] = defaultdict(lambda: defaultdict(set))
     best: dict[tuple[str, int], dict[str, set[TopicPartition]]] = {}
     for change in sorted(changes, key=lambda change: (change.group, change.position or 0, change.stamp.t_ms)):
-        mine = owned[change.group][change.member]
-        owned[change.group][change.member] = (
-            mine | set(change.partitions) if change.change is OwnershipChange.ACQUIRED else mine - set(change.partitions)
-        )
+        shares, named = owned[change.group], set(change.partitions)
+        mine = shares[change.member]
+        shares[change.member] = mine | named if change.change is OwnershipChange.ACQUIRED else mine - named
         if change.generation is not None:
-            key, now = (
-                (change.group, change.generation),
-                {member: share for member, share in owned[change.group].items() if share},
-            )
+            key, now = (change.group, change.generation), {member: share for member, share in shares.items() if share}
             if sum(map(len, now.values())) >= sum(map(len, best.get(key, {}).values())):
                 best[key] = now
     return best

@@ -19,8 +19,8 @@ from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.judge import judge
 from airflow_provider_kmigrate.audit.policy import AuditPolicy
+from airflow_provider_kmigrate.audit.reporting import Audited, Result
 from airflow_provider_kmigrate.audit.request import LogsRequest, Request, StreamRequest
-from airflow_provider_kmigrate.audit.result import Audited, Result
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan

@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.core.ledger.ownership import produce_facts
 from airflow_provider_kmigrate.core.ledger.partition import Checked, Limits, Setting, check
 
 _DELIVERY, _ACK = RowKind.DELIVERY.value, RowKind.ACK.value
+_WANTED: Final = pa.schema([("topic", pa.string()), ("part", pa.int32())])
 _ANSWER: Final = pa.schema([("checked", pa.binary())])
 
 
@@ -71,15 +72,10 @@ def _check_all(engine: Engine, places: Collection[TopicPartition], setting: Sett
     """The ledger's result for each of these partitions."""
     if not places:
         return []
-    engine.attach("wanted", [_places_table(places)])
+    wanted = [{"topic": place.topic, "part": place.partition} for place in sorted(places)]
+    engine.attach("wanted", [pa.Table.from_pylist(wanted, schema=_WANTED)])
     found = engine.each(queries.EVENTS_OF, ("topic", "part"), partial(check_rows, setting.only(places)), _ANSWER)
     return [pickle.loads(row) for row in found["checked"].to_pylist()]  # noqa: S301  # made by `check_rows`, a moment ago
-
-
-def _places_table(places: Iterable[TopicPartition]) -> pa.Table:
-    """Partitions as a small table to join with."""
-    rows = [{"topic": place.topic, "part": place.partition} for place in sorted(places)]
-    return pa.Table.from_pylist(rows, schema=pa.schema([("topic", pa.string()), ("part", pa.int32())]))
 
 
 def check_rows(setting: Setting, rows: pa.Table) -> pa.Table:

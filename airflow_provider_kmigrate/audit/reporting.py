@@ -1,23 +1,51 @@
-"""The report of an audit: its verdict, its facts, and the course of events by the journals and the clients' events."""
+"""The result of an audit, and its report: verdict, its facts, and the course of events by the journals and the clients' events."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from airflow_provider_kmigrate.audit import queries, report
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.request import ReportRequest
-from airflow_provider_kmigrate.audit.result import Result
 from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, Subject, collect
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditVerdict, CanaryVerdict, Level, LevelHealth
 from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event
+from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.exceptions import Failed
 
 _MOST: Final = 300_000  # events that are kept in memory for pictures, about 1 kB each
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """The result for one source. `refused`: lines that are no events, each with the reason; `pictured`: events for a report.
+
+    Of its `partitions` the `suspects` were judged event by event.
+    """
+
+    level: Level
+    facts: Facts
+    findings: tuple[AuditFinding, ...]
+    health: LevelHealth
+    refused: tuple[tuple[str, str], ...] = ()
+    pictured: tuple[Event, ...] = ()
+    canary: CanaryVerdict | None = None
+    partitions: int = 0
+    suspects: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The verdict over all sources, and its evidence."""
+
+    verdict: AuditVerdict
+    sources: tuple[Audited, ...]
 
 
 def events(engine: Engine) -> tuple[Event, ...]:

@@ -12,24 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
-from airflow_provider_kmigrate.core.events import (
-    SCHEMA_VERSION,
-    Ack,
-    Commit,
-    DeliveryRun,
-    Event,
-    Expect,
-    Heartbeat,
-    Latencies,
-    LogExtent,
-    Ownership,
-    Remark,
-    SendFailure,
-    Slow,
-    Stamp,
-    Start,
-    Stop,
-)
+from airflow_provider_kmigrate.core import events
+from airflow_provider_kmigrate.core.events import SCHEMA_VERSION, Event, Stamp
 from airflow_provider_kmigrate.exceptions import Refused
 
 
@@ -51,19 +35,19 @@ class UnknownVersion(BadEvent):
 
 KINDS: Final[Mapping[str, type[Event]]] = MappingProxyType(
     {
-        "start": Start,
-        "heartbeat": Heartbeat,
-        "stop": Stop,
-        "expect": Expect,
-        "remark": Remark,
-        "ownership": Ownership,
-        "delivery": DeliveryRun,
-        "ack": Ack,
-        "send_failure": SendFailure,
-        "latencies": Latencies,
-        "slow": Slow,
-        "commit": Commit,
-        "log_extent": LogExtent,
+        "start": events.Start,
+        "heartbeat": events.Heartbeat,
+        "stop": events.Stop,
+        "expect": events.Expect,
+        "remark": events.Remark,
+        "ownership": events.Ownership,
+        "delivery": events.DeliveryRun,
+        "ack": events.Ack,
+        "send_failure": events.SendFailure,
+        "latencies": events.Latencies,
+        "slow": events.Slow,
+        "commit": events.Commit,
+        "log_extent": events.LogExtent,
     }
 )
 _NAMES: Final = {cls: name for name, cls in KINDS.items()}

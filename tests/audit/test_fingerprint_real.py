@@ -24,10 +24,11 @@ from airflow_provider_kmigrate.audit.request import LogsRequest
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.clients.admin import ends_at, read_marks
 from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.core.audit.commit_tracks import PartitionReader, Track
+from airflow_provider_kmigrate.core.audit.commit_tracks import Track
 from airflow_provider_kmigrate.core.audit.fingerprint import LogSample, Print
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -200,18 +201,16 @@ def test_offsets_that_a_transaction_did_not_commit(
             producer.send_offsets_to_transaction([KafkaPartition("t", 0, offset)], consumer.consumer_group_metadata(), 30)
             end(30)
         seen = take(spark, properties, ["t"], before=before)
-        track = seen.commits.tracks[PartitionReader("eos", "t", 0)]
+        track = seen.commits.tracks[GroupPartition("eos", "t", 0)]
         assert (track.first, track.last, track.count, track.back_count) == (200, 300, 2, 0)
         assert seen.commits.refused == 0
         producer.begin_transaction()
         producer.send_offsets_to_transaction([KafkaPartition("t", 0, 350)], consumer.consumer_group_metadata(), 30)
         still = take(spark, properties, ["t"], before=seen)
-        assert PartitionReader("eos", "t", 0) not in still.commits.tracks, "it is open yet"
+        assert GroupPartition("eos", "t", 0) not in still.commits.tracks, "it is open yet"
         producer.commit_transaction(30)
         after = take(spark, properties, ["t"], before=still)
-        assert after.commits.tracks[PartitionReader("eos", "t", 0)].last == 350, (
-            "the observation goes on where the open one began"
-        )
+        assert after.commits.tracks[GroupPartition("eos", "t", 0)].last == 350, "the observation goes on where the open one began"
     finally:
         consumer.close()
 
@@ -231,7 +230,7 @@ def test_a_group_that_has_read_a_transactional_log_waits_for_nothing(spark: Spar
 
     transaction(producer.commit_transaction)
     first = take(spark, properties, ["rests"])
-    track = {PartitionReader("rests", *place): Track.of(5, first.commits.taken_ms)}
+    track = {GroupPartition("rests", *place): Track.of(5, first.commits.taken_ms)}
     before = replace(
         first, commits=replace(first.commits, tracks=track, members={"rests": 1}, taken_ms=first.commits.taken_ms - 70_000)
     )

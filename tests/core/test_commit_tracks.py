@@ -18,7 +18,6 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     CommitSnapshot,
     CommitTimeouts,
     OffsetStep,
-    PartitionReader,
     Track,
     Tracks,
     Waiting,
@@ -36,12 +35,13 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
 )
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
 P0 = TopicPartition("t", 0)
 
-G = PartitionReader("g", "t", 0)
+G = GroupPartition("g", "t", 0)
 
 
 def raw(offset: int, t_ms: int = 0) -> RawRecord:

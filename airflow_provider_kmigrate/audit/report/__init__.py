@@ -28,8 +28,8 @@ class AuditReport(NamedTuple):
     json: Path
 
 
-def render(facts: ReportFacts, json_name: str = JSON) -> str:
-    """The page; it names `json_name` as the file with the same facts, in the same folder."""
+def render(facts: ReportFacts) -> str:
+    """The page; it names the file with the same facts, in the same folder."""
     axis = Axis(facts.window)
     body = "\n".join(
         (
@@ -40,7 +40,7 @@ def render(facts: ReportFacts, json_name: str = JSON) -> str:
             pictures.run(facts, axis),
             pictures.owners(facts),
             labels.figures(facts),
-            labels.about(facts, json_name),
+            labels.about(facts, JSON),
         )
     )
     title = f"{facts.verdict.outcome}: audit of {facts.subject.cluster}"

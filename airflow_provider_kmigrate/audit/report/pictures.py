@@ -77,14 +77,6 @@ def row(label: str, name: str, content: str, height: int = BAR) -> str:
     return f'<div class="row"><div class="label">{label}</div>{picture}</div>'
 
 
-def legend(items: Iterable[tuple[str, str]]) -> str:
-    """(CSS class, text) each."""
-    entries = (
-        f'<li><svg aria-hidden="true"><rect class="{css}" width="12" height="12"/></svg>{safe(text)}</li>' for css, text in items
-    )
-    return f'<ul class="legend">{"".join(entries)}</ul>'
-
-
 def lasting(from_ms: int, to_ms: int) -> str:
     """A time span as text: `12:00:01.000 to 12:00:02.500 (1.5 s)`."""
     return f"{moment(from_ms)} to {moment(to_ms)} ({duration(to_ms - from_ms)})"
@@ -104,14 +96,15 @@ def run(facts: ReportFacts, axis: Axis) -> str:
             '<section id="run"><h2>The run</h2><p class="soft">Neither a journal nor events of clients were given.</p></section>'
         )
     picture = f'<div class="rows">{"".join(lines)}{axis.row()}</div>'
-    return f'<section id="run"><h2>The run</h2>{picture}{_run_legend(facts)}{_phase_table(facts)}</section>'
+    return f'<section id="run"><h2>The run</h2>{picture}{_legend(facts)}{_phase_table(facts)}</section>'
 
 
-def _run_legend(facts: ReportFacts) -> str:
+def _legend(facts: ReportFacts) -> str:
     items = [("act", "a change is carried out"), ("settling", "until its step observed that everything is healthy")]
     items += [("open", "its end was not recorded")] if any(act.to_ms is None for act in facts.acts) else []
     items += [("gap", "sent records waited, the group was given none of the partition")] if facts.gaps else []
-    return legend(items)
+    entry = '<li><svg aria-hidden="true"><rect class="{}" width="12" height="12"/></svg>{}</li>'
+    return f'<ul class="legend">{"".join(entry.format(css, safe(text)) for css, text in items)}</ul>'
 
 
 def _steps(facts: ReportFacts, axis: Axis) -> Iterator[str]:

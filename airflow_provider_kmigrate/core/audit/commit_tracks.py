@@ -29,6 +29,7 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.offsets_topic import magnitude
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
@@ -74,18 +75,6 @@ class Opening(NamedTuple):
     t_ms: int
     place: int
     at: int = 0
-
-
-class PartitionReader(NamedTuple):
-    """The reader of a partition: one group."""
-
-    group: str
-    topic: str
-    partition: int
-
-    @property
-    def where(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +162,7 @@ class Tracks:
     still there. `left_ms`: when members last left a group.
     """
 
-    found: dict[PartitionReader, Track] = field(default_factory=dict)
+    found: dict[GroupPartition, Track] = field(default_factory=dict)
     members: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, dict[str, bool]] = field(default_factory=dict)
     left_ms: dict[str, int] = field(default_factory=dict)
@@ -182,9 +171,9 @@ class Tracks:
         """Add one record, in the order of its partition of the topic."""
         match record:
             case OffsetCommitted():
-                self._append(_reader(record), Track.of(record.offset, record.commit_ms, raw.offset))
+                self._append(_key(record), Track.of(record.offset, record.commit_ms, raw.offset))
             case OffsetRemoved():
-                self._append(_reader(record), Track.of(None, raw.t_ms))
+                self._append(_key(record), Track.of(None, raw.t_ms))
             case GroupState():
                 self.members[record.group] = record.members
                 if not record.members:
@@ -197,22 +186,22 @@ class Tracks:
                 self.consumers.setdefault(group, {})[member] = False
                 self.left_ms[group] = raw.t_ms
 
-    def _append(self, reader: PartitionReader, track: Track) -> None:
-        known = self.found.get(reader)
-        self.found[reader] = track if known is None else known.then(track)
+    def _append(self, key: GroupPartition, track: Track) -> None:
+        known = self.found.get(key)
+        self.found[key] = track if known is None else known.then(track)
 
     def join(self, later: Tracks) -> None:
         """Add the tracks of the stretch that follows."""
-        for reader, track in later.found.items():
-            self._append(reader, track)
+        for key, track in later.found.items():
+            self._append(key, track)
         self.members |= later.members
         self.left_ms |= later.left_ms
         for group, consumers in later.consumers.items():
             self.consumers.setdefault(group, {}).update(consumers)
 
 
-def _reader(record: OffsetCommitted | OffsetRemoved) -> PartitionReader:
-    return PartitionReader(record.group, record.topic, record.partition)
+def _key(record: OffsetCommitted | OffsetRemoved) -> GroupPartition:
+    return GroupPartition(record.group, record.topic, record.partition)
 
 
 VERSION: Final = 3
@@ -232,7 +221,7 @@ class CommitSnapshot:
     """
 
     taken_ms: int
-    tracks: Mapping[PartitionReader, Track]
+    tracks: Mapping[GroupPartition, Track]
     members: Mapping[str, int]
     refused: int = 0  # records that could not be read
     ends: Mapping[int, int] = field(default_factory=dict)  # of each partition of the topic: where the next observation continues
@@ -302,8 +291,8 @@ def judge_commits(
     for shown, case in (*change.gone_back(resetting_groups), *change.removed(), *stalled):
         cases[shown].append(case)
     dropped = Counter[_Shown]()  # steps back beyond those that a track keeps
-    for reader, track in after.tracks.items():
-        dropped[_Shown.MEANT if reader.group in resetting_groups else _Shown.BACK] += track.back_count - len(track.backs)
+    for key, track in after.tracks.items():
+        dropped[_Shown.MEANT if key.group in resetting_groups else _Shown.BACK] += track.back_count - len(track.backs)
     findings = [_finding(shown, found, len(found) + dropped[shown]) for shown, found in cases.items() if found]
     return [*compare_marks(before.marks, after.marks), *findings, *_unread(before.refused + after.refused)]
 
@@ -379,23 +368,23 @@ class _Change:
 
     def gone_back(self, resetting_groups: Collection[str]) -> Iterator[tuple[_Shown, Case]]:
         """Steps back. A late commit that was overtaken since is reported alone; if it was not, its effect is still unknown."""
-        for reader, track in self.after.tracks.items():
-            known, terms = self._known(reader), 1 + _moves(reader.group, self.before.marks, self.after.marks)
+        for key, track in self.after.tracks.items():
+            known, terms = self._known(key), 1 + _moves(key.group, self.before.marks, self.after.marks)
             steps = [*known.back_to(track), *(step.behind(known) for step in track.backs)] if known else track.backs
             often = _often([step.at for step in steps], terms) or track.back_count > len(track.backs)
-            meant = reader.group in resetting_groups
+            meant = key.group in resetting_groups
             for step in steps:
-                yield _Shown.MEANT if meant else _Shown.BACK if often else _kind(step, track), _case(reader, step)
+                yield _Shown.MEANT if meant else _Shown.BACK if often else _kind(step, track), _case(key, step)
 
     def removed(self) -> Iterator[tuple[_Shown, Case]]:
         """Removed offsets. For a group without members and recent commits, Kafka removes offsets every day, in any cluster."""
-        for reader, track in self.after.tracks.items():
-            known, offset = self._known(reader), self.now.tracks[reader].closing
+        for key, track in self.after.tracks.items():
+            known, offset = self._known(key), self.now.tracks[key].closing
             for step in (*(known.again_in(track) if known else ()), *track.agains):
-                yield _Shown.AGAIN, _case(reader, step)
+                yield _Shown.AGAIN, _case(key, step)
             if track.last is None and offset is not None and (known or track.opening):
-                case = Case(*reader.where, offset, offset, 1, group=reader.group, to_ms=track.last_ms, note="removed")
-                yield _Shown.REMOVED if self._was_used(reader) else _Shown.EXPIRED, case
+                case = Case(*key.where, offset, offset, 1, group=key.group, to_ms=track.last_ms, note="removed")
+                yield _Shown.REMOVED if self._was_used(key) else _Shown.EXPIRED, case
 
     def stalled(self, ends: Ends, waiting: Waiting) -> list[Case]:
         """Partitions whose group does not move, or has stopped."""
@@ -405,15 +394,15 @@ class _Change:
         """Groups without any moved commit since the last observation."""
         if self.after.taken_ms - self.before.taken_ms < self.patience.stalled:
             return
-        for reader, track in self.before.tracks.items():
+        for key, track in self.before.tracks.items():
             if (
                 (offset := track.last) is not None
-                and (end := ends.get(reader.where, 0)) > offset
-                and self._has_members(reader.group)
+                and (end := ends.get(key.where, 0)) > offset
+                and self._has_members(key.group)
                 and self._lately(track)
-                and self.now.tracks[reader].last == offset
+                and self.now.tracks[key].last == offset
             ):
-                yield Case(*reader.where, offset, end - 1, end - offset, group=reader.group, from_ms=track.last_ms)
+                yield Case(*key.where, offset, end - 1, end - offset, group=key.group, from_ms=track.last_ms)
 
     def _stopped(self, waiting: Waiting) -> Iterator[Case]:
         """Groups whose commits moved after the last observation and then stopped, while records wait longer than ever since.
@@ -421,22 +410,22 @@ class _Change:
         The next observation finds a group that stops later than `fresh` before this one: by then not one commit has moved.
         """
         note = "it moved after the observation before the step, and then stopped"
-        for reader, track in self.after.tracks.items():
-            whole = self.now.tracks[reader]
+        for key, track in self.after.tracks.items():
+            whole = self.now.tracks[key]
             longest = min(self.patience.fresh, max(self.patience.stalled, 2 * whole.pause))
             if (
                 (offset := track.last) is not None
-                and (end := waiting.since.get(reader.where, 0)) > offset
+                and (end := waiting.since.get(key.where, 0)) > offset
                 and track.moved_ms == whole.moved_ms  # else it has not moved since
                 and self.after.taken_ms - track.moved_ms > longest
-                and (self.now.has_members(reader.group) or self._thrown_out(reader.group))
-                and not self._seldom(reader, waiting.before)
+                and (self.now.has_members(key.group) or self._thrown_out(key.group))
+                and not self._seldom(key, waiting.before)
             ):
-                yield Case(*reader.where, offset, end - 1, end - offset, group=reader.group, from_ms=track.moved_ms, note=note)
+                yield Case(*key.where, offset, end - 1, end - offset, group=key.group, from_ms=track.moved_ms, note=note)
 
-    def _known(self, reader: PartitionReader) -> Track | None:
+    def _known(self, key: GroupPartition) -> Track | None:
         """What the group had committed; an offset removed before the observation is no base for comparison."""
-        track = self.before.tracks.get(reader)
+        track = self.before.tracks.get(key)
         return None if track is None or track.last is None else track
 
     def _lately(self, track: Track | None) -> bool:
@@ -446,20 +435,20 @@ class _Change:
     def _has_members(self, group: str) -> bool:
         return self.before.has_members(group) or self.now.has_members(group)
 
-    def _was_used(self, reader: PartitionReader) -> bool:
-        set_since = self.after.tracks[reader].opening is not None
-        return self._lately(self._known(reader)) or set_since or self._has_members(reader.group)
+    def _was_used(self, key: GroupPartition) -> bool:
+        set_since = self.after.tracks[key].opening is not None
+        return self._lately(self._known(key)) or set_since or self._has_members(key.group)
 
     def _thrown_out(self, group: str) -> bool:
         """The earlier members are gone without leaving: a member that leaves has committed shortly before."""
-        newest = max((track.last_ms for reader, track in self.after.tracks.items() if reader.group == group), default=0)
+        newest = max((track.last_ms for key, track in self.after.tracks.items() if key.group == group), default=0)
         left = self.after.left_ms.get(group, self.after.taken_ms)
         return self.before.has_members(group) and left - newest >= self.patience.leave
 
-    def _seldom(self, reader: PartitionReader, ends: Ends) -> bool:
+    def _seldom(self, key: GroupPartition, ends: Ends) -> bool:
         """True for a group that had let records wait for long at the last observation, and continued: that is its normal pace."""
-        known = self._known(reader)
-        return known is not None and ends.get(reader.where, 0) > (known.last or 0) and not self._lately(known)
+        known = self._known(key)
+        return known is not None and ends.get(key.where, 0) > (known.last or 0) and not self._lately(known)
 
 
 def _often(places: Sequence[int], terms: int) -> bool:
@@ -484,10 +473,10 @@ def _kind(step: OffsetStep, track: Track) -> _Shown:
     return _Shown.OVERTAKEN if (track.closing or 0) >= step.before else _Shown.LATE
 
 
-def _case(reader: PartitionReader, step: OffsetStep) -> Case:
+def _case(key: GroupPartition, step: OffsetStep) -> Case:
     note = f"committed {step.after} after {step.before}, record {step.place} of __consumer_offsets"
     first, end = sorted((step.before, step.after))
-    return Case(*reader.where, first, end - 1, end - first, group=reader.group, to_ms=step.t_ms, note=note)
+    return Case(*key.where, first, end - 1, end - first, group=key.group, to_ms=step.t_ms, note=note)
 
 
 def as_dict(snapshot: CommitSnapshot) -> dict[str, Any]:
@@ -495,7 +484,7 @@ def as_dict(snapshot: CommitSnapshot) -> dict[str, Any]:
     return {
         "version": VERSION,
         "taken_ms": snapshot.taken_ms,
-        "tracks": [[*reader, track.last, track.last_ms] for reader, track in sorted(snapshot.tracks.items())],
+        "tracks": [[*key, track.last, track.last_ms] for key, track in sorted(snapshot.tracks.items())],
         "members": dict(snapshot.members),
         "refused": snapshot.refused,
         "ends": {str(partition): end for partition, end in snapshot.ends.items()},
@@ -509,7 +498,7 @@ def from_dict(document: Mapping[str, Any]) -> CommitSnapshot:
     refuse_other(document.get("version"), VERSION)
     return CommitSnapshot(
         document["taken_ms"],
-        {PartitionReader(*row[:3]): Track(row[3], row[3], row[4], row[4], closing=row[3]) for row in document["tracks"]},
+        {GroupPartition(*row[:3]): Track(row[3], row[3], row[4], row[4], closing=row[3]) for row in document["tracks"]},
         dict(document["members"]),
         document["refused"],
         {int(partition): int(end) for partition, end in document["ends"].items()},
