@@ -42,10 +42,10 @@ def compare(
 
 def processes_of(engine: Engine, control: Control, plan: CanaryPlan) -> Iterator[ProcessSpan]:
     """The group's processes that belong to an instance. One without its start, or with a gap in its numbers, is not whole."""
-    for row in engine.ask(queries.LIVES).to_pylist():
+    for row in engine.ask(queries.WRITERS).to_pylist():
         start = control.starts.get(row["writer"])
         if start is not None and start.group == plan.group and plan.instance(row["writer"]):
-            yield ProcessSpan(row["writer"], row["t_lo"], row["t_hi"], whole=row["n"] == row["number_hi"] + 1)
+            yield ProcessSpan(row["writer"], row["t_lo"], row["t_hi"], whole=row["numbers"] == row["last"] + 1)
 
 
 def measured(engine: Engine, processes: Iterable[ProcessSpan], found: CanaryTimes, plan: CanaryPlan) -> Measured:

@@ -87,12 +87,7 @@ SELECT topic, part, producer, min(acked_lo) AS acked_lo, max(acked_hi) AS acked_
   max(CASE WHEN unclear = 1 OR first <= high OR first - shift <= number THEN 1 ELSE 0 END) AS suspect
 FROM ordered GROUP BY topic, part, producer"""
 
-# For a canary. Of each writer: from when to when it gave heartbeats, and how many of its events there are.
-LIVES: Final = f"""
-SELECT writer, min(t_ms) AS t_lo, max(t_ms) AS t_hi, count(DISTINCT number) AS n, max(number) AS number_hi
-FROM events WHERE nth = 0 AND {_EVENTS} GROUP BY writer"""
-
-# The deliveries of some writers, and their delay.
+# The deliveries of some writers, and their delay, for a canary.
 LATENESS: Final = """
 SELECT /*+ BROADCAST(writers) */ events.writer AS writer, events.t_last_ms AS t_last_ms, events.n AS n, events.latency AS latency
 FROM events JOIN writers ON events.writer = writers.writer WHERE events.row_kind = 'delivery'"""

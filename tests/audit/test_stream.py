@@ -322,8 +322,9 @@ def test_small_files(spark: SparkSession, tmp_path: Path) -> None:
         storage.exists("nosuchscheme://host/x")
 
 
-def test_identities_are_translated() -> None:
-    files = {"/ca": "CA", "/cert": "CERT", "/key": "KEY"}
+def test_identities_are_translated(tmp_path: Path) -> None:
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text(name.upper())
     found = options_of(
         {
             "bootstrap.servers": "h:1",
@@ -331,13 +332,12 @@ def test_identities_are_translated() -> None:
             "sasl.mechanisms": "SCRAM-SHA-512",
             "sasl.username": 'a"b',
             "sasl.password": "p\\w",
-            "ssl.ca.location": "/ca",
-            "ssl.certificate.location": "/cert",
-            "ssl.key.location": "/key",
+            "ssl.ca.location": str(tmp_path / "ca"),
+            "ssl.certificate.location": str(tmp_path / "cert"),
+            "ssl.key.location": str(tmp_path / "key"),
             "ssl.key.password": "secret",
             "statistics.interval.ms": "5",
-        },
-        files.__getitem__,
+        }
     )
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     assert found["kafka.sasl.jaas.config"] == f'{module} required username="a\\"b" password="p\\\\w";'

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Final
@@ -34,27 +34,30 @@ _LOGIN: Final = {
 READING: Final = {"fetchOffset.numRetries": "10", "fetchOffset.retryIntervalMs": "5000", "kafka.fetch.max.wait.ms": "10"}
 
 
-def options_of(properties: Mapping[str, str], read: Callable[[str], str] | None = None) -> dict[str, str]:
+def options_of(properties: Mapping[str, str]) -> dict[str, str]:
     """The options of Spark's Kafka source for librdkafka's `properties`. They hold secrets: never log them.
 
-    `read` gives the text of a file. Raises `Refused` (X08) for a mechanism that cannot be translated.
+    Raises `Refused` (X08) for a mechanism that cannot be translated.
     """
-    read = read or (lambda path: Path(path).read_text(encoding="utf-8"))
     java = {name: properties[name] for name in _SAME if properties.get(name)}
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
     if mechanism and "SASL" in properties.get("security.protocol", "").upper():
         java |= {"sasl.mechanism": mechanism, "sasl.jaas.config": _jaas(mechanism, properties)}
     if properties.get("ssl.ca.location"):
-        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": read(properties["ssl.ca.location"])}
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _text(properties["ssl.ca.location"])}
     if properties.get("ssl.certificate.location") and properties.get("ssl.key.location"):
         java |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": read(properties["ssl.certificate.location"]),
-            "ssl.keystore.key": read(properties["ssl.key.location"]),
+            "ssl.keystore.certificate.chain": _text(properties["ssl.certificate.location"]),
+            "ssl.keystore.key": _text(properties["ssl.key.location"]),
         }
     if properties.get("ssl.key.password"):
         java["ssl.key.password"] = properties["ssl.key.password"]
     return {f"kafka.{name}": value for name, value in java.items()}
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
 
 
 def _jaas(mechanism: str, properties: Mapping[str, str]) -> str:

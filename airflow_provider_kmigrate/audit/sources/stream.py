@@ -14,7 +14,6 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -75,7 +74,7 @@ class EventStream:
         self._storage = Storage(session)
         self._options = {**options_of(properties), **_SETTINGS, **(spark_options or {}), "subscribe": plan.topic}
         self._cluster_id = cluster_id(properties)
-        self._read_marks = partial(read_marks, properties, [plan.topic])
+        self._properties = properties
 
     def catch_up(self, timeout: float = 600.0) -> None:
         """Take in what the topic holds now, from where the last one ended.
@@ -103,7 +102,7 @@ class EventStream:
 
     def marks(self) -> Mapping[TopicPartition, LogMark]:
         """The topic's logs now."""
-        return self._read_marks()
+        return read_marks(self._properties, [self.plan.topic])
 
     def _place(self) -> Mapping[TopicPartition, int]:
         """The topic's offsets that are in the output; empty before the first batch."""

@@ -218,18 +218,19 @@ class CanaryTimes:
     before: int
     after: int
 
-    def spans(self) -> tuple[list[int], list[int]]:
+    @property
+    def _ends(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The time before and the time after, from .. before."""
+        first, last = self.left_ms - self.before * self.interval_ms, self.settled_ms + self.after * self.interval_ms
+        return (first, self.left_ms), (self.settled_ms, last)
+
+    def spans(self) -> tuple[range, ...]:
         """The starts of the intervals before and after."""
-        first = self.left_ms - self.before * self.interval_ms
-        return (
-            [first + at * self.interval_ms for at in range(self.before)],
-            [self.settled_ms + at * self.interval_ms for at in range(self.after)],
-        )
+        return tuple(range(begin, end, self.interval_ms) for begin, end in self._ends)
 
     def begin_of(self, t_ms: int) -> int | None:
         """The start of the interval that holds this time; None: no interval holds it."""
-        first = self.left_ms - self.before * self.interval_ms
-        for begin, end in ((first, self.left_ms), (self.settled_ms, self.settled_ms + self.after * self.interval_ms)):
+        for begin, end in self._ends:
             if begin <= t_ms < end:
                 return begin + (t_ms - begin) // self.interval_ms * self.interval_ms
         return None
