@@ -27,7 +27,6 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
 )
 from airflow_provider_kmigrate.core.audit.offsets_records import (
     ConsumerMember,
-    ConsumerMemberRemoved,
     GroupState,
     OffsetCommitted,
     OffsetRemoved,
@@ -392,9 +391,9 @@ def test_a_member_of_kip_848_that_left_is_one_no_more() -> None:
     found.add(raw(1), ConsumerMember("g", "b"))
     there = CommitSnapshot(1, {}, {}, consumers=found.consumers)
     left = Tracks()
-    left.add(raw(2), ConsumerMemberRemoved("g", "a"))
+    left.add(raw(2), ConsumerMember("g", "a", there=False))
     assert there.joined(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
-    left.add(raw(3), ConsumerMemberRemoved("g", "b"))
+    left.add(raw(3), ConsumerMember("g", "b", there=False))
     assert not there.joined(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
     assert there.has_members("g"), "that observation has not changed"
 

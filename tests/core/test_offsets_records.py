@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.audit.offsets_records import (
     BadRecord,
     ConsumerMember,
-    ConsumerMemberRemoved,
     GroupRemoved,
     GroupState,
     MalformedRecord,
@@ -70,8 +69,8 @@ def test_tombstones() -> None:
     assert decode(GOLDEN["offset_key_v1"], None) == OffsetRemoved(GROUP, "orders", 11)
     assert decode(GOLDEN["group_key"], None) == GroupRemoved(GROUP)
     assert decode(GOLDEN["consumer_group_key"], None) == GroupRemoved(GROUP)
-    assert decode(GOLDEN["consumer_member_key"], None) == ConsumerMemberRemoved(GROUP, "m1")
-    assert decode(GOLDEN["consumer_current_key"], None) == ConsumerMemberRemoved(GROUP, "m1")
+    assert decode(GOLDEN["consumer_member_key"], None) == ConsumerMember(GROUP, "m1", there=False)
+    assert decode(GOLDEN["consumer_current_key"], None) == ConsumerMember(GROUP, "m1", there=False)
 
 
 def test_groups_of_kip_848() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts
@@ -36,13 +36,17 @@ def header(facts: ReportFacts) -> str:
         "Window": f"{date(facts.window.from_ms)}, {duration(facts.window.to_ms - facts.window.from_ms)}",
         "Report made": date(subject.made_ms),
     }
-    described = "".join(f"<div><dt>{name}</dt><dd>{safe(value)}</dd></div>" for name, value in about.items())
     return (
         f'<header class="verdict {outcome.lower()}"><h1>Audit of {safe(subject.cluster)}</h1>'
         f'<p class="outcome"><span aria-hidden="true">{_MARKS[outcome]}</span> {outcome}</p>'
         f'<p class="headline">{safe(_headline(facts.verdict))}</p><p class="soft">{_MEANING[outcome]}</p>'
-        f'<dl class="facts">{described}</dl></header>'
+        f"{_described('facts', about)}</header>"
     )
+
+
+def _described(css: str, values: Mapping[str, str]) -> str:
+    pairs = (f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in values.items())
+    return f'<dl class="{css}">{"".join(pairs)}</dl>'
 
 
 def _headline(verdict: AuditVerdict) -> str:
@@ -60,21 +64,28 @@ def mark(outcome: AuditOutcome | None, words: str = "") -> str:
 
 def evidence(facts: ReportFacts) -> str:
     """Each level of evidence: what it can show, and its outcome."""
-    lines = []
-    for level in Level:
-        found = facts.verdict.levels.get(level)
-        cells = (mark(found), safe(CLAIMS[level]), safe(_NAMES[level]))
-        lines.append(f"<tr><th scope=row>{level.label}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    table = scrolling("Levels of evidence", ("Level", "Says", "What it can show", "Made of"), lines)
+    found = facts.verdict.levels
+    rows = ((level.label, mark(found.get(level)), safe(CLAIMS[level]), safe(_NAMES[level])) for level in Level)
+    table = scrolling("Levels of evidence", {"Level": "th", "Says": "", "What it can show": "", "Made of": ""}, rows)
     return f'<section id="evidence"><h2>What the verdict rests on</h2>{table}</section>'
 
 
-def scrolling(caption: str, heads: Sequence[str], lines: Iterable[str], *, show_caption: bool = False) -> str:
-    """A table that may be wider than the screen; the keyboard can move it."""
-    head = "".join(f"<th scope=col>{safe(name)}</th>" for name in heads)
+def scrolling(caption: str, columns: Mapping[str, str], rows: Iterable[Sequence[str]], *, show_caption: bool = False) -> str:
+    """A table that may be wider than the screen; the keyboard can move it.
+
+    `columns`: each title with the class of its cells, or `th` for what a row is about. Cells are HTML.
+    """
+    head = "".join(f"<th scope=col>{safe(name)}</th>" for name in columns)
+    lines = (f"<tr>{''.join(map(_cell, columns.values(), cells))}</tr>" for cells in rows)
     title = f"<caption>{safe(caption)}</caption>" if show_caption else ""
     body = f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     return f'<div class="scroll" role="region" aria-label="{safe(caption)}" tabindex="0">{body}</div>'
+
+
+def _cell(kind: str, html: str) -> str:
+    if kind == "th":
+        return f"<th scope=row>{html}</th>"
+    return f'<td class="{kind}">{html}</td>' if kind else f"<td>{html}</td>"
 
 
 def findings(facts: ReportFacts) -> str:
@@ -105,29 +116,24 @@ def _examples(finding: AuditFinding) -> str:
         return ""
     title = f"{finding.reason.code}: the first {len(finding.examples)} of the places where it can be looked up"
     lasts = finding.reason.cause in _MILLISECONDS
-    heads = (
-        "Partition",
-        "Offsets",
-        "Time" if lasts else "Count",
-        "Group",
-        "Members and producers",
-        "From (UTC)",
-        "To (UTC)",
-        "Note",
-    )
-    lines = (_example(case, duration(case.count) if lasts else number(case.count)) for case in finding.examples)
+    columns = {
+        "Partition": "keep",
+        "Offsets": "keep",
+        "Time" if lasts else "Count": "right",
+        "Group": "",
+        "Members and producers": "",
+    }
+    columns |= {"From (UTC)": "keep", "To (UTC)": "keep", "Note": ""}
+    rows = [_example(case, duration(case.count) if lasts else number(case.count)) for case in finding.examples]
     if finding.outcome is AuditOutcome.PASS:  # self-explanatory only
-        return f"<details><summary>{safe(title)}</summary>{scrolling(title, heads, lines)}</details>"
-    return scrolling(title, heads, lines, show_caption=True)
+        return f"<details><summary>{safe(title)}</summary>{scrolling(title, columns, rows)}</details>"
+    return scrolling(title, columns, rows, show_caption=True)
 
 
-def _example(case: Case, count: str) -> str:
+def _example(case: Case, count: str) -> list[str]:
     who = ", ".join((*case.members, *([case.producer] if case.producer else [])))
     cells = (f"{case.topic}-{case.partition}", offsets(case), count, case.group or "", who)
-    times = (moment(case.from_ms), moment(case.to_ms))
-    classes = (' class="keep"', ' class="keep"', ' class="right"', "", "", ' class="keep"', ' class="keep"', "")
-    pairs = zip(classes, (*cells, *times, case.note), strict=True)
-    return f"<tr>{''.join(f'<td{css}>{safe(value)}</td>' for css, value in pairs)}</tr>"
+    return list(map(safe, (*cells, moment(case.from_ms), moment(case.to_ms), case.note)))
 
 
 def figures(facts: ReportFacts) -> str:
@@ -139,8 +145,7 @@ def figures(facts: ReportFacts) -> str:
 
 
 def _totals(ledger: Ledger) -> str:
-    cells = "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in _figures(ledger.facts).items())
-    return f'<h3>{ledger.level.label}: {safe(_NAMES[ledger.level])}</h3><dl class="numbers">{cells}</dl>'
+    return f"<h3>{ledger.level.label}: {safe(_NAMES[ledger.level])}</h3>{_described('numbers', _figures(ledger.facts))}"
 
 
 def _figures(found: Facts) -> dict[str, str]:

@@ -30,12 +30,11 @@ class Axis:
     window: ReportWindow
 
     def place(self, t_ms: float) -> float:
-        length = max(1, self.window.to_ms - self.window.from_ms)
-        return min(100.0, max(0.0, 100 * (t_ms - self.window.from_ms) / length))
+        return min(100.0, max(0.0, 100 * (t_ms - self.window.from_ms) / self.window.length))
 
     def ticks(self) -> list[int]:
         """Round times, at most `_TICKS` of them."""
-        length = max(1, self.window.to_ms - self.window.from_ms)
+        length = self.window.length
         step = 1000 * next((size for size in _STEPS_S if length <= 1000 * size * _TICKS), _STEPS_S[-1] * (1 + length // 10**9))
         first = -(-self.window.from_ms // step) * step
         return list(range(first, self.window.to_ms + 1, step))
@@ -145,23 +144,20 @@ def _phase_table(facts: ReportFacts) -> str:
     """The same in words: phases with their longest stall and gap, and every change."""
     if not facts.phases:
         return ""
-    lines = [_phase_line(phase, facts) for phase in facts.phases]
-    phases = scrolling("Phases", ("Phase", "When (UTC)", "Steps done", "Longest produce stall", "Longest delivery gap"), lines)
-    changes = [
-        f"<tr><td>{safe(act.step)}</td><td>{safe(act.verb)}</td><td class=keep>{safe(_act_words(act))}</td></tr>"
-        for act in facts.acts
-    ]
-    all_changes = scrolling("Changes", ("Step", "Change", "When (UTC)"), changes)
+    columns = {"Phase": "th", "When (UTC)": "keep"} | dict.fromkeys(
+        ("Steps done", "Longest produce stall", "Longest delivery gap"), "right"
+    )
+    phases = scrolling("Phases", columns, (_phase_row(phase, facts) for phase in facts.phases))
+    changes = [(safe(act.step), safe(act.verb), safe(_act_words(act))) for act in facts.acts]
+    all_changes = scrolling("Changes", {"Step": "", "Change": "", "When (UTC)": "keep"}, changes)
     return f"<h3>Phase by phase</h3>{phases}<details><summary>All {len(facts.acts)} changes</summary>{all_changes}</details>"
 
 
-def _phase_line(phase: PhaseSpan, facts: ReportFacts) -> str:
+def _phase_row(phase: PhaseSpan, facts: ReportFacts) -> tuple[str, ...]:
     stalls = [stall.ms for stall in facts.stalls if stall.from_ms < phase.to_ms and phase.from_ms < stall.to_ms]
     gaps = [gap.ms for gap in facts.gaps if gap.from_ms < phase.to_ms and phase.from_ms < gap.to_ms]
     stall, gap = (duration(max(found)) if found else "" for found in (stalls, gaps))
-    times = lasting(phase.from_ms, phase.to_ms)
-    cells = f"<td class=keep>{safe(times)}</td><td class=right>{phase.done}</td><td class=right>{stall}</td><td class=right>{gap}</td>"
-    return f"<tr><th scope=row>{safe(phase.name)}</th>{cells}</tr>"
+    return safe(phase.name), safe(lasting(phase.from_ms, phase.to_ms)), str(phase.done), stall, gap
 
 
 def _act_words(act: ActSpan) -> str:
@@ -216,8 +212,8 @@ def owners(facts: ReportFacts) -> str:
     if not facts.owners:
         return f'{title}<p class="soft">Not measured: no client wrote down which partitions it took and gave up.</p></section>'
     wrong = sorted((track for track in facts.owners if track.double_ms or track.unowned_ms), key=_badness)
-    heads = ("Group", "Partition", "Two owners for", "No owner for", "Owners in turn")
-    table = scrolling("Partitions with two owners at once, or none", heads, map(_track, wrong[:MAX_TRACKS])) if wrong else ""
+    columns = {"Group": "", "Partition": "th", "Two owners for": "right", "No owner for": "right", "Owners in turn": ""}
+    table = scrolling("Partitions with two owners at once, or none", columns, map(_track, wrong[:MAX_TRACKS])) if wrong else ""
     more = f'<p class="soft">{number(len(wrong) - MAX_TRACKS)} more are in the JSON file.</p>' if len(wrong) > MAX_TRACKS else ""
     return f"{title}<p>{_summary(facts.owners)}</p>{table}{more}</section>"
 
@@ -226,11 +222,10 @@ def _badness(track: OwnerTrack) -> tuple[int, int, str, str, int]:
     return -track.double_ms, -track.unowned_ms, track.group, track.topic, track.partition
 
 
-def _track(track: OwnerTrack) -> str:
+def _track(track: OwnerTrack) -> tuple[str, ...]:
     double, unowned = (duration(ms) if ms else "" for ms in (track.double_ms, track.unowned_ms))
     members = ", ".join(dict.fromkeys(member for span in track.held for member in span.owners))
-    cells = f"<td class=right>{double}</td><td class=right>{unowned}</td><td>{safe(members)}</td>"
-    return f"<tr><td>{safe(track.group)}</td><th scope=row>{safe(track.topic)}-{track.partition}</th>{cells}</tr>"
+    return safe(track.group), f"{safe(track.topic)}-{track.partition}", double, unowned, safe(members)
 
 
 def _summary(tracks: Sequence[OwnerTrack]) -> str:
@@ -245,17 +240,17 @@ def canary(verdict: CanaryVerdict | None) -> str:
     if verdict is None:
         return ""
     state = f"{number(verdict.measured)} of {number(verdict.window)} intervals: {mark(verdict.outcome)}"
-    heads = ("Metric", "Says", "Canary against baseline", "Interval", "Accepted", "Smallest effect it could see")
-    table = scrolling("Comparison of the canary", heads, [_compared(verdict)])
+    kept = ("Canary against baseline", "Interval", "Accepted", "Smallest effect it could see")
+    columns = {"Metric": "th", "Says": ""} | dict.fromkeys(kept, "keep")
+    table = scrolling("Comparison of the canary", columns, [_compared(verdict)])
     return f'<section id="canary"><h2>Canary</h2><p>{state}</p>{table}</section>'
 
 
-def _compared(verdict: CanaryVerdict) -> str:
+def _compared(verdict: CanaryVerdict) -> tuple[str, ...]:
     accepted = f"up to {verdict.margin:g}"
     seen = "" if verdict.smallest is None else f"{_shown(verdict.smallest)} (with a probability of 80 %)"
     members = f"{_shown(verdict.estimate)} (against {verdict.baseline} members)"
-    cells = "".join(f"<td class=keep>{safe(text)}</td>" for text in (members, _interval(verdict), accepted, seen))
-    return f"<tr><th scope=row>{safe(verdict.metric)}</th><td>{mark(verdict.outcome)}</td>{cells}</tr>"
+    return safe(verdict.metric), mark(verdict.outcome), *map(safe, (members, _interval(verdict), accepted, seen))
 
 
 def _shown(value: float | None) -> str:

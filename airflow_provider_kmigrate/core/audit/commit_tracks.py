@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 from airflow_provider_kmigrate.core.audit.fingerprint import compare_marks, marks_as_list, marks_from_list, refuse_other
 from airflow_provider_kmigrate.core.audit.offsets_records import (
     ConsumerMember,
-    ConsumerMemberRemoved,
     GroupRemoved,
     GroupState,
     OffsetCommitted,
@@ -180,11 +179,10 @@ class Tracks:
                     self.left_ms[record.group] = raw.t_ms
             case GroupRemoved(group):
                 self.members[group] = 0
-            case ConsumerMember(group, member):
-                self.consumers.setdefault(group, {})[member] = True
-            case ConsumerMemberRemoved(group, member):
-                self.consumers.setdefault(group, {})[member] = False
-                self.left_ms[group] = raw.t_ms
+            case ConsumerMember(group, member, there):
+                self.consumers.setdefault(group, {})[member] = there
+                if not there:
+                    self.left_ms[group] = raw.t_ms
 
     def _append(self, key: GroupPartition, track: Track) -> None:
         known = self.found.get(key)

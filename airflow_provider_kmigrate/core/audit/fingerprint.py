@@ -12,7 +12,7 @@ transaction's records lie in the log too, and do not depend on the time of readi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -189,13 +189,10 @@ class _Findings:
         self.cases.setdefault(cause, []).append(case)
 
     def findings(self) -> Iterator[AuditFinding]:
-        for outcome, cause, template in _TABLE:
-            found = self.cases.get(cause, [])
-            if found:
-                total, partitions = sum(case.count for case in found), len({(case.topic, case.partition) for case in found})
-                examples = tuple(sorted(found, key=lambda case: case.order)[:_CASES])
-                text = template.format(total=total, partitions=partitions)
-                yield AuditFinding.of(outcome, cause, text, Level.LOG, total, examples)
+        for outcome, texts in _TEXTS.items():
+            for cause, text in texts.items():
+                if found := self.cases.get(cause):
+                    yield _finding(outcome, cause, text, found)
 
     def compared(self, before: Fingerprint) -> Iterator[AuditFinding]:
         """Reports how much is unchanged; or that retention has removed everything that could have been compared."""
@@ -217,52 +214,32 @@ class _Findings:
         return AuditFinding.of(AuditOutcome.PASS, AuditCause.UNCHANGED, text, Level.LOG, self.equal)
 
 
-_TABLE: Final = (
-    (AuditOutcome.FAIL, AuditCause.LOG_SHRUNK, "{total} records of {partitions} partitions are no longer in the log."),
-    (
-        AuditOutcome.FAIL,
-        AuditCause.LOG_CHANGED,
-        "Records of {partitions} partitions changed: other records have their offsets now.",
-    ),
-    (
-        AuditOutcome.FAIL,
-        AuditCause.LOG_TRUNCATED,
-        "The logs of {partitions} partitions end earlier than before: {total} acknowledged offsets were truncated.",
-    ),
-    (AuditOutcome.FAIL, AuditCause.EPOCH_WENT_BACK, "The leader epoch of {partitions} partitions went back."),
-    (AuditOutcome.FAIL, AuditCause.PARTITIONS_GONE, "{partitions} partitions are gone."),
-    (
-        AuditOutcome.FAIL,
-        AuditCause.TOPIC_RECREATED,
-        "The topics of {partitions} partitions were created again, with other ids.",
-    ),
-    (AuditOutcome.INCONCLUSIVE, AuditCause.LOG_UNREAD, "{partitions} partitions could not be read."),
-    (
-        AuditOutcome.PASS,
-        AuditCause.COMPACTED,
-        "{total} records of {partitions} compacted partitions are gone; compaction removes records, so their blocks were not compared.",
-    ),
-    (
-        AuditOutcome.PASS,
-        AuditCause.RETENTION,
-        "Retention removed the beginning of {partitions} logs; {total} offsets were not compared.",
-    ),
-    (
-        AuditOutcome.INCONCLUSIVE,
-        AuditCause.START_UNEXPLAINED,
-        "The beginning of {partitions} logs is gone, {total} offsets, and their retention does not explain it.",
-    ),
-    (
-        AuditOutcome.PASS,
-        AuditCause.NOT_REQUESTED,
-        "{partitions} partitions of the earlier fingerprint were not compared: their topics are no longer requested.",
-    ),
-    (
-        AuditOutcome.INCONCLUSIVE,
-        AuditCause.POLICY_CHANGED,
-        "{total} records of {partitions} partitions are gone, whose cleanup.policy was changed to or from compaction.",
-    ),
-)
+def _finding(outcome: AuditOutcome, cause: AuditCause, text: str, cases: Sequence[Case]) -> AuditFinding:
+    total, partitions = sum(case.count for case in cases), len({(case.topic, case.partition) for case in cases})
+    examples = tuple(sorted(cases, key=lambda case: case.order)[:_CASES])
+    return AuditFinding.of(outcome, cause, text.format(total=total, partitions=partitions), Level.LOG, total, examples)
+
+
+_TEXTS: Final = {
+    AuditOutcome.FAIL: {
+        AuditCause.LOG_SHRUNK: "{total} records of {partitions} partitions are no longer in the log.",
+        AuditCause.LOG_CHANGED: "Records of {partitions} partitions changed: other records have their offsets now.",
+        AuditCause.LOG_TRUNCATED: "The logs of {partitions} partitions end earlier than before: {total} acknowledged offsets were truncated.",
+        AuditCause.EPOCH_WENT_BACK: "The leader epoch of {partitions} partitions went back.",
+        AuditCause.PARTITIONS_GONE: "{partitions} partitions are gone.",
+        AuditCause.TOPIC_RECREATED: "The topics of {partitions} partitions were created again, with other ids.",
+    },
+    AuditOutcome.INCONCLUSIVE: {
+        AuditCause.LOG_UNREAD: "{partitions} partitions could not be read.",
+        AuditCause.START_UNEXPLAINED: "The beginning of {partitions} logs is gone, {total} offsets, and their retention does not explain it.",
+        AuditCause.POLICY_CHANGED: "{total} records of {partitions} partitions are gone, whose cleanup.policy was changed to or from compaction.",
+    },
+    AuditOutcome.PASS: {
+        AuditCause.COMPACTED: "{total} records of {partitions} compacted partitions are gone; compaction removes records, so their blocks were not compared.",
+        AuditCause.RETENTION: "Retention removed the beginning of {partitions} logs; {total} offsets were not compared.",
+        AuditCause.NOT_REQUESTED: "{partitions} partitions of the earlier fingerprint were not compared: their topics are no longer requested.",
+    },
+}
 
 
 def _compare_marks(where: TopicPartition, mark: LogMark, now: LogMark | None, found: _Findings) -> bool:

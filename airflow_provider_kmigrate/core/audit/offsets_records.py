@@ -158,18 +158,11 @@ class GroupRemoved:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """A member of a KIP-848 group described itself, or was given partitions."""
+    """A member of a KIP-848 group described itself, or was given partitions; not `there`: a tombstone of either."""
 
     group: str
     member: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerMemberRemoved:
-    """A tombstone of a member, or of its assignment, in a KIP-848 group."""
-
-    group: str
-    member: str
+    there: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +170,7 @@ class OtherRecord:
     """A record that says nothing of commits and members."""
 
 
-Record = OffsetCommitted | OffsetRemoved | GroupState | GroupRemoved | ConsumerMember | ConsumerMemberRemoved | OtherRecord
+Record = OffsetCommitted | OffsetRemoved | GroupState | GroupRemoved | ConsumerMember | OtherRecord
 
 
 class RawRecord(NamedTuple):
@@ -274,7 +267,7 @@ def _consumer_member(key: RecordBytes, value: RecordBytes | None) -> Record:
     group, member = key.string(), key.string()
     key.end()
     if value is None:
-        return ConsumerMemberRemoved(group, member)
+        return ConsumerMember(group, member, there=False)
     _version(value, 0, "a consumer group's member", flexible_from=0)
     value.nullable(), value.nullable(), value.string(), value.string()  # instance id, rack, client id, host
     for _ in range(value.array()):
@@ -290,7 +283,7 @@ def _consumer_assignment(key: RecordBytes, value: RecordBytes | None) -> Record:
     group, member = key.string(), key.string()
     key.end()
     if value is None:
-        return ConsumerMemberRemoved(group, member)
+        return ConsumerMember(group, member, there=False)
     _version(value, 0, "a member's assignment", flexible_from=0)
     value.take(9)  # epoch, previous epoch and state
     for _ in ("owned", "pending"):

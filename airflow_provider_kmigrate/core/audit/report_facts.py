@@ -31,10 +31,14 @@ class ReportWindow(NamedTuple):
     from_ms: int
     to_ms: int
 
-    def bins(self, count: int = BINS) -> list[int]:
-        """The ends of `count` equal parts."""
-        length = max(1, self.to_ms - self.from_ms)
-        return [self.from_ms + length * (number + 1) // count for number in range(count)]
+    @property
+    def length(self) -> int:
+        """At least 1 ms."""
+        return max(1, self.to_ms - self.from_ms)
+
+    def bins(self) -> list[int]:
+        """The ends of `BINS` equal parts."""
+        return [self.from_ms + self.length * (number + 1) // BINS for number in range(BINS)]
 
 
 class OwnerInterval(NamedTuple):
