@@ -12,10 +12,8 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.ledger.health import SLOT_MS, STEADY_SLOTS
 
-_LONGEST_MS, _RUNS = (
-    1 << 33,
-    1 << 29,
-)  # the first of the longest waits is found by one number: its length, then its place among so many
+# The first of the longest waits is found by one number: its length, then its place among so many.
+_LONGEST_MS, _RUNS = 1 << 33, 1 << 29
 _EVENTS: Final = "row_kind NOT IN ('refused', 'version')"
 
 CONTROL: Final = "SELECT row_kind, line, why, t_ms FROM events WHERE row_kind IN ('control', 'refused', 'version', 'latency')"

@@ -73,4 +73,4 @@ def write(wanted: ReportRequest, result: Result, folder: Path) -> report.AuditRe
 def _lines(journals: Iterable[str]) -> Iterator[str]:
     for place in map(Path, journals):
         for path in sorted(place.glob("*.jsonl")) if place.is_dir() else [place]:
-            yield from path.read_text(encoding="utf-8").splitlines()
+            yield from path.read_text(encoding="utf-8", errors="replace").splitlines()

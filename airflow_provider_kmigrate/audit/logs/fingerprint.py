@@ -33,7 +33,7 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     stalled_groups,
 )
 from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Fingerprint, LogSample, Print, remaining, renewal, stretches
-from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord, Scan
+from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, LevelHealth
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
@@ -240,28 +240,26 @@ def _commits(
         raise Refused.because(Reason.of(AuditCause.OFFSETS_UNREAD, text))
     begins = before.ends if before else {}
     spans = {where: [(max(mark.start, begins.get(where.partition, 0)), mark.end)] for where, mark in stable.items()}
-    tracks, refused = read_tracks(session, options, spans)
+    tracks = read_tracks(session, options, spans)
     ends = {where.partition: mark.end for where, mark in stable.items()}
-    return CommitSnapshot(_now_ms(), tracks.found, tracks.members, refused, ends, tracks.consumers, marks, tracks.left_ms)
+    return CommitSnapshot(_now_ms(), tracks.found, tracks.members, tracks.refused, ends, tracks.consumers, marks, tracks.left_ms)
 
 
-def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans) -> tuple[Tracks, int]:
-    """The moves of commits in these offsets of `__consumer_offsets`, and the number of records that could not be read.
+def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans) -> Tracks:
+    """The moves of commits in these offsets of `__consumer_offsets`.
 
     Offsets of an aborted transaction were never committed: they are left out.
     """
-    tracks, refused = Tracks(), 0
+    tracks = Tracks()
     with spark_errors(f"Spark could not read {OFFSETS_TOPIC}"):
         records = read_spans(_sees_internal(session), options, spans, isolation="read_committed")
         if records is None:
-            return tracks, 0
+            return tracks
         columns = records.selectExpr("partition", "offset", "unix_millis(timestamp) AS t_ms", "key", "value")
         table = columns.mapInArrow(_tracker(), _TRACKS_SCHEMA).toArrow()
     for _, _, row in sorted(zip(*(column.to_pylist() for column in table.columns), strict=True)):
-        found, unread = pickle.loads(row)  # noqa: S301  # made by `_tracker`, a moment ago
-        tracks.join(found)
-        refused += unread
-    return tracks, refused
+        tracks.join(pickle.loads(row))  # noqa: S301  # made by `_tracker`, a moment ago
+    return tracks
 
 
 def _sees_internal(session: SparkSession) -> SparkSession:
@@ -278,15 +276,12 @@ def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     """
 
     def track(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pieces: dict[int, tuple[int, Tracks, Scan]] = {}
+        pieces: dict[int, tuple[int, Tracks]] = {}
         for batch in batches:
             for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 raw = RawRecord(*values)
-                _, tracks, scan = pieces.setdefault(raw.partition, (raw.offset, Tracks(), Scan()))
-                record = scan.read(raw)
-                if record is not None:
-                    tracks.add(raw, record)
-        rows = [(partition, place, pickle.dumps((tracks, scan.refused))) for partition, (place, tracks, scan) in pieces.items()]
+                pieces.setdefault(raw.partition, (raw.offset, Tracks()))[1].read(raw)
+        rows = [(partition, place, pickle.dumps(tracks)) for partition, (place, tracks) in pieces.items()]
         kinds = (pa.int32(), pa.int64(), pa.binary())
         arrays = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
         yield pa.RecordBatch.from_arrays(arrays, ["partition", "place", "row"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import starmap
 from typing import Final
 
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts
@@ -76,7 +77,7 @@ def scrolling(caption: str, columns: Mapping[str, str], rows: Iterable[Sequence[
     `columns`: each title with the class of its cells, or `th` for what a row is about. Cells are HTML.
     """
     head = "".join(f"<th scope=col>{safe(name)}</th>" for name in columns)
-    lines = (f"<tr>{''.join(map(_cell, columns.values(), cells))}</tr>" for cells in rows)
+    lines = (f"<tr>{''.join(starmap(_cell, zip(columns.values(), cells, strict=True)))}</tr>" for cells in rows)
     title = f"<caption>{safe(caption)}</caption>" if show_caption else ""
     body = f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     return f'<div class="scroll" role="region" aria-label="{safe(caption)}" tabindex="0">{body}</div>'
@@ -122,8 +123,10 @@ def _examples(finding: AuditFinding) -> str:
         "Time" if lasts else "Count": "right",
         "Group": "",
         "Members and producers": "",
+        "From (UTC)": "keep",
+        "To (UTC)": "keep",
+        "Note": "",
     }
-    columns |= {"From (UTC)": "keep", "To (UTC)": "keep", "Note": ""}
     rows = [_example(case, duration(case.count) if lasts else number(case.count)) for case in finding.examples]
     if finding.outcome is AuditOutcome.PASS:  # self-explanatory only
         return f"<details><summary>{safe(title)}</summary>{scrolling(title, columns, rows)}</details>"

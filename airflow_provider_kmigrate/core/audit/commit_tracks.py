@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.audit.fingerprint import compare_marks, marks_as_list, marks_from_list, refuse_other
 from airflow_provider_kmigrate.core.audit.offsets_records import (
+    BadRecord,
     ConsumerMember,
     GroupRemoved,
     GroupState,
@@ -24,6 +25,7 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     OffsetRemoved,
     RawRecord,
     Record,
+    decode,
 )
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
@@ -165,6 +167,14 @@ class Tracks:
     members: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, dict[str, bool]] = field(default_factory=dict)
     left_ms: dict[str, int] = field(default_factory=dict)
+    refused: int = 0  # records that could not be read: what they say of their groups is unknown
+
+    def read(self, raw: RawRecord) -> None:
+        """Decode one record and add it, or count it as refused."""
+        try:
+            self.add(raw, decode(raw.key, raw.value))
+        except BadRecord:
+            self.refused += 1
 
     def add(self, raw: RawRecord, record: Record) -> None:
         """Add one record, in the order of its partition of the topic."""
@@ -194,6 +204,7 @@ class Tracks:
             self._append(key, track)
         self.members |= later.members
         self.left_ms |= later.left_ms
+        self.refused += later.refused
         for group, consumers in later.consumers.items():
             self.consumers.setdefault(group, {}).update(consumers)
 

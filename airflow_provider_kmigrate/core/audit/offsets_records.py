@@ -5,14 +5,13 @@ GroupMetadataKey 2, GroupMetadataValue 0-4 (all that Kafka 0.9 to 4 brokers writ
 epoch, the members and their current assignments; from `group-coordinator/src/main/resources/common/message` of Kafka, checked
 against bytes of 3.9.2 brokers and of its own serializers. Other keys (share and streams groups) are recognized and not read.
 
-The bytes (Kafka's serialization, KIP-482) may be anything: every length is checked before it is used. A record that cannot be
-read says nothing about its group: `Scan` counts it, keeps the first few and continues.
+The bytes (Kafka's serialization, KIP-482) may be anything: every length is checked before it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -24,14 +23,22 @@ _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
 
 
-class MalformedBytes(ValueError):
-    """Too short, too long, or with an impossible length."""
+class BadRecord(Refused):
+    """A record that cannot be read; what it says of its group is unknown."""
+
+
+class MalformedRecord(BadRecord):
+    """Not as its own version number requires: cut short, too long, or with an impossible length."""
+
+
+class UnknownRecord(BadRecord):
+    """A record of a kind or a version that this release does not read."""
 
 
 class RecordBytes:
     """Reads bytes front to back. `flexible`: lengths are varints, one more than they say; structures end with tagged fields.
 
-    Every method raises `MalformedBytes`.
+    Every method raises `MalformedRecord`.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -43,7 +50,7 @@ class RecordBytes:
         """The next `size` bytes."""
         begin, self._at = self._at, self._at + size
         if size < 0 or self._at > len(self._data):
-            raise MalformedBytes(f"{size} bytes wanted at {begin} of {len(self._data)}")
+            raise MalformedRecord(f"{size} bytes wanted at {begin} of {len(self._data)}")
         return self._data[begin : self._at]
 
     def int16(self) -> int:
@@ -63,7 +70,7 @@ class RecordBytes:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise MalformedBytes("a varint of more than five bytes")
+        raise MalformedRecord("a varint of more than five bytes")
 
     def nullable(self) -> str | None:
         """A string, or null."""
@@ -73,12 +80,12 @@ class RecordBytes:
         try:
             return self.take(size).decode()
         except UnicodeDecodeError as error:
-            raise MalformedBytes(f"no UTF-8: {error.reason}") from error
+            raise MalformedRecord(f"no UTF-8: {error.reason}") from error
 
     def string(self) -> str:
         found = self.nullable()
         if found is None:
-            raise MalformedBytes("null where a string must be")
+            raise MalformedRecord("null where a string must be")
         return found
 
     def data(self) -> bytes:
@@ -89,7 +96,7 @@ class RecordBytes:
         """The number of elements that follow: at most the bytes left, so that a damaged length costs no memory."""
         count = self.varint() - 1 if self.flexible else self.int32()
         if not 0 <= count <= len(self._data) - self._at:
-            raise MalformedBytes(f"an array of {count} elements in {len(self._data) - self._at} bytes")
+            raise MalformedRecord(f"an array of {count} elements in {len(self._data) - self._at} bytes")
         return count
 
     def end_struct(self) -> None:
@@ -103,22 +110,7 @@ class RecordBytes:
         """The end of all bytes."""
         self.end_struct()
         if self._at != len(self._data):
-            raise MalformedBytes(f"{len(self._data) - self._at} bytes are left over")
-
-
-_KEPT = 20  # examples of what could not be read
-
-
-class BadRecord(Refused):
-    """A record that cannot be read; what it says of its group is unknown."""
-
-
-class MalformedRecord(BadRecord):
-    """Not as its own version number requires: cut short, too long, or with an impossible length."""
-
-
-class UnknownRecord(BadRecord):
-    """A record of a kind or a version that this release does not read."""
+            raise MalformedRecord(f"{len(self._data) - self._at} bytes are left over")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +179,9 @@ def decode(key: bytes | None, value: bytes | None) -> Record:
     """The meaning of one record; no value: a tombstone. Raises `MalformedRecord` or `UnknownRecord`."""
     if key is None:
         raise MalformedRecord("a record of __consumer_offsets without a key")
-    try:
-        reader = RecordBytes(key)
-        kind = reader.int16()
-        read = _KINDS.get(kind)
-        if read is None:
-            return OtherRecord()
-        found = read(reader, None if value is None else RecordBytes(value))
-    except MalformedBytes as error:
-        raise MalformedRecord(f"a record of __consumer_offsets is malformed: {error}") from error
-    return found
+    reader = RecordBytes(key)
+    read = _KINDS.get(reader.int16())
+    return OtherRecord() if read is None else read(reader, None if value is None else RecordBytes(value))
 
 
 def _version(value: RecordBytes, newest: int, what: str, flexible_from: int) -> int:
@@ -303,21 +288,3 @@ def _topic_partitions(value: RecordBytes) -> None:
 _KINDS: Final[Mapping[int, Callable[[RecordBytes, RecordBytes | None], Record]]] = MappingProxyType(
     {0: _offset, 1: _offset, 2: _group, 3: _consumer_group, 5: _consumer_member, 8: _consumer_assignment}
 )
-
-
-@dataclass(slots=True)
-class Scan:
-    """One reading of the topic. `refused` counts unreadable records; `examples` are the first of those."""
-
-    refused: int = 0
-    examples: list[str] = field(default_factory=list)
-
-    def read(self, raw: RawRecord) -> Record | None:
-        """The decoded record; None if it is counted as refused."""
-        try:
-            return decode(raw.key, raw.value)
-        except BadRecord as error:
-            self.refused += 1
-            if len(self.examples) < _KEPT:
-                self.examples.append(f"__consumer_offsets-{raw.partition} offset {raw.offset}: {error}")
-            return None
