@@ -23,39 +23,6 @@ def union(spans: Iterable[Span]) -> list[Span]:
     return merged
 
 
-def intersect(a: Sequence[Span], b: Sequence[Span]) -> list[Span]:
-    """Numbers in both sets."""
-    found: list[Span] = []
-    i = j = 0
-    while i < len(a) and j < len(b):
-        first, last = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
-        if first <= last:
-            found.append((first, last))
-        if a[i][1] < b[j][1]:
-            i += 1
-        else:
-            j += 1
-    return found
-
-
-def subtract(a: Sequence[Span], b: Sequence[Span]) -> list[Span]:
-    """Numbers in the set `a` that are not in the set `b`."""
-    left: list[Span] = []
-    j = 0
-    for first, last in a:
-        while j < len(b) and b[j][1] < first:
-            j += 1
-        start, k = first, j
-        while k < len(b) and b[k][0] <= last:
-            if b[k][0] > start:
-                left.append((start, b[k][0] - 1))
-            start = b[k][1] + 1
-            k += 1
-        if start <= last:
-            left.append((start, last))
-    return left
-
-
 def clip(span: Span, others: Sequence[Span]) -> list[Span]:
     """Numbers of one span that are in a set; takes the logarithm of the set's length."""
     found: list[Span] = []
@@ -64,6 +31,20 @@ def clip(span: Span, others: Sequence[Span]) -> list[Span]:
             break
         found.append((max(span[0], others[i][0]), min(span[1], others[i][1])))
     return found
+
+
+def subtract(a: Iterable[Span], b: Sequence[Span]) -> list[Span]:
+    """Numbers in the set `a` that are not in the set `b`."""
+    left: list[Span] = []
+    for first, last in a:
+        begin = first
+        for cut_first, cut_last in clip((first, last), b):
+            if cut_first > begin:
+                left.append((begin, cut_first - 1))
+            begin = cut_last + 1
+        if begin <= last:
+            left.append((begin, last))
+    return left
 
 
 def size(spans: Iterable[Span]) -> int:

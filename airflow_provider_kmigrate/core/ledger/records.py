@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Ack, DeliveryRun, LogExtent
-from airflow_provider_kmigrate.core.intervals import Coverage, Span, clip, intersect, size, subtract, union
+from airflow_provider_kmigrate.core.intervals import Coverage, Span, clip, size, subtract, union
 from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit
 from airflow_provider_kmigrate.core.ledger.facts import Case, Gap
 
@@ -113,7 +113,7 @@ def _check_numbers(topic: str, partition: int, pieces: Sequence[Piece], flaws: L
             continue
         for numbers in subtract([piece.numbers], fresh):
             flaws.stored_twice.append(_of_numbers(topic, partition, piece, numbers, "stored before at a lower offset"))
-        for numbers in intersect(fresh, [(fresh[0][0], high - 1)]) if fresh else ():
+        for numbers in clip((fresh[0][0], high - 1), fresh) if fresh else ():
             flaws.reordered.append(_of_numbers(topic, partition, piece, numbers, f"stored behind number {high}"))
 
 
@@ -211,12 +211,12 @@ def _again(runs: Sequence[DeliveryRun], index: int, fresh: Sequence[Span]) -> It
 
 def _late(run: DeliveryRun, fresh: Sequence[Span], behind: tuple[int, str]) -> Iterator[Case]:
     """The new records that should have come before earlier deliveries."""
-    for span in intersect(fresh, [(0, behind[0] - 1)]) if behind[0] > run.first else ():
+    for span in clip((0, behind[0] - 1), fresh) if behind[0] > run.first else ():
         yield _sequence_case(run, span, (behind[1], run.member), f"delivered after offset {behind[0]}")
 
 
 def _early(run: DeliveryRun, fresh: Sequence[Span], committed: int) -> Iterator[Case]:
-    for span in intersect(fresh, [(0, committed - 1)]):
+    for span in clip((0, committed - 1), fresh):
         yield _sequence_case(run, span, (run.member,), f"offset {committed} had been committed before")
 
 
