@@ -51,11 +51,9 @@ def render(facts: ReportFacts) -> str:
 
 def write(facts: ReportFacts, folder: Path) -> AuditReport:
     """Write both files into `folder`, made if missing; each is whole or as before. Raises `Failed`."""
-    atomic.make_folder(folder)
+    made = AuditReport(folder / HTML, folder / JSON)
     document = json.dumps(facts.as_dict(), ensure_ascii=False, allow_nan=False)
-    return AuditReport(_replace(folder / HTML, render(facts)), _replace(folder / JSON, document))
-
-
-def _replace(path: Path, text: str) -> Path:
-    atomic.replace(path, text.encode(), mode=atomic.EVERYBODY)
-    return path
+    atomic.make_folder(folder)
+    for path, text in zip(made, (render(facts), document), strict=True):
+        atomic.replace(path, text.encode(), mode=atomic.EVERYBODY)
+    return made

@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -79,13 +80,12 @@ def read_spans(
     One span of each partition is one read, so a sample in four pieces is four. A read fails if offsets have been removed
     meanwhile.
     """
-    rounds = [frame for number in range(max(map(len, spans.values()), default=0)) if (frame := _nth(spans, number))]
-    frames = [_read(session, options, ranges, isolation) for ranges in rounds]
+    frames = []
+    for found in zip_longest(*spans.values()):
+        ranges = {where: span for where, span in zip(spans, found, strict=True) if span and span[0] < span[1]}
+        if ranges:
+            frames.append(_read(session, options, ranges, isolation))
     return reduce(DataFrame.unionAll, frames) if frames else None
-
-
-def _nth(spans: Spans, number: int) -> dict[TopicPartition, tuple[int, int]]:
-    return {where: found[number] for where, found in spans.items() if len(found) > number and found[number][0] < found[number][1]}
 
 
 def _read(

@@ -19,7 +19,6 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
 
 from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line, table_of
 from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
@@ -155,15 +154,10 @@ def _unfit(text: str) -> Refused:
 
 def decoded(source: DataFrame) -> DataFrame:
     """Records of an events topic as rows of `schema.EVENTS`."""
-    columns = source.selectExpr("topic", "partition", "offset", "value")
-    return columns.mapInArrow(_decoder(), _spark_schema())
-
-
-def _spark_schema() -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  # pandas, which costs a second, only where it is used
 
-    schema: StructType = from_arrow_schema(EVENTS)
-    return schema
+    columns = source.selectExpr("topic", "partition", "offset", "value")
+    return columns.mapInArrow(_decoder(), from_arrow_schema(EVENTS))
 
 
 def _decoder() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

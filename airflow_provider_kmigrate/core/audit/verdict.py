@@ -257,14 +257,10 @@ def _reservations(account: LevelHealth) -> list[AuditFinding]:
         text = f"{account.malformed} events at {account.level.label} could not be read and were kept aside."
         found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.MALFORMED, text, account.level, account.malformed))
     if account.hand_overs:
-        found.append(_hand_overs(account))
+        bound = 100 * unseen_rate(account.hand_overs)
+        text = f"{account.hand_overs} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed unseen (95 %)."
+        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, account.level, account.hand_overs))
     return found
-
-
-def _hand_overs(account: LevelHealth) -> AuditFinding:
-    bound = 100 * unseen_rate(account.hand_overs)
-    text = f"{account.hand_overs} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed unseen (95 %)."
-    return AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, account.level, account.hand_overs)
 
 
 def unseen_rate(trials: int, confidence: float = 0.95) -> float:
