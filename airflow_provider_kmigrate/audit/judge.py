@@ -47,7 +47,7 @@ def judge(engine: Engine, control: Control, policy: AuditPolicy) -> Judged:
     times = EvidenceTimes(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.required_evidence.since)
     limits = Limits(policy.skew_ms, policy.max_cases, policy.window, times, policy.required_evidence.mixed)
     book = Book.of(control.events)
-    found = accounts(engine, control)
+    found = accounts(engine, book.writers)
     book.writers = found.writers
     setting = Setting.of(book, limits)
     screened = screen(engine, book, setting, found)

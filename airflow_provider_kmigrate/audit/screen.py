@@ -21,10 +21,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import queries
-from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Writer, matches
+from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Writer
 from airflow_provider_kmigrate.core.ledger.facts import Gap
 from airflow_provider_kmigrate.core.ledger.health import Newest, is_flawed
 from airflow_provider_kmigrate.core.ledger.ownership import owned_times
@@ -69,9 +68,8 @@ class Accounts:
     members: dict[int, str]
 
 
-def accounts(engine: Engine, control: Control) -> Accounts:
-    """The accounts of all writers, from their events."""
-    few = Book.of(control.events).writers  # from these few events only each writer's first and last are right
+def accounts(engine: Engine, few: Mapping[str, Writer]) -> Accounts:
+    """The accounts of all writers, from their events; in those of a `few` events only each writer's first and last are right."""
     rows = engine.ask(queries.WRITERS).to_pylist()
     groups: dict[str, set[str]] = defaultdict(set)
     members: dict[int, set[str]] = defaultdict(set)
@@ -125,14 +123,10 @@ def screen(engine: Engine, book: Book, setting: Setting, found: Accounts) -> Scr
         places[TopicPartition(row["topic"], row["part"])].delivered[row["consumer_group"]] = row
     flawed = {*found.repeated, *(name for name, writer in found.writers.items() if is_flawed(writer, limits.times))}
     suspects = {*_of_writers(engine, flawed), *_not_owned(engine, book)} & places.keys()
-    topics = {topic: _wanting(setting, topic) for topic in {where.topic for where in places}}
+    topics = {topic: setting.wanting(topic) for topic in {where.topic for where in places}}
     suspects |= {where for where, place in places.items() if not _is_clean(place, topics[where.topic], found.members)}
     clean = [_counted(where, place, found.members) for where, place in places.items() if where not in suspects]
     return Screened(clean, suspects, _newest(engine, places, limits.times.since))
-
-
-def _wanting(setting: Setting, topic: str) -> set[str]:
-    return {name for name, group in setting.groups.items() if any(matches(pattern, topic) for pattern in group.topics)}
 
 
 def _of_writers(engine: Engine, names: Collection[str]) -> Iterator[TopicPartition]:

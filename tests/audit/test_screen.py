@@ -30,7 +30,8 @@ HERE = TopicPartition("t", 0)
 def screened(events: Sequence[Event], engine: Engine, limits: Limits) -> tuple[Screened, Setting]:
     attach(Source(Level.CONSUMER, events=tuple(events)), engine)
     control = Control.read(engine)
-    book, found = Book.of(control.events), accounts(engine, control)
+    book = Book.of(control.events)
+    found = accounts(engine, book.writers)
     book.writers = found.writers
     setting = Setting.of(book, limits)
     return screen(engine, book, setting, found), setting

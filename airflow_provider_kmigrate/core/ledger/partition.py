@@ -119,11 +119,14 @@ class Setting:
         changes = {key: list(found) for key, found in self.ownership.items() if key.where in places}
         return replace(self, ownership=changes, extents={at: one for at, one in self.extents.items() if at in places})
 
+    def wanting(self, topic: str) -> set[str]:
+        """Every group that subscribed to the topic."""
+        return {name for name, group in self.groups.items() if any(matches(pattern, topic) for pattern in group.topics)}
+
     def readers(self, part: Part) -> list[str]:
         """Every group to which the partition's records are due, or were delivered."""
-        topic = part.where.topic
-        wanting = (name for name, group in self.groups.items() if any(matches(pattern, topic) for pattern in group.topics))
-        return sorted({*(wanting if part.acks else ()), *(name for name, runs in part.runs.items() if runs)})
+        wanting = self.wanting(part.where.topic) if part.acks else set()
+        return sorted(wanting | {name for name, runs in part.runs.items() if runs})
 
 
 def _group(book: Book, name: str, times: EvidenceTimes, *, reports_owners: bool) -> ReportedGroup:
