@@ -71,22 +71,18 @@ class AlarmMark:
     text: str
 
 
-_PHASES = tuple(
-    (name, re.compile(pattern))
-    for name, pattern in (
-        (
-            "rollback",
-            r"rollback|roll(ed)? back| to zookeeper$|^(restore flag|controller failover|stop controller|handover|ZooKeeper controller|wipe)",
-        ),
-        ("preflight and backup", r"^(preflight|backup)"),
-        ("controllers", r"^(provision controller|controllers ready)"),
-        ("first roll", r" to migration$"),
-        ("copy", r"^metadata copy"),
-        ("second roll", r" to kraft$"),
-        ("soak", r"^soak"),
-        ("finalize", r"^finaliz"),
-    )
-)
+_PHASES = {
+    "rollback": re.compile(
+        r"rollback|roll(ed)? back| to zookeeper$|^(restore flag|controller failover|stop controller|handover|ZooKeeper controller|wipe)"
+    ),
+    "preflight and backup": re.compile(r"^(preflight|backup)"),
+    "controllers": re.compile(r"^(provision controller|controllers ready)"),
+    "first roll": re.compile(r" to migration$"),
+    "copy": re.compile(r"^metadata copy"),
+    "second roll": re.compile(r" to kraft$"),
+    "soak": re.compile(r"^soak"),
+    "finalize": re.compile(r"^finaliz"),
+}
 _ANYWHERE = re.compile(r"^(preferred leaders|all brokers registered|dual-write lag|metadata equivalence|phase )")
 _OF_PHASES = frozenset({"act", "acted", "done", "findings"})
 
@@ -112,7 +108,7 @@ def phase_of(step: str) -> str | None:
     """The phase that a step belongs to; None if it occurs in several. An unknown step is its own phase."""
     if _ANYWHERE.match(step):
         return None
-    return next((name for name, pattern in _PHASES if pattern.search(step)), step)
+    return next((name for name, pattern in _PHASES.items() if pattern.search(step)), step)
 
 
 def phases(lines: Sequence[Line]) -> tuple[PhaseSpan, ...]:

@@ -76,7 +76,7 @@ def test_tracks_of_pieces_are_the_track_of_the_whole(offsets: list[int | None], 
     back = [1 for one, other in itertools.pairwise(values) if other < one]
     bare = itertools.groupby(enumerate(offsets), key=lambda row: row[1] is None)
     pieces = [[row[1] for row in rows] for removed, rows in bare if not removed]
-    assert track.again_count == sum(later[0] > one[-1] for one, later in itertools.pairwise(pieces))  # type: ignore[operator]
+    assert len(track.agains) == sum(later[0] > one[-1] for one, later in itertools.pairwise(pieces))  # type: ignore[operator]
     assert track.back_count == len(back)
     assert (track.first, track.last, track.count) == (offsets[0], offsets[-1], len(offsets))
     assert len(track.backs) == min(20, len(back))

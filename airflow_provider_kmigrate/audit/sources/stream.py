@@ -110,7 +110,6 @@ class EventStream:
         return batch_offsets(text) if text else {}
 
     def progress(self) -> CheckpointProgress:
-        """The checkpoint's progress."""
         kept = (self._storage.names(f"{self.plan.checkpoint}/{name}") for name in ("offsets", "commits"))
         return CheckpointProgress(*map(newest_written, kept))
 

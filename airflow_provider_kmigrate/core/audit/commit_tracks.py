@@ -82,9 +82,9 @@ class Opening(NamedTuple):
 class Track:
     """The commits of one group for one partition, in the order of the topic. `last` None: removed, and not set again since.
 
-    `first_ms`, `last_ms`: when the coordinator stored those. `backs` are the first few of `back_count` steps back; `agains` of
-    `again_count` offsets that were removed and set again higher. `opening` and `closing` are the first and the last offset that
-    was set at all, whatever was removed before or since. `moved_ms`: since when it is `closing`; commits of the same offset do
+    `first_ms`, `last_ms`: when the coordinator stored those. `backs` are the first few of `back_count` steps back; `agains` the
+    first few offsets that were removed and set again higher. `opening` and `closing` are the first and the last offset that was
+    set at all, whatever was removed before or since. `moved_ms`: since when it is `closing`; commits of the same offset do
     not move it. `pause`: the longest time between two of these records. `recent`: the last few offsets that were set, and when.
     """
 
@@ -96,7 +96,6 @@ class Track:
     backs: tuple[OffsetStep, ...] = ()
     back_count: int = 0
     agains: tuple[OffsetStep, ...] = ()
-    again_count: int = 0
     opening: Opening | None = None
     closing: int | None = None
     moved_ms: int = 0
@@ -106,10 +105,10 @@ class Track:
     @classmethod
     def of(cls, offset: int | None, t_ms: int, place: int = 0) -> Track:
         """The track of one record; `offset` None: a removal."""
-        opening = None if offset is None else Opening(offset, t_ms, place)
-        if opening is None:
+        if offset is None:
             return cls(None, None, t_ms, t_ms)
-        return cls(offset, offset, t_ms, t_ms, opening=opening, closing=offset, moved_ms=t_ms, recent=((opening.offset, t_ms),))
+        opening, recent = Opening(offset, t_ms, place), ((offset, t_ms),)
+        return cls(offset, offset, t_ms, t_ms, opening=opening, closing=offset, moved_ms=t_ms, recent=recent)
 
     def then(self, later: Track) -> Track:
         """Joins this stretch with `later`, the next one."""
@@ -123,7 +122,6 @@ class Track:
             (*self.backs, *back, *(step.behind(self) for step in later.backs))[:_KEPT],
             self.back_count + len(back) + later.back_count,
             (*self.agains, *again, *(step.behind(self) for step in later.agains))[:_KEPT],
-            self.again_count + len(again) + later.again_count,
             self.opening or (later.opening and later.opening._replace(at=self.count + later.opening.at)),
             self.closing if later.closing is None else later.closing,
             self._moved_ms(later),
