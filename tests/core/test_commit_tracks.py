@@ -61,7 +61,8 @@ def commits(taken_ms: int, *offsets: int | None, begin: int = 0, members: int = 
 
 
 def causes_of(before: CommitSnapshot, after: CommitSnapshot, end: int = 0) -> dict[object, AuditFinding]:
-    return {finding.reason.cause: finding for finding in judge_commits(before, after, {P0: end}, CommitTimeouts(1_000, 100))}
+    findings = judge_commits(before, after, {P0: end}, patience=CommitTimeouts(1_000, 100))
+    return {finding.reason.cause: finding for finding in findings}
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=12), st.data())

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.audit import commit_tracks, fingerprint
 from airflow_provider_kmigrate.core.audit.commit_tracks import (
     PATIENCE,
     CommitSnapshot,
-    CommitTimeouts,
+    Ends,
     Tracks,
     Waiting,
     end_of_records,
@@ -159,10 +159,10 @@ def _offsets_in(
     return found
 
 
-def _waiting(before: LogSnapshot, snapshot: LogSnapshot) -> tuple[Mapping[TopicPartition, int], CommitTimeouts, Waiting]:
+def _waiting(before: LogSnapshot, snapshot: LogSnapshot) -> tuple[Ends, Waiting]:
     """The ends before which records wait, as `judge_commits` takes them."""
     ends, known = ({where: mark.end for where, mark in each.logs.marks.items()} for each in (snapshot, before))
-    return {**ends, **snapshot.ends}, PATIENCE, Waiting(known, snapshot.settled)
+    return {**ends, **snapshot.ends}, Waiting(known, snapshot.settled)
 
 
 def _refuse_gaps(topics: Sequence[str], marks: Mapping[TopicPartition, LogMark]) -> None:

@@ -282,9 +282,9 @@ def judge_commits(
     before: CommitSnapshot,
     after: CommitSnapshot,
     ends: Ends,
-    patience: CommitTimeouts = PATIENCE,
     waiting: Waiting = _UNKNOWN,
     *,
+    patience: CommitTimeouts = PATIENCE,
     resetting_groups: Collection[str] = (),
 ) -> list[AuditFinding]:
     """What the commits since `before` show; `ends` are the logs' ends at the next observation, so that later records wait too.
@@ -304,11 +304,9 @@ def judge_commits(
     return [*compare_marks(before.marks, after.marks), *findings, *_unread(before.refused + after.refused)]
 
 
-def stalled_groups(
-    before: CommitSnapshot, after: CommitSnapshot, ends: Ends, patience: CommitTimeouts = PATIENCE, waiting: Waiting = _UNKNOWN
-) -> list[Case]:
+def stalled_groups(before: CommitSnapshot, after: CommitSnapshot, ends: Ends, waiting: Waiting = _UNKNOWN) -> list[Case]:
     """Groups that do not move although logs end after their commits, by `ends` and `waiting`."""
-    return _Change(before, after, before.joined(after), patience).stalled(ends, waiting)
+    return _Change(before, after, before.joined(after), PATIENCE).stalled(ends, waiting)
 
 
 def end_of_records(offsets: Iterable[int], begin: int, end: int) -> int:
