@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +25,8 @@ from airflow_provider_kmigrate.core.ledger.ownership import OwnershipStep, in_lo
 BINS = 240
 
 
-class ReportWindow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReportWindow:
     """A time window from .. before, in ms since the epoch."""
 
     from_ms: int
@@ -41,7 +42,8 @@ class ReportWindow(NamedTuple):
         return [self.from_ms + self.length * (number + 1) // BINS for number in range(BINS)]
 
 
-class OwnerInterval(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OwnerInterval:
     """The owners of a partition from .. to: none, one member, or several at once."""
 
     from_ms: int
@@ -83,7 +85,8 @@ class LagTrack:
         return max((records for _, records in self.points), default=0)
 
 
-class Stall(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Stall:
     """The longest wait for an acknowledgement, of those that came in from .. to."""
 
     from_ms: int
@@ -127,7 +130,7 @@ def _without_skew(spans: Iterable[OwnerInterval], skew_ms: int) -> Iterator[Owne
     for double, stretch in groupby(spans, key=lambda span: len(span.owners) > 1):
         parts = list(stretch)
         short = double and parts[-1].to_ms - parts[0].from_ms <= skew_ms
-        yield from (part._replace(owners=part.owners[-1:]) if short else part for part in parts)
+        yield from (replace(part, owners=part.owners[-1:]) if short else part for part in parts)
 
 
 def _joined(spans: Iterable[OwnerInterval]) -> Iterator[OwnerInterval]:
@@ -135,7 +138,7 @@ def _joined(spans: Iterable[OwnerInterval]) -> Iterator[OwnerInterval]:
     kept: OwnerInterval | None = None
     for span in spans:
         if kept and kept.owners == span.owners and kept.from_ms <= span.from_ms <= kept.to_ms:
-            kept = kept._replace(to_ms=max(kept.to_ms, span.to_ms))
+            kept = replace(kept, to_ms=max(kept.to_ms, span.to_ms))
         elif span.ms > 0:
             if kept:
                 yield kept
@@ -249,14 +252,7 @@ class ReportFacts:
         plain = asdict(self)
         plain["verdict"] = verdict_as_dict(self.verdict)
         plain["ledgers"] = [{"level": ledger.level.label, **ledger.facts.as_dict()} for ledger in self.ledgers]
-        plain["window"] = self.window._asdict()
-        plain["stalls"] = [stall._asdict() for stall in self.stalls]
-        plain["owners"] = [_owners(track) for track in self.owners]
         return {"version": VERSION, **plain}
-
-
-def _owners(track: OwnerTrack) -> dict[str, Any]:
-    return {**asdict(track), "held": [span._asdict() for span in track.held]}
 
 
 def collect(
