@@ -32,14 +32,12 @@ def findings(changes: Sequence[Ownership], facts: Facts, *, policy: AuditPolicy,
 
 def _not_owned(facts: Facts, level: Level) -> Iterator[AuditFinding]:
     """Deliveries outside their member's own intervals. A gap in the events may hide the acquisition."""
-    yield from _strangers(facts.earlier.get("not_owned", LedgerFinding()), AuditOutcome.PASS, level, before=BEFORE_THE_STEP)
-    yield from _strangers(facts.not_owned, AuditOutcome.FAIL if facts.recorded else AuditOutcome.INCONCLUSIVE, level)
-
-
-def _strangers(found: LedgerFinding, outcome: AuditOutcome, level: Level, *, before: str = "") -> Iterator[AuditFinding]:
-    if found.count:
-        text = f"{before}{found.count} records were delivered to a member that did not own their partition."
-        yield AuditFinding.of(outcome, AuditCause.NOT_OWNED, text, level, found.count, found.cases)
+    earlier = facts.earlier.get("not_owned", LedgerFinding())
+    now = AuditOutcome.FAIL if facts.recorded else AuditOutcome.INCONCLUSIVE
+    for found, outcome, before in ((earlier, AuditOutcome.PASS, BEFORE_THE_STEP), (facts.not_owned, now, "")):
+        if found.count:
+            text = f"{before}{found.count} records were delivered to a member that did not own their partition."
+            yield AuditFinding.of(outcome, AuditCause.NOT_OWNED, text, level, found.count, found.cases)
 
 
 def _unowned(changes: Iterable[Ownership], policy: AuditPolicy, level: Level) -> Iterator[AuditFinding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.maven import resolved
@@ -23,16 +24,13 @@ def jars(say: Callable[[str], None] = lambda _: None) -> tuple[str, ...]:
 
 def main() -> int:
     """Print them, one a line; 2 with the reason if they are not available."""
+    say = partial(print, file=sys.stderr)
     try:
-        print("\n".join(jars(_say)))  # noqa: T201  # a program's own words
+        print("\n".join(jars(say)))  # noqa: T201  # a program's own words
     except KMigrateError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        say(error)
         return 2
     return 0
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -204,23 +204,23 @@ def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[t
 
     `allow`: names of findings that are shown and do not fail.
     """
-    spared = {name: found for name, found in facts.violations.items() if name in allow}
-    others = {name: found for name, found in facts.violations.items() if name not in allow}
-    broken = [*_violations(AuditOutcome.FAIL, others, level), *_violations(AuditOutcome.PASS, spared, level)]
-    earlier = _violations(AuditOutcome.PASS, facts.earlier, level, before=BEFORE_THE_STEP)
+    now, then = facts.violations, facts.earlier
+    broken = [
+        _violation(AuditOutcome.PASS if name in allow else AuditOutcome.FAIL, name, now[name], level)
+        for name in VIOLATIONS
+        if name in now
+    ]
+    earlier = [
+        _violation(AuditOutcome.PASS, name, then[name], level, before=BEFORE_THE_STEP) for name in VIOLATIONS if name in then
+    ]
     doubts = [AuditFinding(AuditOutcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
     return (*broken, *earlier, *doubts), LevelHealth(level, facts.acked + sum(facts.delivered.values()))
 
 
-def _violations(
-    outcome: AuditOutcome, findings: Mapping[str, LedgerFinding], level: Level, *, before: str = ""
-) -> list[AuditFinding]:
-    """`before`: the beginning of each sentence."""
-    return [
-        AuditFinding.of(outcome, cause, before + text.format(found.count), level, found.count, found.cases)
-        for name, (cause, text) in VIOLATIONS.items()
-        if (found := findings.get(name))
-    ]
+def _violation(outcome: AuditOutcome, name: str, found: LedgerFinding, level: Level, *, before: str = "") -> AuditFinding:
+    """`before`: the beginning of the sentence."""
+    cause, text = VIOLATIONS[name]
+    return AuditFinding.of(outcome, cause, before + text.format(found.count), level, found.count, found.cases)
 
 
 _ORDER: Final = {cause: place for place, cause in enumerate((*AuditCause, None))}
