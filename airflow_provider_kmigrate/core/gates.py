@@ -32,11 +32,10 @@ from airflow_provider_kmigrate.core.text import join_ids, summarize
 def strangers(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
     """Whatever in the view names another cluster id, or the lack of any id; empty if all agree."""
     named = _named(view)
-    wrong = tuple(_reason(where, found, spec) for where, found in named if found != spec.cluster_id)
-    if wrong or named:
-        return wrong
-    text = f"No source reported a cluster id; expected {spec.cluster_id}."
-    return (Reason("G00", text),)
+    if not named:
+        return (Reason("G00", f"No source reported a cluster id; expected {spec.cluster_id}."),)
+    text = f"Cluster {spec.name} must have cluster id {spec.cluster_id}, but"
+    return tuple(Reason("I01", f"{text} {where} says {found}.") for where, found in named if found != spec.cluster_id)
 
 
 def unidentified(node: Broker | Controller) -> tuple[Reason, ...]:
@@ -54,11 +53,6 @@ def _named(view: ClusterView) -> list[tuple[str, str]]:
         for folder, keys in (node.files.meta or {}).items():
             rows.append((f"{folder}/meta.properties of node {node.id}", keys.get("cluster.id")))
     return [(where, found) for where, found in rows if found]
-
-
-def _reason(where: str, found: str, spec: ClusterSpec) -> Reason:
-    text = f"Cluster {spec.name} must have cluster id {spec.cluster_id}, but {where} says {found}."
-    return Reason("I01", text)
 
 
 class GateState(StrEnum):
@@ -95,6 +89,16 @@ def never(*reasons: Reason) -> Gate:
     return Gate(GateState.NEVER, reasons)
 
 
+def not_yet_if(bad: object, *reasons: Reason) -> Gate:
+    """Not yet while anything `bad` was observed; met if nothing was."""
+    return not_yet(*reasons) if bad else MET
+
+
+def never_if(bad: object, *reasons: Reason) -> Gate:
+    """Never if anything `bad` was observed; met if nothing was."""
+    return never(*reasons) if bad else MET
+
+
 def unmet(gate: Gate) -> Refuse | Wait:
     """An unmet gate as a decision: refuse if the operator must act, else wait."""
     return Refuse(gate.reasons) if gate.state is GateState.NEVER else Wait(gate.reasons)
@@ -116,11 +120,9 @@ def together(gates: Iterable[Gate]) -> Gate:
 
 def process_known(node: Broker | Controller) -> Gate:
     """The host says that the node's process runs; only then will it also stop and start the right one."""
-    if node.process.state is ProcessState.RUNNING:
-        return MET
     answers = node.answers if isinstance(node, Controller) else node.mode is not None
     text = f"The host of node {node.id} does not report its process as running{', although the node answers' if answers else ''}."
-    return not_yet(Reason("U04", text))
+    return not_yet_if(node.process.state is not ProcessState.RUNNING, Reason("U04", text))
 
 
 def fresh_migration(view: ClusterView) -> Gate:
@@ -143,10 +145,8 @@ def _empty_controller(view: ClusterView, controller: int) -> Gate:
     seen = view.controllers.get(controller)
     if seen is None or seen.files.has_metadata_log is None:
         return not_yet(could_not_read(f"the metadata directory of controller {controller}"))
-    started = isinstance(view.zk.migration, Migration) if view.zk else False
-    if not seen.files.has_metadata_log or started:
-        return MET
-    return never(Reason("G04", f"Controller {controller} has a metadata log, but no migration is under way."))
+    used = seen.files.has_metadata_log and view.migration is None
+    return never_if(used, Reason("G04", f"Controller {controller} has a metadata log, but no migration is under way."))
 
 
 def all_flagged(view: ClusterView) -> Gate:
@@ -157,34 +157,30 @@ def all_flagged(view: ClusterView) -> Gate:
 def _flagged(view: ClusterView, controller: int) -> Gate:
     seen = view.controllers[controller]
     if not seen.answers or seen.migration_flag is None:
-        return not_yet(
-            Reason(
-                "G23",
-                f"Controller {controller} does not answer.",
-                cause=Cause.CONTROLLER_UNRESPONSIVE,
-            )
-        )
-    if seen.migration_flag:
-        return MET
-    return never(Reason("G05", f"Controller {controller} runs without the migration flag.", cause=Cause.UNFLAGGED_CONTROLLER))
+        return not_yet(Reason("G23", f"Controller {controller} does not answer.", cause=Cause.CONTROLLER_UNRESPONSIVE))
+    text = f"Controller {controller} runs without the migration flag."
+    return never_if(not seen.migration_flag, Reason("G05", text, cause=Cause.UNFLAGGED_CONTROLLER))
+
+
+def controllers_answer(view: ClusterView, but: int | None = None) -> Gate:
+    """G23: every controller answers, `but` the named one, which the quorum can then spare."""
+    unresponsive = [controller for controller in view.unresponsive_controllers() if controller != but]
+    return not_yet_if(unresponsive, Reason("G23", f"Controllers that do not answer: {join_ids(unresponsive)}."))
 
 
 def quorum_healthy(view: ClusterView, max_lag: int = 1000) -> Gate:
     """A leader exists and every voter has fetched up to `max_lag` records behind the high watermark."""
     quorum = view.quorum
     if quorum is None or quorum.leader_id < 0:
-        return not_yet(no_quorum("The KRaft quorum has no leader that answers."))
+        return quorum_leads(view)
     behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < max(0, quorum.high_watermark - max_lag)]
-    if not behind:
-        return MET
-    return not_yet(no_quorum(f"Voters behind the high watermark {quorum.high_watermark}: {join_ids(behind)}."))
+    return not_yet_if(behind, no_quorum(f"Voters behind the high watermark {quorum.high_watermark}: {join_ids(behind)}."))
 
 
 def quorum_leads(view: ClusterView) -> Gate:
     """One controller answers as the leader of the quorum."""
-    if view.quorum is not None and view.quorum.leader_id >= 0:
-        return MET
-    return not_yet(no_quorum("The KRaft quorum has no leader that answers."))
+    led = view.quorum is not None and view.quorum.leader_id >= 0
+    return not_yet_if(not led, no_quorum("The KRaft quorum has no leader that answers."))
 
 
 def no_quorum(text: str) -> Reason:
@@ -198,9 +194,7 @@ def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
         return not_yet(could_not_read("ZooKeeper"))
     registered = sorted(set(view.zk.broker_ids) - set(but))
     plain = [b for b in registered if b not in view.brokers or view.brokers[b].mode is not BrokerMode.MIGRATION]
-    if not plain:
-        return MET
-    return not_yet(Reason("G08", f"Brokers in /brokers/ids that are not in migration mode: {join_ids(plain)}."))
+    return not_yet_if(plain, Reason("G08", f"Brokers in /brokers/ids that are not in migration mode: {join_ids(plain)}."))
 
 
 def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:
@@ -226,10 +220,9 @@ def _claimed(view: ClusterView) -> Gate:
         return not_yet(no_dual_write("The copy from ZooKeeper to KRaft is not finished."))
     if not (isinstance(owner, ZkController) and owner.is_kraft):
         return not_yet(no_dual_write("/controller does not name a KRaft controller."))
-    if not migration.metadata_epoch == view.quorum.leader_epoch == owner.kraft_epoch:
-        text = f"/migration carries epoch {migration.metadata_epoch}, /controller {owner.kraft_epoch}, the quorum leader has {view.quorum.leader_epoch}."
-        return not_yet(no_dual_write(f"{text} The active controller has not written to ZooKeeper yet."))
-    return MET
+    same_leader = migration.metadata_epoch == view.quorum.leader_epoch == owner.kraft_epoch
+    text = f"/migration carries epoch {migration.metadata_epoch}, /controller {owner.kraft_epoch}, the quorum leader has {view.quorum.leader_epoch}."
+    return not_yet_if(not same_leader, no_dual_write(f"{text} The active controller has not written to ZooKeeper yet."))
 
 
 STILL = 1.5  # seconds without a write after which /migration stands still; a record is written every 0.5 s (metadata.max.idle.interval.ms)
@@ -243,23 +236,17 @@ def _written_just_now(view: ClusterView) -> bool:
     Neither alone is proof: a batch that keeps failing writes it too, a clock may have been set, and an inactive quorum leaves no
     lag.
     """
-    migration, lag = migration_of(view), dual_write_lag(view)
+    migration, lag = view.migration, dual_write_lag(view)
     if migration is None or migration.age is None or lag is None:
         return False
     return migration.age.most < JUST_NOW and lag <= _CAUGHT_UP
 
 
 def _advanced(view: ClusterView, before: ClusterView | None) -> Gate:
-    now, earlier = migration_of(view), migration_of(before)
-    if now and earlier and earlier.metadata_offset > 0 and _stamp(now) > _stamp(earlier):
-        return MET
-    return not_yet(no_dual_write(f"/migration has not advanced from offset {now.metadata_offset if now else None} yet."))
-
-
-def migration_of(view: ClusterView | None) -> Migration | None:
-    """/migration as a controller writes it; None if it is absent, malformed, or was not read."""
-    found = view.zk.migration if view is not None and view.zk is not None else None
-    return found if isinstance(found, Migration) else None
+    now, earlier = view.migration, before.migration if before else None
+    moved = now and earlier and earlier.metadata_offset > 0 and _stamp(now) > _stamp(earlier)
+    offset = now.metadata_offset if now else None
+    return not_yet_if(not moved, no_dual_write(f"/migration has not advanced from offset {offset} yet."))
 
 
 def no_dual_write(text: str) -> Reason:
@@ -280,34 +267,27 @@ def lag_below(view: ClusterView, limit: int) -> Gate:
     lag = dual_write_lag(view)
     if lag is None:
         return not_yet(could_not_read("the dual-write lag"))
-    if lag <= limit:
-        return MET
-    return not_yet(Reason("G07", f"The dual-write lag is {lag} records (limit {limit})."))
+    return not_yet_if(lag > limit, Reason("G07", f"The dual-write lag is {lag} records (limit {limit})."))
 
 
 def dual_write_lag(view: ClusterView) -> int | None:
     """Records between the high watermark and the last dual-written offset; None if unknown."""
-    migration = migration_of(view)
-    if view.quorum is None or migration is None:
+    if view.quorum is None or view.migration is None:
         return None
-    return max(0, view.quorum.high_watermark - 1 - migration.metadata_offset)
+    return max(0, view.quorum.high_watermark - 1 - view.migration.metadata_offset)
 
 
 def no_client_metrics(view: ClusterView) -> Gate:
     """G9: no client-metrics subscription; one wedges the migration driver at its next failover (measured)."""
     if view.client_metrics is None:
         return not_yet(could_not_read("the client-metrics subscriptions"))
-    if not view.client_metrics:
-        return MET
-    text = f"Client-metrics subscriptions exist: {', '.join(view.client_metrics)}."
-    return never(Reason("G09", text))
+    return never_if(view.client_metrics, Reason("G09", f"Client-metrics subscriptions exist: {', '.join(view.client_metrics)}."))
 
 
 def epochs_known(view: ClusterView, *, states: bool = True) -> Gate:
     """The controller epochs in ZooKeeper and in the partition `states` were read: the handover raises one above the others."""
-    if view.zk is not None and view.zk.controller_epoch is not None and (view.state_epoch is not None or not states):
-        return MET
-    return not_yet(could_not_read("the controller epochs"))
+    known = view.zk is not None and view.zk.controller_epoch is not None and (view.state_epoch is not None or not states)
+    return not_yet_if(not known, could_not_read("the controller epochs"))
 
 
 def no_leaderless(view: ClusterView) -> Gate:
@@ -315,10 +295,8 @@ def no_leaderless(view: ClusterView) -> Gate:
     if view.partitions is None:
         return not_yet(could_not_read("the partitions"))
     without = leaderless(view)
-    if not without:
-        return MET
     text = f"{len(without)} partitions have no leader: {summarize(p.name for p in sorted(without))}."
-    return not_yet(Reason("G13", text))
+    return not_yet_if(without, Reason("G13", text))
 
 
 def leaderless(view: ClusterView) -> tuple[Partition, ...]:
@@ -330,10 +308,8 @@ def no_live_groups(view: ClusterView) -> Gate:
     """No consumer group lives on ZooKeeper when the last ZooKeeper-mode broker leaves: those consumers would starve (measured)."""
     if view.zk is None:
         return not_yet(could_not_read("ZooKeeper"))
-    if not view.zk.live_groups:
-        return MET
     text = f"Groups still coordinate through ZooKeeper: {living(view)}. The DAG {mover(view.name)} moves them."
-    return never(Reason("G21", text))
+    return never_if(view.zk.live_groups, Reason("G21", text))
 
 
 def no_group_without_coordinator(view: ClusterView) -> Gate:
@@ -377,16 +353,11 @@ def after_rollback(view: ClusterView) -> str:
 
 def all_kraft(view: ClusterView) -> Gate:
     """Every broker answers in KRaft mode and none is left under /brokers/ids."""
-    others = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.KRAFT)
+    others = view.in_mode(BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, None)
     if others:
-        return not_yet(_not_kraft(f"Brokers that do not answer in KRaft mode: {join_ids(others)}."))
-    if view.zk is not None and view.zk.broker_ids:
-        return not_yet(_not_kraft(f"Brokers still registered in ZooKeeper: {join_ids(view.zk.broker_ids)}."))
-    return MET
-
-
-def _not_kraft(text: str) -> Reason:
-    return Reason("G22", text)
+        return not_yet(Reason("G22", f"Brokers that do not answer in KRaft mode: {join_ids(others)}."))
+    registered = view.zk.broker_ids if view.zk else ()
+    return not_yet_if(registered, Reason("G22", f"Brokers still registered in ZooKeeper: {join_ids(registered)}."))
 
 
 def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
@@ -398,10 +369,8 @@ def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
     if view.partitions is None:
         return not_yet(could_not_read("the partitions"))
     stuck = [p for p in view.partitions if p.leader == broker and set(p.isr) - {broker}]
-    if not stuck or stop_seconds < slow_stop_limit(len(view.partitions)):
-        return MET
     text = f"Broker {broker} took {stop_seconds:.1f} s to stop and still leads {len(stuck)} partitions: {summarize(p.name for p in sorted(stuck))}."
-    return never(Reason("G12", text))
+    return never_if(stuck and stop_seconds >= slow_stop_limit(len(view.partitions)), Reason("G12", text))
 
 
 def after_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:

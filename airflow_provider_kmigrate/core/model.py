@@ -346,7 +346,7 @@ class ZkView:
     unflagged: frozenset[int] = frozenset()  # by our note: controllers whose flag a finalization takes, or has taken
     rolled_back: Mapping[int, BrokerMode] = field(
         default_factory=dict
-    )  # brokers that kmigrate rolled back alone, and into which mode
+    )  # brokers that kmigrate rolled back alone: into which mode
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -445,9 +445,31 @@ class ClusterView:
     groups: Mapping[str, GroupSeen] | None = None  # those that were requested; a side that was not read is None
     unknowns: tuple[Reason, ...] = ()
 
+    @property
+    def migration(self) -> Migration | None:
+        """/migration as a controller writes it; None if it is absent, malformed, or was not read."""
+        found = self.zk.migration if self.zk else None
+        return found if isinstance(found, Migration) else None
+
+    def broker(self, number: int) -> Broker:
+        """One broker; if it was not listed, one of which nothing is known."""
+        return self.brokers.get(number) or Broker(number)
+
+    def controller(self, number: int) -> Controller:
+        """One controller; if it was not listed, one of which nothing is known."""
+        return self.controllers.get(number) or Controller(number)
+
     def running_brokers(self) -> Iterator[Broker]:
         """Brokers that answered."""
         return (broker for broker in self.brokers.values() if broker.mode is not None)
+
+    def in_mode(self, *modes: BrokerMode | None) -> list[int]:
+        """Ids of the brokers in these modes, ascending; None: those that did not answer."""
+        return sorted(broker.id for broker in self.brokers.values() if broker.mode in modes)
+
+    def unresponsive_controllers(self) -> list[int]:
+        """Ids of the controllers that did not answer, ascending."""
+        return sorted(controller.id for controller in self.controllers.values() if not controller.answers)
 
     def answered(self, broker: int) -> bool:
         """Whether a broker was listed, and answered."""

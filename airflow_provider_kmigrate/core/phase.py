@@ -9,7 +9,6 @@ Sources: KIP-866 as shipped in 3.9 (KRaftMigrationDriver), and the states seen o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,7 +17,6 @@ from airflow_provider_kmigrate.core.model import (
     Cause,
     ClusterView,
     Malformed,
-    Migration,
     Reason,
     ZkController,
     ZkView,
@@ -72,61 +70,42 @@ class ClusterPosition:
     reasons: tuple[Reason, ...] = ()
 
 
-_FORWARD = (
-    Phase.ZOOKEEPER,
-    Phase.PRE_MIGRATION,
-    Phase.FIRST_ROLL,
-    Phase.COPY,
-    Phase.DUAL_WRITE_ZOOKEEPER,
-    Phase.HYBRID,
-    Phase.DUAL_WRITE,
-    Phase.FINALIZING,
-    Phase.FINALIZED,
-)
+_ASIDE = frozenset({Phase.UNKNOWN, Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND})  # not in the order of the migration
 
-#: For each intent, one letter a phase of `_FORWARD`: A act, D done, W wait, R refuse.
+#: For each intent, one letter a phase, in the order of `Phase`: A act, D done, W wait, R refuse. Of the last three only this is
+#: allowed: to roll a broker that is isolated or was left behind, at once. A cluster with one left behind has passed the steps
+#: before that roll, so a whole run gets there.
 _ROWS = {
-    Intent.PROVISION: "AADDDDDDD",
-    Intent.TO_MIGRATION: "RAADDDDDD",
-    Intent.COPY: "RRWWDDDDD",
-    Intent.TO_KRAFT: "RRRWAADDD",
-    Intent.SOAK: "RRRRRRADD",
-    Intent.FINALIZE: "RRRRRRAAD",
+    Intent.PROVISION: "AADDDDDDD WRRD",
+    Intent.TO_MIGRATION: "RAADDDDDD WRAD",
+    Intent.COPY: "RRWWDDDDD WRRD",
+    Intent.TO_KRAFT: "RRRWAADDD WRRA",
+    Intent.SOAK: "RRRRRRADD WRRR",
+    Intent.FINALIZE: "RRRRRRAAD WRRR",
 }
-
 _LETTERS = {"A": PhasePermit.ACT, "D": PhasePermit.DONE, "W": PhasePermit.WAIT, "R": PhasePermit.REFUSE}
-
-#: Outside the forward path only one act is allowed: recover a broker that was left behind by rolling it at once. The cluster has
-#: passed the steps before that roll, so a whole run gets there.
-_ASIDE = {
-    (Phase.LEFT_BEHIND, Intent.PROVISION): PhasePermit.DONE,
-    (Phase.LEFT_BEHIND, Intent.TO_MIGRATION): PhasePermit.DONE,
-    (Phase.LEFT_BEHIND, Intent.COPY): PhasePermit.DONE,
-    (Phase.LEFT_BEHIND, Intent.TO_KRAFT): PhasePermit.ACT,
-    (Phase.SPLIT, Intent.TO_MIGRATION): PhasePermit.ACT,
-}
-
 TABLE: dict[tuple[Phase, Intent], PhasePermit] = {
-    (phase, intent): _LETTERS[letter] for intent, row in _ROWS.items() for phase, letter in zip(_FORWARD, row, strict=True)
+    (phase, intent): _LETTERS[letter]
+    for intent, row in _ROWS.items()
+    for phase, letter in zip(Phase, row.replace(" ", ""), strict=True)
 }
-TABLE.update(
-    ((phase, intent), _ASIDE.get((phase, intent), PhasePermit.WAIT if phase is Phase.UNKNOWN else PhasePermit.REFUSE))
-    for phase in Phase
-    if phase not in _FORWARD
-    for intent in Intent
-)
 
 
-def malformed(code: str, path: str, content: str) -> Reason:
-    """P04 or P05: a znode that names the owner of the cluster, but not as Kafka writes it."""
-    return Reason(code, f"{path} is malformed: {content!r}.")
+def malformed(zk: ZkView) -> tuple[Reason, ...]:
+    """P04 or P05: a znode that names the owner of the cluster, but not as Kafka writes it; empty if there is none."""
+    if isinstance(zk.migration, Malformed):
+        return (Reason("P04", f"/migration is malformed: {zk.migration.content!r}."),)
+    if isinstance(zk.controller, Malformed):
+        return (Reason("P05", f"/controller is malformed: {zk.controller.content!r}."),)
+    return ()
 
 
 def permit(position: ClusterPosition, intent: Intent) -> PhasePermit:
     """What `TABLE` says of a step here; a broker that does not respond for now turns a refusal into a wait."""
     allowed = TABLE[position.phase, intent]
-    unresponsive = position.phase in _FORWARD and any(reason.cause is Cause.BROKER_UNRESPONSIVE for reason in position.reasons)
-    return PhasePermit.WAIT if unresponsive and allowed is PhasePermit.REFUSE else allowed
+    unresponsive = any(reason.cause is Cause.BROKER_UNRESPONSIVE for reason in position.reasons)
+    waits = unresponsive and allowed is PhasePermit.REFUSE and position.phase not in _ASIDE
+    return PhasePermit.WAIT if waits else allowed
 
 
 def refusal(position: ClusterPosition, intent: Intent) -> tuple[Reason, ...]:
@@ -146,21 +125,20 @@ def where(view: ClusterView) -> ClusterPosition:
 
 def alarms(view: ClusterView) -> tuple[Reason, ...]:
     """What must never be in any step: show it at once; the operator must act."""
-    return tuple(reason for rule in _ALARMS for reason in rule(view))
+    return (*_unflagged_alarm(view), *_phase_alarm(view))
 
 
 def _finalized(view: ClusterView) -> ClusterPosition | None:
     everywhere = {controller.migration_flag for controller in view.controllers.values()} == {False}
     if not _copied(view) or not (everywhere or _led_without_flag(view)) or not _kraft_had_it(view):
         return None
-    left = _with_mode(view, BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)
-    if left:
+    if left := view.in_mode(BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION):
         text = f"Brokers are still in ZooKeeper mode after finalization: {join_ids(left)}."
         return ClusterPosition(Phase.LEFT_BEHIND, (Reason("P02", text, cause=Cause.LEFT_BEHIND),))
     if not everywhere:
         return None
-    unresponsive = _unresponsive_ids(view)
-    return ClusterPosition(Phase.UNKNOWN, unresponsive_brokers(view)) if unresponsive else ClusterPosition(Phase.FINALIZED)
+    unresponsive = unresponsive_brokers(view)
+    return ClusterPosition(Phase.UNKNOWN if unresponsive else Phase.FINALIZED, unresponsive)
 
 
 def _no_zookeeper(view: ClusterView) -> ClusterPosition | None:
@@ -170,24 +148,20 @@ def _no_zookeeper(view: ClusterView) -> ClusterPosition | None:
 
 
 def _stale(view: ClusterView) -> ClusterPosition | None:
-    zk = _zk(view)
-    if isinstance(zk.migration, Malformed):
-        return ClusterPosition(Phase.UNKNOWN, (malformed("P04", "/migration", zk.migration.content),))
-    if isinstance(zk.controller, Malformed):
-        return ClusterPosition(Phase.UNKNOWN, (malformed("P05", "/controller", zk.controller.content),))
-    if zk.migration is None or zk.migration.metadata_offset <= 0 or kraft_owns(view):
+    if unreadable := malformed(_zk(view)):
+        return ClusterPosition(Phase.UNKNOWN, unreadable)
+    migration, controller = view.migration, _zk(view).controller
+    if migration is None or migration.metadata_offset <= 0 or kraft_owns(view):
         return None
-    if zk.controller is None and _kraft_had_it(view):
-        return None
-    if zk.controller is None:
-        return ClusterPosition(Phase.UNKNOWN, (Reason("P05", "/controller is absent."),))
-    text = f"/migration holds offset {zk.migration.metadata_offset}, but ZooKeeper controller {zk.controller.broker_id} owns the cluster."
-    return ClusterPosition(Phase.STALE, (Reason("P06", text),))
+    if isinstance(controller, ZkController):
+        text = f"/migration holds offset {migration.metadata_offset}, but ZooKeeper controller {controller.broker_id} owns the cluster."
+        return ClusterPosition(Phase.STALE, (Reason("P06", text),))
+    return None if _kraft_had_it(view) else ClusterPosition(Phase.UNKNOWN, (Reason("P05", "/controller is absent."),))
 
 
 def _split(view: ClusterView) -> ClusterPosition | None:
-    plain = _with_mode(view, BrokerMode.ZOOKEEPER)
-    if not plain or not (kraft_owns(view) or _with_mode(view, BrokerMode.KRAFT)):
+    plain = view.in_mode(BrokerMode.ZOOKEEPER)
+    if not plain or not _kraft_had_it(view):
         return None
     text = f"Brokers run in plain ZooKeeper mode while a KRaft controller owns the cluster: {join_ids(plain)}."
     return ClusterPosition(Phase.SPLIT, (Reason("P07", text),))
@@ -196,36 +170,29 @@ def _split(view: ClusterView) -> ClusterPosition | None:
 def _dual_write(view: ClusterView) -> ClusterPosition | None:
     if not _copied(view):
         return None
-    unresponsive, kraft = _unresponsive_ids(view), _with_mode(view, BrokerMode.KRAFT)
-    migrating = _with_mode(view, BrokerMode.MIGRATION)
-    if unresponsive and not (kraft and migrating):
+    kraft, migrating = view.in_mode(BrokerMode.KRAFT), view.in_mode(BrokerMode.MIGRATION)
+    if view.in_mode(None) and not (kraft and migrating):
         return ClusterPosition(Phase.HYBRID if kraft or migrating else Phase.UNKNOWN, unresponsive_brokers(view))
     if migrating:
         return ClusterPosition(Phase.HYBRID if kraft else Phase.DUAL_WRITE_ZOOKEEPER)
-    return _all_kraft(view)
-
-
-def _all_kraft(view: ClusterView) -> ClusterPosition:
-    without = _without_flag(view)
-    if not without:
-        return ClusterPosition(Phase.DUAL_WRITE)
-    text = f"Controllers that answer without the migration flag: {join_ids(without)}."
-    return ClusterPosition(Phase.FINALIZING, (Reason("G05", text),))
+    if without := _without_flag(view):
+        text = f"Controllers that answer without the migration flag: {join_ids(without)}."
+        return ClusterPosition(Phase.FINALIZING, (Reason("G05", text),))
+    return ClusterPosition(Phase.DUAL_WRITE)
 
 
 def _before_copy(view: ClusterView) -> ClusterPosition | None:
-    if _with_mode(view, BrokerMode.KRAFT):
+    if view.in_mode(BrokerMode.KRAFT):
         text = "A broker runs in KRaft mode, but /migration shows no finished copy."
         return ClusterPosition(Phase.UNKNOWN, (Reason("P09", text),))
-    if not _with_mode(view, BrokerMode.MIGRATION):
+    if not view.in_mode(BrokerMode.MIGRATION):
         return None
-    unresponsive, plain = _unresponsive_ids(view), _with_mode(view, BrokerMode.ZOOKEEPER)
-    return ClusterPosition(Phase.FIRST_ROLL if unresponsive or plain else Phase.COPY, unresponsive_brokers(view))
+    under_way = view.in_mode(BrokerMode.ZOOKEEPER, None)
+    return ClusterPosition(Phase.FIRST_ROLL if under_way else Phase.COPY, unresponsive_brokers(view))
 
 
 def _before_kraft(view: ClusterView) -> ClusterPosition:
-    unresponsive = _unresponsive_ids(view)
-    if unresponsive and len(unresponsive) == len(view.brokers):
+    if view.brokers and len(view.in_mode(None)) == len(view.brokers):
         return ClusterPosition(Phase.UNKNOWN, unresponsive_brokers(view))
     if any(controller.answers for controller in view.controllers.values()):
         return ClusterPosition(Phase.PRE_MIGRATION, unresponsive_brokers(view))
@@ -234,14 +201,14 @@ def _before_kraft(view: ClusterView) -> ClusterPosition:
 
 def _unreached(view: ClusterView) -> tuple[Reason, ...]:
     """Controllers wrote /migration when they started, but none answers now: being unresponsive does not prove that none exist."""
-    if not isinstance(_zk(view).migration, Migration):
+    if view.migration is None:
         return ()
     text = f"Controllers that did not answer, although /migration shows that they were started: {join_ids(sorted(view.controllers))}."
     return (_unresponsive(text),)
 
 
 def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
-    migrating = bool(_with_mode(view, BrokerMode.MIGRATION))
+    migrating = view.in_mode(BrokerMode.MIGRATION)
     if where(view).phase is Phase.LEFT_BEHIND or (ended(view) and not migrating):
         return ()  # it has happened; the flag would change nothing now
     without, with_flag = _without_flag(view), [c.id for c in view.controllers.values() if c.migration_flag]
@@ -255,18 +222,14 @@ def _phase_alarm(view: ClusterView) -> tuple[Reason, ...]:
     return position.reasons if position.phase in {Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND} else ()
 
 
-_ALARMS: tuple[Callable[[ClusterView], tuple[Reason, ...]], ...] = (_unflagged_alarm, _phase_alarm)
-
-
 def _zk(view: ClusterView) -> ZkView:
     return view.zk if view.zk is not None else ZkView()
 
 
 def _copied(view: ClusterView) -> bool:
-    migration = _zk(view).migration
-    # After finalization ZooKeeper may be gone; KRaft brokers cannot exist without a finished copy.
-    gone = view.zk is None and bool(_with_mode(view, BrokerMode.KRAFT))
-    return gone or (isinstance(migration, Migration) and migration.metadata_offset > 0)
+    if view.zk is None:  # gone after finalization; KRaft brokers cannot exist without a finished copy
+        return bool(view.in_mode(BrokerMode.KRAFT))
+    return view.migration is not None and view.migration.metadata_offset > 0
 
 
 def ended(view: ClusterView) -> bool:
@@ -277,9 +240,13 @@ def ended(view: ClusterView) -> bool:
     return where(view).phase in {Phase.FINALIZED, Phase.LEFT_BEHIND} or (_led_without_flag(view) and _kraft_had_it(view))
 
 
+def _leads_with_flag(view: ClusterView) -> bool | None:
+    """Whether the quorum's leader has the migration flag; None if there is no leader, or its flag is unknown."""
+    return view.controller(view.quorum.leader_id).migration_flag if view.quorum else None
+
+
 def _led_without_flag(view: ClusterView) -> bool:
-    leader = view.controllers.get(view.quorum.leader_id) if view.quorum else None
-    return leader is not None and leader.migration_flag is False
+    return _leads_with_flag(view) is False
 
 
 def flags_taken_by_us(view: ClusterView) -> bool:
@@ -293,14 +260,13 @@ def still_open(view: ClusterView) -> bool:
     Proof: a leader with the flag has dual-written since its election, or no copy was ever finished. A finalized quorum never
     writes /migration again, whichever controller leads it, with or without the flag. Without proof it is unknown.
     """
-    migration = _zk(view).migration
-    if view.zk is None or isinstance(migration, Malformed):
+    if view.zk is None or isinstance(view.zk.migration, Malformed):
         return False
     if not _copied(view):
-        return not _with_mode(view, BrokerMode.KRAFT)
-    leader = view.controllers.get(view.quorum.leader_id) if view.quorum else None
-    writes = view.quorum is not None and migration is not None and migration.metadata_epoch == view.quorum.leader_epoch
-    return kraft_owns(view) and writes and leader is not None and leader.migration_flag is True
+        return not view.in_mode(BrokerMode.KRAFT)
+    migration, quorum = view.migration, view.quorum
+    writes = quorum is not None and migration is not None and migration.metadata_epoch == quorum.leader_epoch
+    return kraft_owns(view) and writes and _leads_with_flag(view) is True
 
 
 def kraft_owns(view: ClusterView) -> bool:
@@ -311,24 +277,16 @@ def kraft_owns(view: ClusterView) -> bool:
 
 def _kraft_had_it(view: ClusterView) -> bool:
     """Whether KRaft owns the cluster or a broker; otherwise a /migration with a copy may be of an earlier migration."""
-    return kraft_owns(view) or bool(_with_mode(view, BrokerMode.KRAFT))
-
-
-def _with_mode(view: ClusterView, *modes: BrokerMode) -> list[int]:
-    return sorted(broker.id for broker in view.brokers.values() if broker.mode in modes)
+    return kraft_owns(view) or bool(view.in_mode(BrokerMode.KRAFT))
 
 
 def _without_flag(view: ClusterView) -> list[int]:
     return sorted(c.id for c in view.controllers.values() if c.answers and c.migration_flag is False)
 
 
-def _unresponsive_ids(view: ClusterView) -> list[int]:
-    return sorted(broker.id for broker in view.brokers.values() if broker.mode is None)
-
-
 def unresponsive_brokers(view: ClusterView) -> tuple[Reason, ...]:
     """R01, if brokers did not answer."""
-    unresponsive = _unresponsive_ids(view)
+    unresponsive = view.in_mode(None)
     return (_unresponsive(f"Brokers that did not answer: {join_ids(unresponsive)}."),) if unresponsive else ()
 
 
