@@ -267,6 +267,11 @@ class Controller:
         """As a broker's."""
         return self.process.state is ProcessState.RUNNING and not self.answers
 
+    @property
+    def down(self) -> bool:
+        """Whether its host says that it is stopped, and its endpoint does not answer."""
+        return self.process.state is ProcessState.STOPPED and not self.answers
+
 
 @dataclass(frozen=True, slots=True)
 class Quorum:

@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse,
 from airflow_provider_kmigrate.core.equivalence import Difference, DifferenceKind
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
-from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, together, unmet
+from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, never_if, not_yet, not_yet_if, together, unmet
 from airflow_provider_kmigrate.core.migration import recovery, roll, waits
 from airflow_provider_kmigrate.core.migration.controllers import end_unseen, keeps_flag, unresponsive_controller, unseen
 from airflow_provider_kmigrate.core.migration.recovery import Recovered, Recoveries, out_of_isrs
@@ -45,7 +45,6 @@ from airflow_provider_kmigrate.core.model import (
     Cause,
     ClusterView,
     Controller,
-    Malformed,
     Migration,
     NodeFiles,
     ProcessState,
@@ -67,11 +66,8 @@ def over(view: ClusterView) -> Decision | None:
         return Refuse((Reason("P12", text, cause=Cause.FINALIZED), *where(view).reasons))
     if view.zk is None:
         return Wait((Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
-    if isinstance(view.zk.migration, Malformed):
-        return Refuse((malformed("P04", "/migration", view.zk.migration.content),))
-    if isinstance(view.zk.controller, Malformed):
-        return Refuse((malformed("P05", "/controller", view.zk.controller.content),))
-    return None
+    unreadable = malformed(view.zk)
+    return Refuse(unreadable) if unreadable else None
 
 
 def names_the_controller(view: ClusterView) -> Gate:
@@ -79,32 +75,20 @@ def names_the_controller(view: ClusterView) -> Gate:
     controller = roll.zookeeper_controller(view)
     if controller is None or view.zk is None or controller not in view.zk.broker_ids:
         return not_yet(Reason("G28", "No ZooKeeper controller is elected yet."))
-    others = {
-        b.id: b.controller_id for b in view.running_brokers() if b.mode is not BrokerMode.KRAFT and b.controller_id != controller
-    }
-    if not others:
-        return MET
-    text = f"Not every broker names ZooKeeper controller {controller}: {', '.join(f'{b} names {c}' for b, c in sorted(others.items()))}."
-    return not_yet(Reason("G28", text))
-
-
-def with_mode(view: ClusterView, mode: BrokerMode) -> list[int]:
-    """Ids of the brokers that answer in this mode."""
-    return sorted(broker.id for broker in view.brokers.values() if broker.mode is mode)
+    asked = {b.id: b.controller_id for b in view.running_brokers() if b.mode is not BrokerMode.KRAFT}
+    others = [f"{broker} names {named}" for broker, named in sorted(asked.items()) if named != controller]
+    return not_yet_if(others, Reason("G28", f"Not every broker names ZooKeeper controller {controller}: {', '.join(others)}."))
 
 
 def kraft_left(kraft: list[int]) -> Reason:
     """G27: brokers that are still in KRaft mode."""
-    text = f"Brokers still run in KRaft mode: {join_ids(kraft)}."
-    return Reason("G27", text)
+    return Reason("G27", f"Brokers still run in KRaft mode: {join_ids(kraft)}.")
 
 
 def controllers_unresponsive(view: ClusterView) -> Gate:
     """No controller answers. One that was started again would have written /migration, which is checked too."""
     answering = sorted(c.id for c in view.controllers.values() if c.answers)
-    if not answering:
-        return MET
-    return never(Reason("G26", f"Controllers answer: {join_ids(answering)}."))
+    return never_if(answering, Reason("G26", f"Controllers answer: {join_ids(answering)}."))
 
 
 def controllers_down(view: ClusterView) -> Gate:
@@ -114,26 +98,18 @@ def controllers_down(view: ClusterView) -> Gate:
 
 def controller_down(controller: Controller) -> Gate:
     """G26: this controller is stopped, and its endpoint does not answer."""
-    if controller.process.state is ProcessState.STOPPED and not controller.answers:
-        return MET
-    text = f"Controller {controller.id} is not stopped: its process is {controller.process.state}."
-    reason = Reason("G26", text)
-    return never(reason) if controller.answers else not_yet(reason)
+    reason = Reason("G26", f"Controller {controller.id} is not stopped: its process is {controller.process.state}.")
+    return never(reason) if controller.answers else not_yet_if(not controller.down, reason)
 
 
 def nothing_ended(view: ClusterView) -> Gate:
-    """R12: no stopped controller has final properties.
-
-    One that led with them has finalized, and no other node could report it.
-    """
-    if not kraft_owns(view):
-        return MET
-    controllers = [controller for _, controller in sorted(view.controllers.items())]
+    """R12: no stopped controller has final properties: one that led with them has finalized, and no other node could report it."""
+    controllers = [controller for _, controller in sorted(view.controllers.items())] if kraft_owns(view) else []
     final = [c for c in controllers if stage_on_disk(c.files) is FileStage.CONTROLLER_FINAL]
+    if final:
+        return never(unseen(view, final[0]))
     unread = [c.id for c in controllers if c.files == NodeFiles()]  # a missing file is no final one
-    if final or not unread:
-        return never(unseen(view, final[0])) if final else MET
-    return not_yet(could_not_read(f"the files of controllers {join_ids(unread)}"))
+    return not_yet_if(unread, could_not_read(f"the files of controllers {join_ids(unread)}"))
 
 
 def migration_still(view: ClusterView, first: ClusterView) -> Gate:
@@ -143,28 +119,15 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
     if view.zk.migration != first.zk.migration:
         text = "/migration still changes, although every controller of the cluster file is stopped."
         return never(Reason("G29", text))
-    if view.taken_at - first.taken_at < STILL_FOR:
-        return not_yet(
-            Reason("T01", "Watching /migration for a moment: no controller may write it any more.", cause=Cause.HANDOVER_OBSERVED)
-        )
-    return MET
+    text = "Watching /migration for a moment: no controller may write it any more."
+    return not_yet_if(view.taken_at - first.taken_at < STILL_FOR, Reason("T01", text, cause=Cause.HANDOVER_OBSERVED))
 
 
 def states_in_reach(view: ClusterView) -> Gate:
     """G2: leaders can move. Metadata looks healthy even if they cannot; the epochs show it."""
     epoch = view.zk.controller_epoch if view.zk else None
-    if view.state_epoch is None or epoch is None or view.state_epoch <= epoch:
-        return MET
-    text = f"A partition's state has epoch {view.state_epoch}, /controller_epoch is {epoch}."
-    return never(Reason("G02", text))
-
-
-def others_answer(view: ClusterView, controller_id: int) -> Gate:
-    """G23: every other controller answers, so the quorum can spare this one."""
-    unresponsive = sorted(c.id for c in view.controllers.values() if not c.answers and c.id != controller_id)
-    if not unresponsive:
-        return MET
-    return not_yet(Reason("G23", f"Controllers that do not answer: {join_ids(unresponsive)}."))
+    ahead = view.state_epoch is not None and epoch is not None and view.state_epoch > epoch
+    return never_if(ahead, Reason("G02", f"A partition's state has epoch {view.state_epoch}, /controller_epoch is {epoch}."))
 
 
 def migration_left(view: ClusterView) -> bool:
@@ -234,14 +197,11 @@ def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) ->
     strict = not _quorum_gone(view)
     moving = (gates.dual_write_alive(view, before), gates.lag_below(view, gates.MOST_LAG)) if strict and terms.failover else ()
     differing = (*_unread(view, strict=strict and (terms.failover or _kraft_reportable(view))), *_found(view))
-    return _said(together((*moving, not_yet(*differing) if differing else MET)))
+    return _said(together((*moving, not_yet_if(differing, *differing))))
 
 
 def before_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms) -> Gate:
-    """G33: brokers, which KRaft informed last, hold the same topics as ZooKeeper.
-
-    Never, if two observations show the same difference.
-    """
+    """G33: brokers, which KRaft informed last, hold the same topics as ZooKeeper; never, if two observations differ alike."""
     if not holds_more(view) or terms.accepts:
         return MET
     pair = [_more(_topics(each)) for each in (first, view)]
@@ -249,7 +209,7 @@ def before_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms)
     if lasting:
         return _said(never(*lasting))
     now = (*_unread(view, strict=False), *equivalence.reasons(pair[1]))
-    return _said(not_yet(*now)) if now else MET
+    return _said(not_yet_if(now, *now))
 
 
 def _topics(view: ClusterView) -> tuple[Difference, ...]:
@@ -272,9 +232,7 @@ def _no_node_reports(view: ClusterView) -> bool:
 
 
 def _unknown_topics(view: ClusterView) -> str:
-    missing = [
-        difference.entity for difference in _topics(view) if difference.kind is DifferenceKind.MISSING_TOPIC and difference.counts
-    ]
+    missing = [found.entity for found in _topics(view) if found.kind is DifferenceKind.MISSING_TOPIC and found.counts]
     return f" The broker that was asked does not know {len(missing)} of them: {summarize(missing)}." if missing else ""
 
 
@@ -285,9 +243,7 @@ def holds_more(view: ClusterView) -> bool:
     """
     if view.zk is None:
         return True
-    migration, controller = view.zk.migration, view.zk.controller
-    of_zookeeper = isinstance(controller, ZkController) and not controller.is_kraft
-    return not of_zookeeper and isinstance(migration, Migration) and migration.metadata_offset > 0
+    return roll.zookeeper_controller(view) is None and view.migration is not None and view.migration.metadata_offset > 0
 
 
 def taken_nothing(view: ClusterView) -> str:
@@ -299,14 +255,13 @@ def taken_nothing(view: ClusterView) -> str:
 
 def _quorum_gone(view: ClusterView) -> bool:
     """Whether so many controllers are known to be stopped that no majority is left; an unresponsive one is not known to be."""
-    stopped = sum(c.process.state is ProcessState.STOPPED and not c.answers for c in view.controllers.values())
+    stopped = sum(controller.down for controller in view.controllers.values())
     return 2 * (len(view.controllers) - stopped) <= len(view.controllers)
 
 
 def _kraft_reportable(view: ClusterView) -> bool:
     """Whether any node can report KRaft's side of all kinds."""
-    kraft = any(broker.mode is BrokerMode.KRAFT for broker in view.brokers.values())
-    return kraft or any(controller.answers for controller in view.controllers.values())
+    return bool(view.in_mode(BrokerMode.KRAFT)) or any(controller.answers for controller in view.controllers.values())
 
 
 def _unread(view: ClusterView, *, strict: bool) -> tuple[Reason, ...]:
@@ -325,10 +280,8 @@ def _knows_no_topic(view: ClusterView) -> tuple[Reason, ...]:
 
 
 def _said(gate: Gate) -> Gate:
-    if gate.met:
-        return gate
-    text = "ZooKeeper is not known to hold all that KRaft holds."
-    return Gate(gate.state, (Reason("G33", text), *gate.reasons))
+    reason = Reason("G33", "ZooKeeper is not known to hold all that KRaft holds.")
+    return gate if gate.met else Gate(gate.state, (reason, *gate.reasons))
 
 
 def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
@@ -360,23 +313,20 @@ class HandoverWrites:
 
 def decide_restore_flag(view: ClusterView, controller_id: int) -> Decision:
     """Bring back a controller of a running migration with its flag, whether it lost the flag or is down."""
-    controller = view.controllers.get(controller_id, Controller(controller_id))
+    controller, owned = view.controller(controller_id), kraft_owns(view)
     if (ended := over(view)) is not None:
         return ended
-    if not kraft_owns(view) or (controller.answers and controller.migration_flag):
-        owned = kraft_owns(view)
+    if not owned or (controller.answers and controller.migration_flag):
         return (keeps_flag(view, controller) if owned else None) or Done(f"Controller {controller_id} needs no flag.")
     if controller.process.state is ProcessState.STOPPED:
         return _brought_back(view, controller)
     if not controller.answers:
         return Wait((unresponsive_controller(controller),))
-    gate = together((gates.quorum_leads(view), others_answer(view, controller_id)))
+    gate = together((gates.quorum_leads(view), gates.controllers_answer(view, controller_id)))
     if not gate.met:
         return unmet(gate)
-    restart = Act(
-        Verb.RESTART, f"Controller {controller_id} is a standby without the migration flag: if elected, it would finalize."
-    )
-    return end_unseen(view, controller) or restart
+    text = f"Controller {controller_id} is a standby without the migration flag: if elected, it would finalize."
+    return end_unseen(view, controller) or Act(Verb.RESTART, text)
 
 
 def _brought_back(view: ClusterView, controller: Controller) -> Decision:
@@ -391,10 +341,7 @@ def _brought_back(view: ClusterView, controller: Controller) -> Decision:
 
 
 def decide_controller_failover(view: ClusterView, first: ClusterView) -> Decision:
-    """Fail over the active controller once since `first`, the first observation with a leader.
-
-    Then ZooKeeper holds all that KRaft does.
-    """
+    """Fail over the active controller once since `first`, which saw a leader: then ZooKeeper holds all that KRaft does."""
     if (ended := over(view)) is not None:
         return ended
     if (down := still_down(view)) is not None:
@@ -408,15 +355,12 @@ def _once(view: ClusterView, first: ClusterView) -> Decision:
     gate = together((gates.all_flagged(view), gates.no_client_metrics(view), gates.quorum_healthy(view)))
     if not gate.met or view.quorum is None:
         return unmet(gate)
-    if not isinstance(view.zk and view.zk.migration, Migration) or gates.dual_write_lag(view) is None:
+    if view.migration is None:
         return Wait((gates.no_dual_write("/migration does not show a finished copy yet."),))
+    leads = f"Controller {view.quorum.leader_id} leads"
     if first.quorum is None or view.quorum.leader_epoch <= first.quorum.leader_epoch:
-        return Act(
-            Verb.CONTROLLER_FAILOVER,
-            f"Controller {view.quorum.leader_id} leads: its successor writes all metadata to ZooKeeper again (KIP-866).",
-        )
-    gate = gates.dual_write_alive(view, first)
-    return as_decision(gate, f"Controller {view.quorum.leader_id} leads since a failover, and the dual-write makes progress.")
+        return Act(Verb.CONTROLLER_FAILOVER, f"{leads}: its successor writes all metadata to ZooKeeper again (KIP-866).")
+    return as_decision(gates.dual_write_alive(view, first), f"{leads} since a failover, and the dual-write makes progress.")
 
 
 def still_down(view: ClusterView) -> tuple[int, Decision] | None:
@@ -431,7 +375,7 @@ def still_down(view: ClusterView) -> tuple[int, Decision] | None:
 
 def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
     """Roll one broker back to migration mode, while KRaft owns the cluster, or to ZooKeeper mode, once ZooKeeper does."""
-    broker = view.brokers.get(broker_id, Broker(broker_id))
+    broker = view.broker(broker_id)
     ended = over(view) or _out_of_order(view, target)
     if ended is not None:
         return ended
@@ -447,7 +391,7 @@ def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: in
     Into ZooKeeper mode under living controllers only while other brokers have never registered with them: the last registration
     triggers the takeover, which isolates a ZooKeeper broker (measured).
     """
-    broker = view.brokers.get(broker_id, Broker(broker_id))
+    broker = view.broker(broker_id)
     ended = over(view) or (_out_of_order(view, target) if target is BrokerMode.MIGRATION else _taken_over(view, broker_id))
     if ended is not None:
         return ended
@@ -460,7 +404,7 @@ def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: in
 
 def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
     known = {*view.zk.rolled_back, *view.zk.registered} if view.zk else set()
-    plain = set(with_mode(view, BrokerMode.ZOOKEEPER)) - known - {broker_id}
+    plain = set(view.in_mode(BrokerMode.ZOOKEEPER)) - known - {broker_id}
     if where(view).phase in {Phase.FIRST_ROLL, Phase.PRE_MIGRATION} and not kraft_owns(view) and plain:
         return None
     text = f"Broker {broker_id} is not the first of the first roll: no other broker is left that never registered with the controllers."
@@ -474,18 +418,12 @@ def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) 
         return _down(broker, _BACK[target])
     # Here a reassignment can always be cancelled, since a controller answers by then: it never blocks the rollback for good.
     gate = together((passing, gates.process_known(broker), roll.no_reassignment(view)))
-    if gate.met:
-        return Act(
-            Verb.RESTART, f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds."
-        )
-    return unmet(gate)
+    text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds."
+    return Act(Verb.RESTART, text) if gate.met else unmet(gate)
 
 
 def _down(broker: Broker, stage: FileStage) -> Decision:
-    """Write the file of a broker that is down and start it, for whatever reason it stopped.
-
-    That it did not start may be why the operator rolls back.
-    """
+    """Write the file of a broker that is down and start it: that it did not start may be why the operator rolls back."""
     if broker.in_zookeeper is not False:
         return roll.session_not_over(broker)
     found = stage_on_disk(broker.files)
@@ -493,25 +431,18 @@ def _down(broker: Broker, stage: FileStage) -> Decision:
         return Act(Verb.START, f"Broker {broker.id} is stopped and has the file of stage {stage}.")
     if found is None:
         return Wait((could_not_read(f"the properties of broker {broker.id}"),))
-    return Act(
-        Verb.RESTART, f"Broker {broker.id} is down with the file of stage {found}; it starts again with that of stage {stage}."
-    )
+    text = f"Broker {broker.id} is down with the file of stage {found}; it starts again with that of stage {stage}."
+    return Act(Verb.RESTART, text)
 
 
 def _out_of_order(view: ClusterView, target: BrokerMode) -> Decision | None:
+    kraft, owned = view.in_mode(BrokerMode.KRAFT), kraft_owns(view)
     if target is BrokerMode.MIGRATION:
-        return (
-            None
-            if kraft_owns(view) or with_mode(view, BrokerMode.KRAFT)
-            else Done("ZooKeeper owns the cluster: no broker runs in KRaft mode.")
-        )
-    kraft = with_mode(view, BrokerMode.KRAFT)
+        return None if owned or kraft else Done("ZooKeeper owns the cluster: no broker runs in KRaft mode.")
     if kraft:
         return Refuse((kraft_left(kraft),))
-    if kraft_owns(view) or migration_left(view):
-        text = "The cluster is not handed over to ZooKeeper: KRaft still owns /controller or /migration."
-        return Refuse((Reason("G30", text),))
-    return None
+    text = "The cluster is not handed over to ZooKeeper: KRaft still owns /controller or /migration."
+    return Refuse((Reason("G30", text),)) if owned or migration_left(view) else None
 
 
 def _to_migration(view: ClusterView, first: ClusterView) -> Gate:
@@ -528,23 +459,21 @@ def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, term
     And once nothing would be lost with it (G33). `before`: earlier observation to measure movement from, if this one alone does
     not prove it.
     """
-    controller = view.controllers.get(controller_id, Controller(controller_id))
     if (ended := over(view)) is not None:
         return ended
-    if controller.process.state is ProcessState.STOPPED and not controller.answers:
+    controller = view.controller(controller_id)
+    if controller.down:
         return Done(f"Controller {controller_id} is stopped.")
     gate = _spared(view, controller)
     gate = before_stop(view, before, terms) if gate.met else gate
-    if gate.met:
-        return Act(Verb.STOP, f"No broker needs controller {controller_id} any more, and nothing would be lost with it.")
-    return unmet(gate)
+    text = f"No broker needs controller {controller_id} any more, and nothing would be lost with it."
+    return Act(Verb.STOP, text) if gate.met else unmet(gate)
 
 
 def compares_before_stop(view: ClusterView, controller_id: int) -> bool:
     """Whether only the comparison is left to allow the stop: then it is worth reading both sides whole."""
-    controller = view.controllers.get(controller_id, Controller(controller_id))
-    running = controller.answers or controller.process.state is not ProcessState.STOPPED
-    return running and over(view) is None and _spared(view, controller).met
+    controller = view.controller(controller_id)
+    return not controller.down and over(view) is None and _spared(view, controller).met
 
 
 def _spared(view: ClusterView, controller: Controller) -> Gate:
@@ -552,15 +481,15 @@ def _spared(view: ClusterView, controller: Controller) -> Gate:
 
 
 def _no_broker_needs_them(view: ClusterView) -> Gate:
-    kraft, plain = with_mode(view, BrokerMode.KRAFT), with_mode(view, BrokerMode.ZOOKEEPER)
+    kraft, plain, owned = view.in_mode(BrokerMode.KRAFT), view.in_mode(BrokerMode.ZOOKEEPER), kraft_owns(view)
     if kraft:
         return never(kraft_left(kraft))
-    if plain and kraft_owns(view):
+    if plain and owned:
         text = f"Brokers run in plain ZooKeeper mode while KRaft owns the cluster: {join_ids(plain)}."
         return never(Reason("P07", text))
     # If ZooKeeper owns the cluster, it does not depend on controllers, and a broker failing in migration mode may be why the
     # operator rolls back.
-    return roll.may_stop(view, ()) if kraft_owns(view) else MET
+    return roll.may_stop(view, ()) if owned else MET
 
 
 def postponed_stop(view: ClusterView, controller_id: int) -> str:
@@ -579,12 +508,11 @@ def decide_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms 
     if (ended := over(view)) is not None:
         return ended
     if view.zk is not None and not kraft_owns(view) and view.zk.migration is None and states_in_reach(view).met:
-        known = gates.epochs_known(view)
-        return as_decision(known, "ZooKeeper owns the cluster, and no trace of the migration is left in it.")
-    kraft = with_mode(view, BrokerMode.KRAFT)
+        return as_decision(gates.epochs_known(view), "ZooKeeper owns the cluster, and no trace of the migration is left in it.")
+    kraft = view.in_mode(BrokerMode.KRAFT)
     gate = together(
         (
-            never(kraft_left(kraft)) if kraft else MET,
+            never_if(kraft, kraft_left(kraft)),
             controllers_down(view),
             nothing_ended(view),
             migration_still(view, first),
@@ -634,12 +562,11 @@ def decide_zookeeper_leads(view: ClusterView) -> Decision:
 
 def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
     """Set a stopped controller's directories aside, once ZooKeeper owns the cluster again."""
-    controller = view.controllers.get(controller_id, Controller(controller_id))
+    controller = view.controller(controller_id)
     if (ended := over(view)) is not None:
         return ended
     if kraft_owns(view) or migration_left(view):
-        text = "The cluster is not handed over to ZooKeeper yet."
-        return Refuse((Reason("G30", text),))
+        return Refuse((Reason("G30", "The cluster is not handed over to ZooKeeper yet."),))
     gate = controller_down(controller)
     if not gate.met:
         return unmet(gate)
@@ -647,9 +574,7 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
         return Wait((could_not_read(f"the directory of controller {controller_id}"),))
     if empty(controller):
         theirs = config_matrix.foreign_directories(config_matrix.of_others(controller_id, controller.files.meta))
-        return Done(
-            f"Controller {controller_id} is stopped and its directory is empty." if not theirs else f"{theirs}, and stays."
-        )
+        return Done(f"{theirs}, and stays." if theirs else f"Controller {controller_id} is stopped and its directory is empty.")
     text = f"{', '.join(config_matrix.in_use(controller))} of controller {controller_id}: if started, this old quorum would take the cluster over."
     return Act(Verb.WIPE, text)
 
@@ -658,21 +583,17 @@ def decide_rolled_back(view: ClusterView) -> Decision:
     """The end of the rollback: as before the migration, and ready for another one."""
     if (ended := over(view)) is not None:
         return ended
-    left = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.ZOOKEEPER)
-    modes = not_yet(Reason("G31", f"Brokers that do not answer in ZooKeeper mode: {join_ids(left)}.")) if left else MET
-    krafts = migration_left(view) or kraft_owns(view)
-    traces = not_yet(Reason("G30", "KRaft still owns /migration or /controller.")) if krafts else MET
+    left = view.in_mode(BrokerMode.KRAFT, BrokerMode.MIGRATION, None)
+    owned = migration_left(view) or kraft_owns(view)
     unread = sorted(c.id for c in view.controllers.values() if c.files.meta is None or c.files.has_metadata_log is None)
-    unknown = not_yet(could_not_read(f"the directories of controllers {join_ids(unread)}")) if unread else MET
     used = sorted(c.id for c in view.controllers.values() if not empty(c))
-    full = not_yet(Reason("G04", f"Controllers whose directories are not empty: {join_ids(used)}.")) if used else MET
     gate = together(
         (
-            modes,
-            traces,
+            not_yet_if(left, Reason("G31", f"Brokers that do not answer in ZooKeeper mode: {join_ids(left)}.")),
+            not_yet_if(owned, Reason("G30", "KRaft still owns /migration or /controller.")),
             controllers_down(view),
-            unknown,
-            full,
+            not_yet_if(unread, could_not_read(f"the directories of controllers {join_ids(unread)}")),
+            not_yet_if(used, Reason("G04", f"Controllers whose directories are not empty: {join_ids(used)}.")),
             names_the_controller(view),
             gates.epochs_known(view),
             states_in_reach(view),
@@ -686,20 +607,17 @@ def decide_rolled_back(view: ClusterView) -> Decision:
 _FAILOVER_RESTORES = "`controller_failover` elects a new leader that writes ZooKeeper again, and ends once both are the same. Without a failover it is lost."
 
 
-NOTHING = Reason(
-    "P13",
-    "Nothing to roll back: the cluster shows no trace of a migration.",
-)
+NOTHING = Reason("P13", "Nothing to roll back: the cluster shows no trace of a migration.")
 
 
 def plan(view: ClusterView) -> tuple[str, ...]:
     """What a rollback would do now, step by step, in words; empty if there is nothing to roll back."""
-    kraft, plain = with_mode(view, BrokerMode.KRAFT), with_mode(view, BrokerMode.ZOOKEEPER)
+    kraft, plain, unresponsive = (view.in_mode(mode) for mode in (BrokerMode.KRAFT, BrokerMode.ZOOKEEPER, None))
     owned = kraft_owns(view)
-    unresponsive = sorted(b.id for b in view.brokers.values() if b.mode is None)
-    up = sorted(c.id for c in view.controllers.values() if c.answers or c.process.state is not ProcessState.STOPPED)
+    up = sorted(c.id for c in view.controllers.values() if not c.down)
     unflagged = sorted(c.id for c in view.controllers.values() if c.migration_flag is False) if owned else []
     used = [c for _, c in sorted(view.controllers.items()) if not empty(c) or c.files.meta is None]
+    changed = view.brokers.keys() - (() if owned else plain)
     steps = (
         (unflagged, f"restart controllers {join_ids(unflagged)} with the migration flag"),
         (owned, "restart the active controller once, so that its successor writes all metadata to ZooKeeper again"),
@@ -711,14 +629,11 @@ def plan(view: ClusterView) -> tuple[str, ...]:
             f"elect a controller that can move every leader: {_transaction(view)}",
         ),
         (used, f"set the directories of controllers aside: {'; '.join(map(_wiped, used))}"),
-        (len(plain) < len(view.brokers), f"restart brokers {join_ids(_not_plain(view, owned))} with their original files"),
+        (len(plain) < len(view.brokers), f"restart brokers {join_ids(sorted(changed))} with their original files"),
     )
     planned = tuple(text for needed, text in steps if needed)
-    return (
-        (*planned, f"wait for brokers that do not answer now, or start them again: {join_ids(unresponsive)}")
-        if planned and unresponsive
-        else planned
-    )
+    waits = f"wait for brokers that do not answer now, or start them again: {join_ids(unresponsive)}"
+    return (*planned, waits) if planned and unresponsive else planned
 
 
 def kept(view: ClusterView) -> tuple[str, ...]:
@@ -748,11 +663,7 @@ def _wiped(controller: Controller) -> str:
 
 
 def _transaction(view: ClusterView) -> str:
-    gone = [*(["/migration"] if migration_left(view) else []), "/controller"]
     if not kraft_owns(view) and states_in_reach(view).met:
         return "delete /migration"
-    return f"raise /controller_epoch, delete {' and '.join(gone)}, in one transaction"
-
-
-def _not_plain(view: ClusterView, owned: bool) -> list[int]:
-    return sorted(b.id for b in view.brokers.values() if owned or b.mode is not BrokerMode.ZOOKEEPER)
+    gone = "/migration and /controller" if migration_left(view) else "/controller"
+    return f"raise /controller_epoch, delete {gone}, in one transaction"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import rollback
+from airflow_provider_kmigrate.core import gates, rollback
 from airflow_provider_kmigrate.core.gates import Gate, GateState
 from airflow_provider_kmigrate.core.model import ClusterView, Controller, NodeFiles, Process, ProcessState
 from tests.core.back_views import ALL_MIG, DUAL, FINAL_FILE, FLAG_FILE, STOPPED, handed_over, later, with_files
@@ -107,12 +107,12 @@ def test_no_partition_state_is_out_of_the_controllers_reach(state: int | None, e
 
 def test_the_others_must_answer() -> None:
     unresponsive = with_controller(ALL_MIG, 3001, answers=False)
-    assert rollback.others_answer(unresponsive, 3001).met
-    assert shape(rollback.others_answer(unresponsive, 3000)) == (GateState.NOT_YET, "G23")
+    assert gates.controllers_answer(unresponsive, 3001).met
+    assert shape(gates.controllers_answer(unresponsive, 3000)) == (GateState.NOT_YET, "G23")
 
 
 def test_what_is_left_of_a_migration() -> None:
     assert rollback.migration_left(with_zk(BACK, migration=migration(-1)))
     assert not rollback.migration_left(BACK)
     assert not rollback.migration_left(replace(DUAL, zk=None))
-    assert rollback.with_mode(cluster([KRAFT, ZK, KRAFT]), KRAFT) == [0, 2]
+    assert cluster([KRAFT, ZK, KRAFT]).in_mode(KRAFT) == [0, 2]

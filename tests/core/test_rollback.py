@@ -342,4 +342,4 @@ def test_the_active_controller_is_stopped_last():
 
 
 def test_brokers_are_told_by_mode():
-    assert back_gates.with_mode(HYBRID, BrokerMode.KRAFT) == [0, 1]
+    assert HYBRID.in_mode(BrokerMode.KRAFT) == [0, 1]
