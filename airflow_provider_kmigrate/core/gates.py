@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     could_not_read,
 )
+from airflow_provider_kmigrate.core.phase import Intent, PhasePermit, permit, refusal, where
 from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 
@@ -118,6 +119,15 @@ def together(gates: Iterable[Gate]) -> Gate:
     return Gate(worst, tuple(reason for gate in answers for reason in gate.reasons))
 
 
+def permitted(view: ClusterView, intent: Intent, *, done: bool = False) -> Gate:
+    """The phase lets a step of this kind act. `done`: having nothing left to do counts as met, otherwise as not yet."""
+    position = where(view)
+    allowed = permit(position, intent)
+    if allowed is PhasePermit.ACT or (done and allowed is PhasePermit.DONE):
+        return MET
+    return Gate(GateState.NEVER if allowed is PhasePermit.REFUSE else GateState.NOT_YET, refusal(position, intent))
+
+
 def process_known(node: Broker | Controller) -> Gate:
     """The host says that the node's process runs; only then will it also stop and start the right one."""
     answers = node.answers if isinstance(node, Controller) else node.mode is not None
@@ -142,8 +152,8 @@ def empty_controllers(view: ClusterView, ids: Collection[int]) -> Gate:
 
 
 def _empty_controller(view: ClusterView, controller: int) -> Gate:
-    seen = view.controllers.get(controller)
-    if seen is None or seen.files.has_metadata_log is None:
+    seen = view.controller(controller)
+    if seen.files.has_metadata_log is None:
         return not_yet(could_not_read(f"the metadata directory of controller {controller}"))
     used = seen.files.has_metadata_log and view.migration is None
     return never_if(used, Reason("G04", f"Controller {controller} has a metadata log, but no migration is under way."))

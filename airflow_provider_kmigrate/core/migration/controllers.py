@@ -5,21 +5,18 @@ Also: what to report about a controller that does not answer or does not stop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, misfiled, not_its_own, stage_on_disk
-from airflow_provider_kmigrate.core.gates import together
+from airflow_provider_kmigrate.core.gates import together, unmet
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason, could_not_read
-from airflow_provider_kmigrate.core.phase import Intent, Phase, PhasePermit, ended, kraft_owns, permit, refusal, still_open, where
+from airflow_provider_kmigrate.core.phase import Intent, Phase, ended, kraft_owns, still_open, where
 from airflow_provider_kmigrate.core.text import join_ids
 
-_READ = "Read the end of its log."
 _HANGS = (
-    "If 'KRaftMigrationDriver' shutting down is its last line for a minute, the controller never ends: it has no connection to "
+    " If 'KRaftMigrationDriver' shutting down is its last line for a minute, the controller never ends: it has no connection to "
     "ZooKeeper. Then kill -9 its process."
 )
 
@@ -31,14 +28,13 @@ def unresponsive_controller(controller: Controller) -> Reason:
     (`ControllerMigrationSupport.shutdown`, `KRaftMigrationDriver.close`; a thread dump). Such a stop did not end in the nine
     minutes observed, nor when ZooKeeper was back.
     """
-    text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
-    return Reason("G23", text)
+    return Reason("G23", f"Controller {controller.id} does not answer; its process is {controller.process.state}.")
 
 
 def stop_timed_out(node: NodeSpec) -> str:
     """What to do next if a node did not stop in time; why a controller may never stop: `unresponsive_controller`."""
-    hangs = f" {_HANGS}" if node.role is NodeRole.CONTROLLER else ""
-    return f"Next: {_READ}{hangs} When it has stopped, clear the task: it continues from there."
+    hangs = _HANGS if node.role is NodeRole.CONTROLLER else ""
+    return f"Next: Read the end of its log.{hangs} When it has stopped, clear the task: it continues from there."
 
 
 VERDICT_HOLDS = 86_400.0  # seconds; an approval overnight may use it, one over a weekend may not
@@ -47,20 +43,19 @@ _MOVES_WITHIN = 2.0  # seconds; the active controller writes a record every 0.5 
 
 def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> Decision:
     """Format with the pinned cluster id, start with the flag, wait for an answer. Never formats once brokers have moved."""
-    controller = view.controllers.get(controller_id, Controller(controller_id))
+    controller = view.controller(controller_id)
     if controller.answers:
         return _answers(view, controller)
     if controller.process.state is ProcessState.RUNNING and stage_on_disk(controller.files) is FileStage.CONTROLLER_MIGRATION:
         return Done(f"Controller {controller_id} starts with the flag in its file; a later task waits until all answer.")
     if controller.process.state is not ProcessState.STOPPED:
         return Wait((unresponsive_controller(controller),))
-    allowed = permit(where(view), Intent.PROVISION)
-    if allowed in {PhasePermit.REFUSE, PhasePermit.WAIT}:
-        reasons = refusal(where(view), Intent.PROVISION)
-        return Wait(reasons) if allowed is PhasePermit.WAIT else Refuse(reasons)
+    phase = gates.permitted(view, Intent.PROVISION, done=True)
+    if not phase.met:
+        return unmet(phase)
     if (theirs := not_its_own(controller)) is not None:
         return Refuse((theirs,))
-    return _restart(view, controller) or _provision(view, controller, cluster_id, allowed)
+    return _restart(view, controller) or _provision(view, controller, cluster_id)
 
 
 def _answers(view: ClusterView, controller: Controller) -> Decision:
@@ -68,8 +63,7 @@ def _answers(view: ClusterView, controller: Controller) -> Decision:
         return keeps_flag(view, controller) or Done(f"Controller {controller.id} answers with the migration flag.")
     if _ending(view):
         return Done(f"Controller {controller.id} answers; the finalization has begun.")
-    gate = gates.all_flagged(view)
-    return gates.unmet(gate)
+    return unmet(gates.all_flagged(view))
 
 
 def _restart(view: ClusterView, controller: Controller) -> Decision | None:
@@ -101,9 +95,8 @@ def _handed_over(view: ClusterView) -> str | None:
         return "/migration is gone"
     if kraft_owns(view):
         return None
-    moved = {broker.id for broker in view.brokers.values() if broker.mode is BrokerMode.MIGRATION}
-    unnoted = join_ids(sorted(moved - view.zk.registered))
-    return f"no first roll has noted the brokers in migration mode ({unnoted})" if unnoted else None
+    unnoted = [broker for broker in view.in_mode(BrokerMode.MIGRATION) if broker not in view.zk.registered]
+    return f"no first roll has noted the brokers in migration mode ({join_ids(unnoted)})" if unnoted else None
 
 
 def _ending(view: ClusterView) -> bool:
@@ -140,8 +133,7 @@ def unseen(view: ClusterView, controller: Controller) -> Reason:
 
 def _find_out(view: ClusterView) -> str:
     """How to find out whether it is finalized: ask a leader, while some are down; else only the controllers' logs show it."""
-    down = sorted(c.id for c in view.controllers.values() if not c.answers)
-    if down:
+    if down := view.unresponsive_controllers():
         flagged = [node for node in down if stage_on_disk(view.controllers[node].files) is FileStage.CONTROLLER_MIGRATION]
         first = f", those with the flag first ({join_ids(flagged)})" if flagged else ""
         return f"Start the controllers that are down ({join_ids(down)}) with their present files{first}; then clear this task."
@@ -152,27 +144,20 @@ def _find_out(view: ClusterView) -> str:
     )
 
 
-def _provision(view: ClusterView, controller: Controller, cluster_id: str, allowed: PhasePermit) -> Decision:
-    if allowed is PhasePermit.DONE:
+def _provision(view: ClusterView, controller: Controller, cluster_id: str) -> Decision:
+    if not gates.permitted(view, Intent.PROVISION).met:
         text = f"Controller {controller.id} is down and has no directory of this migration, but brokers have already moved."
         return Refuse((Reason("R11", text),))
-    gate = together(
-        (gates.fresh_migration(view), gates.empty_controllers(view, (controller.id,)), _same_cluster(controller, cluster_id))
-    )
-    if gate.met:
-        return Act(
-            Verb.PROVISION, f"Controller {controller.id} has an empty directory, and there is no trace of an earlier migration."
-        )
-    return gates.unmet(gate)
+    unused = gates.empty_controllers(view, (controller.id,))
+    gate = together((gates.fresh_migration(view), unused, _same_cluster(controller, cluster_id)))
+    text = f"Controller {controller.id} has an empty directory, and there is no trace of an earlier migration."
+    return Act(Verb.PROVISION, text) if gate.met else unmet(gate)
 
 
 def _same_cluster(controller: Controller, cluster_id: str) -> gates.Gate:
-    metas: Mapping[str, Mapping[str, str]] = controller.files.meta or {}
-    wrong = [(folder, keys["cluster.id"]) for folder, keys in metas.items() if keys.get("cluster.id", cluster_id) != cluster_id]
-    if not wrong:
-        return gates.MET
-    text = "; ".join(f"{folder} is formatted for cluster {found}" for folder, found in wrong)
-    return gates.never(Reason("I01", f"{text}, not for {cluster_id}."))
+    found = {folder: keys.get("cluster.id", cluster_id) for folder, keys in (controller.files.meta or {}).items()}
+    wrong = [f"{folder} is formatted for cluster {named}" for folder, named in found.items() if named != cluster_id]
+    return gates.never_if(wrong, Reason("I01", f"{'; '.join(wrong)}, not for {cluster_id}."))
 
 
 def too_old(judged_at: float | None, now: float) -> Reason | None:
@@ -187,10 +172,9 @@ def too_old(judged_at: float | None, now: float) -> Reason | None:
 
 
 def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.Gate:
-    """H06: the approved audit is recent enough, or kmigrate itself has already taken flags from controllers.
+    """H06: the approved audit is recent enough (`too_old`), or kmigrate itself has already taken flags from controllers.
 
-    Flags taken by anything else do not count as a begun finalization. `judged_at`, `now`: seconds since the epoch; None: no audit
-    was made, or the operator skipped its task.
+    Flags taken by anything else do not count as a begun finalization.
     """
     old = too_old(judged_at, now)
     if old is None or ended(view):
@@ -208,7 +192,7 @@ def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, 
     `before`: earlier observation to measure movement from, if this one alone does not prove it; `approved`: what the approval
     said of both sides.
     """
-    controller = view.controllers.get(controller_id, Controller(controller_id))
+    controller = view.controller(controller_id)
     if controller.answers and controller.migration_flag is False:
         return (
             _out_of_order(view)
@@ -216,9 +200,8 @@ def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, 
             or _without_flag(view, controller_id)
         )
     if controller.process.state is ProcessState.STOPPED and stage_on_disk(controller.files) is FileStage.CONTROLLER_FINAL:
-        return Act(
-            Verb.START, f"Controller {controller_id} is stopped and has its final properties: continuing an interrupted restart."
-        )
+        text = f"Controller {controller_id} is stopped and has its final properties: continuing an interrupted restart."
+        return Act(Verb.START, text)
     return _out_of_order(view) or _may_finalize(view, before, controller, approved)
 
 
@@ -234,12 +217,8 @@ def _without_flag(view: ClusterView, controller_id: int) -> Decision:
 
 def _out_of_order(view: ClusterView) -> Decision | None:
     """What the phase forbids. Once finalized, the other controllers follow: a flag left behind confuses operators."""
-    position = where(view)
-    allowed = permit(position, Intent.FINALIZE)
-    if allowed in {PhasePermit.ACT, PhasePermit.DONE}:
-        return None
-    reasons = refusal(position, Intent.FINALIZE)
-    return Wait(reasons) if allowed is PhasePermit.WAIT else Refuse(reasons)
+    phase = gates.permitted(view, Intent.FINALIZE, done=True)
+    return None if phase.met else unmet(phase)
 
 
 def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller, approved: str) -> Decision:
@@ -254,12 +233,9 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
     if not gate.met:
         return Wait(gate.reasons)
     seen = f"Controller {controller.id}: every broker runs in KRaft mode, all controllers answer"
-    if over:
-        return Act(
-            Verb.RESTART,
-            f"{seen}; the leader has no flag, so the migration is finalized. The approved state is not compared any more.",
-        )
-    return Act(Verb.RESTART, f"{seen}, and the approved state still holds.{waits.changed_since(view, approved)}")
+    finalized = "; the leader has no flag, so the migration is finalized. The approved state is not compared any more."
+    holds = f", and the approved state still holds.{waits.changed_since(view, approved)}"
+    return Act(Verb.RESTART, seen + (finalized if over else holds))
 
 
 def compares_before_finalizing(view: ClusterView, before: ClusterView, controller_id: int) -> bool:
@@ -267,7 +243,7 @@ def compares_before_finalizing(view: ClusterView, before: ClusterView, controlle
 
     `before`: as in `decide_finalize`.
     """
-    controller = view.controllers.get(controller_id, Controller(controller_id))
+    controller = view.controller(controller_id)
     flagged = controller.answers and controller.migration_flag is not False
     there = flagged and not ended(view) and _out_of_order(view) is None and _all_there(view, controller).met
     return there and _worth_comparing(view, before)
@@ -283,7 +259,7 @@ def _all_there(view: ClusterView, controller: Controller) -> gates.Gate:
         (
             gates.process_known(controller),
             gates.all_kraft(view),
-            _all_answer(view),
+            gates.controllers_answer(view),
             gates.quorum_healthy(view),
             gates.no_leaderless(view),
         )
@@ -297,29 +273,16 @@ def _seen_open(view: ClusterView) -> gates.Gate:
     approved check stays.
     """
     bare = sorted(c.id for c in view.controllers.values() if c.migration_flag is False)
-    if not bare or still_open(view):
-        return gates.MET
     text = (
         f"Controllers {join_ids(bare)} answer without the flag, and no leader with it has written /migration since its election."
     )
-    return gates.not_yet(Reason("R12", f"{text} {_find_out(view)}"))
-
-
-def _all_answer(view: ClusterView) -> gates.Gate:
-    unresponsive = sorted(c.id for c in view.controllers.values() if not c.answers)
-    if not unresponsive:
-        return gates.MET
-    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {join_ids(unresponsive)}."))
+    return gates.not_yet_if(bare and not still_open(view), Reason("R12", f"{text} {_find_out(view)}"))
 
 
 def postponed_controller(view: ClusterView, controller_id: int) -> str:
-    """Why this controller is restarted last: it leads while others still have the flag, and one election is enough.
-
-    Empty if it is not.
-    """
-    others = [c.id for c in view.controllers.values() if c.id != controller_id and c.migration_flag]
-    seen = view.controllers.get(controller_id)
-    flagged = seen is not None and bool(seen.migration_flag)
-    if not others or not flagged or view.quorum is None or view.quorum.leader_id != controller_id:
+    """Why this controller is restarted last: it leads while others still have the flag, and one election is enough; or empty."""
+    others = sorted(c.id for c in view.controllers.values() if c.id != controller_id and c.migration_flag)
+    leads = view.quorum is not None and view.quorum.leader_id == controller_id
+    if not others or not leads or not view.controller(controller_id).migration_flag:
         return ""
-    return f"Controller {controller_id} is the active one: it is restarted last, after {join_ids(sorted(others))}."
+    return f"Controller {controller_id} is the active one: it is restarted last, after {join_ids(others)}."
