@@ -28,7 +28,7 @@ Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and exper
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from airflow_provider_kmigrate.core import equivalence, gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
@@ -288,11 +288,8 @@ def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recove
     """Recover as in the migration; also if brokers skip what the ZooKeeper controller says (`clients.partition_states`)."""
     judged = recovery.recover(view, broker, decision, troubles)
     out = out_of_isrs(judged.decision) and not kraft_owns(view) and not migration_left(view)
-    troubles = replace(judged.troubles, out_of_isr=judged.troubles.out_of_isr.observe(view.taken_at, there=out))
-    if not troubles.out_of_isr.due(view.taken_at):
-        return Recovered(judged.decision, troubles)
     text = f"Broker {broker} is up, but its leaders keep it out of ISRs: raising partition states, then electing a controller that sends them."
-    return Recovered(Act(Verb.RAISE, text), troubles)
+    return judged.observe(view, out, Act(Verb.RAISE, text))
 
 
 _BACK = {BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.ZOOKEEPER: FileStage.ZOOKEEPER}

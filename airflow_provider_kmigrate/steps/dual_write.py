@@ -68,9 +68,9 @@ class DualWriteRepair:
 
     def decide(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or the recovery that replaces it."""
-        found = recover_dual_write(view, decision, self.stalled, rollback.still_down(view))
-        self.stalled, self.more_fields = found.standstill, found.wants
-        return found.decision
+        down = rollback.still_down(view)
+        decision, self.stalled, self.more_fields = recover_dual_write(view, decision, self.stalled, down)
+        return decision
 
     def repair_difference(self, view: ClusterView, refusal: Refuse) -> Decision:
         """The refusal because of a lasting difference, or the recovery that replaces it."""

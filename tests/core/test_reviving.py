@@ -33,7 +33,7 @@ NEVER_ACTED, ACTED = StalledDualWrite(), StalledDualWrite(times=1)
 def test_a_controller_that_an_earlier_act_left_down_is_started(
     view: ClusterView, standstill: StalledDualWrite, decision: Done | Wait | Refuse, verb: Verb | None
 ) -> None:
-    found = recover_dual_write(view, decision, standstill, still_down(view)).decision
+    found = recover_dual_write(view, decision, standstill, still_down(view))[0]
     if verb is None:
         assert found == decision
     else:
@@ -52,4 +52,4 @@ def test_a_controller_that_an_earlier_act_left_down_is_started(
     ],
 )
 def test_what_is_observed_beside_the_steps_own(view: ClusterView, standstill: StalledDualWrite, wants: Fields) -> None:
-    assert recover_dual_write(view, WAIT, standstill, still_down(view)).wants & CONTROLLER_DOWN_FIELDS == wants
+    assert recover_dual_write(view, WAIT, standstill, still_down(view))[2] & CONTROLLER_DOWN_FIELDS == wants

@@ -28,12 +28,12 @@ At most one recovery is decided per observation; each kind has its own hold time
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeGuard
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, together
+from airflow_provider_kmigrate.core.gates import Gate, not_yet, not_yet_if, together
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import (
     Broker,
@@ -41,15 +41,13 @@ from airflow_provider_kmigrate.core.model import (
     Cause,
     ClusterView,
     Fields,
-    Migration,
     Partition,
-    ProcessState,
     Reason,
     ZkController,
     could_not_read,
 )
 from airflow_provider_kmigrate.core.phase import ended, kraft_owns
-from airflow_provider_kmigrate.core.text import join_ids, summarize
+from airflow_provider_kmigrate.core.text import summarize
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +109,12 @@ class StalledDualWrite:
         known = self._well(view, well=isinstance(decision, Wait) and decision.healthy)
         if view.zk is not None and view.quorum is None:
             return known, decision  # an observation without the quorum proves neither
-        stalled = (
-            [reason.text for reason in decision.reasons if reason.cause is Cause.DUAL_WRITE_STALLED]
-            if isinstance(decision, Wait)
-            else []
-        )
-        if not isinstance(decision, Wait) or not stalled:
+        waiting = decision.reasons if isinstance(decision, Wait) else ()
+        stalled = next((reason.text for reason in waiting if reason.cause is Cause.DUAL_WRITE_STALLED), None)
+        if not isinstance(decision, Wait) or stalled is None:
             return replace(known, since=None, untouched=None, pending=False), decision
         known = known.still(view)
-        return known.due(view, decision, stalled[0]) if known.pending else (known, decision)
+        return known.due(view, decision, stalled) if known.pending else (known, decision)
 
     def still(self, view: ClusterView) -> StalledDualWrite:
         """Add an observation that waits for the dual-write to move."""
@@ -147,9 +142,8 @@ class StalledDualWrite:
         missing = all(reason.cause is Cause.ZOOKEEPER_MISSES for reason in refusal.reasons)
         if not missing or self.times >= MAX_RECOVERIES or not may_recover(view).met:
             return self, refusal
-        return self._begun(), Act(
-            Verb.CONTROLLER_FAILOVER, f"Electing a new leader, which writes to ZooKeeper what was lost: {refusal.reasons[0].text}"
-        )
+        text = f"Electing a new leader, which writes to ZooKeeper what was lost: {refusal.reasons[0].text}"
+        return self._begun(), Act(Verb.CONTROLLER_FAILOVER, text)
 
     def _begun(self) -> StalledDualWrite:
         """Count a recovery before it begins, so that a process which dies in it leaves a trace."""
@@ -167,10 +161,7 @@ class StalledDualWrite:
 
 
 def may_recover(view: ClusterView) -> Gate:
-    """Whether a failover is safe and useful.
-
-    It must neither finalize nor meet an unhealthy quorum, and a client-metrics subscription would make it useless.
-    """
+    """Whether a failover is safe and useful: it must not finalize; a client-metrics subscription would make it useless."""
     return together((gates.all_flagged(view), gates.quorum_healthy(view), gates.no_client_metrics(view)))
 
 
@@ -181,43 +172,32 @@ def _same(since: ClusterView, view: ClusterView) -> bool:
 
 def _written(view: ClusterView) -> tuple[int, int, int, int] | None:
     """The leader and the last dual-written position of /migration; None if either is unknown or the copy is not over."""
-    found, quorum = view.zk.migration if view.zk else None, view.quorum
-    if not isinstance(found, Migration) or found.metadata_offset <= 0 or quorum is None:
+    found, quorum = view.migration, view.quorum
+    if found is None or found.metadata_offset <= 0 or quorum is None:
         return None
     return quorum.leader_id, quorum.leader_epoch, found.metadata_epoch, found.metadata_offset
 
 
 def _version(view: ClusterView) -> int:
-    found = view.zk.migration if view.zk else None
-    return found.version if isinstance(found, Migration) else -1
+    return view.migration.version if view.migration else -1
 
 
 CONTROLLER_DOWN_FIELDS = Fields.POSITION | Fields.NODES
 """What shows that a controller is down, and whether it may be started."""
 
 
-@dataclass(frozen=True, slots=True)
-class DualWriteRecovery:
-    """The decision, or a recovery. `wants`: what the next observation must read beside the step's own fields."""
-
-    decision: Decision
-    standstill: StalledDualWrite
-    wants: Fields
-
-
 def recover_dual_write(
-    view: ClusterView, decision: Decision, standstill: StalledDualWrite, down: tuple[int, Decision] | None
-) -> DualWriteRecovery:
-    """The decision, or the recovery.
+    view: ClusterView, decision: Decision, stalled: StalledDualWrite, down: tuple[int, Decision] | None
+) -> tuple[Decision, StalledDualWrite, Fields]:
+    """The decision, or the recovery; then what the next observation must read beside the step's own fields.
 
     After a recovery, a controller that is down was left so by a process that died in it; other controllers are not started here.
     """
-    begun = standstill.times > 0
+    begun = stalled.times > 0
     left_down = down if begun and not isinstance(decision, Refuse) else None
-    kept, decision = standstill.observe(view, _of_controller(left_down[1]) if left_down else decision)
-    unresponsive = any(not controller.answers for controller in view.controllers.values())
-    wants = CONTROLLER_DOWN_FIELDS if begun and unresponsive else Fields(0)
-    return DualWriteRecovery(decision, kept, wants | Fields.CLIENT_METRICS if kept.suspected else wants)
+    kept, decision = stalled.observe(view, _of_controller(left_down[1]) if left_down else decision)
+    wants = CONTROLLER_DOWN_FIELDS if begun and view.unresponsive_controllers() else Fields(0)
+    return decision, kept, wants | Fields.CLIENT_METRICS if kept.suspected else wants
 
 
 def _of_controller(decision: Decision) -> Decision:
@@ -232,10 +212,8 @@ def explain_stalled_dual_write(
     A healthy wait is for a broker that is back, such as one that bakes, and stays as it is. `before`: earlier observation to
     measure movement from, if this one alone does not prove it.
     """
-    seen = view.brokers.get(broker)
-    if not isinstance(decision, Wait) or decision.healthy or seen is None:
-        return decision
-    if not _started(seen, target) or not _depend(view, target):
+    started = _started(view.broker(broker), target)
+    if not isinstance(decision, Wait) or decision.healthy or not started or not _depend(view, target):
         return decision
     gate = gates.dual_write_alive(view, before)
     return decision if gate.met else Wait((*decision.reasons, *gate.reasons))
@@ -243,8 +221,7 @@ def explain_stalled_dual_write(
 
 def _started(broker: Broker, target: BrokerMode) -> bool:
     """Whether it runs in its new mode, or is unresponsive for want of metadata; a KRaft broker reads the log itself."""
-    unresponsive = broker.mode is None and broker.process.state is ProcessState.RUNNING
-    return broker.mode is target or (unresponsive and target is BrokerMode.MIGRATION)
+    return broker.mode is target or (broker.starts and target is BrokerMode.MIGRATION)
 
 
 def _depend(view: ClusterView, target: BrokerMode) -> bool:
@@ -287,20 +264,14 @@ def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
     A leader alone in an ISR below min.insync.replicas takes no acks=all writes anyway, and only its restart ends that. Its
     partitions have no leader until it is back. They lose nothing, except acks=1 writes if unclean leaders are allowed.
     """
-    return together(
-        (_no_broker_down(view), _only_this(view, follower, leader), _others_in_sync(view, leader), _owner_answers(view, leader))
-    )
-
-
-def _no_broker_down(view: ClusterView) -> Gate:
-    down = sorted(broker.id for broker in view.brokers.values() if broker.mode is None)
-    return MET if not down else not_yet(Reason("R01", f"Brokers that do not answer: {join_ids(down)}."))
+    others = (_only_this(view, follower, leader), _others_in_sync(view, leader), _owner_answers(view, leader))
+    return together((roll.no_other_down(view), *others))
 
 
 def _only_this(view: ClusterView, follower: int, leader: int) -> Gate:
     rows = [p for p in view.partitions or () if p.under_replicated]
     others = [p.name for p in rows if not _explained(p, follower, leader) and not _unwritable(view, p, leader)]
-    return MET if not others else not_yet(Reason("S02", f"Other partitions are under-replicated too: {summarize(others)}."))
+    return not_yet_if(others, Reason("S02", f"Other partitions are under-replicated too: {summarize(others)}."))
 
 
 def _explained(partition: Partition, follower: int, leader: int) -> bool:
@@ -318,9 +289,8 @@ def _alone(partition: Partition, leader: int) -> bool:
 
 def _others_in_sync(view: ClusterView, leader: int) -> Gate:
     alone = [p.name for p in view.partitions or () if _alone(p, leader) and not _unwritable(view, p, leader)]
-    if not alone:
-        return MET
-    return not_yet(Reason("S02", f"Broker {leader} is the only in-sync replica of {len(alone)} partitions: {summarize(alone)}."))
+    text = f"Broker {leader} is the only in-sync replica of {len(alone)} partitions: {summarize(alone)}."
+    return not_yet_if(alone, Reason("S02", text))
 
 
 def _owner_answers(view: ClusterView, leader: int) -> Gate:
@@ -328,16 +298,19 @@ def _owner_answers(view: ClusterView, leader: int) -> Gate:
     controller = view.zk.controller if view.zk else None
     if not isinstance(controller, ZkController):
         return not_yet(could_not_read("who is controller"))
-    answering = [c for c in view.controllers.values() if c.answers]
-    named = view.brokers[leader].controller_id == controller.broker_id if leader in view.brokers else False
-    if len(answering) * 2 > len(view.controllers) if controller.is_kraft else named:
-        return MET
-    return not_yet(Reason("G28", f"Broker {leader} has no controller that answers."))
+    answering = len(view.controllers) - len(view.unresponsive_controllers())
+    named = view.broker(leader).controller_id == controller.broker_id
+    answers = answering * 2 > len(view.controllers) if controller.is_kraft else named
+    return not_yet_if(not answers, Reason("G28", f"Broker {leader} has no controller that answers."))
 
 
 OUT_OF_ISR_FOR = 8.0  # seconds; a caught-up follower is back within one
 
-_STUCK, _LEFT_OUT, _OUT_OF_ISR = HoldTimer(STUCK_FOR), HoldTimer(roll.LEFT_OUT_FOR), HoldTimer(OUT_OF_ISR_FOR)
+_TIMERS: Mapping[Verb, HoldTimer] = {
+    Verb.FREE: HoldTimer(STUCK_FOR),  # one leader does not add the broker to its ISRs
+    Verb.ELECT: HoldTimer(roll.LEFT_OUT_FOR),  # partitions of it have no leader
+    Verb.RAISE: HoldTimer(OUT_OF_ISR_FOR),  # it is not in its ISRs after the handover to ZooKeeper
+}
 
 Lags = Mapping[tuple[str, int], int]  # (topic, partition) -> records that the broker reports it is behind
 
@@ -349,22 +322,14 @@ class Recoveries:
     Once one was `tried`, this process sees the wait to its end, because no other process knows of it.
     """
 
-    stuck: HoldTimer = _STUCK  # one leader does not add the broker to its ISRs
-    left_out: HoldTimer = _LEFT_OUT  # partitions of it have no leader
-    out_of_isr: HoldTimer = _OUT_OF_ISR  # it is not in its ISRs after the handover to ZooKeeper
+    timers: Mapping[Verb, HoldTimer] = field(default_factory=lambda: _TIMERS)
     tried: bool = False
 
     def acted(self, verb: Verb) -> Recoveries:
         """After that recovery, done or not: the next of its kind waits twice as long."""
-        match verb:
-            case Verb.FREE:
-                return replace(self, tried=True, stuck=self.stuck.acted())
-            case Verb.ELECT:
-                return replace(self, tried=True, left_out=self.left_out.acted())
-            case Verb.RAISE:
-                return replace(self, tried=True, out_of_isr=self.out_of_isr.acted())
-            case _:
-                return self
+        if verb not in self.timers:
+            return self
+        return Recoveries({**self.timers, verb: self.timers[verb].acted()}, tried=True)
 
 
 class Recovered(NamedTuple):
@@ -373,11 +338,16 @@ class Recovered(NamedTuple):
     decision: Decision
     troubles: Recoveries
 
+    def observe(self, view: ClusterView, there: object, act: Act) -> Recovered:
+        """Add one observation of what `act` recovers from; it replaces the decision once that has lasted."""
+        timer = self.troubles.timers[act.verb].observe(view.taken_at, there=bool(there))
+        troubles = replace(self.troubles, timers={**self.troubles.timers, act.verb: timer})
+        return Recovered(act if timer.due(view.taken_at) else self.decision, troubles)
+
 
 def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
     """Return the decision, or the recovery of a leader that is stuck or missing."""
-    freed = _freed(view, broker, decision, troubles)
-    return _with_leaders(view, broker, freed)
+    return _with_leaders(view, broker, _freed(view, broker, Recovered(decision, troubles)))
 
 
 def out_of_isrs(decision: Decision) -> TypeGuard[Wait]:
@@ -385,29 +355,25 @@ def out_of_isrs(decision: Decision) -> TypeGuard[Wait]:
     return isinstance(decision, Wait) and {reason.cause for reason in decision.reasons} == {Cause.OUT_OF_ISR}
 
 
-def _freed(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
+def _freed(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
     """Restart one leader that has kept this broker out of its ISRs for too long (cause: `stuck_leader`)."""
-    leader = stuck_leader(view, broker) if out_of_isrs(decision) else None
-    troubles = replace(troubles, stuck=troubles.stuck.observe(view.taken_at, there=leader is not None))
-    if leader is None or not out_of_isrs(decision) or not troubles.stuck.due(view.taken_at):
-        return Recovered(decision, troubles)
-    gate = may_restart(view, broker, leader)
-    if not gate.met:
-        return Recovered(Wait((*decision.reasons, *gate.reasons)), troubles)
+    waiting = judged.decision
+    leader = stuck_leader(view, broker) if out_of_isrs(waiting) else None
     text = f"Broker {leader} keeps broker {broker} out of the ISR of all its partitions: restarting broker {leader}."
-    return Recovered(Act(Verb.FREE, text), troubles)
+    freed = judged.observe(view, leader is not None, Act(Verb.FREE, text))
+    if leader is None or not out_of_isrs(waiting) or freed.decision is waiting:
+        return freed
+    gate = may_restart(view, broker, leader)
+    return freed if gate.met else Recovered(Wait((*waiting.reasons, *gate.reasons)), freed.troubles)
 
 
 def _with_leaders(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
     """Elect leaders if a takeover left partitions of this broker without one (cause: `roll.left_out`)."""
     left = roll.left_out(view, broker) if out_of_isrs(judged.decision) else ()
-    troubles = replace(judged.troubles, left_out=judged.troubles.left_out.observe(view.taken_at, there=bool(left)))
-    if not troubles.left_out.due(view.taken_at):
-        return Recovered(judged.decision, troubles)
     text = (
         f"Broker {broker} is up, but {len(left)} of its partitions have no leader: the takeover skipped them. Electing leaders."
     )
-    return Recovered(Act(Verb.ELECT, text), troubles)
+    return judged.observe(view, left, Act(Verb.ELECT, text))
 
 
 def to_free(view: ClusterView, broker: int, lags: Lags) -> int | str:
@@ -432,5 +398,4 @@ def own_fault(view: ClusterView, broker: int, lags: Lags) -> str:
         return (
             f"Could not read how far broker {broker} is behind; nothing is done. Check that all its log directories are online."
         )
-    still = f"Broker {broker} is {behind} records behind: it still catches up, nothing is done."
-    return still if behind > CAUGHT_UP else ""
+    return f"Broker {broker} is {behind} records behind: it still catches up, nothing is done." if behind > CAUGHT_UP else ""

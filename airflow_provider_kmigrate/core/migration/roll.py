@@ -26,13 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 
 from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, misfiled, stage_on_disk
-from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together, unmet
+from airflow_provider_kmigrate.core.gates import MET, Gate, GateState, never, never_if, not_yet, not_yet_if, together, unmet
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -46,39 +46,21 @@ from airflow_provider_kmigrate.core.model import (
     could_not_read,
 )
 from airflow_provider_kmigrate.core.phase import (
-    ClusterPosition,
     Intent,
     Phase,
-    PhasePermit,
     alarms,
     ended,
     kraft_owns,
-    permit,
-    refusal,
     where,
 )
 from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 STAGE = {BrokerMode.ZOOKEEPER: FileStage.ZOOKEEPER, BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.KRAFT: FileStage.KRAFT}
-_STAGES = {
-    BrokerMode.MIGRATION: (FileStage.MIGRATION, FileStage.KRAFT),
-    BrokerMode.KRAFT: (FileStage.KRAFT,),
-}  # of the target, or beyond
+_STAGES = {BrokerMode.MIGRATION: {FileStage.MIGRATION, FileStage.KRAFT}, BrokerMode.KRAFT: {FileStage.KRAFT}}  # or beyond
 _CUT_OFF = {Phase.LEFT_BEHIND, Phase.SPLIT}  # isolated from its controller: out of its ISRs, and only its roll recovers it
 INTENT = {BrokerMode.MIGRATION: Intent.TO_MIGRATION, BrokerMode.KRAFT: Intent.TO_KRAFT}
 
-MIN_OBSERVATIONS = (
-    Fields.BROKERS
-    | Fields.CONTROLLERS
-    | Fields.QUORUM
-    | Fields.ZOOKEEPER
-    | Fields.GROUPS
-    | Fields.PARTITIONS
-    | Fields.MIN_INSYNC
-    | Fields.REASSIGNMENTS
-    | Fields.PROCESSES
-    | Fields.FILES
-)
+MIN_OBSERVATIONS = Fields.POSITION | Fields.NODES | Fields.GROUPS | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.REASSIGNMENTS
 """What a broker's restart is decided from."""
 
 
@@ -91,7 +73,7 @@ def may_stop(view: ClusterView, ids: Collection[int]) -> Gate:
     if view.partitions is None or view.min_insync is None:
         what = "the partitions" if view.partitions is None else "min.insync.replicas of the topics"
         return not_yet(could_not_read(what))
-    return together((_no_other_down(view, ids), _nothing_out_of_sync(view.partitions), _enough_left(view, set(ids))))
+    return together((no_other_down(view, ids), _nothing_out_of_sync(view.partitions), _enough_left(view, set(ids))))
 
 
 def in_sync(view: ClusterView) -> Gate:
@@ -106,19 +88,15 @@ def no_broker_fenced(view: ClusterView) -> Gate:
     return together(_unfenced(view, broker) for broker in view.running_brokers())
 
 
-def _no_other_down(view: ClusterView, ids: Collection[int]) -> Gate:
-    down = sorted(b.id for b in view.brokers.values() if b.mode is None and b.id not in ids)
-    if not down:
-        return MET
-    return not_yet(Reason("R01", f"Brokers that do not answer: {join_ids(down)}."))
+def no_other_down(view: ClusterView, ids: Collection[int] = ()) -> Gate:
+    """Whether all brokers but these answer."""
+    down = [broker for broker in view.in_mode(None) if broker not in ids]
+    return not_yet_if(down, Reason("R01", f"Brokers that do not answer: {join_ids(down)}."))
 
 
 def _nothing_out_of_sync(partitions: Sequence[Partition]) -> Gate:
     behind = [p for p in partitions if p.under_replicated or p.leader < 0]
-    if not behind:
-        return MET
-    text = f"{len(behind)} partitions are under-replicated: {_in_full(behind)}."
-    return not_yet(Reason("S02", text))
+    return not_yet_if(behind, Reason("S02", f"{len(behind)} partitions are under-replicated: {_in_full(behind)}."))
 
 
 def _enough_left(view: ClusterView, ids: set[int]) -> Gate:
@@ -126,12 +104,10 @@ def _enough_left(view: ClusterView, ids: set[int]) -> Gate:
     if unread:
         return not_yet(could_not_read(f"min.insync.replicas of {summarize(unread)}"))
     short = [p for p in view.partitions or () if _left_short(p, ids, (view.min_insync or {}).get(p.topic))]
-    if not short:
-        return MET
     text = f"Without broker {join_ids(sorted(ids))} these would have fewer in-sync replicas than min.insync.replicas: {_in_full(short)}."
-    reason = Reason("S02", text)
-    # With every replica in sync waiting cannot help: the set itself is wrong.
-    return not_yet(reason) if any(partition.under_replicated for partition in short) else never(reason)
+    if any(partition.under_replicated for partition in short):
+        return not_yet(Reason("S02", text))
+    return never_if(short, Reason("S02", text))  # with every replica in sync waiting cannot help: the set itself is wrong
 
 
 def _left_short(partition: Partition, ids: set[int], min_insync: int | None) -> bool:
@@ -146,10 +122,8 @@ def no_reassignment(view: ClusterView) -> Gate:
     """Whether no reassignment runs: while partitions move, data are not yet where a stop expects them."""
     if view.moving is None:
         return not_yet(could_not_read("the reassignments"))
-    if not view.moving:
-        return MET
     text = f"{len(view.moving)} partitions are being reassigned: {summarize(view.moving)}."
-    return not_yet(Reason("S04", text))
+    return not_yet_if(view.moving, Reason("S04", text))
 
 
 def next_to_roll(view: ClusterView, order: Sequence[int], target: BrokerMode) -> int | None:
@@ -157,10 +131,9 @@ def next_to_roll(view: ClusterView, order: Sequence[int], target: BrokerMode) ->
     left = [broker for broker in order if not _there(view, broker, target)]
     if not left:
         return None
-    under_way = [broker for broker in left if broker not in view.brokers or view.brokers[broker].mode is None]
-    if under_way:
-        return under_way[0]
-    return next((broker for broker in left if not _after_others(view, broker, left, target)), left[0])
+    under_way = (broker for broker in left if not view.answered(broker))
+    free = (broker for broker in left if not _after_others(view, broker, left, target))
+    return next(chain(under_way, free), left[0])
 
 
 def zookeeper_controller(view: ClusterView) -> int | None:
@@ -172,8 +145,7 @@ def zookeeper_controller(view: ClusterView) -> int | None:
 def postponed(view: ClusterView, broker: int, order: Sequence[int], target: BrokerMode) -> str:
     """Why this broker waits for the end of its roll: it is healthy, and others that come first are left. Empty if it does not."""
     others = [other for other in order if other != broker and not _there(view, other, target)]
-    seen = view.brokers.get(broker)
-    untouched = seen is not None and seen.mode is not None and seen.mode is not target
+    untouched = view.broker(broker).mode not in {None, target}
     return _after_others(view, broker, others, target) if others and untouched else ""
 
 
@@ -201,7 +173,7 @@ def _still_known(view: ClusterView, broker: int, target: BrokerMode) -> bool:
 
 
 def _there(view: ClusterView, broker: int, target: BrokerMode) -> bool:
-    mode = view.brokers[broker].mode if broker in view.brokers else None
+    mode = view.broker(broker).mode
     beyond = target is BrokerMode.MIGRATION and mode is BrokerMode.KRAFT
     return mode is target or beyond or _behind_us(view, target)
 
@@ -212,10 +184,7 @@ def _behind_us(view: ClusterView, target: BrokerMode) -> bool:
 
 
 def is_first(view: ClusterView, broker: int, target: BrokerMode) -> bool:
-    """Whether no other broker is in this mode yet, so that this one is the first of its pass.
-
-    False once the migration has ended.
-    """
+    """Whether no other broker is in this mode yet: this one is the first of its pass. False once the migration has ended."""
     return not ended(view) and not any(_there(view, other, target) for other in view.brokers if other != broker)
 
 
@@ -226,11 +195,9 @@ def is_canary(view: ClusterView, broker: int, target: BrokerMode) -> bool:
 
 
 def may_bake(view: ClusterView) -> Gate:
-    """What must stay true while the first broker of a pass bakes: every broker answers, every replica is in sync, no alarm."""
+    """The first broker of a pass may bake on: every broker answers, every replica is in sync, no alarm."""
     danger = alarms(view)
-    if danger:
-        return never(*danger)
-    return may_stop(view, ())
+    return never(*danger) if danger else may_stop(view, ())
 
 
 def may_give_up(view: ClusterView, broker: int) -> Gate:
@@ -243,7 +210,7 @@ def may_give_up(view: ClusterView, broker: int) -> Gate:
 
 def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
     """What is left to do to bring one broker into `target`."""
-    broker = view.brokers.get(broker_id, Broker(broker_id))
+    broker = view.broker(broker_id)
     if _behind_us(view, target):
         return Done("The migration is finalized; only the second roll recovers a broker that was left behind.")
     if _there(view, broker_id, target):
@@ -278,44 +245,33 @@ def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     if ours:
         return Act(Verb.START, f"Broker {broker.id} was being rolled back and is stopped: it starts again in {back} mode.")
     text = f"Broker {broker.id} is down, but this step did not stop it: its properties are not the new ones."
-    return Wait(
-        (
-            Reason(
-                "R02",
-                text,
-            ),
-        )
-    )
+    return Wait((Reason("R02", text),))
 
 
 def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
-    position, intent = where(view), INTENT[target]
-    allowed = permit(position, intent)
-    if allowed is PhasePermit.REFUSE:
-        return Refuse(refusal(position, intent))
-    phase = MET if allowed is PhasePermit.ACT else not_yet(*refusal(position, intent))
+    permitted, phase = gates.permitted(view, INTENT[target]), where(view).phase
+    if permitted.state is GateState.NEVER:
+        return unmet(permitted)
     gate = together(
         (
-            phase,
+            permitted,
             gates.process_known(broker),
-            _no_danger(view, position),
+            _no_danger(view, phase),
             _pass_gate(view, broker, target),
             no_reassignment(view),
-            may_give_up(view, broker.id) if position.phase in _CUT_OFF else may_stop(view, (broker.id,)),
+            may_give_up(view, broker.id) if phase in _CUT_OFF else may_stop(view, (broker.id,)),
         )
     )
-    if gate.met:
-        alarm = gates.alarm_of_living(view) if target is BrokerMode.KRAFT else ""
-        text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{alarm}"
-        return Act(Verb.RESTART, text)
-    return gates.unmet(gate)
+    alarm = gates.alarm_of_living(view) if target is BrokerMode.KRAFT else ""
+    text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{alarm}"
+    return Act(Verb.RESTART, text) if gate.met else unmet(gate)
 
 
-def _no_danger(view: ClusterView, position: ClusterPosition) -> Gate:
+def _no_danger(view: ClusterView, phase: Phase) -> Gate:
     # This very roll recovers a left-behind or isolated broker; its own alarm and, once finalized, the flags must not stop it.
-    others = () if position.phase in _CUT_OFF else tuple(r for r in alarms(view) if r.cause is not Cause.UNFLAGGED_CONTROLLER)
-    flags = MET if position.phase is Phase.LEFT_BEHIND else gates.all_flagged(view)
-    return together((never(*others) if others else MET, flags))
+    others = [] if phase in _CUT_OFF else [reason for reason in alarms(view) if reason.cause is not Cause.UNFLAGGED_CONTROLLER]
+    flags = MET if phase is Phase.LEFT_BEHIND else gates.all_flagged(view)
+    return together((never_if(others, *others), flags))
 
 
 def _pass_gate(view: ClusterView, broker: Broker, target: BrokerMode) -> Gate:
@@ -335,51 +291,43 @@ def settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     if broker.mode is target and (wrong := misfiled(f"broker {broker.id}", broker.files, STAGE[target])) is not None:
         return wrong
     gate = together((_registered(broker), _unfenced(view, broker), _in_every_isr(view, broker.id)))
-    if gate.met:
-        return Done(
-            f"Broker {broker.id} runs in {broker.mode or target} mode, is registered, and in the ISR of all its partitions."
-        )
-    return Wait(gate.reasons)
+    text = f"Broker {broker.id} runs in {broker.mode or target} mode, is registered, and in the ISR of all its partitions."
+    return Done(text) if gate.met else Wait(gate.reasons)
 
 
 def takes_part(view: ClusterView, broker: int) -> bool:
     """Whether a broker answers, is known as alive to all others and is in every ISR; ignores its registration and file."""
-    seen = view.brokers.get(broker)
-    return seen is not None and seen.mode is not None and _unfenced(view, seen).met and _in_every_isr(view, broker).met
+    return view.answered(broker) and _unfenced(view, view.brokers[broker]).met and _in_every_isr(view, broker).met
 
 
 def _registered(broker: Broker) -> Gate:
     if broker.in_zookeeper is None:
         return not_yet(Reason("R03", f"Could not read whether broker {broker.id} is registered in ZooKeeper."))
-    if broker.in_zookeeper is (broker.mode is not BrokerMode.KRAFT):
-        return MET
     wrong = "still" if broker.in_zookeeper else "not"
-    return not_yet(Reason("R03", f"Broker {broker.id} is {wrong} registered under /brokers/ids."))
+    should = broker.mode is not BrokerMode.KRAFT
+    return not_yet_if(
+        broker.in_zookeeper is not should, Reason("R03", f"Broker {broker.id} is {wrong} registered under /brokers/ids.")
+    )
 
 
 def _unfenced(view: ClusterView, broker: Broker) -> Gate:
     if broker.listed_by is None:
         return not_yet(Reason("R03", f"Could not read whether broker {broker.id} is unfenced."))
     missing = sorted({other.id for other in view.running_brokers()} - broker.listed_by)
-    if not missing:
-        return MET
-    return not_yet(Reason("R03", f"Broker {broker.id} is not yet known as alive to brokers {join_ids(missing)}."))
+    return not_yet_if(missing, Reason("R03", f"Broker {broker.id} is not yet known as alive to brokers {join_ids(missing)}."))
 
 
 def _in_every_isr(view: ClusterView, broker: int) -> Gate:
     if view.partitions is None:
         return not_yet(could_not_read("the partitions"))
     out = view.missing_isr(broker)
-    if not out:
-        return MET
     text = f"Broker {broker} is not in the ISR of {len(out)} partitions: {_in_full(out)}."
-    return not_yet(Reason("R05", text, cause=Cause.OUT_OF_ISR))
+    return not_yet_if(out, Reason("R05", text, cause=Cause.OUT_OF_ISR))
 
 
 def _in_full(partitions: Sequence[Partition]) -> str:
-    return summarize(
-        (f"{p.name} (leader {p.leader}, replicas {list(p.replicas)}, ISR {list(p.isr)})" for p in sorted(partitions)), 6
-    )
+    rows = (f"{p.name} (leader {p.leader}, replicas {list(p.replicas)}, ISR {list(p.isr)})" for p in sorted(partitions))
+    return summarize(rows, 6)
 
 
 WINDOW = 10.0  # seconds; the active controller writes a record every 0.5 s (metadata.max.idle.interval.ms)
@@ -419,10 +367,9 @@ def decide_leaders(view: ClusterView) -> Decision:
     """Elect while a partition is not led by its preferred replica."""
     if view.partitions is None:
         return Wait((could_not_read("the partitions"),))
-    left = not_preferred(view)
-    if not left:
-        return Done("Every partition is led by its preferred replica.")
-    return Act(Verb.ELECT, f"{len(left)} partitions are not led by their preferred replica.")
+    if left := not_preferred(view):
+        return Act(Verb.ELECT, f"{len(left)} partitions are not led by their preferred replica.")
+    return Done("Every partition is led by its preferred replica.")
 
 
 def left_out(view: ClusterView, broker: int) -> tuple[Partition, ...]:
@@ -488,8 +435,8 @@ def judge_bake(
     if len(counted) < MIN_SAMPLES:
         return BrokerVerdict()
     recent = max(last, counted[-MIN_SAMPLES:], key=len)
-    found = (_silent(recent, broker), _slow(before, recent, broker), _leaving(counted, broker))
-    return BrokerVerdict(tuple(reason for reason in found if reason is not None), sure=True)
+    found = (_not_answering(recent, broker), _slow(before, recent, broker), _leaving(counted, broker))
+    return BrokerVerdict(tuple(Reason("V23", text) for text in found if text), sure=True)
 
 
 def before(mode: BrokerMode) -> BrokerMode:
@@ -518,34 +465,30 @@ def _others(samples: Sequence[BakeSample], broker: int) -> set[int]:
     return {one for each in samples for one in (*each.seconds, *each.unresponsive)} - {broker}
 
 
-def _silent(samples: Sequence[BakeSample], broker: int) -> Reason | None:
+def _not_answering(samples: Sequence[BakeSample], broker: int) -> str:
     missed = {one: sum(one in each.unresponsive for each in samples) for one in (broker, *_others(samples, broker))}
     others = max((count for one, count in missed.items() if one != broker), default=0)
     if missed[broker] <= 2 * others or missed[broker] < UNRESPONSIVE_SHARE * len(samples):
-        return None
-    text = f"Broker {broker} did not answer in {missed[broker]} of {len(samples)} observations since its restart (any other: {others} at most)."
-    return Reason("V23", text)
+        return ""
+    return f"Broker {broker} did not answer in {missed[broker]} of {len(samples)} observations since its restart (any other: {others} at most)."
 
 
-def _slow(before: Sequence[BakeSample], samples: Sequence[BakeSample], broker: int) -> Reason | None:
-    now = _median(samples, {broker})
-    known = {"before": _median(before, {broker}), "others": _median(samples, _others(samples, broker))}
+def _slow(before: Sequence[BakeSample], samples: Sequence[BakeSample], broker: int) -> str:
+    now, others = _median(samples, {broker}), _median(samples, _others(samples, broker))
+    known = {"before its restart": _median(before, {broker}), "the other brokers now": others}
     limits = {name: seconds for name, seconds in known.items() if seconds is not None}
     if now is None or not limits or now <= TIMES_SLOWER * max(limits.values()) + SECONDS_SLOWER:
-        return None
-    compared = {"before": "before its restart", "others": "the other brokers now"}
-    compared_with = ", ".join(f"{compared[name]}: {1000 * seconds:.0f} ms" for name, seconds in limits.items())
-    text = f"Broker {broker} takes {1000 * now:.0f} ms to answer since its restart ({compared_with}; medians of {len(samples)} observations)."
-    return Reason("V23", text)
+        return ""
+    compared = ", ".join(f"{name}: {1000 * seconds:.0f} ms" for name, seconds in limits.items())
+    return f"Broker {broker} takes {1000 * now:.0f} ms to answer since its restart ({compared}; medians of {len(samples)} observations)."
 
 
-def _leaving(samples: Sequence[BakeSample], broker: int) -> Reason | None:
+def _leaving(samples: Sequence[BakeSample], broker: int) -> str:
     left = departures(samples, broker)
     others = max((departures(samples, one) for one in _others(samples, broker)), default=0)
     if left < others + DEPARTURES:
-        return None
-    text = f"Broker {broker} left ISRs {left} times since its restart (any other: {others} at most)."
-    return Reason("V23", text)
+        return ""
+    return f"Broker {broker} left ISRs {left} times since its restart (any other: {others} at most)."
 
 
 def departures(samples: Sequence[BakeSample], broker: int) -> int:
