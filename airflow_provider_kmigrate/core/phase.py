@@ -91,6 +91,10 @@ TABLE: dict[tuple[Phase, Intent], PhasePermit] = {
 }
 
 
+COPIED = tuple(phase for phase in Phase if TABLE[phase, Intent.COPY] is PhasePermit.DONE)
+"""The phases in which the copy is over."""
+
+
 def malformed(zk: ZkView) -> tuple[Reason, ...]:
     """P04 or P05: a znode that names the owner of the cluster, but not as Kafka writes it; empty if there is none."""
     if isinstance(zk.migration, Malformed):
@@ -243,6 +247,11 @@ def ended(view: ClusterView) -> bool:
 def _leads_with_flag(view: ClusterView) -> bool | None:
     """Whether the quorum's leader has the migration flag; None if there is no leader, or its flag is unknown."""
     return view.controller(view.quorum.leader_id).migration_flag if view.quorum else None
+
+
+def ending(view: ClusterView) -> bool:
+    """Whether the finalization has begun, or has happened."""
+    return ended(view) or where(view).phase is Phase.FINALIZING
 
 
 def _led_without_flag(view: ClusterView) -> bool:

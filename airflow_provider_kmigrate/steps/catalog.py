@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.controllers import postponed_controller
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields, Reason
-from airflow_provider_kmigrate.core.phase import Phase
+from airflow_provider_kmigrate.core.phase import COPIED, Phase
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, PlanStep
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.core.rollback import RollbackTerms, postponed_stop, terms_error
@@ -127,7 +127,7 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
     "phase": (
         "waits",
         lambda m, asked: m.phase_reached(
-            [one_of(Phase, "phases", each) for each in asked.get("phases", m.waits.COPIED)], asked.get("patience", 600.0)
+            [one_of(Phase, "phases", each) for each in asked.get("phases", COPIED)], asked.get("patience", 600.0)
         ),
     ),
     "copied": ("waits", lambda m, asked: m.Copied(asked.spec.policy.copy_timeout)),

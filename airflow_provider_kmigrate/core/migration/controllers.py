@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage, misfil
 from airflow_provider_kmigrate.core.gates import together, unmet
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason, could_not_read
-from airflow_provider_kmigrate.core.phase import Intent, Phase, ended, kraft_owns, still_open, where
+from airflow_provider_kmigrate.core.phase import Intent, Phase, ended, ending, kraft_owns, still_open, where
 from airflow_provider_kmigrate.core.text import join_ids
 
 _HANGS = (
@@ -61,7 +61,7 @@ def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> 
 def _answers(view: ClusterView, controller: Controller) -> Decision:
     if controller.migration_flag:
         return keeps_flag(view, controller) or Done(f"Controller {controller.id} answers with the migration flag.")
-    if _ending(view):
+    if ending(view):
         return Done(f"Controller {controller.id} answers; the finalization has begun.")
     return unmet(gates.all_flagged(view))
 
@@ -74,7 +74,7 @@ def _restart(view: ClusterView, controller: Controller) -> Decision | None:
     if (seen := _handed_over(view)) is not None:
         text = f"Controller {controller.id} has a metadata log, but {seen}: a rollback has handed the cluster over to ZooKeeper."
         return Refuse((Reason("G04", text),))
-    if stage is FileStage.CONTROLLER_MIGRATION or (stage is FileStage.CONTROLLER_FINAL and _ending(view)):
+    if stage is FileStage.CONTROLLER_MIGRATION or (stage is FileStage.CONTROLLER_FINAL and ending(view)):
         return Act(Verb.START, f"Controller {controller.id} is down; its directory and its file belong to this migration.")
     if stage is FileStage.CONTROLLER_FINAL:
         if (unseen := end_unseen(view, controller)) is not None:
@@ -97,10 +97,6 @@ def _handed_over(view: ClusterView) -> str | None:
         return None
     unnoted = [broker for broker in view.in_mode(BrokerMode.MIGRATION) if broker not in view.zk.registered]
     return f"no first roll has noted the brokers in migration mode ({join_ids(unnoted)})" if unnoted else None
-
-
-def _ending(view: ClusterView) -> bool:
-    return ended(view) or where(view).phase is Phase.FINALIZING
 
 
 def keeps_flag(view: ClusterView, controller: Controller) -> Decision | None:

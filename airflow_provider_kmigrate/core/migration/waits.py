@@ -14,15 +14,16 @@ from airflow_provider_kmigrate.core import equivalence as equivalence_kinds
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import MET, Gate, GateState, as_decision, not_yet, strangers, together, unmet
+from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, not_yet_if, strangers, together, unmet
 from airflow_provider_kmigrate.core.migration import roll
-from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Migration, Reason, could_not_read
+from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Reason, could_not_read
 from airflow_provider_kmigrate.core.phase import (
     Intent,
     Phase,
     PhasePermit,
     alarms,
     ended,
+    ending,
     flags_taken_by_us,
     kraft_owns,
     permit,
@@ -107,31 +108,17 @@ def hybrid_overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason |
     Counted from the creation of /migration, which outlives every run and election; the time of KRaft's takeover is stored
     nowhere. `now` in seconds since the epoch. None during the soak, with all brokers on KRaft, and for a view without ZooKeeper.
     """
-    left = sorted(broker.id for broker in view.brokers.values() if broker.mode is BrokerMode.MIGRATION)
-    if not left or view.zk is None or not kraft_owns(view) or not isinstance(view.zk.migration, Migration):
-        return None
-    began = view.zk.migration.created_at
-    if not began or now - began <= max_hybrid:
+    left, began = view.in_mode(BrokerMode.MIGRATION), view.migration.created_at if view.migration else 0.0
+    if not left or not kraft_owns(view) or not began or now - began <= max_hybrid:
         return None
     since = datetime.fromtimestamp(began, UTC).isoformat(timespec="minutes")
     text = f"The controllers started at {since}, more than policy.max_hybrid ({max_hybrid / 3600:g} h) ago, but brokers are still in migration mode: {left}."
     return Reason("T06", text)
 
 
-COPIED = (
-    Phase.DUAL_WRITE_ZOOKEEPER,
-    Phase.HYBRID,
-    Phase.DUAL_WRITE,
-    Phase.FINALIZING,
-    Phase.FINALIZED,
-    Phase.LEFT_BEHIND,
-)
-"""The phases in which the copy is over."""
-
-
 def controllers_ready(view: ClusterView) -> Decision:
     """Every controller answers with the flag, the quorum has a leader, /migration shows a fresh migration or one under way."""
-    if ended(view) or where(view).phase is Phase.FINALIZING:
+    if ending(view):
         return Done("The finalization has begun.")
     gate = together((gates.all_flagged(view), gates.quorum_healthy(view), _begun(view)))
     return as_decision(gate, "All controllers answer with the migration flag and follow one leader.")
@@ -142,16 +129,14 @@ def _begun(view: ClusterView) -> Gate:
         return not_yet(could_not_read("ZooKeeper"))
     if where(view).phase is Phase.STALE:
         return gates.fresh_migration(view)
-    if isinstance(view.zk.migration, Migration):
-        return MET
-    return not_yet(Reason("P11", "/migration does not exist."))
+    return not_yet_if(view.migration is None, not_there_yet("/migration does not exist."))
 
 
 def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
     """Every expected broker is registered, unfenced and known to all others, whatever its mode."""
     if view.zk is None:
         return Wait((could_not_read("ZooKeeper"),))
-    absent = sorted(node for node in expected if node not in view.brokers or view.brokers[node].mode is None)
+    absent = sorted(node for node in expected if not view.answered(node))
     everyone = {broker.id for broker in view.running_brokers()}
     unknown = sorted(b.id for b in view.running_brokers() if b.id in expected and everyone - (b.listed_by or frozenset()))
     if absent or unknown:
@@ -167,8 +152,7 @@ def not_there_yet(text: str) -> Reason:
 
 def copied_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
     """The first observation that shows that the copy is over; the current one as long as none does."""
-    over = gates.migration_of(so_far)
-    return so_far if so_far is not None and over is not None and over.metadata_offset > 0 else view
+    return so_far if so_far and so_far.migration and so_far.migration.metadata_offset > 0 else view
 
 
 def copied(view: ClusterView, since: ClusterView) -> Decision:
@@ -182,9 +166,7 @@ def copied(view: ClusterView, since: ClusterView) -> Decision:
     if (over := _over(view)) is not None:
         return over
     gate = gates.dual_write_moves(view, since)
-    if not gate.met:
-        return unmet(gate)
-    return _with_leaders(view)
+    return _with_leaders(view) if gate.met else unmet(gate)
 
 
 def _over(view: ClusterView) -> Decision | None:
@@ -234,20 +216,18 @@ def past_soak(view: ClusterView) -> Decision | None:
     if position.phase is not Phase.FINALIZING:
         return None
     if flags_taken_by_us(view):
-        bare = [controller.id for controller in view.controllers.values() if controller.migration_flag is False]
-        return Done(f"The finalization has begun: controllers {join_ids(sorted(bare))} run without the flag already.")
+        bare = sorted(controller.id for controller in view.controllers.values() if controller.migration_flag is False)
+        return Done(f"The finalization has begun: controllers {join_ids(bare)} run without the flag already.")
     return Refuse(alarms(view) or refusal(position, Intent.SOAK))
 
 
 def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
     """Everything that must stay true while the cluster soaks in dual-write."""
-    position = where(view)
-    if permit(position, Intent.SOAK) is not PhasePermit.ACT:
-        refused = permit(position, Intent.SOAK) is PhasePermit.REFUSE
-        return Gate(GateState.NEVER if refused else GateState.NOT_YET, refusal(position, Intent.SOAK))
-    danger = alarms(view)
-    if danger:
-        return Gate(GateState.NEVER, danger)
+    phase = gates.permitted(view, Intent.SOAK)
+    if not phase.met:
+        return phase
+    if danger := alarms(view):
+        return never(*danger)
     return together(
         (
             gates.all_kraft(view),
@@ -290,16 +270,16 @@ def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Ga
             roll.no_broker_fenced(view),
             gates.no_group_without_coordinator(view),
             roll.no_reassignment(view),
-            not_yet(*differing) if differing else MET,
+            not_yet_if(differing, *differing),
         )
     )
     if gate.met:
         return gate
-    text = "The state that was approved for finalization no longer holds, or could not be read again."
-    if not any(controller.migration_flag is False for controller in view.controllers.values()):
-        return Gate(gate.state, (Reason("G34", text), *gate.reasons))
-    text += " Do not restart a controller because of it: one without the flag may be elected, which finalizes."
-    return Gate(gate.state, (Reason("G34", text), *(replace(reason, remedy="") for reason in gate.reasons)))
+    text, reasons = "The state that was approved for finalization no longer holds, or could not be read again.", gate.reasons
+    if any(controller.migration_flag is False for controller in view.controllers.values()):
+        text += " Do not restart a controller because of it: one without the flag may be elected, which finalizes."
+        reasons = tuple(replace(reason, remedy="") for reason in reasons)
+    return Gate(gate.state, (Reason("G34", text), *reasons))
 
 
 def changed_since(view: ClusterView, approved: str) -> str:
@@ -322,9 +302,8 @@ def finalized(view: ClusterView, first: ClusterView) -> Decision:
         refused = position.phase is Phase.LEFT_BEHIND
         return Refuse(position.reasons) if refused else Wait(refusal(position, Intent.SOAK)[:1] + position.reasons)
     gate = together((gates.quorum_leads(view), gates.no_leaderless(view), _frozen(view, first)))
-    return as_decision(
-        gate, "Every controller runs without ZooKeeper, every partition has a leader, /migration no longer changes."
-    )
+    text = "Every controller runs without ZooKeeper, every partition has a leader, /migration no longer changes."
+    return as_decision(gate, text)
 
 
 def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
@@ -343,14 +322,12 @@ def watching() -> Reason:
 def _frozen(view: ClusterView, first: ClusterView) -> Gate:
     if view.zk is None or first.zk is None:  # ZooKeeper may be switched off now
         return MET
-    if (migration := gates.migration_of(view)) and migration.age and migration.age.least >= gates.STILL:
+    if view.migration and view.migration.age and view.migration.age.least >= gates.STILL:
         return MET
     if view.taken_at - first.taken_at < gates.STILL:
         return not_yet(watching())
-    if view.zk.migration == first.zk.migration:
-        return MET
     text = "/migration still changes: a controller with the flag writes to ZooKeeper."
-    return not_yet(Reason("T03", text))
+    return not_yet_if(view.zk.migration != first.zk.migration, Reason("T03", text))
 
 
 _QUIET = frozenset({Phase.ZOOKEEPER, Phase.PRE_MIGRATION, Phase.FINALIZED})
@@ -385,14 +362,12 @@ def needs_rollback_prerequisites(view: ClusterView) -> bool:
 
 def describe_phase(view: ClusterView, now: float) -> str:
     """The cluster's phase, since when, and ZooKeeper's lag, in one sentence; `now` in seconds since the epoch."""
-    modes = {mode: sum(broker.mode is mode for broker in view.brokers.values()) for mode in BrokerMode}
-    counted = ", ".join(f"{count} in {mode} mode" for mode, count in modes.items() if count)
-    migration = view.zk.migration if view.zk else None
-    since = ""
-    if needs_rollback_prerequisites(view) and isinstance(migration, Migration) and migration.created_at:
+    counted = ", ".join(f"{len(found)} in {mode} mode" for mode in BrokerMode if (found := view.in_mode(mode)))
+    phase, since = where(view).phase, ""
+    if needs_rollback_prerequisites(view) and view.migration and view.migration.created_at:
         lag = gates.dual_write_lag(view)
         behind = f"; ZooKeeper is {lag} records behind" if lag is not None else ""
-        since = f", {(now - migration.created_at) / 3600:.1f} h after the controllers started{behind}"
-    if ended(view) and where(view).phase is Phase.FINALIZING:
+        since = f", {(now - view.migration.created_at) / 3600:.1f} h after the controllers started{behind}"
+    if ended(view) and phase is Phase.FINALIZING:
         since = ": a controller without the flag leads, so it is finalized and a rollback is not possible (P12); `finalize` removes the remaining flags"
-    return f"The cluster is in phase '{where(view).phase}'{since}. Brokers: {counted or 'none answers'}."
+    return f"The cluster is in phase '{phase}'{since}. Brokers: {counted or 'none answers'}."
