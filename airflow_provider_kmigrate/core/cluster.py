@@ -253,24 +253,11 @@ class ClusterSpec:
 
     def node(self, role: NodeRole, node_id: int) -> NodeSpec:
         """Raises KeyError if the file names no such node."""
-        for node in self.nodes():
-            if node.role is role and node.id == node_id:
-                return node
-        raise KeyError(f"{role} {node_id}")
+        return {(node.role, node.id): node for node in self.nodes()}[role, node_id]
 
     def spark_job(self, name: str) -> SparkJobSpec:
         """Raises KeyError if the file names no such job."""
-        for job in self.spark_jobs:
-            if job.name == name:
-                return job
-        raise KeyError(name)
-
-    def group(self, name: str) -> GroupSpec:
-        """Raises KeyError if the file names no such group."""
-        for group in self.groups:
-            if group.name == name:
-                return group
-        raise KeyError(f"group {name}")
+        return {job.name: job for job in self.spark_jobs}[name]
 
     @property
     def voters(self) -> str:

@@ -17,13 +17,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from typing import Final, NamedTuple
 
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet
 from airflow_provider_kmigrate.core.model import (
     Cause,
     ClusterView,
+    Entities,
     PartitionMetadata,
     Reason,
     Stored,
@@ -39,8 +40,6 @@ ALL_BROKERS: Final = "all brokers"
 PRODUCER_IDS: Final = "producer ids"
 HIGHEST: Final = "highest"  # in ZooKeeper the last id of the newest block, of the brokers the highest that they know
 
-_USER, _CLIENT, _IP = "user", "client-id", "ip"
-_QUOTA_ORDER = (_USER, _CLIENT, _IP)
 _LISTENER = re.compile(r"listener\.name\.[^.]+\.(?:[a-z0-9-]+\.(?=sasl\.))?")
 #: Dynamic settings of brokers that hold no secret (Kafka 3.9: DynamicBrokerConfig). No passwords, JAAS or plugins' settings.
 _SHOWN = re.compile(
@@ -81,7 +80,8 @@ def broker_setting(key: str, value: str | None) -> str:
 
 def quota_entity(parts: Mapping[str, str | None]) -> str:
     """Such as `user alice, client-id <default>`; None is the default entity."""
-    return ", ".join(f"{kind} {_or_default(parts[kind])}" for kind in _QUOTA_ORDER if kind in parts)
+    names = {kind: "<default>" if name is None else name for kind, name in parts.items()}
+    return ", ".join(f"{kind} {names[kind]}" for kind in ("user", "client-id", "ip") if kind in names)
 
 
 def quota_value(value: str | float) -> str:
@@ -119,54 +119,36 @@ def token(owner: str, renewers: Iterable[str], issued: int, expires: int, latest
     return {"owner": owner, "renewers": ", ".join(sorted(renewers)), **{name: str(time) for name, time in times.items()}}
 
 
-def _or_default(name: str | None) -> str:
-    return "<default>" if name is None else name
-
-
 ABSENT = "absent"
 PENDING = "its deletion was pending; KRaft does not take such topics over and the first sync removes them from ZooKeeper"
 
 
 class DifferenceKind(Enum):
-    """What differs."""
+    """What differs; the value is what a reason says behind the number of such differences."""
 
-    MISSING_TOPIC = auto()
-    EXTRA_TOPIC = auto()
-    TOPIC_ID = auto()
-    PARTITIONS = auto()
-    REPLICAS = auto()
-    LEADER = auto()
-    TOPIC_CONFIG = auto()
-    BROKER_SETTING = auto()
-    QUOTA = auto()
-    CREDENTIAL = auto()
-    ACL = auto()
-    DELEGATION = auto()
-    PRODUCER_IDS = auto()
+    MISSING_TOPIC = "topics are in ZooKeeper but not in KRaft"
+    EXTRA_TOPIC = "topics are in KRaft but not in ZooKeeper"
+    TOPIC_ID = "topics have two ids, or one that is unknown"
+    PARTITIONS = "topics differ in their partitions"
+    REPLICAS = "partitions differ in their replicas"
+    LEADER = "partitions differ in their leader"
+    TOPIC_CONFIG = "topic settings differ"
+    BROKER_SETTING = "brokers' settings differ"
+    QUOTA = "quotas differ"
+    CREDENTIAL = "SCRAM credentials differ"
+    ACL = "access rules differ"
+    DELEGATION = "delegation tokens differ"
+    PRODUCER_IDS = "blocks of producer ids end before ids that are in use"
 
 
-_SUMMARIES = {
-    DifferenceKind.MISSING_TOPIC: "topics are in ZooKeeper but not in KRaft",
-    DifferenceKind.EXTRA_TOPIC: "topics are in KRaft but not in ZooKeeper",
-    DifferenceKind.TOPIC_ID: "topics have two ids, or one that is unknown",
-    DifferenceKind.PARTITIONS: "topics differ in their partitions",
-    DifferenceKind.REPLICAS: "partitions differ in their replicas",
-    DifferenceKind.LEADER: "partitions differ in their leader",
-    DifferenceKind.TOPIC_CONFIG: "topic settings differ",
-    DifferenceKind.BROKER_SETTING: "brokers' settings differ",
-    DifferenceKind.QUOTA: "quotas differ",
-    DifferenceKind.CREDENTIAL: "SCRAM credentials differ",
-    DifferenceKind.ACL: "access rules differ",
-    DifferenceKind.DELEGATION: "delegation tokens differ",
-    DifferenceKind.PRODUCER_IDS: "blocks of producer ids end before ids that are in use",
+_KINDS = {
+    StoredKind.BROKER_SETTINGS: DifferenceKind.BROKER_SETTING,
+    StoredKind.QUOTAS: DifferenceKind.QUOTA,
+    StoredKind.CREDENTIALS: DifferenceKind.CREDENTIAL,
+    StoredKind.ACLS: DifferenceKind.ACL,
+    StoredKind.TOKENS: DifferenceKind.DELEGATION,
 }
-_CODES = {
-    DifferenceKind.MISSING_TOPIC: "E01",
-    DifferenceKind.BROKER_SETTING: "E08",
-    DifferenceKind.QUOTA: "E08",
-    DifferenceKind.ACL: "E08",
-    DifferenceKind.DELEGATION: "E08",
-}
+_SETTINGS = frozenset(_KINDS.values()) - {DifferenceKind.CREDENTIAL}
 _MISSED = frozenset({DifferenceKind.EXTRA_TOPIC, DifferenceKind.LEADER})
 """A new leader's first sync writes these; what ZooKeeper has instead cannot be intended."""
 
@@ -204,14 +186,11 @@ def compare(
     )
 
 
-def compare_settings(
-    kind: DifferenceKind, zookeeper: Mapping[str, Mapping[str, str]], kraft: Mapping[str, Mapping[str, str]]
-) -> tuple[Difference, ...]:
+def compare_settings(kind: DifferenceKind, zookeeper: Entities, kraft: Entities) -> tuple[Difference, ...]:
     """Differences between entity -> settings; an entity without settings is the same as none (KRaft's sync leaves empty znodes)."""
-    entities = sorted(zookeeper.keys() | kraft.keys())
     return tuple(
         difference
-        for entity in entities
+        for entity in sorted(zookeeper.keys() | kraft.keys())
         for difference in _compare_entity(kind, entity, zookeeper.get(entity, {}), kraft.get(entity, {}))
     )
 
@@ -230,8 +209,9 @@ def reasons(differences: Iterable[Difference], shown: int = 5) -> tuple[Reason, 
 
 
 def _summary(kind: DifferenceKind, found: list[Difference], shown: int) -> Reason:
-    text = f"{len(found)} {_SUMMARIES[kind]}: {summarize(found, shown, '; ')}."
-    return Reason(_CODES.get(kind, "E02"), text, cause=Cause.ZOOKEEPER_MISSES if kind in _MISSED else None)
+    code = "E01" if kind is DifferenceKind.MISSING_TOPIC else "E08" if kind in _SETTINGS else "E02"
+    text = f"{len(found)} {kind.value}: {summarize(found, shown, '; ')}."
+    return Reason(code, text, cause=Cause.ZOOKEEPER_MISSES if kind in _MISSED else None)
 
 
 def _compare_topic(
@@ -273,8 +253,7 @@ def _compare_entity(
     for key in sorted(zookeeper.keys() | kraft.keys()):
         theirs, ours = zookeeper.get(key), kraft.get(key)
         if theirs != ours:
-            shown = (ABSENT if value is None else value for value in (theirs, ours))
-            yield Difference(kind, f"{entity} {key}", *shown)
+            yield Difference(kind, f"{entity} {key}", *(ABSENT if value is None else value for value in (theirs, ours)))
 
 
 def _indexes(partitions: Mapping[int, PartitionMetadata]) -> str:
@@ -283,21 +262,11 @@ def _indexes(partitions: Mapping[int, PartitionMetadata]) -> str:
     return f"{len(indexes)} partitions" if indexes == list(range(len(indexes))) else f"partitions {indexes}"
 
 
-_KINDS_CODES = {
-    StoredKind.BROKER_SETTINGS: DifferenceKind.BROKER_SETTING,
-    StoredKind.QUOTAS: DifferenceKind.QUOTA,
-    StoredKind.CREDENTIALS: DifferenceKind.CREDENTIAL,
-    StoredKind.ACLS: DifferenceKind.ACL,
-    StoredKind.TOKENS: DifferenceKind.DELEGATION,
-}
-
-
 def differences(view: ClusterView) -> tuple[Difference, ...]:
     """All differences of all kinds that were read, explained ones too."""
     pending = view.zk.pending_deletions if view.zk else ()
     topics = compare(*view.topics, pending) if view.topics else ()
-    stored = view.stored or {}
-    return (*topics, *(found for kind in StoredKind if kind in stored for found in compare_kinds(kind, stored[kind])))
+    return (*topics, *(found for kind, stored in _known(view) for found in compare_kinds(kind, stored)))
 
 
 def compare_kinds(kind: StoredKind, stored: Stored) -> tuple[Difference, ...]:
@@ -307,7 +276,7 @@ def compare_kinds(kind: StoredKind, stored: Stored) -> tuple[Difference, ...]:
     if Stored.EVERY in stored.untold:
         return ()
     known = {entity: settings for entity, settings in stored.zookeeper.items() if entity not in stored.untold}
-    return compare_settings(_KINDS_CODES[kind], known, stored.kraft)
+    return compare_settings(_KINDS[kind], known, stored.kraft)
 
 
 def _ids_beyond(stored: Stored) -> tuple[Difference, ...]:
@@ -322,7 +291,7 @@ def _ids_beyond(stored: Stored) -> tuple[Difference, ...]:
 def unread_kinds(view: ClusterView) -> tuple[Reason, ...]:
     """What cannot be compared because a side was not read; the view's unknowns say why."""
     topics = () if view.topics is not None else (could_not_read("the topics of both sides"),)
-    missing = [str(kind) for kind in StoredKind if kind not in (view.stored or {})]
+    missing = [kind for kind in StoredKind if kind not in (view.stored or {})]
     if not missing:
         return topics
     why = [reason.text for reason in view.unknowns if reason.cause is Cause.UNREAD_STORED]

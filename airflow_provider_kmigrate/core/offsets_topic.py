@@ -76,37 +76,25 @@ def uniform(
     `configured`, each broker's offsets.topic.num.partitions, settles that; give it only if the topic's znode has never changed since it
     was created (data version 0): then a broker has read either the topic's count or, started before it, its own configuration.
     """
-    found = {broker: (counts or {}).get(broker, frozenset()) for broker in brokers}
-    wrong = {broker: possible for broker, possible in found.items() if possible and topic_count not in possible}
+    found = {broker: (counts or {}).get(broker, frozenset()) for broker in sorted(brokers)}
+    of_topic = f"partitions of {OFFSETS_TOPIC}"
+    wrong = {broker: _some(possible) for broker, possible in found.items() if possible and topic_count not in possible}
     if wrong:
-        return CountVerdict(Agreement.BROKEN, tuple(_wrong(broker, wrong[broker], topic_count) for broker in sorted(wrong)))
-    unread = sorted(broker for broker, possible in found.items() if not possible)
+        texts = (f"broker {broker} computes with {some} {of_topic}, which has {topic_count}" for broker, some in wrong.items())
+        return CountVerdict(Agreement.BROKEN, tuple(Reason("K01", text) for text in texts))
+    unread = [broker for broker, possible in found.items() if not possible]
     if unread or not found:
-        return CountVerdict(Agreement.UNKNOWN, (_unread(unread),))
+        text = f"no count of {OFFSETS_TOPIC} explains the answers of brokers {join_ids(unread) or 'all'}, or they did not answer"
+        return CountVerdict(Agreement.UNKNOWN, (Reason("K02", text),))
     settled = {broker for broker, count in (configured or {}).items() if count == topic_count}
-    ambiguous = sorted(broker for broker, possible in found.items() if len(possible) > 1 and broker not in settled)
+    ambiguous = [broker for broker, possible in found.items() if len(possible) > 1 and broker not in settled]
     if ambiguous:
-        return CountVerdict(Agreement.DEGENERATE, (_ambiguous(ambiguous, found[ambiguous[0]] - {topic_count}, topic_count),))
+        others = _some(found[ambiguous[0]] - {topic_count})
+        text = f"brokers {join_ids(ambiguous)} use {topic_count} {of_topic} or, by the same answers, {others}"
+        return CountVerdict(Agreement.DEGENERATE, (Reason("K02", text),))
     return CountVerdict(Agreement.PROVEN)
 
 
-def _wrong(broker: int, possible: frozenset[int], topic_count: int) -> Reason:
-    text = f"broker {broker} computes with {_some(possible)} partitions of {OFFSETS_TOPIC}, which has {topic_count}"
-    return Reason("K01", text)
-
-
-def _unread(brokers: Collection[int]) -> Reason:
-    named = join_ids(brokers) or "all"
-    text = f"no count of {OFFSETS_TOPIC} explains the answers of brokers {named}, or they did not answer"
-    return Reason("K02", text)
-
-
-def _ambiguous(brokers: Collection[int], others: frozenset[int], topic_count: int) -> Reason:
-    named = join_ids(brokers)
-    text = f"brokers {named} use {topic_count} partitions of {OFFSETS_TOPIC} or, by the same answers, {_some(others)}"
-    return Reason("K02", text)
-
-
 def _some(counts: frozenset[int], shown: int = 6) -> str:
-    join_ids = " or ".join(map(str, sorted(counts)[:shown]))
-    return f"{join_ids} or more" if len(counts) > shown else join_ids
+    some = " or ".join(map(str, sorted(counts)[:shown]))
+    return f"{some} or more" if len(counts) > shown else some

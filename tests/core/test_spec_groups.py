@@ -37,7 +37,7 @@ def test_an_instance_takes_from_its_group_what_it_does_not_say_itself() -> None:
         window="22:00-04:00",
         bake=300.0,
     )
-    assert spec.loads(GOOD + BILLING).group("billing").instance("app1").switch
+    assert spec.loads(GOOD + BILLING).groups[0].instance("app1").switch
 
 
 @pytest.mark.parametrize(

@@ -214,8 +214,7 @@ def kafka_offset(source: object) -> Offsets:
 
 
 def _unreadable(what: str) -> NoReturn:
-    reason = Reason("J05", f"The state of a Spark job could not be read: {what}.")
-    raise Refused(str(reason), [reason])
+    raise Refused.because(Reason("J05", f"The state of a Spark job could not be read: {what}."))
 
 
 def decide_held(
@@ -240,8 +239,7 @@ def decide_held(
         return Wait((unresponsive(report, now_ms),))
     if alive.state is JobState.HELD and alive.hold == hold.id:
         return Done(f"The job is held after batch {batch(alive.committed)}.")
-    text = f"The job still runs; its newest committed batch is {batch(alive.committed)}."
-    return Wait((Reason("J01", text),))
+    return Wait((Reason("J01", f"The job still runs; its newest committed batch is {batch(alive.committed)}."),))
 
 
 def batch(number: int | None) -> str:
@@ -274,13 +272,11 @@ def quiescent(checkpoint: Checkpoint, report: JobReport | None, *, idempotent_si
         return Done(f"Batch {planned} is planned and has not begun; commits end at {committed}. The job runs it first, once.")
     if idempotent_sink and _one_ahead(checkpoint):
         return Done(f"Batch {planned} is planned and not committed; its sink ignores a repeated batch.")
-    text = f"Batch {planned} is planned in the checkpoint, but commits end at {committed}."
-    return Refuse((Reason("J02", text),))
+    return Refuse((Reason("J02", f"Batch {planned} is planned in the checkpoint, but commits end at {committed}."),))
 
 
 def _one_ahead(checkpoint: Checkpoint) -> bool:
-    following = 0 if checkpoint.committed is None else checkpoint.committed + 1
-    return checkpoint.planned == following
+    return checkpoint.planned == (0 if checkpoint.committed is None else checkpoint.committed + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,24 +292,18 @@ class Signs:
 def decide_progress(before: Signs, now: Signs) -> Decision:
     """Decides whether the query advanced since `before`: a batch planned since is committed, or it reports asking the brokers."""
     report = now.report
-    if now.committed is not None and now.committed > _newest(before):
+    newest = max(number for number in (before.planned, before.committed, -1) if number is not None)
+    if now.committed is not None and now.committed > newest:
         return Done(f"The job has planned and committed batch {now.committed}.")
     if report and report.state is JobState.FAILED:
         return Refuse((failed(report),))
     if report and report.state is JobState.ENDED:
         return Done("The job's query has ended by itself.")
-    if report and report.progress_ms is not None and report.progress_ms > max(before.at_ms, _progress(before)):
+    earlier = (before.report.progress_ms if before.report else None) or 0
+    if report and report.progress_ms is not None and report.progress_ms > max(before.at_ms, earlier):
         return Done("The job's query has read from the brokers again.")
     text = f"The job has shown no progress yet; its newest committed batch is {batch(now.committed)}."
     return Wait((Reason("J11", text),))
-
-
-def _newest(signs: Signs) -> int:
-    return max(number for number in (signs.planned, signs.committed, -1) if number is not None)
-
-
-def _progress(signs: Signs) -> int:
-    return (signs.report.progress_ms if signs.report else None) or 0
 
 
 Logs = Mapping[TopicPartition, LogMark]
@@ -332,8 +322,7 @@ def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mappi
         return Refuse(broken)
     unknown = sorted(where.name for where in now.offsets if logs[where].unread)
     if unknown:
-        text = f"Could not read the ends of these logs: {summarize(unknown)}."
-        return Wait((Reason("J08", text),))
+        return Wait((Reason("J08", f"Could not read the ends of these logs: {summarize(unknown)}."),))
     return Done(f"All {len(now.offsets)} logs contain the offset where the job stopped.")
 
 
@@ -351,11 +340,9 @@ def _truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
     gone = sorted(where for where in offsets if where not in logs)
     if gone:
         yield Reason("J04", f"Partitions of the job do not exist any more: {summarize(where.name for where in gone)}.")
-    short = sorted(where for where, offset in offsets.items() if (log := _read(logs, where)) and log.end < offset)
-    if short:
-        first = short[0]
-        text = f"Logs end before the job's offset: {summarize(where.name for where in short)} ({first.name} at {logs[first].end}, job at {offsets[first]})."
-        yield Reason("J03", text)
+    ends = {where: log.end for where, log in _read(offsets, logs) if log.end < offsets[where]}
+    if ends:
+        yield Reason("J03", f"Logs end before the job's offset: {_at(ends, offsets)}.")
 
 
 def _recreated(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> Iterator[Reason]:
@@ -367,16 +354,20 @@ def _recreated(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> It
 
 
 def _passed(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
-    late = sorted(where for where, offset in offsets.items() if (log := _read(logs, where)) and log.start > offset)
-    if late:
-        first = late[0]
-        text = f"Logs begin after the job's offset: {summarize(where.name for where in late)} ({first.name} at {logs[first].start}, job at {offsets[first]})."
-        yield Reason("J04", text)
+    starts = {where: log.start for where, log in _read(offsets, logs) if log.start > offsets[where]}
+    if starts:
+        yield Reason("J04", f"Logs begin after the job's offset: {_at(starts, offsets)}.")
 
 
-def _read(logs: Logs, where: TopicPartition) -> LogMark | None:
-    log = logs.get(where)
-    return None if log is None or log.unread else log
+def _read(offsets: Offsets, logs: Logs) -> Iterator[tuple[TopicPartition, LogMark]]:
+    """The job's logs that were read."""
+    return ((where, logs[where]) for where in sorted(offsets) if where in logs and not logs[where].unread)
+
+
+def _at(found: Offsets, offsets: Offsets) -> str:
+    """Which logs, and how the first of them compares with the job's offset."""
+    first = min(found)
+    return f"{summarize(where.name for where in found)} ({first.name} at {found[first]}, job at {offsets[first]})"
 
 
 def decide_resumed(held: HeldRecord, report: JobReport | None, now_ms: int) -> Decision:

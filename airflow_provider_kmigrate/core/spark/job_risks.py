@@ -58,13 +58,12 @@ def leaderless(job: SparkJobSpec, view: ClusterView) -> tuple[Reason, ...]:
 
 def _of_options(job: SparkJobSpec, groups: Counter[str]) -> Iterator[tuple[Severity, Reason]]:
     options = {key.lower(): value for key, value in job.options.items()}  # Spark's options ignore case
-    if _false(options.get("failondataloss")):
-        yield (
-            Severity.WARN,
-            Reason("J20", "It sets failOnDataLoss=false."),
-        )
+    if _is(options.get("failondataloss"), "false"):
+        yield Severity.WARN, Reason("J20", "It sets failOnDataLoss=false.")
     if groups[job.options.get(_GROUP, "")] > 1:
-        yield _shared_group(job, deprecated=_true(options.get("usedeprecatedoffsetfetching")))
+        deprecated = _is(options.get("usedeprecatedoffsetfetching"), "true")
+        text = f"Another job has its {_GROUP}, {job.options[_GROUP]}."
+        yield Severity.BLOCK if deprecated else Severity.WARN, Reason("J20", text)
     if "zookeeper.connect" in options:
         yield Severity.BLOCK, Reason("J22", "It reads through a receiver that uses ZooKeeper for coordination.")
     low = [f"{key}={value}" for key, least in _LIMITS.items() if _below(value := options.get(key.lower()), least)]
@@ -72,13 +71,6 @@ def _of_options(job: SparkJobSpec, groups: Counter[str]) -> Iterator[tuple[Sever
         yield Severity.WARN, Reason("J20", f"It lowers its limits: {', '.join(low)}.")
     if options.get("partition.metadata.cache.ttl.ms", "-1") not in {"-1", "0"}:
         yield Severity.WARN, Reason("J20", "It caches partitions' metadata.")
-
-
-def _shared_group(job: SparkJobSpec, *, deprecated: bool) -> tuple[Severity, Reason]:
-    text = f"Another job has its {_GROUP}, {job.options[_GROUP]}."
-    if deprecated:
-        return Severity.BLOCK, Reason("J20", text)
-    return Severity.WARN, Reason("J20", text)
 
 
 def _of_leaders(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
@@ -91,8 +83,7 @@ def _of_leaders(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity
     alone = [one for one in known if len(one.replicas) == 1]
     if alone:
         severity = Severity.BLOCK if job.hold is HoldPolicy.NEVER else Severity.WARN
-        text = f"{summarize(one.name for one in alone)} have one replica."
-        yield severity, Reason("J24", text)
+        yield severity, Reason("J24", f"{summarize(one.name for one in alone)} have one replica.")
 
 
 def _of_spares(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
@@ -100,20 +91,15 @@ def _of_spares(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity,
     least = view.min_insync or {}
     tight = [one for one in _partitions(job, view) if len(one.replicas) > 1 and len(one.isr) <= max(1, least.get(one.topic, 1))]
     if tight:
-        text = f"{summarize(one.name for one in tight)} have no spare in-sync replica."
-        yield Severity.WARN, Reason("S02", text)
+        yield Severity.WARN, Reason("S02", f"{summarize(one.name for one in tight)} have no spare in-sync replica.")
 
 
 def _partitions(job: SparkJobSpec, view: ClusterView) -> list[Partition]:
     return [one for one in view.partitions or () if one.topic in job.topics]
 
 
-def _true(value: str | None) -> bool:
-    return value is not None and value.strip().lower() == "true"
-
-
-def _false(value: str | None) -> bool:
-    return value is not None and value.strip().lower() == "false"
+def _is(value: str | None, word: str) -> bool:
+    return value is not None and value.strip().lower() == word
 
 
 def _below(value: str | None, least: int) -> bool:
@@ -139,16 +125,12 @@ def decide(view: ClusterView, lines: Sequence[Line], holder: Holder, now_ms: int
     if holder.known and holder.run is None:
         return Done("No run of kmigrate owns the cluster.")
     if holder.run is not None and all(line.run != holder.run for line in lines):
-        return Wait((_unseen(holder.run),))
+        text = f"Run {holder.run} owns the cluster, but its journal is not in this worker's folder."
+        return Wait((Reason("O05", text),))
     own = [act for act in journal_lines.acts(lines) if _counts(act, holder, now_ms)]
     reasons = [*_under_way(own), *_just_done(own, now_ms, calm_ms)]
     reasons += _unwell(view.partitions) if holder.known else []
     return Wait(tuple(reasons)) if reasons else Done("No recent change, and the cluster is healthy.")
-
-
-def _unseen(run: str) -> Reason:
-    text = f"Run {run} owns the cluster, but its journal is not in this worker's folder."
-    return Reason("O05", text)
 
 
 def _counts(act: ActSpan, holder: Holder, now_ms: int) -> bool:
@@ -174,5 +156,4 @@ def _unwell(partitions: Sequence[Partition] | None) -> list[Reason]:
     behind = sum(partition.under_replicated for partition in partitions)
     if not leaderless and not behind:
         return []
-    text = f"{leaderless} partitions have no leader, {behind} have out-of-sync replicas."
-    return [Reason("Q01", text)]
+    return [Reason("Q01", f"{leaderless} partitions have no leader, {behind} have out-of-sync replicas.")]
