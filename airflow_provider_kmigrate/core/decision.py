@@ -61,10 +61,7 @@ class Verb(StrEnum):
     @property
     def brings_up(self) -> bool:
         """Whether it only starts something: that is also done before the effect of a moment without ZooKeeper is known."""
-        return self in _BRING_UP
-
-
-_BRING_UP = frozenset({Verb.START, Verb.START_CONTROLLER, Verb.ELECT})
+        return self in {Verb.START, Verb.START_CONTROLLER, Verb.ELECT}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ would restore something other than what is in force.
 
 * Secrets end here. A broker's setting has its value only if it is on the list of those that may be shown; of a SCRAM credential
   there are mechanism and iterations; of a delegation token there is no HMAC. Hidden values are compared by presence only.
-* The two sides are read one after the other from a living cluster, so one comparison also shows what changed in between. Only
-  what two comparisons agree on (`lasting_differences`) is a finding. Differences with an explanation are shown and do not count.
-* Kinds other than topics (quotas, SCRAM credentials, ACLs, broker settings) are entities with settings: `compare_settings`.
+* The two sides are read one after the other from a living cluster. Only what two comparisons agree on (`lasting_differences`) is
+  a finding. Differences with an explanation are shown and do not count.
 * If one side of a kind was not read, it is unknown, and unknown is not equal. What no node can report of KRaft's side is *not
   compared*: the reason is shown, and it does not count.
 """

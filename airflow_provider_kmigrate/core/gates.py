@@ -353,10 +353,7 @@ def alarm_of_living(view: ClusterView) -> str:
 
 
 def after_rollback(view: ClusterView) -> str:
-    """What legacy consumers need after a time without brokers in ZooKeeper.
-
-    They watch the brokers for ever and rebalance at each change.
-    """
+    """What legacy consumers need after a time without brokers in ZooKeeper: they watch those for ever, and rebalance at each change."""
     groups = living(view)
     return f" Restart the ZooKeeper consumers of these groups once, at a quiet time: {groups}." if groups else ""
 

@@ -71,10 +71,7 @@ _FIRST_LEVEL = {"3.4": (8, 1), "3.5": (9, 3), "3.6": (12, 3), "3.7": (15, 5), "3
 
 
 def level_of(version: str) -> int | None:
-    """The feature level of `3.9`, `3.9.2` or `3.9-IV0`; None for versions before the bridge releases.
-
-    A release means its latest variant.
-    """
+    """The feature level of `3.9-IV0`, or of `3.9` or `3.9.2`: its latest variant; None for versions before the bridge releases."""
     release, _, variant = version.strip().partition("-IV")
     first, count = _FIRST_LEVEL.get(".".join(release.split(".")[:2]), (None, 0))
     if first is None or not (variant or "0").isdecimal():

@@ -129,7 +129,9 @@ def where(view: ClusterView) -> ClusterPosition:
 
 def alarms(view: ClusterView) -> tuple[Reason, ...]:
     """What must never be in any step: show it at once; the operator must act."""
-    return (*_unflagged_alarm(view), *_phase_alarm(view))
+    position = where(view)
+    never = position.reasons if position.phase in {Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND} else ()
+    return (*_unflagged_alarm(view), *never)
 
 
 def _finalized(view: ClusterView) -> ClusterPosition | None:
@@ -219,11 +221,6 @@ def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
     if not without or not (with_flag or migrating):
         return ()
     return (Reason("G05", f"Controllers without the migration flag: {join_ids(without)}.", cause=Cause.UNFLAGGED_CONTROLLER),)
-
-
-def _phase_alarm(view: ClusterView) -> tuple[Reason, ...]:
-    position = where(view)
-    return position.reasons if position.phase in {Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND} else ()
 
 
 def _zk(view: ClusterView) -> ZkView:

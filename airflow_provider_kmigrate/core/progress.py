@@ -66,10 +66,7 @@ FRESH = StepProgress()
 
 
 def from_json(value: object) -> StepProgress | Refuse:
-    """What `to_json` made; None is a fresh start.
-
-    Anything else is refused (H09), also what a newer version wrote: it may hold a verdict that a fresh start would ignore.
-    """
+    """What `to_json` made; None is a fresh start. Others are refused (H09): a newer version's may hold a verdict that would be ignored."""
     if value is None:
         return FRESH
     if not isinstance(value, Mapping) or value.get("version") != VERSION:

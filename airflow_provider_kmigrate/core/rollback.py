@@ -14,13 +14,9 @@ Each step finds out by itself whether it has anything to do. The order:
 8. the controllers' directories are set aside: an old quorum that starts again takes the cluster over and deletes topics
    (measured).
 
-Its conditions come first, as `core.gates` has those of the migration. Some (G33, `RollbackTerms`) guard what would be lost with
-the KRaft controllers. The comparison of `controller_failover` may be days old by then, and a leading quorum accepts changes that a dead
-dual-write never delivers. So a controller is stopped only if it is seen alive and caught up, and both sides are equal. The
-handover compares once more what can still be read without controllers.
-
-Lag and movement must be checked too: brokers in migration mode do not learn what was not dual-written (measured), so both sides
-look equal.
+G33 and `RollbackTerms` guard what would be lost with the controllers. The comparison of `controller_failover` may be days old by
+then, and a leading quorum accepts changes that a dead dual-write never delivers. Brokers in migration mode do not learn those
+(measured), so both sides look equal: lag and movement must be checked too. The handover compares once more what is still readable.
 
 Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and experiments on real brokers.
 """
@@ -292,9 +288,6 @@ def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recove
     return judged.observe(view, out, Act(Verb.RAISE, text))
 
 
-_BACK = {BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.ZOOKEEPER: FileStage.ZOOKEEPER}
-
-
 @dataclass(frozen=True, slots=True)
 class HandoverWrites:
     """What the handover transaction changes: /controller_epoch, unless it stays (None), and which znodes are deleted.
@@ -392,7 +385,7 @@ def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: in
     ended = over(view) or (_out_of_order(view, target) if target is BrokerMode.MIGRATION else _taken_over(view, broker_id))
     if ended is not None:
         return ended
-    starting = stage_on_disk(broker.files) in {_BACK[target], None}
+    starting = stage_on_disk(broker.files) in {roll.STAGE[target], None}
     if broker.mode is None and broker.process.state is not ProcessState.STOPPED and starting:
         return roll.unresponsive(broker)
     passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else names_the_controller(view)
@@ -412,7 +405,7 @@ def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) 
     if broker.mode is target:
         return roll.settled(view, broker, target)
     if broker.process.state is ProcessState.STOPPED:
-        return _down(broker, _BACK[target])
+        return _down(broker, roll.STAGE[target])
     # Here a reassignment can always be cancelled, since a controller answers by then: it never blocks the rollback for good.
     gate = together((passing, gates.process_known(broker), roll.no_reassignment(view)))
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds."
@@ -490,10 +483,7 @@ def _no_broker_needs_them(view: ClusterView) -> Gate:
 
 
 def postponed_stop(view: ClusterView, controller_id: int) -> str:
-    """Why this controller is stopped last: it is active while others run, and must be the last to write epochs.
-
-    Empty if it is not.
-    """
+    """Why this controller is stopped last: it is active while others run, and must be the last to write epochs; or empty."""
     others = sorted(c.id for c in view.controllers.values() if c.id != controller_id and c.answers)
     if not others or view.quorum is None or view.quorum.leader_id != controller_id:
         return ""

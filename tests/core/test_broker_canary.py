@@ -45,7 +45,7 @@ def observations(*mine: float | None, others: float | None = 0.005, every: float
 
 
 def found(since: Sequence[BakeSample], before: Sequence[BakeSample] = (), watched: float = SETTLING) -> list[str]:
-    return [reason.code for reason in judge_bake(before, since, HERE, BAKE, watched).reasons]
+    return [reason.code for reason in judge_bake(before, since, HERE, BAKE, watched) or ()]
 
 
 WELL = observations(*[0.005] * 40)
@@ -105,8 +105,8 @@ def test_a_look_that_did_not_read_the_partitions_is_no_departure():
 def test_the_first_seconds_do_not_count():
     cold = [observe(100.0 + n * 0.5, 3.0 if n * 0.5 < SETTLING else 0.005) for n in range(60)]
     verdicts = [judge_bake((), cold[: n + 1], HERE, BAKE) for n in range(len(cold))]
-    assert not any(verdict.reasons for verdict in verdicts)
-    assert (verdicts[20].sure, verdicts[-1].sure) == (False, True)
+    assert not any(verdicts)
+    assert (verdicts[20], verdicts[-1]) == (None, ())
     assert found(cold[:20], watched=SETTLING) == ["V23"], "the same looks of a broker that has long settled"
 
 
@@ -119,13 +119,13 @@ def test_slow_looks_are_judged_by_their_number():
     """Where a look takes seconds, the window holds too few of them."""
     rows = observations(*[1.0] * MIN_SAMPLES, every=JUDGED_FOR)
     assert found(rows) == ["V23"]
-    assert not judge_bake((), rows[:-1], HERE, BAKE, SETTLING).sure
+    assert judge_bake((), rows[:-1], HERE, BAKE, SETTLING) is None
 
 
 def test_a_short_bake_settles_in_half_of_it():
     rows = observations(*[1.0] * 20, every=0.2)
-    assert judge_bake((), rows, HERE, 2.0).reasons
-    assert judge_bake((), rows, HERE, BAKE) == roll.BrokerVerdict()
+    assert judge_bake((), rows, HERE, 2.0)
+    assert judge_bake((), rows, HERE, BAKE) is None
 
 
 def test_what_a_look_says():
@@ -215,8 +215,7 @@ histories = st.lists(st.tuples(answers, answers, st.booleans()), max_size=60).ma
 @given(histories, histories)
 def test_too_few_looks_are_no_verdict_and_reasons_are_sure(before, since):
     verdict = judge_bake(before, since, HERE, BAKE, SETTLING)
-    assert verdict.sure is (len(since) >= MIN_SAMPLES)
-    assert verdict.sure or not verdict.reasons
+    assert (verdict is not None) is (len(since) >= MIN_SAMPLES)
 
 
 @given(histories, st.integers(0, 60))

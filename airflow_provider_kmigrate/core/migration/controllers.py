@@ -1,7 +1,4 @@
-"""What is left to do to run one controller with the migration flag, and to take the flag from it at the end.
-
-Also: what to report about a controller that does not answer or does not stop.
-"""
+"""What is left to do to run one controller with the migration flag, and to take the flag from it at the end."""
 
 from __future__ import annotations
 
@@ -235,10 +232,7 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
 
 
 def compares_before_finalizing(view: ClusterView, before: ClusterView, controller_id: int) -> bool:
-    """Whether only the approved state is left to compare: then it is worth reading both sides whole.
-
-    `before`: as in `decide_finalize`.
-    """
+    """Whether only the approved state is left to compare, worth reading both sides whole; `before`: as in `decide_finalize`."""
     controller = view.controller(controller_id)
     flagged = controller.answers and controller.migration_flag is not False
     there = flagged and not ended(view) and _out_of_order(view) is None and _all_there(view, controller).met

@@ -1,7 +1,5 @@
 """Recovery of a stalled dual-write, and of a leader that keeps a restarted broker out of its ISRs or partitions.
 
-Hold times come first (`HoldTimer`), then three problems:
-
 **Stalled dual-write** (`StalledDualWrite`). Kafka logs "Will retry" (INFO) and never succeeds. Two causes, both seen on real
 brokers (3.9.2) after ZooKeeper was away for seconds while topics were created:
 
@@ -11,16 +9,15 @@ brokers (3.9.2) after ZooKeeper was away for seconds while topics were created:
   /migration keeps the old leader's epoch, but its version moves with every attempt.
 
 **No metadata in migration mode** (`explain_stalled_dual_write`). A broker in migration mode learns topics, leaders and ISRs from
-the controller thread that writes to ZooKeeper, after each write. If that fails again and again, a broker that is started stays
-unresponsive, although unfenced, and running ones do not learn that it is back (Kafka 3.9.2,
-`KRaftMigrationDriver.MetadataChangeEvent`; seen on real brokers).
+the controller thread that writes to ZooKeeper, after each write. If that fails, a started broker stays unresponsive, although
+unfenced, and others do not learn that it is back (Kafka 3.9.2, `KRaftMigrationDriver.MetadataChangeEvent`; seen on real brokers).
 
 **Stuck leader** (`stuck_leader`, `recover`). When the cluster's owner changes, each broker in migration mode rebuilds the clients
 of its threads `to-controller-alter-partition` and `to-controller-forwarding` at once. Their sensors share names: if one removes
 them while the other adds its own, that one ends with "A metric named ... already exists" (Kafka 3.9.2; seen twice on real
-brokers, the race is read from the stack trace; the effect was seen once more without the log). Without its alter-partition thread
-a leader cannot change an ISR until it is restarted. A leader whose partition epochs are ahead of ZooKeeper's
-(`clients.partition_states`) shows the same; a rollback raises these first.
+brokers, the race is read from the stack trace). Without its alter-partition thread a leader cannot change an ISR until it is
+restarted. A leader whose partition epochs are ahead of ZooKeeper's (`clients.partition_states`) shows the same; a rollback raises
+these first.
 
 At most one recovery is decided per observation; each kind has its own hold time.
 """
@@ -247,10 +244,7 @@ def stuck_leader(view: ClusterView, follower: int) -> int | None:
 
 
 def lagging_replicas(view: ClusterView, follower: int, lags: Mapping[tuple[str, int], int]) -> int | None:
-    """Records by which `follower` lags where it is out of the ISR; None if partitions or any of these lags were not read.
-
-    `lags`: as the follower reports them, by topic and partition.
-    """
+    """Records by which `follower` lags where it is out of the ISR, by its own `lags`; None if partitions or any of these were not read."""
     if view.partitions is None:
         return None
     found = [lags.get((p.topic, p.index)) for p in view.missing_isr(follower) if follower not in p.isr]
@@ -317,10 +311,7 @@ Lags = Mapping[tuple[str, int], int]  # (topic, partition) -> records that the b
 
 @dataclass(frozen=True, slots=True)
 class Recoveries:
-    """Hold times of the recoveries of one process.
-
-    Once one was `tried`, this process sees the wait to its end, because no other process knows of it.
-    """
+    """Hold times of one process. Once a recovery was `tried`, it sees the wait to its end, because no other process knows of it."""
 
     timers: Mapping[Verb, HoldTimer] = field(default_factory=lambda: _TIMERS)
     tried: bool = False

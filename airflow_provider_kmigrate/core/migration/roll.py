@@ -11,15 +11,12 @@
 The file is written before the stop, so 3 and 4 cannot be confused, whenever the tool is killed. A broker in the target mode is
 never stopped again.
 
-`MovedSince` picks the observation from which dual-write movement is measured, so that one that dies during a long wait is
-noticed. `decide_leaders` returns leadership to the preferred replicas after a roll, in batches small enough for clients.
-
 The first broker of a pass is a canary (`judge_bake`): it may be worse in its new mode, by answer times, missing answers and ISRs
-that it leaves. Each sign has two baselines: the broker itself before its restart, if this run has observed it then, and the other brokers in the
-same observations, which share load, network and machine. A sign must exceed the worse of the two by a wide margin: rolling a
-healthy broker back costs a restart, and the gates of every step remain. Producer latency is no sign yet: a restarted
-broker leads nothing until the preferred leaders are elected, after its pass. Not judged: the first seconds after it is back (a cold JVM answers slowly), and anything from fewer than `MIN_SAMPLES` observations. `CanaryBake` keeps
-the observations while one process lives.
+that it leaves. Each sign has two baselines: the broker itself before its restart, if this run has observed it then, and the other
+brokers in the same observations, which share load, network and machine. A sign must exceed the worse of the two by a wide margin:
+rolling a healthy broker back costs a restart, and the gates of every step remain. Producer latency is no sign yet: a restarted
+broker leads nothing until the preferred leaders are elected, after its pass. Not judged: the first seconds after it is back (a
+cold JVM answers slowly), and anything from fewer than `MIN_SAMPLES` observations.
 """
 
 from __future__ import annotations
@@ -335,7 +332,10 @@ WINDOW = 10.0  # seconds; the active controller writes a record every 0.5 s (met
 
 @dataclass(frozen=True, slots=True)
 class MovedSince:
-    """Observations in which ZooKeeper was read; `old` is the one to compare with. Those without it say nothing about movement."""
+    """Observations in which ZooKeeper was read; `old`: the one from which movement of the dual-write is measured.
+
+    It is renewed, so that a dual-write that dies during a long wait is noticed.
+    """
 
     old: ClusterView
     young: ClusterView
@@ -402,14 +402,6 @@ class BakeSample:
     outside: Mapping[int, frozenset[str]] | None
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerVerdict:
-    """Worse, with reasons; or fine so far, if `sure`; or too little was observed."""
-
-    reasons: tuple[Reason, ...] = ()
-    sure: bool = False
-
-
 def sample(view: ClusterView) -> BakeSample:
     """The part of an observation that is judged."""
     brokers = view.brokers.values()
@@ -423,8 +415,8 @@ def sample(view: ClusterView) -> BakeSample:
 
 def judge_bake(
     before: Sequence[BakeSample], since: Sequence[BakeSample], broker: int, bake: float, watched: float = 0.0
-) -> BrokerVerdict:
-    """The verdict on a broker from observations `before` its restart (or none) and `since` it was back.
+) -> tuple[Reason, ...] | None:
+    """Why a broker is worse, from observations `before` its restart (or none) and `since` it was back; None: too few of them.
 
     `bake`: seconds that it is watched in all; short ones settle and judge over less. `watched`: seconds of them before these
     observations.
@@ -433,10 +425,10 @@ def judge_bake(
     counted = [one for one in since if one.at >= settled]
     last = [one for one in counted if one.at > counted[-1].at - min(JUDGED_FOR, bake / 2)]
     if len(counted) < MIN_SAMPLES:
-        return BrokerVerdict()
+        return None
     recent = max(last, counted[-MIN_SAMPLES:], key=len)
     found = (_not_answering(recent, broker), _slow(before, recent, broker), _leaving(counted, broker))
-    return BrokerVerdict(tuple(Reason("V23", text) for text in found if text), sure=True)
+    return tuple(Reason("V23", text) for text in found if text)
 
 
 def before(mode: BrokerMode) -> BrokerMode:
@@ -528,10 +520,7 @@ class CanaryBake:
         return self.fine or self.bake == 0
 
     def baked(self, done: Done, gate: Gate, healthy_s: float) -> Decision:
-        """Done once everything was healthy for the bake time and enough was observed.
-
-        `healthy_s`: healthy seconds so far. `gate`: what must stay true meanwhile.
-        """
+        """Done once all was healthy for the bake time (`healthy_s` so far) and enough was observed; `gate`: must hold meanwhile."""
         if not gate.met:
             return unmet(gate)
         if healthy_s >= self.bake and self.sure:
@@ -561,8 +550,8 @@ class CanaryBake:
 
     def _judged(self, view: ClusterView, decision: Decision) -> tuple[CanaryBake, Decision]:
         since = (*self.since, sample(view))[-_KEPT:]
-        verdict = judge_bake(self.before, since, self.broker, self.bake, self.held)
-        judged = replace(self, since=since, fine=verdict.sure, worse=self.worse or verdict.reasons)
+        found = judge_bake(self.before, since, self.broker, self.bake, self.held)
+        judged = replace(self, since=since, fine=found is not None, worse=self.worse or found or ())
         if not judged.worse:
             return judged, decision
         return judged, Act(Verb.ROLL_BACK_CANARY, " ".join(reason.text for reason in judged.worse))

@@ -1,7 +1,6 @@
 """The migration's waits: decisions over a view and the first view of the same wait.
 
-Beside them: how long everything has been healthy (`HealthyTimer`), when a soak compares both sides and when a difference counts
-(`SoakComparison`), how long a cluster has been in hybrid mode (`hybrid_overdue`), and what must be watched while no step runs,
+Beside them: how long everything has been healthy, when a soak compares both sides, and what must be watched while no step runs,
 because a failed or waiting run observes nothing (`alarming`, `at_once`, `if_it_stays`).
 """
 
@@ -38,10 +37,7 @@ _ROUNDS, _SLACK = 3, 5.0  # an observation may be late by that many intervals an
 
 
 def watched_seconds(last: float | None, at: float, interval: float) -> float:
-    """Seconds since the `last` observation that count as watched, with a longer gap cut off.
-
-    `last` None: this is the first one.
-    """
+    """Seconds since the `last` observation that count as watched; a longer gap is cut off, None: there was none."""
     return 0.0 if last is None else min(at - last, _ROUNDS * interval + _SLACK)
 
 

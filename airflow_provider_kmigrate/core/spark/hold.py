@@ -7,10 +7,9 @@
     <hold folder>/held.json    written by the requester once the job is held: its checkpoint's positions
 
 A job is held when its query is stopped with nothing half done: every planned batch (`offsets/` in the checkpoint) is committed
-(`commits/`), or the open one had not begun when the hold came. It resumes exactly at its stop because Spark continues from the
-checkpoint. Two facts must be shown: the query did not run meanwhile, and the logs still hold what the checkpoint says. A log that
-ends before the job's position was truncated. A held job may resume if its logs lost neither records that it had read nor records
-that it had not.
+(`commits/`), or the open one had not begun when the hold came. Spark then continues from the checkpoint. It may resume if two
+facts are shown: the query did not run meanwhile, and its logs lost neither records that it had read (a log that ends before the
+job's position was truncated) nor records that it had not.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Judges what could hurt a Spark job while its cluster is rolled, and whether the cluster is quiet enough for users' own work.
+"""Judges what could hurt a Spark job while its cluster is rolled (`risks`), and whether the cluster is quiet for users' own DAGs (`decide`).
 
-Risks come from the job's options and from the topics that it reads. Measured: a job on Spark's defaults survives clean rolls
-exactly. What kills it is a partition without a leader for longer than the shortest of its limits; what harms it without notice is
-an option that hides truncation.
+Measured: a job on Spark's defaults survives clean rolls exactly. What kills it is a partition without a leader for longer than
+the shortest of its limits; what harms it without notice is an option that hides truncation.
 
-Quiet is for users' own DAGs, and is decided from the cluster and the journals. It is quiet when no run owns the cluster. It is
-also quiet when the owning run has changed nothing for a while, everything it changed is healthy again, and all replicas are in
-sync. Soaking and waiting for approval are quiet; the pause between two restarts of a roll is not.
+It is quiet when no run owns the cluster, or when the owning run has changed nothing for a while, everything it changed is healthy
+again, and all replicas are in sync. Soaking and waiting for approval are quiet; the pause between two restarts of a roll is not.
 """
 
 from __future__ import annotations
