@@ -1,4 +1,4 @@
-"""A cluster file as frozen values; `spec.load` reads it."""
+"""A cluster file as frozen values: `spec.load` reads it, `spec.model` describes each key. Times in seconds, paths absolute."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ class NodeRole(StrEnum):
 class HostSpec:
     """How to reach a node's machine. Commands are argument lists; `{id}`, `{host}` and `{properties}` are filled in.
 
-    `properties` is the path of the node's server.properties there. `state` is the local driver's folder for the node.
-    `stop_timeout` in seconds: a broker may take 300 s to stop (controlled shutdown in migration mode); for a controller see
-    `NodeSpec`.
+    `stop_timeout`: a broker may take 300 s to stop (controlled shutdown in migration mode); for a controller see `NodeSpec`.
     """
 
     driver: str  # local | command
@@ -99,12 +97,7 @@ class HoldPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SparkJobSpec:
-    """One streaming query of a Spark job that reads the cluster.
-
-    `checkpoint` is an absolute path or a URI; `hold_folder` is empty for `_kmigrate` in it. `options`: those of its Kafka source,
-    to judge its risks. `idempotent_sink`: its sink deduplicates a repeated batch. `conn_id`: the Airflow connection that reaches
-    the file system; empty: none is needed. `hold_timeout` in seconds: a running batch is waited for.
-    """
+    """One streaming query of a Spark job that reads the cluster; `hold_folder` is empty for `_kmigrate` in its checkpoint."""
 
     name: str
     checkpoint: str = ""
@@ -122,8 +115,8 @@ class InstanceSpec:
     """One process of a consuming application, and how it is restarted as another kind of member.
 
     `name` identifies its members: `consumer.id` in ZooKeeper, `client.id` in Kafka, or the host name of legacy consumers without a
-    consumer.id. Either `switch` is an argument list with places `{group}`, `{instance}`, `{host}` and `{kind}` (zookeeper,
-    migrating, kafka), or `webhook` is an Airflow connection of type HTTP that gets the same.
+    consumer.id. `switch` is an argument list with places `{group}`, `{instance}`, `{host}` and `{kind}` (zookeeper, migrating,
+    kafka); an HTTP `webhook` gets the same.
     """
 
     name: str
@@ -134,12 +127,10 @@ class InstanceSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """One consumer group that moves off ZooKeeper coordination, instance by instance (KIP-125). Times in seconds.
+    """One consumer group that moves off ZooKeeper coordination, instance by instance (KIP-125).
 
-    Waves run one after another, groups of one wave in the file's order. `window`: a daily time in UTC, `22:00-04:00`, outside of
-    which no group of it begins; empty: any time. `bake`: how long each canary instance is watched. `commit_within`: a partition
-    with lag starves if its committed offset stands still for so long (the legacy consumer commits once a minute by default).
-    `switch_timeout`: until a switched instance takes part again. `conn_id`: the connection whose environment the commands get.
+    Waves run one after another, groups of one wave in the file's order. `window`: a daily time in UTC, outside of which no group
+    of it begins; empty: any time. `commit_within`: the legacy consumer commits once a minute by default.
     """
 
     name: str
@@ -168,11 +159,7 @@ def instance_called(name: str, group: str, instances: Iterable[str]) -> str | No
 
 @dataclass(frozen=True, slots=True)
 class CanarySpec:
-    """How a group's canary instance is compared with the others, by how late their records come (`core.audit.canary`). Seconds.
-
-    `window` intervals after the switch are compared once they have passed; up to `margin` times as late is accepted. `settle`: no
-    measurement for so long after the switch.
-    """
+    """How a group's canary instance is compared with the others, by how late their records come (`core.audit.canary`)."""
 
     interval: float = 5.0
     window: int = 60
@@ -182,24 +169,11 @@ class CanarySpec:
 
 @dataclass(frozen=True, slots=True)
 class AuditSpec:
-    """How Spark audits records. Paths are absolute.
+    """How Spark audits records.
 
-    `events`: files or folders of event lines; `ledgers` are Parquet. `events_topic`: a topic of the cluster to which clients
-    write their events; each audit continues where the last one ended. `conn_id`: Airflow's Spark connection, which has master and
-    deploy mode. `result`: a folder that workers and Spark's driver share.
-
-    `topics`: whose logs a migration fingerprints before its first roll and compares after each phase, `sample_fraction` of them or all.
-    None: all topics but `exclude_topics` ones and those of Kafka and kmigrate; without `sample_fraction` only each partition's newest records.
-    Spark reads them with `jars`, paths or URIs. `environment`: Spark's Python environment on the workers; empty: that of the
-    PATH.
-
-    `level`: which clients wrote the events (probe; producers: they and the consumers; consumers: the same, with fewer claims).
-    `schedule`: a cron expression or a preset; empty: only by hand. An INCONCLUSIVE audit is repeated `retries` times, each
-    `retry_delay` seconds later. `probe`: a migration sends and receives records of its own (level L1).
-
-    `max_lag`: clients active within so many seconds still run, and may be that far behind the end of a log. `canary`: a group's
-    canary instances are compared with the others. `resetting_groups`: groups whose commits are reset on purpose. `baseline_time`:
-    scheduled audits fail only for what came later than this ISO time; empty: for everything in the events.
+    `events_topic`: each audit continues where the last one ended. `topics` None: all but `exclude_topics` and those of Kafka and
+    kmigrate; without `sample_fraction` only each partition's newest records of them. `environment` empty: Spark's Python is that
+    of the PATH. `max_lag`: clients active within so many seconds still run, and may be that far behind the end of a log.
     """
 
     conn_id: str
