@@ -179,23 +179,18 @@ def controllers_answer(view: ClusterView, but: int | None = None) -> Gate:
 
 
 def quorum_healthy(view: ClusterView, max_lag: int = 1000) -> Gate:
-    """A leader exists and every voter has fetched up to `max_lag` records behind the high watermark."""
+    """G20: a leader exists and every voter has fetched up to `max_lag` records behind the high watermark."""
     quorum = view.quorum
     if quorum is None or quorum.leader_id < 0:
         return quorum_leads(view)
     behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < max(0, quorum.high_watermark - max_lag)]
-    return not_yet_if(behind, no_quorum(f"Voters behind the high watermark {quorum.high_watermark}: {join_ids(behind)}."))
+    return not_yet_if(behind, Reason("G20", f"Voters behind the high watermark {quorum.high_watermark}: {join_ids(behind)}."))
 
 
 def quorum_leads(view: ClusterView) -> Gate:
-    """One controller answers as the leader of the quorum."""
+    """G20: one controller answers as the leader of the quorum."""
     led = view.quorum is not None and view.quorum.leader_id >= 0
-    return not_yet_if(not led, no_quorum("The KRaft quorum has no leader that answers."))
-
-
-def no_quorum(text: str) -> Reason:
-    """G20: why nothing is restarted beside a quorum that has no leader, or whose voters lag."""
-    return Reason("G20", text)
+    return not_yet_if(not led, Reason("G20", "The KRaft quorum has no leader that answers."))
 
 
 def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:

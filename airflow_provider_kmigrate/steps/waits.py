@@ -67,7 +67,7 @@ def phase_reached(phases: Collection[Phase], patience: float = 600.0) -> Step:
     def decided(view: ClusterView, _first: ClusterView) -> Decision:
         position = where(view)
         text = f"The cluster is in phase '{position.phase}'."
-        return Done(text) if position.phase in phases else Wait((waits.not_there_yet(text), *position.reasons))
+        return Done(text) if position.phase in phases else Wait((Reason("P11", text), *position.reasons))
 
     return WaitStep("migration phase", decided, samples=2, patience=patience)
 

@@ -204,7 +204,7 @@ def _without_flag(view: ClusterView, controller_id: int) -> Decision:
         return Wait(quorum.reasons)
     behind = view.quorum.high_watermark - view.quorum.voters.get(controller_id, -1)
     if behind > 1000:
-        return Wait((gates.no_quorum(f"Controller {controller_id} is {behind} records behind the high watermark."),))
+        return Wait((Reason("G20", f"Controller {controller_id} is {behind} records behind the high watermark."),))
     return Done(f"Controller {controller_id} runs without ZooKeeper and follows the leader, controller {view.quorum.leader_id}.")
 
 

@@ -221,14 +221,12 @@ def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Dec
 
 def unresponsive(broker: Broker) -> Wait:
     """Wait for a broker whose process runs, according to its host, but does not answer."""
-    text = f"Broker {broker.id} does not answer; its process is {broker.process.state}."
-    return Wait((Reason("R01", text),))
+    return Wait((Reason("R01", f"Broker {broker.id} does not answer; its process is {broker.process.state}."),))
 
 
 def session_not_over(broker: Broker) -> Wait:
     """Wait for the ephemeral znode of a killed ZooKeeper broker to expire."""
-    text = f"Broker {broker.id} is stopped, but its ZooKeeper session has not expired."
-    return Wait((Reason("R03", text),))
+    return Wait((Reason("R03", f"Broker {broker.id} is stopped, but its ZooKeeper session has not expired."),))
 
 
 def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:

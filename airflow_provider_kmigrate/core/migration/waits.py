@@ -125,7 +125,7 @@ def _begun(view: ClusterView) -> Gate:
         return not_yet(could_not_read("ZooKeeper"))
     if where(view).phase is Phase.STALE:
         return gates.fresh_migration(view)
-    return not_yet_if(view.migration is None, not_there_yet("/migration does not exist."))
+    return not_yet_if(view.migration is None, Reason("P11", "/migration does not exist."))
 
 
 def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
@@ -141,11 +141,6 @@ def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
     return Done(f"All {len(expected)} brokers are registered and known to each other.")
 
 
-def not_there_yet(text: str) -> Reason:
-    """P11: the cluster is not in the awaited phase."""
-    return Reason("P11", text)
-
-
 def copied_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
     """The first observation that shows that the copy is over; the current one as long as none does."""
     return so_far if so_far and so_far.migration and so_far.migration.metadata_offset > 0 else view
@@ -158,7 +153,7 @@ def copied(view: ClusterView, since: ClusterView) -> Decision:
     if allowed is PhasePermit.REFUSE:
         return Refuse(refusal(position, Intent.COPY))
     if allowed is PhasePermit.WAIT:
-        return Wait((not_there_yet("Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
+        return Wait((Reason("P11", "Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
     if (over := _over(view)) is not None:
         return over
     gate = gates.dual_write_moves(view, since)
