@@ -365,14 +365,9 @@ def still_down(view: ClusterView) -> tuple[int, Decision] | None:
 
 def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
     """Roll one broker back to migration mode, while KRaft owns the cluster, or to ZooKeeper mode, once ZooKeeper does."""
-    broker = view.broker(broker_id)
-    ended = over(view) or _out_of_order(view, target)
-    if ended is not None:
-        return ended
-    if broker.mode is None and broker.process.state is not ProcessState.STOPPED:
-        return roll.unresponsive(broker)
     passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else _to_zookeeper(view)
-    return _back(view, broker, target, together((passing, roll.may_stop(view, (broker_id,)))))
+    gate = together((passing, roll.may_stop(view, (broker_id,))))
+    return over(view) or _out_of_order(view, target) or _back(view, view.broker(broker_id), target, gate)
 
 
 def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
@@ -381,15 +376,12 @@ def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: in
     Into ZooKeeper mode under living controllers only while other brokers have never registered with them: the last registration
     triggers the takeover, which isolates a ZooKeeper broker (measured).
     """
-    broker = view.broker(broker_id)
-    ended = over(view) or (_out_of_order(view, target) if target is BrokerMode.MIGRATION else _taken_over(view, broker_id))
-    if ended is not None:
-        return ended
-    starting = stage_on_disk(broker.files) in {roll.STAGE[target], None}
-    if broker.mode is None and broker.process.state is not ProcessState.STOPPED and starting:
-        return roll.unresponsive(broker)
-    passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else names_the_controller(view)
-    return _back(view, broker, target, together((passing, roll.may_give_up(view, broker_id))))
+    broker, to_migration = view.broker(broker_id), target is BrokerMode.MIGRATION
+    passing = _to_migration(view, first) if to_migration else names_the_controller(view)
+    gate = together((passing, roll.may_give_up(view, broker_id)))
+    hangs = stage_on_disk(broker.files) not in {roll.STAGE[target], None}  # it has the file of the mode in which it is worse
+    ended = over(view) or (_out_of_order(view, target) if to_migration else _taken_over(view, broker_id))
+    return ended or _back(view, broker, target, gate, hangs=hangs)
 
 
 def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
@@ -401,7 +393,10 @@ def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
     return Refuse((Reason("G32", text), *where(view).reasons))
 
 
-def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) -> Decision:
+def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate, *, hangs: bool = False) -> Decision:
+    """`hangs`: a broker that does not answer although its process runs is not starting, and is not waited for."""
+    if broker.mode is None and broker.process.state is not ProcessState.STOPPED and not hangs:
+        return roll.unresponsive(broker)
     if broker.mode is target:
         return roll.settled(view, broker, target)
     if broker.process.state is ProcessState.STOPPED:

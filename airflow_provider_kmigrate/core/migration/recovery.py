@@ -92,11 +92,6 @@ class StalledDualWrite:
     decided: bool = False
     pending: bool = False
 
-    @property
-    def suspected(self) -> bool:
-        """Whether it did not move between two observations."""
-        return self.since is not None
-
     def patience(self, partitions: int) -> float:
         """Seconds until the next recovery, twice as many each time."""
         return float((STALLED_FOR + _A_PARTITION * partitions) * 2**self.times)
@@ -194,7 +189,7 @@ def recover_dual_write(
     left_down = down if begun and not isinstance(decision, Refuse) else None
     kept, decision = stalled.observe(view, _of_controller(left_down[1]) if left_down else decision)
     wants = CONTROLLER_DOWN_FIELDS if begun and view.unresponsive_controllers() else Fields(0)
-    return decision, kept, wants | Fields.CLIENT_METRICS if kept.suspected else wants
+    return decision, kept, wants if kept.since is None else wants | Fields.CLIENT_METRICS
 
 
 def _of_controller(decision: Decision) -> Decision:
