@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet
+from airflow_provider_kmigrate.core.gates import Gate, never, not_yet_if
 from airflow_provider_kmigrate.core.model import (
     Cause,
     ClusterView,
@@ -147,7 +147,7 @@ _KINDS = {
     StoredKind.ACLS: DifferenceKind.ACL,
     StoredKind.TOKENS: DifferenceKind.DELEGATION,
 }
-_SETTINGS = frozenset(_KINDS.values()) - {DifferenceKind.CREDENTIAL}
+_SETTINGS = frozenset(_KINDS.values()) - {DifferenceKind.CREDENTIAL}  # under E08
 _MISSED = frozenset({DifferenceKind.EXTRA_TOPIC, DifferenceKind.LEADER})
 """A new leader's first sync writes these; what ZooKeeper has instead cannot be intended."""
 
@@ -312,7 +312,7 @@ def lost(earlier: ClusterView, later: ClusterView) -> Gate:
     if lasting:
         return never(*lasting)
     gaps = unread_kinds(later) if unread_kinds(earlier) else ()
-    return not_yet(*gaps) if gaps else MET
+    return not_yet_if(gaps, *gaps)
 
 
 def same(view: ClusterView) -> str:

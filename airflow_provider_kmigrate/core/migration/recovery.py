@@ -15,9 +15,9 @@ unfenced, and others do not learn that it is back (Kafka 3.9.2, `KRaftMigrationD
 **Stuck leader** (`stuck_leader`, `recover`). When the cluster's owner changes, each broker in migration mode rebuilds the clients
 of its threads `to-controller-alter-partition` and `to-controller-forwarding` at once. Their sensors share names: if one removes
 them while the other adds its own, that one ends with "A metric named ... already exists" (Kafka 3.9.2; seen twice on real
-brokers, the race is read from the stack trace). Without its alter-partition thread a leader cannot change an ISR until it is
-restarted. A leader whose partition epochs are ahead of ZooKeeper's (`clients.partition_states`) shows the same; a rollback raises
-these first.
+brokers, the race is read from the stack trace; the effect was seen once more without the log). Without its alter-partition thread
+a leader cannot change an ISR until it is restarted. A leader whose partition epochs are ahead of ZooKeeper's
+(`clients.partition_states`) shows the same; a rollback raises these first.
 
 At most one recovery is decided per observation; each kind has its own hold time.
 """
@@ -153,7 +153,7 @@ class StalledDualWrite:
 
 
 def may_recover(view: ClusterView) -> Gate:
-    """Whether a failover is safe and useful: it must not finalize; a client-metrics subscription would make it useless."""
+    """Whether a failover is safe (it neither finalizes nor meets an unhealthy quorum), and client metrics do not make it useless."""
     return together((gates.all_flagged(view), gates.quorum_healthy(view), gates.no_client_metrics(view)))
 
 

@@ -298,11 +298,8 @@ def takes_part(view: ClusterView, broker: int) -> bool:
 def _registered(broker: Broker) -> Gate:
     if broker.in_zookeeper is None:
         return not_yet(Reason("R03", f"Could not read whether broker {broker.id} is registered in ZooKeeper."))
-    wrong = "still" if broker.in_zookeeper else "not"
-    should = broker.mode is not BrokerMode.KRAFT
-    return not_yet_if(
-        broker.in_zookeeper is not should, Reason("R03", f"Broker {broker.id} is {wrong} registered under /brokers/ids.")
-    )
+    text = f"Broker {broker.id} is {'still' if broker.in_zookeeper else 'not'} registered under /brokers/ids."
+    return not_yet_if(broker.in_zookeeper is (broker.mode is BrokerMode.KRAFT), Reason("R03", text))
 
 
 def _unfenced(view: ClusterView, broker: Broker) -> Gate:
