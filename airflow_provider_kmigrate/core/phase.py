@@ -120,7 +120,7 @@ def refusal(position: ClusterPosition, intent: Intent) -> tuple[Reason, ...]:
 
 def where(view: ClusterView) -> ClusterPosition:
     """The phase that the view shows; `Phase.UNKNOWN` with reasons if it does not show one."""
-    for rule in (_finalized, _no_zookeeper, _stale, _split, _dual_write, _before_copy):
+    for rule in (_finalized, _unread_or_stale, _split, _dual_write, _before_copy):
         position = rule(view)
         if position is not None:
             return position
@@ -147,16 +147,12 @@ def _finalized(view: ClusterView) -> ClusterPosition | None:
     return ClusterPosition(Phase.UNKNOWN if unresponsive else Phase.FINALIZED, unresponsive)
 
 
-def _no_zookeeper(view: ClusterView) -> ClusterPosition | None:
-    if view.zk is not None:
-        return None
-    return ClusterPosition(Phase.UNKNOWN, (Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
-
-
-def _stale(view: ClusterView) -> ClusterPosition | None:
-    if unreadable := malformed(_zk(view)):
+def _unread_or_stale(view: ClusterView) -> ClusterPosition | None:
+    if view.zk is None:
+        return ClusterPosition(Phase.UNKNOWN, (Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
+    if unreadable := malformed(view.zk):
         return ClusterPosition(Phase.UNKNOWN, unreadable)
-    migration, controller = view.migration, _zk(view).controller
+    migration, controller = view.migration, view.zk.controller
     if migration is None or migration.metadata_offset <= 0 or kraft_owns(view):
         return None
     if isinstance(controller, ZkController):
@@ -223,10 +219,6 @@ def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
     return (Reason("G05", f"Controllers without the migration flag: {join_ids(without)}.", cause=Cause.UNFLAGGED_CONTROLLER),)
 
 
-def _zk(view: ClusterView) -> ZkView:
-    return view.zk if view.zk is not None else ZkView()
-
-
 def _copied(view: ClusterView) -> bool:
     if view.zk is None:  # gone after finalization; KRaft brokers cannot exist without a finished copy
         return bool(view.in_mode(BrokerMode.KRAFT))
@@ -277,7 +269,7 @@ def still_open(view: ClusterView) -> bool:
 
 def kraft_owns(view: ClusterView) -> bool:
     """Whether /controller names a KRaft controller."""
-    controller = _zk(view).controller
+    controller = view.zk.controller if view.zk else None
     return isinstance(controller, ZkController) and controller.is_kraft
 
 

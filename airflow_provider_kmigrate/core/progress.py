@@ -39,9 +39,10 @@ class StepProgress:
     recoveries: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values: `{"version": 1, <field>: number, boolean, or a list of reasons as lists of four strings}`."""
+        """JSON values: `{"version": 1, <field>: number, boolean, or a list of reasons as lists of three strings}`."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {"version": VERSION} | {name: _json(value) for name, value in values.items()}
+        rows = {name: [reason.row() for reason in value] for name, value in values.items() if isinstance(value, tuple)}
+        return {"version": VERSION} | values | rows
 
     def retried(self) -> StepProgress:
         """What a new try of the task begins with: a new timeout and its own watch."""
@@ -75,15 +76,8 @@ def from_json(value: object) -> StepProgress | Refuse:
     shapes = {each.name: getattr(FRESH, each.name) for each in fields(StepProgress)}
     if kept.keys() != shapes.keys() or not all(_like(kept[name], shape) for name, shape in shapes.items()):
         return _unreadable(value)
-    return StepProgress(**{name: _python(kept[name]) for name in shapes})
-
-
-def _json(value: object) -> object:
-    return [reason.row() for reason in value] if isinstance(value, tuple) else value
-
-
-def _python(value: Any) -> Any:
-    return tuple(map(Reason.from_row, value)) if isinstance(value, list) else value
+    reasons = {name: tuple(map(Reason.from_row, found)) for name, found in kept.items() if isinstance(found, list)}
+    return StepProgress(**(kept | reasons))
 
 
 def _like(value: object, shape: object) -> bool:
@@ -103,10 +97,7 @@ def _is_reason(value: object) -> bool:
 
 def _unreadable(value: object) -> Refuse:
     version = value.get("version") if isinstance(value, Mapping) else None
-    newer = isinstance(version, int) and version > VERSION
-    text = (
-        f"This task's progress was stored by a newer kmigrate (version {version}; this one reads {VERSION})."
-        if newer
-        else "This task's stored progress cannot be read."
-    )
+    text = "This task's stored progress cannot be read."
+    if isinstance(version, int) and version > VERSION:
+        text = f"This task's progress was stored by a newer kmigrate (version {version}; this one reads {VERSION})."
     return Refuse((Reason("H09", text),))

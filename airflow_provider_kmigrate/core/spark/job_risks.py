@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.cluster import HoldPolicy, SparkJobSpec
 from airflow_provider_kmigrate.core.decision import Decision, Done, Wait
-from airflow_provider_kmigrate.core.journal_lines import ActSpan, Line, unsettled
+from airflow_provider_kmigrate.core.journal_lines import ActSpan, Line, acts, unsettled
 from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.text import summarize
@@ -125,18 +124,11 @@ def decide(view: ClusterView, lines: Sequence[Line], holder: Holder, now_ms: int
     if holder.run is not None and all(line.run != holder.run for line in lines):
         text = f"Run {holder.run} owns the cluster, but its journal is not in this worker's folder."
         return Wait((Reason("O05", text),))
-    own = [act for act in journal_lines.acts(lines) if _counts(act, holder, now_ms)]
-    reasons = [*_under_way(own), *_just_done(own, now_ms, calm_ms)]
+    own = [act for act in acts(lines) if (act.run == holder.run if holder.known else now_ms - act.from_ms < RECENT_MS)]
+    reasons = [Reason("Q01", f"Run {act.run}: {act.step} is under way ({act.verb}).") for act in unsettled(own)]
+    reasons += _just_done(own, now_ms, calm_ms)
     reasons += _unwell(view.partitions) if holder.known else []
     return Wait(tuple(reasons)) if reasons else Done("No recent change, and the cluster is healthy.")
-
-
-def _counts(act: ActSpan, holder: Holder, now_ms: int) -> bool:
-    return act.run == holder.run if holder.known else now_ms - act.from_ms < RECENT_MS
-
-
-def _under_way(acts: Sequence[ActSpan]) -> list[Reason]:
-    return [Reason("Q01", f"Run {act.run}: {act.step} is under way ({act.verb}).") for act in unsettled(acts)]
 
 
 def _just_done(acts: Sequence[ActSpan], now_ms: int, calm_ms: int) -> list[Reason]:
