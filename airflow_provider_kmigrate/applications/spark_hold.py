@@ -155,7 +155,7 @@ class HadoopFiles:
         self._asked(path, lambda: self._system(path).delete(self._path(path), False), None)
 
     def names(self, folder: str) -> list[str]:
-        found = self._asked(folder, lambda: self._system(folder).listStatus(self._path(folder)), [])
+        found: list[Any] = self._asked(folder, lambda: self._system(folder).listStatus(self._path(folder)), [])
         return [entry.getPath().getName() for entry in found]
 
     def _path(self, path: str) -> Any:

@@ -84,7 +84,7 @@ def edits(context: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
     if text == original or context.backup.wrote(node, text):
         return ()
     stage = stage_of(parse(text))
-    moved = stage in {FileStage.MIGRATION, FileStage.KRAFT}
+    moved = stage in (FileStage.MIGRATION, FileStage.KRAFT)  # a tuple: mypy narrows by it
     expected = text_of(context.spec, context.backup, node, stage) if moved else original
     return tuple(change.key for change in diff(expected, text))
 

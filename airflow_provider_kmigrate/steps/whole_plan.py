@@ -52,5 +52,5 @@ def _run_row(context: StepContext, row: PlanStep, arguments: Arguments) -> objec
     if rest is not None and not row.target:
         return rest  # it ran every controller
     # brokers already in the mode, too: only their own step finds what a dead run left on their machines
-    nodes = [node for node in context.spec.nodes() if node.role is row.each] or [None]
+    nodes: list[NodeSpec | None] = [node for node in context.spec.nodes() if node.role is row.each] or [None]
     return [run_step(step_on(context, row.kind, asked, node), context) for node in nodes][-1]

@@ -53,7 +53,7 @@ class Group:
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.rehearsal = rehearsal
         self.folder = rehearsal.folder / "applications" / GROUP
-        self.spec = load(rehearsal.cluster.spec_path).group(GROUP)
+        self.spec = next(group for group in load(rehearsal.cluster.spec_path).groups if group.name == GROUP)
         self.runs = dict.fromkeys((ONE, TWO), "zookeeper")
 
     def become(self, one: str, two: str, mode: Mode) -> None:
