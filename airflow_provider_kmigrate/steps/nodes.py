@@ -84,8 +84,9 @@ def edits(context: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
     if text == original or context.backup.wrote(node, text):
         return ()
     stage = stage_of(parse(text))
-    moved = stage in (FileStage.MIGRATION, FileStage.KRAFT)  # a tuple: mypy narrows by it
-    expected = text_of(context.spec, context.backup, node, stage) if moved else original
+    expected = original
+    if stage in (FileStage.MIGRATION, FileStage.KRAFT):
+        expected = text_of(context.spec, context.backup, node, stage)
     return tuple(change.key for change in diff(expected, text))
 
 

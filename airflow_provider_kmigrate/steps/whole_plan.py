@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.plan import APPROVE, ROLLBACK, Plan, PlanStep, after_approval
 from airflow_provider_kmigrate.steps.catalog import Arguments, run_rest, step_on, terms_of
