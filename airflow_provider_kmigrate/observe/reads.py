@@ -146,11 +146,13 @@ class Threads:
 
     def _carry_out(self, job: _Job, inbox: SimpleQueue[_Job]) -> None:
         hand_over = job.run()
-        with self._lock:
-            job.lane.running, self._running = job.lane.running - 1, self._running - 1
-            self._idle.append(inbox)
-            self._dispatch()
-        hand_over()  # only now: who has waited for the result finds this thread idle, and needs no other one
+        try:
+            with self._lock:
+                job.lane.running, self._running = job.lane.running - 1, self._running - 1
+                self._idle.append(inbox)
+                self._dispatch()
+        finally:  # also if no thread can be started for the next call
+            hand_over()  # only now: who has waited for the result finds this thread idle, and needs no other one
 
     def _received(self, inbox: SimpleQueue[_Job]) -> _Job | None:
         """The next call for this thread; None if none came within the idle time."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.observe.reads import Threads
+from airflow_provider_kmigrate.observe.reads import Threads, _Job
 from tests.waiting import wait_until
 
 NAME = "kmigrate-observe"
@@ -74,6 +75,18 @@ def test_what_has_not_begun_is_dropped_when_its_lane_closes(hangs: Hanging) -> N
 def test_an_error_belongs_to_who_asked() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         Threads().lane().submit(int, "seven").result(10.0)
+
+
+def test_an_answer_is_handed_over_even_if_the_next_call_gets_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads = Threads()
+    job = _Job(Future(), lambda: 7, threads.lane())
+    monkeypatch.setattr(threads, "_dispatch", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        threads._carry_out(job, SimpleQueue())
+    assert job.future.result(0) == 7
 
 
 def test_calls_one_after_another_need_one_thread_which_keeps_no_process_alive() -> None:
