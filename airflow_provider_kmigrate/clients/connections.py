@@ -338,6 +338,7 @@ def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
         controllers=_controllers(spec, brokers, lookup),
         hosts={conn_id: host_settings(conn_id, lookup(conn_id)) for conn_id in host_connections(spec)},
         webhooks={conn_id: webhook_settings(conn_id, lookup(conn_id)) for conn_id in webhook_connections(spec)},
+        cluster_id=spec.cluster_id,
     )
 
 

@@ -96,3 +96,4 @@ class ClusterSettings:
     controllers: WireSecurity
     hosts: Mapping[str, HostSettings] = field(default_factory=dict)
     webhooks: Mapping[str, WebhookSettings] = field(default_factory=dict)
+    cluster_id: str = ""

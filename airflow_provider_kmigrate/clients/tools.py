@@ -21,7 +21,7 @@ import httpx
 
 from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.group_reads import topic_settings
-from airflow_provider_kmigrate.clients.hosts import Host, host_for
+from airflow_provider_kmigrate.clients.hosts import Agents, Host, host_for
 from airflow_provider_kmigrate.clients.hosts.command import LocalRunner, fill
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, WebhookSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
@@ -128,13 +128,14 @@ def opened(settings: ClusterSettings, cluster: str = "") -> Iterator[Tools]:
 
     def host(node: NodeSpec) -> Host:
         connection = settings.hosts.get(node.hosts.conn_id)
-        return host_for(node, connection.environment if connection else None)
+        return host_for(node, connection.environment if connection else None, agents, settings.cluster_id)
 
     wires = Wires({NodeRole.BROKER: settings.brokers, NodeRole.CONTROLLER: settings.controllers})
+    agents = Agents()
     admin, zk = Admin(settings.kafka), ZooKeeper(settings.zookeeper)
     try:
         instances = Instances(cluster, settings.hosts, settings.webhooks)
         yield Tools(zk, admin, wires, host, settings.zookeeper.chroot, instances, settings.kafka.properties)
     finally:
-        for client in (wires, admin, zk):
+        for client in (wires, agents, admin, zk):
             client.close()

@@ -24,9 +24,10 @@ class HostSpec:
     `stop_timeout`: a broker may take 300 s to stop (controlled shutdown in migration mode); for a controller see `NodeSpec`.
     """
 
-    driver: str  # local | command
+    driver: str  # agent | command | local
     properties: str
     state: str = ""
+    connect: tuple[str, ...] = ()  # runs `kmigrate-node serve` on the node's machine, with a pipe to it
     start: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     status: tuple[str, ...] = ()

@@ -113,7 +113,7 @@ def _same(items: Iterable[Item], key: str, fix: str) -> Iterator[Problem]:
         yield Problem("F05", (*place, key), found, expected=f"a {key} that no other has", fix=fix)
 
 
-_SSH = "use `driver: command` with commands such as `ssh {host} ...`; a driver of its own for SSH comes later"
+_SSH = "write `driver: agent`, and `connect: ssh -T -o BatchMode=yes {host} sudo -n /usr/local/sbin/kmigrate-node serve`"
 
 
 def problems_of(error: ValidationError) -> list[Problem]:
@@ -177,7 +177,7 @@ def _field(loc: Loc) -> tuple[type[BaseModel] | None, FieldInfo | None]:
     return section, field
 
 
-_NEEDS = {"command": ("properties", "start", "stop", "status"), "local": ("properties", "state")}
+_NEEDS = {"agent": ("properties", "connect"), "command": ("properties", "start", "stop", "status"), "local": ("properties", "state")}
 _TOGETHER = (("read", "write"), ("write", "read"))  # one alone would mix the host's file with one of this machine
 _ANY_DRIVER_NEEDS = ("driver", "properties")
 _SECRET_KEY = re.compile(r"password|jaas|secret|\.key$|\.pem$|token", re.IGNORECASE)

@@ -339,14 +339,21 @@ class ConnectionSection(Section):
 class Hosts(Section):
     """How to reach the nodes' machines; every key may also be set for one node, and counts there."""
 
-    driver: Literal["local", "command"] | None = key(
-        "a driver: command (runs the commands you give) or local (processes of the local cluster)", "command", default=None
+    driver: Literal["agent", "command", "local"] | None = key(
+        "a driver: agent (kmigrate-node on each machine), command (runs the commands you give) or local (the local cluster)",
+        "agent",
+        default=None,
     )
     properties: FilePath | None = key(
         "the absolute path of the node's server.properties", "/etc/kafka/server.properties", default=None
     )
     state: FilePath | None = key(
         "the absolute path of the local driver's folder for the node", "/var/lib/kmigrate/broker-0", default=None
+    )
+    connect: Command = key(
+        "a command that runs `kmigrate-node serve` on the node's machine, with a pipe to it; the driver agent needs it",
+        "ssh -T -o BatchMode=yes {host} sudo -n /usr/local/sbin/kmigrate-node serve",
+        default=(),
     )
     start: Command = key("a command that starts the node", "ssh {host} sudo systemctl start kafka", default=())
     stop: Command = key("a command that stops the node", "ssh {host} sudo systemctl stop kafka", default=())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents
 from airflow_provider_kmigrate.clients.hosts.command import CommandHost, LocalRunner
 from airflow_provider_kmigrate.clients.hosts.local import LocalHost
 from airflow_provider_kmigrate.core.cluster import NodeSpec
@@ -49,14 +50,17 @@ class Host(Protocol):
         """The end of the node's log for a failure message, with its path; empty if the driver cannot read it."""
 
 
-def host_for(node: NodeSpec, env: Mapping[str, str] | None = None) -> Host:
+def host_for(node: NodeSpec, env: Mapping[str, str] | None = None, agents: Agents | None = None, cluster_id: str = "") -> Host:
     """The driver that the cluster file names for `node`; `env`: what its connection adds to the commands' environment.
 
+    `agents`: the open connections; without it the host has one of its own. `cluster_id`: every change of an agent names it.
     Raises `SpecError` for an unknown driver.
     """
+    if node.hosts.driver == "agent":
+        return AgentHost((agents or Agents())(node, env), cluster_id)
     if node.hosts.driver == "local":
         return LocalHost()
     if node.hosts.driver == "command":
         return CommandHost(LocalRunner(env))
-    text = f"{node.name}: there is no host driver {node.hosts.driver!r}. Write driver: local, or driver: command."
+    text = f"{node.name}: there is no host driver {node.hosts.driver!r}. Write driver: agent, command or local."
     raise SpecError.because(Reason("F04", text))

@@ -99,7 +99,7 @@ class LocalRunner:
 
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("AIRFLOW")}
-        self._env = kept | {"LC_ALL": "C"} | dict(env or {})  # C: messages in the words that the driver knows
+        self.env = kept | {"LC_ALL": "C"} | dict(env or {})  # C: messages in the words that the driver knows
 
     def __call__(self, argv: Sequence[str], stdin: str, timeout: float) -> Answer:
         # Files, not pipes: a start command may leave a child that keeps them open forever.
@@ -111,7 +111,7 @@ class LocalRunner:
 
     def _wait(self, argv: Sequence[str], timeout: float, given: IO[bytes], out: IO[bytes], err: IO[bytes]) -> int:
         try:
-            child = subprocess.Popen(argv, stdin=given, stdout=out, stderr=err, env=self._env, start_new_session=True)
+            child = subprocess.Popen(argv, stdin=given, stdout=out, stderr=err, env=self.env, start_new_session=True)
         except (OSError, ValueError) as error:
             raise Failed(f"cannot run {argv[0]!r}: {error}") from error
         with child:

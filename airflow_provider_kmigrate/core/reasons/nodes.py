@@ -36,6 +36,15 @@ do: Check the file: `python -m airflow_provider_kmigrate.spec CLUSTER.yaml`. Cor
 do: `wipe` is needed by a rollback only: an old quorum that starts again deletes topics. `plan`, `soak` and the watch ask for it.
 never: Write `true` as the command: kmigrate would take it for success.
 
+M03 The agent on a node's machine refuses
+means: `kmigrate-node` is missing or has another version, or `/etc/kmigrate/node.json` does not fit the machine. It follows no link, and writes only in directories of root or of Kafka's user.
+meanwhile: Yes: nothing was stopped or written.
+do: The text names what it saw. Correct `/etc/kmigrate/node.json` on that machine: real paths, the unit, and every directory of `log.dirs`.
+do: `sudo: a password is required`: install the line of sudoers from the head of `kmigrate-node`.
+do: Another version: install the agent of this kmigrate (`node/kmigrate-node` in the package) on every machine.
+do: Clear the task.
+never: Let the agent act in other directories, or allow it more than `serve` by sudo.
+
 O Originals
 about: originals in the backup
 when: before a file is written

@@ -1,0 +1,289 @@
+"""Driver `agent`: `kmigrate-node` on each machine, over any program that gives a pipe to it (ssh, kubectl exec, docker exec).
+
+One connection a machine serves many requests; it is opened on first use and again after it broke. The agent knows the paths, units and
+commands of its machine and keeps the fence (`node/kmigrate-node` describes the protocol). A stop, a start and a restart are jobs of the
+agent: they go on if the connection or the worker ends, and the same id finds them again. An id names the process that is to be stopped,
+so that one process is never stopped twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import selectors
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import IO, Any, cast
+
+from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients.hosts.command import LocalRunner, fill, node_values
+from airflow_provider_kmigrate.clients.znodes import outdated
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.files import properties
+from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unavailable, Unreachable
+
+PROTOCOL = 1
+_TIMEOUT = 30.0  # seconds for an answer; the agent's own programs end within that time
+_JOB_WAIT = 5.0  # seconds for which one request waits for a job
+_PAUSE = 30.0  # seconds for which a stopped node waits for its worker
+_TRIES = 3  # of a job that was killed on its machine
+_BROKEN_CONNECTION = 255  # ssh's exit code for it
+_MAX_ANSWER = 64 * 1024 * 1024
+_SHOWN = 1_000
+
+_NOT_OURS = frozenset({"other_cluster", "holds_data", "path", "running", "restarted"})
+_UNKNOWN = frozenset({"busy", "unknown"})
+_WRONG_SETUP = frozenset({"attributes", "config", "link", "owner", "permission", "protocol", "role", "state", "unit", "verb"})
+
+
+class Connection:
+    """One agent, started by an argument list. Thread-safe: requests are answered one after another."""
+
+    def __init__(self, name: str, argv: tuple[str, ...], env: Mapping[str, str]) -> None:
+        self._name, self._argv, self._env = name, argv, env
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._number = 0
+
+    def ask(self, verb: str, timeout: float = _TIMEOUT, **fields: object) -> dict[str, Any]:
+        """The agent's answer. Raises what its error means (`_error_of`), `Unreachable` or `TimedOut`."""
+        with self._lock:
+            self._number += 1
+            request = json.dumps({"v": PROTOCOL, "id": self._number, "verb": verb, **fields}).encode() + b"\n"
+            try:
+                answer = self._answer(request, time.monotonic() + timeout)
+            except KMigrateError:
+                self._end()  # the next answer would be the one to this request
+                raise
+        if "ok" not in answer:
+            raise _error_of(self._name, answer.get("error") or {})
+        return cast(dict[str, Any], answer["ok"])
+
+    def _answer(self, request: bytes, deadline: float) -> dict[str, Any]:
+        child = self._running()
+        try:
+            cast(IO[bytes], child.stdin).write(request)
+            cast(IO[bytes], child.stdin).flush()
+        except OSError:  # it may have refused its configuration: read why
+            pass
+        line = self._line(child, deadline)
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise Failed(f"{self._name}: what answers is no kmigrate-node: {line[:200]!r}") from error
+        if not isinstance(answer, dict) or answer.get("id") not in (self._number, None):
+            raise Failed(f"{self._name}: kmigrate-node answered another request: {line[:200]!r}")
+        return answer
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._child is not None and self._child.poll() is None:
+            return self._child
+        self._end()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `_end`
+        try:
+            self._child = subprocess.Popen(
+                self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=dict(self._env), start_new_session=True
+            )
+        except (OSError, ValueError) as error:
+            raise Failed(f"{self._name}: cannot run {self._argv[0]!r}: {error}") from error
+        return self._child
+
+    def _line(self, child: subprocess.Popen[bytes], deadline: float) -> bytes:
+        out, data = cast(IO[bytes], child.stdout), b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(out, selectors.EVENT_READ)
+            while not data.endswith(b"\n"):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise TimedOut(f"{self._name}: kmigrate-node did not answer in time")
+                chunk = os.read(out.fileno(), 65_536)
+                data += chunk
+                if not chunk or len(data) > _MAX_ANSWER:
+                    raise self._ended(child)
+        return data
+
+    def _ended(self, child: subprocess.Popen[bytes]) -> KMigrateError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(5)
+        errors = cast(IO[bytes], self._errors)
+        errors.seek(0)
+        said = errors.read().decode(errors="replace").strip()[-_SHOWN:] or "nothing on stderr"
+        if child.returncode in (None, 0, _BROKEN_CONNECTION) or child.returncode < 0:
+            return Unreachable(f"{self._name}: the connection to kmigrate-node ended: {said}")
+        text = f"{self._name}: `{' '.join(self._argv)}` ended with exit code {child.returncode}: {said}"
+        return Refused.because(Reason("M03", text))
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()  # the pipe alone: jobs are processes of the machine
+            child.communicate()
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
+    def close(self) -> None:
+        """End the program that holds the pipe."""
+        with self._lock:
+            self._end()
+
+
+def _error_of(name: str, error: Mapping[str, object]) -> KMigrateError:
+    code, text = str(error.get("code")), f"{name}: {error.get('text')}"
+    if code == "fenced":
+        return Fenced.because(outdated(text))
+    if code in _UNKNOWN:
+        return Unavailable(text)
+    if code == "timed_out":
+        return TimedOut(text)
+    if code in _NOT_OURS:
+        return Refused.because(Reason("M01", text))
+    return Refused.because(Reason("M03", text)) if code in _WRONG_SETUP else Failed(f"{text} ({code})")
+
+
+class Agents:
+    """One kept connection to each machine, made on first use."""
+
+    def __init__(self) -> None:
+        self._connections: dict[tuple[str, ...], Connection] = {}
+
+    def __call__(self, node: NodeSpec, env: Mapping[str, str] | None) -> Connection:
+        argv = fill(node.hosts.connect, node_values(node))
+        found = self._connections.get(argv)
+        return found or self._connections.setdefault(argv, Connection(node.name, argv, LocalRunner(env).env))
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in tuple(self._connections.values()):
+            connection.close()
+
+
+class AgentHost:
+    """`hosts.Host` over an agent."""
+
+    def __init__(self, connection: Connection, cluster_id: str) -> None:
+        self._connection, self._cluster_id = connection, cluster_id
+
+    def status(self, node: NodeSpec) -> Process:
+        found = self._facts(node)["process"]
+        return Process(ProcessState(found["state"]), found["pid"] or None, found["since"] or None)
+
+    def start(self, node: NodeSpec, token: int) -> None:
+        self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)
+
+    def stop(self, node: NodeSpec, token: int) -> float:
+        return _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token), "stop")
+
+    def restart(self, node: NodeSpec, token: int, metas: Mapping[str, str], while_down: Callable[[float], None]) -> float:
+        """Stop, write the meta.properties of these directories, and start, in one job of the machine.
+
+        `while_down` is called with the seconds of the stop, by the machine's clock; the node starts without it after `_PAUSE` seconds.
+        Returns the seconds of the stop.
+        """
+        inputs = {"metas": {folder: _content(text) for folder, text in metas.items()}, "pause": _PAUSE}
+        job = f"restart-{self._process_id(node)}"
+        self._change(node, "restart", token, job=job, **inputs)
+        record = self._ended(node, job, until="pause")
+        try:
+            if record.get("state") == "running":
+                while_down(_seconds(record, "stop"))
+        finally:
+            with contextlib.suppress(Unavailable):  # the job goes on by itself after the pause
+                self._connection.ask("go_on", role=node.role, job=job)
+        return _seconds(self._carry_out(node, "restart", job, token, **inputs), "stop")
+
+    def read_properties(self, node: NodeSpec) -> str:
+        file = self._facts(node)["file"]
+        if file is None:
+            raise Failed(f"{node.name} has no properties file at {node.hosts.properties}")
+        return str(file["text"])
+
+    def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
+        digest = files.sha256(text)
+        self._change(node, "install_file", token, **_content(text))
+        return digest
+
+    def files(self, node: NodeSpec) -> NodeFiles:
+        facts = self._facts(node)
+        text = None if facts["file"] is None else str(facts["file"]["text"])
+        keys = None if text is None else properties.parse(text)
+        seen = {path: self._folder(node, facts, path) for path in files.log_dirs(node, keys)}
+        return NodeFiles(
+            properties=keys,
+            meta={path: properties.parse(folder["meta"] or "") for path, folder in seen.items()} if seen else None,
+            kept_by=None if text is None else properties.kept_by(text),
+            has_metadata_log=any(folder["has_metadata_log"] for folder in seen.values()) if seen else None,
+        )
+
+    def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
+        self._change(node, "format", token, cluster=cluster_id, release=release, node=node.id)
+
+    def put_meta(self, node: NodeSpec, folder: str, text: str, token: int) -> None:
+        self._change(node, "write_meta", token, folder=folder, **_content(text))
+
+    def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
+        self._change(node, "set_aside", token, cluster=cluster_id, node=node.id)
+
+    def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
+        return str(self._connection.ask("read_log", role=node.role, lines=lines)["log"])
+
+    def _facts(self, node: NodeSpec) -> dict[str, Any]:
+        return self._connection.ask("facts", role=node.role)
+
+    def _folder(self, node: NodeSpec, facts: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        if path not in facts["log_dirs"]:
+            text = f"{node.name}: its properties name the directory {path}, /etc/kmigrate/node.json on {node.host} does not."
+            raise Refused.because(Reason("M03", text))
+        return cast(Mapping[str, Any], facts["log_dirs"][path])
+
+    def _process_id(self, node: NodeSpec) -> str:
+        """What identifies the process that is to be stopped; a stopped node has none, and each attempt is one of its own."""
+        birth = self._facts(node)["process"]["birth"]
+        return hashlib.sha256(birth.encode()).hexdigest()[:16] if birth else str(uuid.uuid4())
+
+    def _change(self, node: NodeSpec, verb: str, token: int, **fields: object) -> dict[str, Any]:
+        return self._connection.ask(verb, 3 * _TIMEOUT, **{"cluster": self._cluster_id, "role": node.role, "token": token, **fields})
+
+    def _carry_out(self, node: NodeSpec, verb: str, job: str, token: int, **inputs: object) -> dict[str, Any]:
+        """The record of a job that is done. Raises what its error means, or `TimedOut` if it was killed again and again."""
+        for _ in range(_TRIES):
+            self._change(node, verb, token, job=job, **inputs)
+            record = self._ended(node, job)
+            if record.get("state") == "done":
+                return record
+            if record.get("state") == "failed":
+                raise _error_of(node.name, record["error"])
+        raise TimedOut(f"{node.name}: its {verb} was killed on its machine {_TRIES} times")
+
+    def _ended(self, node: NodeSpec, job: str, until: str = "") -> dict[str, Any]:
+        """The record of a job that nothing carries out any more, or that does the act `until`. A lost connection is opened again."""
+        deadline = time.monotonic() + node.stop_timeout + 2 * _TIMEOUT
+        lost: Unavailable | None = None
+        while time.monotonic() < deadline:
+            try:
+                record = self._connection.ask("job", _JOB_WAIT + _TIMEOUT, role=node.role, wait=_JOB_WAIT, until=until)
+            except Unavailable as error:
+                lost = error
+                time.sleep(1)
+                continue
+            if record.get("id") != job:
+                raise Unavailable(f"{node.name}: another job began on its machine: {record.get('id')}")
+            if not record["busy"] or (record["done"] and record["done"][-1]["act"] == until):
+                return record
+        raise TimedOut(f"{node.name} did not stop within {node.stop_timeout:.0f} s; the job goes on on its machine") from lost
+
+
+def _seconds(record: Mapping[str, Any], act: str) -> float:
+    return next((entry["ended"] - entry["began"] for entry in record["done"] if entry["act"] == act and "ended" in entry), 0.0)
+
+
+def _content(text: str) -> dict[str, object]:
+    data = text.encode(files.ENCODING)
+    return {"content": text, "length": len(data), "sha256": hashlib.sha256(data).hexdigest()}

@@ -1,0 +1,232 @@
+"""Driver `agent` over a real agent on this machine: each verb, a broken pipe, a killed worker, what answers wrongly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unavailable, Unreachable
+from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, STUBBORN, Node
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path)
+    made.properties.write_text(OLD + f"log.dirs={made.data}\n")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def agents() -> Iterator[Agents]:
+    opened = Agents()
+    yield opened
+    opened.close()
+
+
+def node_of(machine: Node, *connect: str) -> NodeSpec:
+    argv = connect or (sys.executable, "-I", str(AGENT), "serve", "--config", str(machine.config))
+    hosts = HostSpec("agent", properties=str(machine.properties), connect=argv, stop_timeout=10.0)
+    return NodeSpec(1, NodeRole.BROKER, "127.0.0.1", 9092, hosts)
+
+
+@pytest.fixture
+def node(machine: Node) -> NodeSpec:
+    return node_of(machine)
+
+
+@pytest.fixture
+def host(node: NodeSpec, agents: Agents) -> AgentHost:
+    found = host_for(node, None, agents, CLUSTER)
+    assert isinstance(found, AgentHost)
+    return found
+
+
+def nothing(_: float) -> None:
+    pass
+
+
+def test_every_verb(host: AgentHost, node: NodeSpec, machine: Node) -> None:
+    (machine.data / "meta.properties").write_text(META)
+    assert host.status(node).state is ProcessState.STOPPED
+    host.start(node, 7)
+    first = host.status(node)
+    assert first.state is ProcessState.RUNNING
+    digest = host.put_properties(node, NEW + f"log.dirs={machine.data}\n", 7)
+    assert host.read_properties(node) == machine.properties.read_text() == NEW + f"log.dirs={machine.data}\n"
+    files = host.files(node)
+    assert files.properties is not None
+    assert files.meta == {str(machine.data): {"version": "0", "broker.id": "1", "cluster.id": CLUSTER}}
+    assert (files.has_metadata_log, len(digest)) == (False, 64)
+    host.start(node, 7)
+    assert host.status(node).pid == first.pid
+    host.restart(node, 7, {str(machine.data): META + "#\n"}, nothing)
+    assert host.status(node).pid not in (None, first.pid)
+    assert (machine.data / "meta.properties").read_text() == META + "#\n"
+    assert 0 <= host.stop(node, 7) < 10
+    host.put_meta(node, str(machine.data), META, 7)
+    assert "started" in host.log_tail(node)
+    assert host.status(node).state is ProcessState.STOPPED
+
+
+def test_work_between_stop_and_start_sees_a_stopped_node(host: AgentHost, node: NodeSpec) -> None:
+    host.start(node, 7)
+    seen: list[ProcessState] = []
+    host.restart(node, 7, {}, lambda _: seen.append(host.status(node).state))
+    assert seen == [ProcessState.STOPPED]
+    assert host.status(node).state is ProcessState.RUNNING
+
+
+def test_a_node_starts_although_the_work_between_fails(host: AgentHost, node: NodeSpec) -> None:
+    host.start(node, 7)
+
+    def fail(_: float) -> None:
+        raise Failed("no ZooKeeper")
+
+    with pytest.raises(Failed, match="no ZooKeeper"):
+        host.restart(node, 7, {}, fail)
+    wait_until(lambda: host.status(node).state is ProcessState.RUNNING, "the node starts", 10)
+
+
+def test_an_older_run_is_fenced_on_the_node(host: AgentHost, node: NodeSpec, machine: Node) -> None:
+    text = host.read_properties(node)
+    host.put_properties(node, text + "a=8\n", 8)
+    for act in (lambda: host.put_properties(node, text, 7), lambda: host.start(node, 7), lambda: host.restart(node, 7, {}, nothing)):
+        with pytest.raises(Fenced, match="token 7"):
+            act()
+    assert machine.properties.read_text() == text + "a=8\n"
+
+
+def test_a_directory_that_the_agent_does_not_know_is_named(host: AgentHost, node: NodeSpec, machine: Node) -> None:
+    machine.properties.write_text(OLD + "log.dirs=/x;touch${IFS}/PWNED\n")
+    with pytest.raises(Refused, match=r"M03.*node\.json"):
+        host.files(node)
+
+
+def test_a_pipe_that_breaks_is_opened_again(host: AgentHost, node: NodeSpec, agents: Agents) -> None:
+    host.status(node)
+    child = agents(node, None)._child
+    assert child is not None
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait(10)
+    assert host.status(node).state is ProcessState.STOPPED
+
+
+def test_a_pipe_that_breaks_during_a_restart_does_not_matter(machine: Node, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.entry["process"] = {"start": STUBBORN}
+    machine.configure({"broker": machine.entry})
+    node = node_of(machine)
+    host = host_for(node, None, agents, CLUSTER)
+    assert isinstance(host, AgentHost)
+    host.start(node, 7)
+    first = host.status(node).pid
+
+    def cut() -> None:
+        wait_until(lambda: machine.ok("job").get("done", [{}])[-1:] and machine.ok("job")["done"][-1]["act"] == "stop", "it stops", 10)
+        child = agents(node, None)._child
+        assert child is not None
+        os.kill(child.pid, signal.SIGKILL)
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    seconds = host.restart(node, 7, {}, nothing)
+    cutter.join()
+    assert 1 < seconds < 5
+    assert host.status(node).pid not in (None, first)
+
+
+def test_a_worker_that_is_killed_leaves_no_node_down(machine: Node, node: NodeSpec, host: AgentHost) -> None:
+    host.start(node, 7)
+    first = host.status(node).pid
+    program = (
+        "import sys, time; from airflow_provider_kmigrate.clients.hosts import host_for; from tests.clients.test_hosts_agent import node_of; "
+        "from tests.node.machine import CLUSTER; from types import SimpleNamespace; "
+        "node = node_of(SimpleNamespace(config=sys.argv[1], properties=sys.argv[2])); "
+        "host_for(node, None, None, CLUSTER).restart(node, 7, {}, lambda _: (print('down', flush=True), time.sleep(600)))"
+    )
+    argv = [sys.executable, "-c", program, str(machine.config), str(machine.properties)]
+    worker = subprocess.Popen(argv, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])})
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == b"down\n"
+    worker.kill()
+    worker.communicate()
+    assert host.status(node).state is ProcessState.STOPPED
+    machine.ok("go_on", job=machine.ok("job")["id"])  # what its own clock does after the pause
+    wait_until(lambda: host.status(node).pid not in (None, first), "the node starts without its worker", 10)
+
+
+ANSWERS = """\
+import sys
+for line in sys.stdin:
+    print({!r}, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("connect", "error", "text"),
+    [
+        (("/no/such/ssh",), Failed, "cannot run"),
+        (("sh", "-c", "echo 'kafka0: Connection refused' >&2; exit 255"), Unreachable, "Connection refused"),
+        (("sh", "-c", "echo 'sudo: a password is required' >&2; exit 1"), Refused, "M03.*a password is required"),
+        (("sh", "-c", "echo 'kmigrate-node: not found' >&2; exit 127"), Refused, "M03.*not found"),
+        (("echo", "Welcome to kafka0!"), Failed, "Welcome to kafka0"),
+        ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 99, "ok": {}}')), Failed, "another request"),
+        ((sys.executable, "-c", ANSWERS.format("[" * 100_000)), Failed, "no kmigrate-node"),
+        ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": null, "error": {"code": "config", "text": "a link"}}')), Refused, "M03.*a link"),
+        ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 1, "error": {"code": "busy", "text": "job r1"}}')), Unavailable, "job r1"),
+        ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 1, "error": {"code": "disk_full", "text": "/etc"}}')), Failed, "disk_full"),
+    ],
+)
+def test_what_does_not_answer_as_an_agent_is_an_error_with_its_words(
+    machine: Node, agents: Agents, connect: tuple[str, ...], error: type[KMigrateError], text: str
+) -> None:
+    node = node_of(machine, *connect)
+    with pytest.raises(error, match=text):
+        host_for(node, None, agents, CLUSTER).status(node)
+
+
+def test_an_agent_that_hangs_is_given_up(machine: Node, agents: Agents) -> None:
+    node = node_of(machine, "sleep", "600")
+    connection = agents(node, None)
+    with pytest.raises(TimedOut):
+        connection.ask("hello", 0.2)
+    assert connection._child is None
+
+
+def test_an_agent_of_another_protocol_is_refused(machine: Node, tmp_path: Path, agents: Agents) -> None:
+    newer = tmp_path / "kmigrate-node"
+    newer.write_text(AGENT.read_text().replace("PROTOCOL = 1", "PROTOCOL = 2"))
+    node = node_of(machine, sys.executable, "-I", str(newer), "serve", "--config", str(machine.config))
+    with pytest.raises(Refused, match="speaks protocol 2"):
+        host_for(node, None, agents, CLUSTER).status(node)
+
+
+def test_the_worker_passes_nothing_of_airflow_on(machine: Node, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_PROD", "canary")
+    echo = "import json, os, sys; sys.stdin.readline(); print(json.dumps({'id': 1, 'ok': {'env': dict(os.environ)}}))"
+    said = agents(node_of(machine, sys.executable, "-c", echo), None).ask("hello")
+    assert "canary" not in json.dumps(said)
+
+
+def test_one_connection_serves_many_threads(host: AgentHost, node: NodeSpec, agents: Agents) -> None:
+    answers: list[ProcessState] = []
+    threads = [threading.Thread(target=lambda: answers.append(host.status(node).state)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [ProcessState.STOPPED] * 8
+    assert len(agents._connections) == 1

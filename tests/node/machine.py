@@ -1,0 +1,101 @@
+"""A machine for the agent's tests: its folder, its node.json, and an agent that is asked over its standard input."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pwd
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import airflow_provider_kmigrate
+from tests.waiting import wait_for
+
+AGENT = Path(airflow_provider_kmigrate.__file__).parent / "node" / "kmigrate-node"
+CLUSTER = "-1Sh-9_ISia_zwGINzRvyQ"
+OLD = "broker.id=1\nzookeeper.connect=zk1:2181\n"
+NEW = OLD + "zookeeper.metadata.migration.enable=true\n"
+META = f"#\nversion=0\nbroker.id=1\ncluster.id={CLUSTER}\n"
+SLEEPER = [sys.executable, "-ISc", "import time; print('started', flush=True); time.sleep(600)"]
+STUBBORN = [sys.executable, "-ISc", "import signal, time; signal.signal(15, lambda *_: time.sleep(1.5) or exit()); time.sleep(600)"]
+
+
+class Node:
+    """One machine: a folder, its node.json, and an agent that runs."""
+
+    def __init__(self, root: Path, **fields: Any) -> None:
+        self.root, self.state = root, root / "state"
+        self.properties, self.data = root / "etc" / "server.properties", root / "var" / "data"
+        self.properties.parent.mkdir()
+        self.data.mkdir(parents=True)
+        self.properties.write_text(OLD)
+        self.role = "broker"
+        self.config = root / "node.json"
+        self.entry = {
+            "process": {"start": SLEEPER},
+            "properties": str(self.properties),
+            "log_dirs": [str(self.data)],
+            "user": pwd.getpwuid(os.geteuid()).pw_name,
+            "stop_timeout": 10,
+        } | fields
+        self.configure({"broker": self.entry})
+        self.agent: subprocess.Popen[bytes] | None = None
+        self.token = 5
+
+    def configure(self, roles: dict[str, Any], **more: Any) -> None:
+        self.config.write_text(json.dumps({"version": 1, "state": str(self.state), "roles": roles} | more))
+        self.config.chmod(0o644)
+
+    def say(self, line: bytes) -> dict[str, Any]:
+        """The answer to one line, from an agent that is started if none runs."""
+        if self.agent is None or self.agent.poll() is not None:
+            argv = [sys.executable, "-I", str(AGENT), "serve", "--config", str(self.config)]
+            self.agent = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
+        assert self.agent.stdin is not None
+        assert self.agent.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it may refuse its configuration before it reads
+            self.agent.stdin.write(line)
+            self.agent.stdin.flush()
+        return json.loads(self.agent.stdout.readline())  # type: ignore[no-any-return]
+
+    def ask(self, verb: str, **fields: Any) -> dict[str, Any]:
+        request = {"v": 1, "id": 1, "verb": verb, "role": self.role, "cluster": CLUSTER, "token": self.token}
+        return self.say(json.dumps(request | fields).encode() + b"\n")
+
+    def ok(self, verb: str, **fields: Any) -> dict[str, Any]:
+        answer = self.ask(verb, **fields)
+        assert "ok" in answer, answer
+        return answer["ok"]  # type: ignore[no-any-return]
+
+    def refused(self, verb: str, **fields: Any) -> str:
+        return str(self.ask(verb, **fields)["error"]["code"])
+
+    def ended(self, job: str) -> dict[str, Any]:
+        """The record of a job once it has ended."""
+
+        def over(seen: dict[str, Any]) -> bool:
+            return seen["id"] == job and seen["state"] != "running" and not seen["busy"]
+
+        return wait_for(lambda: self.ok("job", wait=1), over, f"job {job} ends", 30)
+
+    def pid(self) -> int:
+        return int(self.ok("facts")["process"]["pid"])
+
+    def close(self) -> None:
+        if self.agent is not None:
+            self.agent.kill()
+            self.agent.communicate()
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            record = json.loads((self.state / "broker" / "process.json").read_text())
+            if record["birth"].split(":")[1] in Path(f"/proc/{record['pid']}/stat").read_text().split():
+                os.kill(record["pid"], signal.SIGKILL)
+
+
+def file(text: str) -> dict[str, Any]:
+    data = text.encode("iso-8859-1")
+    return {"content": text, "length": len(data), "sha256": hashlib.sha256(data).hexdigest()}

@@ -1,0 +1,531 @@
+"""kmigrate-node as it is installed: a process that is asked over its standard input, with real files, users and processes.
+
+The threat model's rows that concern a node are here: what a link, a properties file, a stale run, a broken connection or a kill may do.
+"""
+
+import ast
+import contextlib
+import json
+import os
+import pwd
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, SLEEPER, STUBBORN, Node, file
+from tests.waiting import wait_for, wait_until
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user: needs root")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    made: list[Node] = []
+
+    def build(**fields: Any) -> Node:
+        made.append(Node(tmp_path, **fields))
+        return made[-1]
+
+    yield build
+    for one in made:
+        one.close()
+
+
+# Configuration and requests
+
+
+def test_hello_names_the_roles(node: Node) -> None:
+    said = node.ok("hello")
+    assert said["protocol"] == 1
+    assert said["roles"]["broker"]["properties"] == str(node.properties)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"properties": "/etc/../etc/shadow"}, "plain absolute path"),
+        ({"properties": "relative"}, "plain absolute path"),
+        ({"log_dirs": ["//etc"]}, "plain absolute path"),
+        ({"systemd": "kafka.service"}, "exactly one of"),
+        ({"unknown": 1}, "unknown"),
+        ({"user": "no-such-user-here"}, "no-such-user-here"),
+        ({"log_dirs": 7}, "int"),
+    ],
+)
+def test_a_configuration_that_is_wrong_is_refused(node: Node, change: dict[str, Any], text: str) -> None:
+    node.configure({"broker": node.entry | change})
+    error = node.ask("hello")["error"]
+    assert error["code"] == "config"
+    assert text in error["text"]
+
+
+def test_two_roles_share_nothing(node: Node) -> None:
+    other = node.entry | {"properties": str(node.root / "etc" / "controller.properties")}
+    node.configure({"broker": node.entry, "controller": other})
+    assert "twice" in node.ask("hello")["error"]["text"]
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664])
+def test_a_configuration_that_others_may_write_is_refused(node: Node, mode: int) -> None:
+    node.config.chmod(mode)
+    assert "only root may write it" in node.ask("hello")["error"]["text"]
+
+
+def test_a_configuration_behind_a_link_is_refused(node: Node) -> None:
+    real = node.config.rename(node.root / "real.json")
+    node.config.symlink_to(real)
+    assert node.refused("hello") == "config"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"{\n", "malformed"),
+        (b"[1]\n", "malformed"),
+        (b"7\n", "malformed"),
+        (b"\xff\xfe\n", "malformed"),
+        (b"[" * 100_000 + b"\n", "malformed"),
+        (b'{"v": 2, "id": 1, "verb": "hello"}\n', "protocol"),
+        (b'{"v": 1, "id": 1, "verb": "facts", "role": "zookeeper"}\n', "role"),
+        (b'{"v": 1, "id": 1, "verb": "facts", "role": ["broker"]}\n', "role"),
+        (b'{"v": 1, "id": 1, "verb": "drop", "role": "broker"}\n', "verb"),
+        (b'{"v": 1, "id": 1, "verb": ["facts"], "role": "broker"}\n', "verb"),
+        (b'{"v": 1, "id": 1, "verb": "boot", "role": "broker", "enabled": "yes"}\n', "malformed"),
+        (b'{"v": 1, "id": 1, "verb": "job", "role": "broker", "wait": "long"}\n', "malformed"),
+    ],
+)
+def test_a_request_that_is_wrong_is_refused_and_the_next_one_answered(node: Node, line: bytes, code: str) -> None:
+    assert node.say(line)["error"]["code"] == code
+    assert node.ok("hello")
+
+
+def test_a_frame_that_is_too_large_ends_the_connection(node: Node) -> None:
+    assert node.say(b'"' + b"x" * (4 * 1024 * 1024 + 1) + b'"\n')["error"]["code"] == "too_large"
+    assert node.agent is not None
+    assert node.agent.wait(10) == 0
+
+
+# Files
+
+
+def test_a_file_is_replaced_with_its_owner_mode_and_labels(node: Node) -> None:
+    node.properties.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(node.properties, 1001, 1002)
+    os.setxattr(node.properties, "user.note", b"kept")
+    before = node.properties.stat()
+    said = node.ok("install_file", **file(NEW + "a=\xe4\n"))
+    after = node.properties.stat()
+    assert node.properties.read_bytes().decode("iso-8859-1") == NEW + "a=\xe4\n"
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+    assert os.getxattr(node.properties, "user.note") == b"kept"
+    assert Path(said["kept"]).read_text() == OLD
+    assert stat.S_IMODE(Path(said["kept"]).stat().st_mode) == 0o600
+    assert [found.name for found in node.properties.parent.iterdir()] == ["server.properties"]
+
+
+@pytest.mark.parametrize("change", [{"length": 3}, {"sha256": "0" * 64}, {"content": OLD[:10]}, {"content": ""}, {"content": "\u20ac"}, {"content": 7}])
+def test_a_file_that_is_not_what_was_sent_is_not_written(node: Node, change: dict[str, Any]) -> None:
+    assert node.refused("install_file", **file(NEW) | change) == "content"
+    assert node.properties.read_text() == OLD
+
+
+def test_remains_of_a_killed_writer_are_removed(node: Node) -> None:
+    (node.properties.parent / ".kmigrate.0123").write_text("secret")
+    node.ok("install_file", **file(NEW))
+    assert [found.name for found in node.properties.parent.iterdir()] == ["server.properties"]
+
+
+@pytest.mark.parametrize("where", ["file", "folder", "above"])
+def test_no_link_is_followed(node: Node, where: str) -> None:
+    secret = node.root / "secret"
+    secret.mkdir()
+    (secret / "server.properties").write_text("password=canary\n")
+    target = {"file": node.properties, "folder": node.properties.parent, "above": node.data.parent}[where]
+    target.rename(node.root / "moved")
+    target.symlink_to(secret / "server.properties" if where == "file" else secret)
+    said = node.ask("facts")
+    assert said["error"]["code"] == "link"
+    assert "canary" not in json.dumps(said)
+    assert node.refused("install_file", **file(NEW)) == "link"
+    assert (secret / "server.properties").read_text() == "password=canary\n"
+
+
+def test_no_link_in_a_log_directory_is_followed(node: Node) -> None:
+    (node.root / "secret").write_text("password=canary\n")
+    (node.data / "meta.properties").symlink_to(node.root / "secret")
+    assert node.refused("facts") == "link"
+    assert node.refused("write_meta", folder=str(node.data), **file(META)) == "link"
+    assert (node.root / "secret").read_text() == "password=canary\n"
+
+
+def test_what_log_dirs_of_the_file_says_does_not_matter(node: Node) -> None:
+    node.properties.write_text("log.dirs=/etc;touch${IFS}/PWNED\n")
+    assert list(node.ok("facts")["log_dirs"]) == [str(node.data)]
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that every user can reach; pytest's own are closed."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@needs_root
+def test_in_a_folder_of_the_services_user_it_has_the_rights_of_that_user(shared: Path) -> None:
+    node, nobody = Node(shared, user="nobody"), pwd.getpwnam("nobody")
+    os.chown(node.data, nobody.pw_uid, nobody.pw_gid)
+    try:
+        node.ok("write_meta", folder=str(node.data), **file(META))
+        meta = node.data / "meta.properties"
+        assert (meta.read_text(), meta.stat().st_uid) == (META, nobody.pw_uid)
+        os.chown(meta, 0, 0)
+        meta.chmod(0o600)  # a hard link to a file of root, say: its user may not read it, so neither may the agent
+        assert node.refused("facts") == "permission"
+    finally:
+        node.close()
+
+
+@needs_root
+def test_a_folder_of_a_third_user_is_refused(make: Callable[..., Node]) -> None:
+    node = make(user="nobody")
+    os.chown(node.data, 1001, 1001)
+    assert node.refused("facts") == "owner"
+
+
+def test_a_directory_that_node_json_does_not_name_is_refused(node: Node) -> None:
+    assert node.refused("write_meta", folder="/etc", **file(META)) == "path"
+    assert node.refused("write_meta", folder=str(node.data.parent), **file(META)) == "path"
+
+
+# The fence
+
+
+def test_an_older_token_is_refused_by_every_verb_that_changes_something(node: Node) -> None:
+    node.ok("install_file", **file(NEW))
+    node.token = 4
+    for verb, fields in (
+        ("install_file", file(OLD)),
+        ("write_meta", file(META) | {"folder": str(node.data)}),
+        ("format", {"release": "3.9", "node": 1}),
+        ("boot", {"enabled": True}),
+        ("stop", {"job": "a"}),
+        ("start", {"job": "a"}),
+        ("restart", file(OLD) | {"job": "a"}),
+    ):
+        assert node.refused(verb, **fields) == "fenced", verb
+    assert node.properties.read_text() == NEW
+
+
+def test_the_token_outlives_the_agent_and_belongs_to_a_cluster(node: Node) -> None:
+    node.ok("install_file", **file(NEW))
+    node.close()
+    node.token = 4
+    assert node.refused("install_file", **file(OLD)) == "fenced"
+    node.ok("install_file", **file(OLD) | {"cluster": "another-cluster-on-the-same-host"})
+
+
+def test_a_damaged_token_is_not_forgotten(node: Node) -> None:
+    node.ok("install_file", **file(NEW))
+    (node.state / "broker" / "tokens.json").write_text("{")
+    assert node.refused("install_file", **file(OLD)) == "state"
+
+
+def test_directories_of_another_cluster_are_not_touched(node: Node) -> None:
+    (node.data / "meta.properties").write_text(META)
+    assert node.refused("install_file", **file(NEW) | {"cluster": "other"}) == "other_cluster"
+
+
+# Jobs
+
+
+def test_a_restart_stops_installs_and_starts(node: Node) -> None:
+    node.ok("start", job="s1")
+    assert node.ended("s1")["state"] == "done"
+    first = node.pid()
+    node.ok("restart", job="r1", **file(NEW))
+    record = node.ended("r1")
+    assert (record["state"], [act["act"] for act in record["done"]]) == ("done", ["stage", "stop", "install", "start"])
+    assert node.pid() not in (0, first)
+    facts = node.ok("facts")
+    assert facts["file"]["sha256"] == facts["file"]["at_start"] == file(NEW)["sha256"]
+    node.ok("restart", job="r1", **file(NEW))  # the answer was lost, so the worker asks again
+    assert node.ended("r1")["state"] == "done"
+    assert node.pid() == facts["process"]["pid"]
+
+
+def test_a_restart_outlives_its_connection_and_its_agent(make: Callable[..., Node]) -> None:
+    node = make(process={"start": STUBBORN})
+    node.ok("start", job="s1")
+    node.ended("s1")
+    first = node.pid()
+    node.ok("restart", job="r1", **file(NEW))
+    assert node.agent is not None
+    node.agent.kill()
+    node.agent.wait(10)
+    assert node.ended("r1")["state"] == "done"
+    assert node.pid() not in (0, first)
+    assert node.properties.read_text() == NEW
+
+
+def test_a_stopped_node_waits_for_its_worker_and_starts_without_it(node: Node) -> None:
+    node.ok("start", job="s1")
+    node.ended("s1")
+    for pause, goes_on in ((60, True), (1, False)):
+        job = f"r{pause}"
+        node.ok("restart", job=job, pause=pause, metas={str(node.data): file(META)})
+        seen = node.ok("job", wait=10, until="pause")
+        assert [act["act"] for act in seen["done"]] == ["stop", "write_meta", "pause"]
+        assert node.pid() == 0
+        if goes_on:
+            node.ok("go_on", job=job)
+        assert node.ended(job)["state"] == "done"
+        assert node.pid() > 0
+    assert (node.data / "meta.properties").read_text() == META
+
+
+def test_contents_of_files_are_in_no_answer(node: Node) -> None:
+    node.ok("restart", job="r1", metas={str(node.data): file(META + "secret=canary\n")}, **file(NEW + "password=canary\n"))
+    answers = [node.ok("job"), node.ended("r1"), node.ok("facts", known=file(NEW + "password=canary\n")["sha256"])["job"]]
+    assert "canary" not in json.dumps(answers)
+    assert "canary" not in (node.state / "broker" / "job.json").read_text()
+
+
+def job_pid(node: Node) -> int:
+    """The process of the job that runs."""
+
+    def found() -> int:
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if b"run" in words and str(node.config).encode() in words:
+                    return int(entry.name)
+        return 0
+
+    return wait_for(found, bool, 'the job has a process', 10)
+
+
+def test_a_job_that_was_killed_is_continued_by_its_id(make: Callable[..., Node]) -> None:
+    node = make(process={"start": STUBBORN})
+    node.ok("start", job="s1")
+    node.ended("s1")
+    first = node.pid()
+    node.ok("restart", job="r1", **file(NEW))
+    wait_until(lambda: [act["act"] for act in node.ok("job")["done"]][-1:] == ["stop"], "the node stops", 10)
+    os.kill(job_pid(node), signal.SIGKILL)
+    wait_until(lambda: not node.ok("job")["busy"], "the job is gone", 10)
+    assert node.ok("job")["state"] == "running"
+    node.ok("restart", job="r1", **file(NEW))
+    assert node.ended("r1")["state"] == "done"
+    assert node.pid() not in (0, first)
+
+
+def test_a_job_that_was_killed_after_others_restarted_the_node_stops_nothing(node: Node) -> None:
+    node.ok("start", job="s1")
+    node.ended("s1")
+    path = node.state / "broker" / "job.json"
+    record = {"id": "r1", "kind": "restart", "state": "running", "acts": ["stop", "start"], "done": [], "process": "an-older-boot:7"}
+    path.write_text(json.dumps(record))
+    before = node.pid()
+    node.ok("restart", job="r1")
+    assert node.ended("r1")["error"]["code"] == "restarted"
+    assert node.pid() == before
+
+
+def test_a_request_during_a_job_is_refused_with_what_the_job_does(make: Callable[..., Node]) -> None:
+    node = make(process={"start": [sys.executable, "-ISc", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]}, stop_timeout=3)
+    node.ok("start", job="s1")
+    node.ended("s1")
+    node.ok("restart", job="r1", **file(NEW))
+    record = node.ended("r1")
+    assert record["error"]["code"] == "timed_out"
+    assert node.pid() > 0
+    assert node.properties.read_text() == OLD
+
+
+@needs_root
+def test_a_full_disk_is_found_before_anything_is_stopped(node: Node) -> None:
+    node.ok("start", job="s1")
+    node.ended("s1")
+    before = node.pid()
+    small = node.properties.parent
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(small)], check=True, timeout=10)
+    try:
+        node.properties.write_text(OLD)
+        with contextlib.suppress(OSError), (small / "core.dump").open("wb") as filler:
+            while True:
+                filler.write(b"x" * 1024)
+                filler.flush()
+        node.ok("restart", job="r1", **file(NEW * 200))
+        record = node.ended("r1")
+        assert record["error"]["code"] == "disk_full"
+        assert node.pid() == before
+        assert node.properties.read_text() == OLD
+    finally:
+        subprocess.run(["umount", str(small)], check=True, timeout=10)
+
+
+def test_a_start_that_fails_says_why(make: Callable[..., Node], tmp_path: Path) -> None:
+    node = make(process={"start": [str(tmp_path / "java")]})
+    node.ok("start", job="s1")
+    record = node.ended("s1")
+    assert record["state"] == "failed"
+    assert "java" in record["error"]["text"]
+
+
+def test_commands_report_start_and_stop(make: Callable[..., Node], tmp_path: Path) -> None:
+    mark = tmp_path / "runs"
+    status = ["/bin/sh", "-c", f"test -e {mark} || exit 3"]
+    node = make(process=None, commands={"start": ["touch", str(mark)], "stop": ["rm", str(mark)], "status": status})
+    del node.entry["process"]
+    node.configure({"broker": node.entry})
+    assert node.ok("facts")["process"]["state"] == "stopped"
+    node.ok("start", job="s1")
+    assert node.ended("s1")["state"] == "done"
+    node.ok("stop", job="s2")
+    assert node.ended("s2")["state"] == "done"
+    assert not mark.exists()
+
+
+# Directories
+
+STORAGE = """#!/bin/sh
+folder=$(sed -n 's/^log.dirs=//p' "$6")
+[ "$1" = format ] && [ "$3" = --release-version ] || exit 9
+printf 'version=1\\nnode.id=3000\\ncluster.id=%s\\n' "${2#--cluster-id=}" >"$folder/meta.properties"
+mkdir "$folder/__cluster_metadata-0"
+"""
+
+
+@pytest.fixture
+def controller(make: Callable[..., Node], tmp_path: Path) -> Node:
+    tool = tmp_path / "storage"
+    tool.write_text(STORAGE)
+    tool.chmod(0o755)
+    node = make(storage_tool=[str(tool)])
+    node.data.rmdir()
+    node.properties.write_text(f"process.roles=controller\nnode.id=3000\nlog.dirs={node.data}\n")
+    node.configure({"controller": node.entry})
+    node.role = "controller"
+    return node
+
+
+def test_a_controller_is_formatted_and_set_aside_again_and_again(controller: Node) -> None:
+    for number in (1, 2):
+        assert controller.ok("format", release="3.9-IV0", node=3000) == {"formatted": [str(controller.data)]}
+        assert controller.ok("format", release="3.9-IV0", node=3000) == {"formatted": []}
+        assert stat.S_IMODE(controller.data.stat().st_mode) == 0o750
+        aside = f"{controller.data}.rolled-back-{number}"
+        assert controller.ok("set_aside", node=3000) == {"moved": [aside]}
+        assert controller.ok("set_aside", node=3000) == {"moved": []}
+        assert (Path(aside) / "meta.properties").exists()
+
+
+@needs_root
+def test_a_directory_that_is_a_disk_of_its_own_is_emptied(controller: Node) -> None:
+    controller.data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(controller.data)], check=True, timeout=10)
+    try:
+        controller.ok("format", release="3.9-IV0", node=3000)
+        assert controller.ok("set_aside", node=3000) == {"moved": [f"{controller.data}/kraft.rolled-back-1"]}
+        assert controller.ok("facts")["log_dirs"][str(controller.data)]["meta"] is None
+        controller.ok("format", release="3.9-IV0", node=3000)
+        assert controller.ok("set_aside", node=3000) == {"moved": [f"{controller.data}/kraft.rolled-back-2"]}
+    finally:
+        subprocess.run(["umount", str(controller.data)], check=True, timeout=10)
+
+
+@pytest.mark.parametrize("held", ["records", "node", "cluster"])
+def test_directories_that_hold_anything_else_are_not_formatted(controller: Node, held: str) -> None:
+    controller.data.mkdir()
+    if held == "records":
+        (controller.data / "orders-0").mkdir()
+    else:
+        name, cluster = ("3001", CLUSTER) if held == "node" else ("3000", "other")
+        (controller.data / "meta.properties").write_text(f"node.id={name}\ncluster.id={cluster}\n")
+    assert controller.refused("format", release="3.9", node=3000) == ("other_cluster" if held == "cluster" else "holds_data")
+    assert controller.refused("set_aside", node=3000) == ("other_cluster" if held == "cluster" else "holds_data")
+
+
+def test_directories_of_a_node_that_runs_are_not_touched(controller: Node) -> None:
+    controller.ok("start", job="s1")
+    controller.ended("s1")
+    try:
+        for verb, fields in (("format", {"release": "3.9", "node": 3000}), ("set_aside", {"node": 3000})):
+            assert controller.refused(verb, **fields) == "running"
+        assert controller.refused("write_meta", folder=str(controller.data), **file(META)) == "running"
+    finally:
+        os.kill(controller.pid(), signal.SIGKILL)
+
+
+def test_a_brokers_directories_are_never_set_aside(node: Node) -> None:
+    assert node.refused("set_aside", node=1) == "role"
+
+
+# Facts
+
+
+def test_facts_of_a_node(node: Node) -> None:
+    node.properties.write_text("# Ansible managed: do not edit\n" + OLD)
+    (node.data / "meta.properties").write_text(META)
+    partition = node.data / "orders-0"
+    partition.mkdir()
+    (partition / "partition.metadata").write_text("version: 0\ntopic_id: 0hvlrkQWTsSRNMlkbX9S5A\n")
+    seen = node.ok("facts", partition_ids=True)
+    folder = seen["log_dirs"][str(node.data)]
+    assert seen["file"]["managed_by"] == ["Ansible"]
+    assert seen["file"]["text"] == node.properties.read_text()
+    assert folder["meta"] == META
+    assert folder["partition_ids"] == {"orders-0": "0hvlrkQWTsSRNMlkbX9S5A"}
+    assert folder["free"] > 0
+    assert abs(seen["clock"] - time.time()) < 60
+    assert node.ok("facts", known=seen["file"]["sha256"])["file"]["text"] is None
+
+
+def test_the_file_with_which_a_process_was_started_is_known(node: Node) -> None:
+    node.ok("start", job="s1")
+    node.ended("s1")
+    node.properties.write_text(NEW)
+    file_now = node.ok("facts")["file"]
+    assert file_now["sha256"] == file(NEW)["sha256"]
+    assert file_now["at_start"] == file(OLD)["sha256"]
+    (node.state / "broker" / "started.json").unlink()  # started by others, and changed since: unknown
+    assert node.ok("facts")["file"]["at_start"] is None
+
+
+def test_the_ports_of_a_process_are_seen(make: Callable[..., Node]) -> None:
+    program = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); time.sleep(600)"
+    node = make(process={"start": [sys.executable, "-ISc", program]})
+    node.ok("start", job="s1")
+    node.ended("s1")
+    port = wait_for(lambda: node.ok("read_log", lines=5)["log"].strip(), bool, "the node listens", 10)
+    assert node.ok("facts")["process"]["ports"] == [int(port)]
+
+
+def test_the_agent_needs_python_3_6_and_its_library_only() -> None:
+    tree = ast.parse(AGENT.read_text(), feature_version=(3, 6))
+    imported = {alias.name for entry in ast.walk(tree) if isinstance(entry, ast.Import) for alias in entry.names}
+    imported |= {str(entry.module) for entry in ast.walk(tree) if isinstance(entry, ast.ImportFrom)}
+    assert imported <= sys.stdlib_module_names - {"dataclasses", "importlib.resources", "zoneinfo", "graphlib", "tomllib"}
+    assert not any(isinstance(entry, ast.NamedExpr | ast.Match) for entry in ast.walk(tree))
+
+
+def test_the_agent_is_executable_and_shipped() -> None:
+    assert os.access(AGENT, os.X_OK)
+    assert "node/kmigrate-node" in (Path(__file__).parents[2] / "setup.cfg").read_text(encoding="utf-8")
