@@ -21,7 +21,8 @@ import httpx
 
 from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.group_reads import topic_settings
-from airflow_provider_kmigrate.clients.hosts import Agents, Host, host_for
+from airflow_provider_kmigrate.clients.hosts import Host, host_for
+from airflow_provider_kmigrate.clients.hosts.agent import Agents
 from airflow_provider_kmigrate.clients.hosts.command import LocalRunner, fill
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, WebhookSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire

@@ -177,7 +177,11 @@ def _field(loc: Loc) -> tuple[type[BaseModel] | None, FieldInfo | None]:
     return section, field
 
 
-_NEEDS = {"agent": ("properties", "connect"), "command": ("properties", "start", "stop", "status"), "local": ("properties", "state")}
+_NEEDS = {
+    "agent": ("properties", "connect"),
+    "command": ("properties", "start", "stop", "status"),
+    "local": ("properties", "state"),
+}
 _TOGETHER = (("read", "write"), ("write", "read"))  # one alone would mix the host's file with one of this machine
 _ANY_DRIVER_NEEDS = ("driver", "properties")
 _SECRET_KEY = re.compile(r"password|jaas|secret|\.key$|\.pem$|token", re.IGNORECASE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import NoReturn, Self
 
 from airflow_provider_kmigrate.core import gates, rollback
@@ -20,7 +19,7 @@ from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_again
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.nodes import install, note_registered, note_rolled_back, ours, restart, retry, start, stop
+from airflow_provider_kmigrate.steps.nodes import Metas, install, note_registered, note_rolled_back, ours, restart, retry, start
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
 _ROLLED_BACK_WITHIN = 30.0  # seconds for the gates to open; after that a degraded broker stays in its mode
@@ -120,21 +119,20 @@ class RollBroker(NodeStep):
 
     def _restart(self, context: StepContext) -> None:
         self._healthy = self._healthy.forgotten()  # of an earlier restart
-        seconds = stop(context, self.node)
-        context.say(f"{self.node.name} stopped after {seconds:.1f} s.")
-        moved = self._left_in_charge(context, seconds)
-        self._start(context)
-        if not moved.met:
-            raise Refused(f"{self.name}: {format_reasons(moved.reasons)}", moved.reasons)
+        moved: list[gates.Gate] = []
+        restart(context, self.node, self.metas(context), lambda seconds: moved.append(self._left_in_charge(context, seconds)))
+        for gate in moved:
+            if not gate.met:
+                raise Refused(f"{self.name}: {format_reasons(gate.reasons)}", gate.reasons)
 
     def _start(self, context: StepContext) -> None:
-        """Start the broker after `while_down`. If `while_down` fails, the broker is started all the same and the error raised."""
+        """Start the broker, which is down. If its meta.properties cannot be read, it is started all the same and the error raised."""
         try:
-            self.while_down(context)
+            metas = self.metas(context)
         except KMigrateError:
             start(context, self.node)
             raise
-        start(context, self.node)
+        start(context, self.node, metas)
 
     def _free(self, context: StepContext) -> None:
         """Restart the leader with the file it has, if it is still to blame."""
@@ -161,8 +159,9 @@ class RollBroker(NodeStep):
             end = (roll.not_rolled_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
         raise Refused(f"{self.name}: {format_reasons((*worse, *end[:1]))}", (*worse, *end))
 
-    def while_down(self, context: StepContext) -> None:
-        """Work on the node's machine between stop and start."""
+    def metas(self, _context: StepContext) -> Metas:
+        """The meta.properties that must be written while the broker is down."""
+        return {}
 
     def _left_in_charge(self, context: StepContext, seconds: float) -> gates.Gate:
         """G12, checked only after a slow stop: an observation costs downtime. A failed one must not keep the broker down."""
@@ -201,19 +200,16 @@ class RollBackBroker(RollBroker):
             return
         elect_again(context)
 
-    def while_down(self, context: StepContext) -> None:
-        """Write meta.properties of version 0 before a ZooKeeper start; a broker exits with version 1 (G10)."""
+    def metas(self, context: StepContext) -> Metas:
+        """Version 0 before a ZooKeeper start; a broker exits with version 1 (G10)."""
         if self.target is not BrokerMode.ZOOKEEPER:
-            return
-        host, what = (
-            context.tools.host(self.node),
-            f"meta.properties of {self.node.name}, which is down, could not be read or written",
-        )
+            return {}
+        host, what = context.tools.host(self.node), f"meta.properties of {self.node.name} could not be read"
         files = retry(context, what, lambda: host.files(self.node))
-        for folder in config_matrix.needs_version_0(files):
+        found = {folder: config_matrix.version_0((files.meta or {})[folder]) for folder in config_matrix.needs_version_0(files)}
+        for folder in found:
             context.say(f"{self.node.name}: {folder}/meta.properties changes from version 1 to 0, which ZooKeeper brokers need.")
-            text = config_matrix.version_0((files.meta or {})[folder])
-            retry(context, what, partial(host.put_meta, self.node, folder, text, context.fence.token))
+        return found
 
 
 class RollBackCanary(RollBackBroker):

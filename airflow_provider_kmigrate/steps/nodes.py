@@ -8,10 +8,13 @@ them; they are part of every view (`ZkView`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.hosts.agent import AgentHost
 from airflow_provider_kmigrate.clients.hosts.files import backup_name
 from airflow_provider_kmigrate.clients.znodes import NOTES, REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Set
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
@@ -28,6 +31,8 @@ from airflow_provider_kmigrate.steps.journal import StepJournal, format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_strangers
 
 Value = TypeVar("Value")
+Metas = Mapping[str, str]  # log directory -> the text of its meta.properties
+NO_METAS: Metas = MappingProxyType({})
 
 _TRIES = 6  # to start a stopped node
 _PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node down for longer
@@ -154,16 +159,38 @@ def stop(context: StepContext, node: NodeSpec) -> float:
         raise
 
 
-def start(context: StepContext, node: NodeSpec) -> None:
-    """Start a node; retries up to `_TRIES` times while its host is unreachable. Raises the last error, any other at once."""
-    what = f"{node.name} is down and could not be started"
-    retry(context, what, lambda: context.tools.host(node).start(node, context.fence.token))
+def start(context: StepContext, node: NodeSpec, metas: Metas = NO_METAS) -> None:
+    """Write these meta.properties of a node that is down, and start it; retries while its host is unreachable, up to `_TRIES` times.
+
+    If one cannot be written, the node is started all the same. Raises the last error, any other at once.
+    """
+    host, token = context.tools.host(node), context.fence.token
+    try:
+        for folder, text in metas.items():
+            what = f"{folder}/meta.properties of {node.name}, which is down, could not be written"
+            retry(context, what, partial(host.put_meta, node, folder, text, token))
+    finally:
+        retry(context, f"{node.name} is down and could not be started", lambda: host.start(node, token))
 
 
-def restart(context: StepContext, node: NodeSpec) -> None:
-    """Stop a node, report how long that took, and start it again."""
-    context.say(f"{node.name} stopped after {stop(context, node):.1f} s.")
-    start(context, node)
+def restart(context: StepContext, node: NodeSpec, metas: Metas = NO_METAS, while_down: Callable[[float], object] = float) -> None:
+    """Stop a node, write these meta.properties, and start it again.
+
+    `while_down` is called with the seconds of the stop before the start. An agent makes one act of it, which no lost connection or
+    killed task cuts in half.
+    """
+
+    def stopped(seconds: float) -> None:
+        context.say(f"{node.name} stopped after {seconds:.1f} s.")
+        while_down(seconds)
+
+    host = context.tools.host(node)
+    context.say(f"{node.name}: stopping, up to {node.stop_timeout:.0f} s.")
+    if isinstance(host, AgentHost):
+        host.restart(node, context.fence.token, metas, stopped)
+    else:
+        stopped(stop(context, node))
+        start(context, node, metas)
 
 
 def apply(context: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> None:

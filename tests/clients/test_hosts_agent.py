@@ -104,7 +104,11 @@ def test_a_node_starts_although_the_work_between_fails(host: AgentHost, node: No
 def test_an_older_run_is_fenced_on_the_node(host: AgentHost, node: NodeSpec, machine: Node) -> None:
     text = host.read_properties(node)
     host.put_properties(node, text + "a=8\n", 8)
-    for act in (lambda: host.put_properties(node, text, 7), lambda: host.start(node, 7), lambda: host.restart(node, 7, {}, nothing)):
+    for act in (
+        lambda: host.put_properties(node, text, 7),
+        lambda: host.start(node, 7),
+        lambda: host.restart(node, 7, {}, nothing),
+    ):
         with pytest.raises(Fenced, match="token 7"):
             act()
     assert machine.properties.read_text() == text + "a=8\n"
@@ -125,7 +129,9 @@ def test_a_pipe_that_breaks_is_opened_again(host: AgentHost, node: NodeSpec, age
     assert host.status(node).state is ProcessState.STOPPED
 
 
-def test_a_pipe_that_breaks_during_a_restart_does_not_matter(machine: Node, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_that_breaks_during_a_restart_does_not_matter(
+    machine: Node, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine.entry["process"] = {"start": STUBBORN}
     machine.configure({"broker": machine.entry})
     node = node_of(machine)
@@ -135,7 +141,9 @@ def test_a_pipe_that_breaks_during_a_restart_does_not_matter(machine: Node, agen
     first = host.status(node).pid
 
     def cut() -> None:
-        wait_until(lambda: machine.ok("job").get("done", [{}])[-1:] and machine.ok("job")["done"][-1]["act"] == "stop", "it stops", 10)
+        wait_until(
+            lambda: machine.ok("job").get("done", [{}])[-1:] and machine.ok("job")["done"][-1]["act"] == "stop", "it stops", 10
+        )
         child = agents(node, None)._child
         assert child is not None
         os.kill(child.pid, signal.SIGKILL)
@@ -185,9 +193,21 @@ for line in sys.stdin:
         (("echo", "Welcome to kafka0!"), Failed, "Welcome to kafka0"),
         ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 99, "ok": {}}')), Failed, "another request"),
         ((sys.executable, "-c", ANSWERS.format("[" * 100_000)), Failed, "no kmigrate-node"),
-        ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": null, "error": {"code": "config", "text": "a link"}}')), Refused, "M03.*a link"),
-        ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 1, "error": {"code": "busy", "text": "job r1"}}')), Unavailable, "job r1"),
-        ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 1, "error": {"code": "disk_full", "text": "/etc"}}')), Failed, "disk_full"),
+        (
+            (sys.executable, "-c", ANSWERS.format('{"v": 1, "id": null, "error": {"code": "config", "text": "a link"}}')),
+            Refused,
+            "M03.*a link",
+        ),
+        (
+            (sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 1, "error": {"code": "busy", "text": "job r1"}}')),
+            Unavailable,
+            "job r1",
+        ),
+        (
+            (sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 1, "error": {"code": "disk_full", "text": "/etc"}}')),
+            Failed,
+            "disk_full",
+        ),
     ],
 )
 def test_what_does_not_answer_as_an_agent_is_an_error_with_its_words(

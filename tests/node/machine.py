@@ -22,7 +22,11 @@ OLD = "broker.id=1\nzookeeper.connect=zk1:2181\n"
 NEW = OLD + "zookeeper.metadata.migration.enable=true\n"
 META = f"#\nversion=0\nbroker.id=1\ncluster.id={CLUSTER}\n"
 SLEEPER = [sys.executable, "-ISc", "import time; print('started', flush=True); time.sleep(600)"]
-STUBBORN = [sys.executable, "-ISc", "import signal, time; signal.signal(15, lambda *_: time.sleep(1.5) or exit()); time.sleep(600)"]
+STUBBORN = [
+    sys.executable,
+    "-ISc",
+    "import signal, time; signal.signal(15, lambda *_: time.sleep(1.5) or exit()); time.sleep(600)",
+]
 
 
 class Node:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, SLEEPER, STUBBORN, Node, file
+from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, STUBBORN, Node, file
 from tests.waiting import wait_for, wait_until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user: needs root")
@@ -139,7 +139,9 @@ def test_a_file_is_replaced_with_its_owner_mode_and_labels(node: Node) -> None:
     assert [found.name for found in node.properties.parent.iterdir()] == ["server.properties"]
 
 
-@pytest.mark.parametrize("change", [{"length": 3}, {"sha256": "0" * 64}, {"content": OLD[:10]}, {"content": ""}, {"content": "\u20ac"}, {"content": 7}])
+@pytest.mark.parametrize(
+    "change", [{"length": 3}, {"sha256": "0" * 64}, {"content": OLD[:10]}, {"content": ""}, {"content": "\u20ac"}, {"content": 7}]
+)
 def test_a_file_that_is_not_what_was_sent_is_not_written(node: Node, change: dict[str, Any]) -> None:
     assert node.refused("install_file", **file(NEW) | change) == "content"
     assert node.properties.read_text() == OLD
@@ -318,7 +320,7 @@ def job_pid(node: Node) -> int:
                     return int(entry.name)
         return 0
 
-    return wait_for(found, bool, 'the job has a process', 10)
+    return wait_for(found, bool, "the job has a process", 10)
 
 
 def test_a_job_that_was_killed_is_continued_by_its_id(make: Callable[..., Node]) -> None:
@@ -340,7 +342,14 @@ def test_a_job_that_was_killed_after_others_restarted_the_node_stops_nothing(nod
     node.ok("start", job="s1")
     node.ended("s1")
     path = node.state / "broker" / "job.json"
-    record = {"id": "r1", "kind": "restart", "state": "running", "acts": ["stop", "start"], "done": [], "process": "an-older-boot:7"}
+    record = {
+        "id": "r1",
+        "kind": "restart",
+        "state": "running",
+        "acts": ["stop", "start"],
+        "done": [],
+        "process": "an-older-boot:7",
+    }
     path.write_text(json.dumps(record))
     before = node.pid()
     node.ok("restart", job="r1")
@@ -349,7 +358,10 @@ def test_a_job_that_was_killed_after_others_restarted_the_node_stops_nothing(nod
 
 
 def test_a_request_during_a_job_is_refused_with_what_the_job_does(make: Callable[..., Node]) -> None:
-    node = make(process={"start": [sys.executable, "-ISc", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]}, stop_timeout=3)
+    node = make(
+        process={"start": [sys.executable, "-ISc", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]},
+        stop_timeout=3,
+    )
     node.ok("start", job="s1")
     node.ended("s1")
     node.ok("restart", job="r1", **file(NEW))
@@ -510,11 +522,13 @@ def test_the_file_with_which_a_process_was_started_is_known(node: Node) -> None:
 
 
 def test_the_ports_of_a_process_are_seen(make: Callable[..., Node]) -> None:
-    program = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); time.sleep(600)"
+    program = (
+        "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); time.sleep(600)"
+    )
     node = make(process={"start": [sys.executable, "-ISc", program]})
     node.ok("start", job="s1")
     node.ended("s1")
-    port = wait_for(lambda: node.ok("read_log", lines=5)["log"].strip(), bool, "the node listens", 10)
+    port = wait_for(lambda: str(node.ok("read_log", lines=5)["log"]).strip(), bool, "the node listens", 10)
     assert node.ok("facts")["process"]["ports"] == [int(port)]
 
 

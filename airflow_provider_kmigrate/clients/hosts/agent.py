@@ -90,7 +90,12 @@ class Connection:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `_end`
         try:
             self._child = subprocess.Popen(
-                self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=dict(self._env), start_new_session=True
+                self._argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=dict(self._env),
+                start_new_session=True,
             )
         except (OSError, ValueError) as error:
             raise Failed(f"{self._name}: cannot run {self._argv[0]!r}: {error}") from error
@@ -189,7 +194,7 @@ class AgentHost:
         """
         inputs = {"metas": {folder: _content(text) for folder, text in metas.items()}, "pause": _PAUSE}
         job = f"restart-{self._process_id(node)}"
-        self._change(node, "restart", token, job=job, **inputs)
+        self._change(node, "restart", token, {"job": job} | inputs)
         record = self._ended(node, job, until="pause")
         try:
             if record.get("state") == "running":
@@ -207,7 +212,7 @@ class AgentHost:
 
     def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
         digest = files.sha256(text)
-        self._change(node, "install_file", token, **_content(text))
+        self._change(node, "install_file", token, _content(text))
         return digest
 
     def files(self, node: NodeSpec) -> NodeFiles:
@@ -223,13 +228,13 @@ class AgentHost:
         )
 
     def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
-        self._change(node, "format", token, cluster=cluster_id, release=release, node=node.id)
+        self._change(node, "format", token, {"cluster": cluster_id, "release": release, "node": node.id})
 
     def put_meta(self, node: NodeSpec, folder: str, text: str, token: int) -> None:
-        self._change(node, "write_meta", token, folder=folder, **_content(text))
+        self._change(node, "write_meta", token, {"folder": folder} | _content(text))
 
     def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
-        self._change(node, "set_aside", token, cluster=cluster_id, node=node.id)
+        self._change(node, "set_aside", token, {"cluster": cluster_id, "node": node.id})
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         return str(self._connection.ask("read_log", role=node.role, lines=lines)["log"])
@@ -248,13 +253,14 @@ class AgentHost:
         birth = self._facts(node)["process"]["birth"]
         return hashlib.sha256(birth.encode()).hexdigest()[:16] if birth else str(uuid.uuid4())
 
-    def _change(self, node: NodeSpec, verb: str, token: int, **fields: object) -> dict[str, Any]:
-        return self._connection.ask(verb, 3 * _TIMEOUT, **{"cluster": self._cluster_id, "role": node.role, "token": token, **fields})
+    def _change(self, node: NodeSpec, verb: str, token: int, fields: Mapping[str, object]) -> dict[str, Any]:
+        named = {"cluster": self._cluster_id, "role": node.role, "token": token}
+        return self._connection.ask(verb, 3 * _TIMEOUT, **(named | dict(fields)))
 
     def _carry_out(self, node: NodeSpec, verb: str, job: str, token: int, **inputs: object) -> dict[str, Any]:
         """The record of a job that is done. Raises what its error means, or `TimedOut` if it was killed again and again."""
         for _ in range(_TRIES):
-            self._change(node, verb, token, job=job, **inputs)
+            self._change(node, verb, token, {"job": job} | inputs)
             record = self._ended(node, job)
             if record.get("state") == "done":
                 return record
