@@ -43,7 +43,7 @@ except ImportError:
 
 
 _ROOM = "airflow_provider_kmigrate.audit"
-_SHIPPED = ("core", "audit", "clients", "consumer", "spec")  # what the jobs import of this package
+_SHIPPED = ("core", "audit", "clients", "spec")  # what the jobs import of this package
 
 
 class _AuditJob(SparkSubmitOperator):
