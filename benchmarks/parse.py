@@ -26,15 +26,9 @@ _TASK_OF = "kmigrate_zk_to_kraft__c0"
 _CLUSTERS = 40
 _HOSTS = """\
 hosts:
-  driver: command
+  driver: agent
   properties: /etc/kafka/server.properties
-  start: ssh {host} sudo systemctl start kafka
-  stop: ssh {host} sudo systemctl stop kafka
-  status: ssh {host} systemctl is-active kafka
-  read: ssh {host} sudo kmigrate-node read {path}
-  write: ssh {host} sudo kmigrate-node write {path}
-  format: ssh {host} sudo kmigrate-node format {properties} {cluster_id} {release}
-  wipe: ssh {host} sudo kmigrate-node wipe {path}
+  connect: ssh -T -o BatchMode=yes {host} sudo -n /usr/local/sbin/kmigrate-node serve
 """
 
 

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import airflow_provider_kmigrate
-from airflow_provider_kmigrate.clients.hosts import command
+from airflow_provider_kmigrate.clients import commands
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unreachable
@@ -101,7 +101,7 @@ def _check(master: str | None, jars: Sequence[str]) -> None:
     if missing:
         text = f"Spark jars are missing: {', '.join(missing)}"
         raise Refused.because(Reason.of(AuditCause.JARS_MISSING, text))
-    if command.java() is None:
+    if commands.java() is None:
         text = "Java is missing: neither JAVA_HOME nor the PATH has it."
         raise Refused.because(Reason.of(AuditCause.JAVA_MISSING, text))
     if master is not None and master.startswith("spark://"):

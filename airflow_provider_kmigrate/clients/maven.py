@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from airflow_provider_kmigrate.clients import commands
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.hosts import command
 from airflow_provider_kmigrate.exceptions import Refused
 
 _TIMEOUT_S: Final = 900.0
@@ -48,5 +48,5 @@ def _resolve(pom: Path, folder: Path, without_maven: Refused, say: Callable[[str
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
         target = Path(scratch) / "libs"
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
-        command.run([maven, "-q", "-B", "-f", str(pom), *goal], _TIMEOUT_S, "Maven", "check its mirrors and proxy settings")
+        commands.run([maven, "-q", "-B", "-f", str(pom), *goal], _TIMEOUT_S, "Maven", "check its mirrors and proxy settings")
         target.rename(folder)

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 import httpx
 
 from airflow_provider_kmigrate.clients.admin import Admin
+from airflow_provider_kmigrate.clients.commands import LocalRunner, fill
 from airflow_provider_kmigrate.clients.group_reads import topic_settings
 from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents
-from airflow_provider_kmigrate.clients.hosts.command import LocalRunner, fill
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, WebhookSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper

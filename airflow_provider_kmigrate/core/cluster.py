@@ -19,25 +19,17 @@ class NodeRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """How to reach a node's machine. Commands are argument lists; `{id}`, `{host}` and `{properties}` are filled in.
+    """How to reach a node's machine. `connect` is an argument list; `{id}`, `{host}` and `{properties}` are filled in.
 
     `stop_timeout`: a broker may take 300 s to stop (controlled shutdown in migration mode); for a controller see `NodeSpec`.
     """
 
-    driver: str  # agent | command | local
+    driver: str  # agent | local
     properties: str
     state: str = ""
     connect: tuple[str, ...] = ()  # runs `kmigrate-node serve` on the node's machine, with a pipe to it
-    start: tuple[str, ...] = ()
-    stop: tuple[str, ...] = ()
-    status: tuple[str, ...] = ()
-    read: tuple[str, ...] = ()  # prints the file {path}
-    write: tuple[str, ...] = ()  # replaces the file {path} by its standard input, atomically
-    format: tuple[str, ...] = ()  # formats a controller's directory: {cluster_id}, {release}, {properties}
-    wipe: tuple[str, ...] = ()  # sets a controller's directory {path} aside, in a rollback
     stop_timeout: float = 330.0
-    kill_after: float = 0.0  # when the node's own service manager kills it in a stop; 0: not said
-    conn_id: str = ""  # the connection whose environment the commands get; empty: none
+    conn_id: str = ""  # the connection whose environment `connect` gets; empty: none
 
 
 @dataclass(frozen=True, slots=True)

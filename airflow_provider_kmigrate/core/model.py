@@ -210,11 +210,15 @@ def headlines(reasons: Iterable[Reason]) -> tuple[tuple[str, Cause | AuditCause 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A node's process as its host reports it; `started_at` in seconds since the epoch."""
+    """A node's process as its host reports it; `started_at` in seconds since the epoch.
+
+    `killed_after`: seconds after which the service manager kills it in a stop (infinite: never); None if not known.
+    """
 
     state: ProcessState = ProcessState.UNKNOWN
     pid: int | None = None
     started_at: float | None = None
+    killed_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

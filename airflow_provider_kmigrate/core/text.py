@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from html import escape
+from math import inf
 
 _SHOWN = 8
 
@@ -19,6 +20,29 @@ def summarize(items: Iterable[object], shown: int = _SHOWN, apart: str = ", ") -
     """The first of them by name, the others counted; `apart`: what stands between two."""
     named = [str(item) for item in items]
     return apart.join(named[:shown]) + (f" and {len(named) - shown} more" if len(named) > shown else "")
+
+
+#: Seconds of systemd.time(7)'s units.
+_SYSTEMD = {
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3_600.0,
+    "d": 86_400.0,
+    "w": 604_800.0,
+    "month": 2_629_800.0,
+    "y": 31_557_600.0,
+}
+
+
+def systemd_seconds(text: str) -> float | None:
+    """Seconds of a time as `systemctl show` prints it (`1min 30s`, `infinity`); None for anything else."""
+    if text == "infinity":
+        return inf
+    parts = [re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([a-z]+)", word) for word in text.split()]
+    known = [float(part[1]) * _SYSTEMD[part[2]] for part in parts if part and part[2] in _SYSTEMD]
+    return sum(known) if known and len(known) == len(parts) else None
 
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))

@@ -103,7 +103,7 @@ _ROLLBACK = {
     "broker is the ZooKeeper controller; `postponed` restarts it last.",
     "to_zookeeper.postponed": "Restarts the brokers that do not run with their original file yet: the ZooKeeper controller, if it was skipped.",
     "wipe.controller": "Moves the directories of this stopped controller out of the way: an old quorum that starts again would take the "
-    "cluster over and delete topics. Driver `local` renames them, driver `command` runs the `wipe` command of the cluster file.",
+    "cluster over and delete topics. They are renamed; a mount point keeps its name, and its content moves into a folder in it.",
     "rolled_back": "Waits until all is as before the migration: brokers in ZooKeeper mode, controllers stopped, their directories empty, no trace "
     "in ZooKeeper. Then this run releases the cluster. A new migration may begin at any time.",
 }
@@ -155,7 +155,7 @@ _STOPS = {
     "controller": ("G34", "H06", "R12"),
     "active_last": ("G34", "R12"),
     "finalized": ("T03", "G23"),
-    "plan": ("P12", "P13", "O01", "M02"),
+    "plan": ("P12", "P13", "O01"),
     "controller_failover.restore_flag": ("G23", "R12"),
     "controller_failover.failover": ("G07", "G20"),
     "controller_failover.equivalence": ("E02", "G33", "G35"),
@@ -165,7 +165,7 @@ _STOPS = {
     "handover.transaction": ("G26", "G27", "G29", "G33"),
     "handover.zookeeper_leads": ("G02", "G28"),
     "to_zookeeper.broker": ("G26", "G28", "G30", "R05"),
-    "wipe.controller": ("M01", "M02", "G26"),
+    "wipe.controller": ("M01", "M03", "G26"),
     "rolled_back": ("G04", "G30", "G31"),
     "check": ("K30", "K31", "K44", "K69"),
     "to_migrating": ("K52", "K55", "V30", "V33"),

@@ -206,7 +206,7 @@ class KRaftControllerHook(_TestedHook):
 
 
 class BrokerHostHook(_TestedHook):
-    """The environment of the commands that reach the nodes' machines; the commands are in the cluster file.
+    """The environment of the commands that reach machines (`connect`, `switch`); the commands are in the cluster file.
 
     *Test* checks only the fields: a connection may not decide what runs on Airflow's machine, so nothing is run.
     """
@@ -227,4 +227,4 @@ class BrokerHostHook(_TestedHook):
     def _test(self) -> str:
         names = sorted(self.get_conn().environment)
         variables = f"the variables {', '.join(names)}" if names else "no variables"
-        return f"The commands of the cluster file get {variables}; no command was run. The preflight runs the status commands."
+        return f"The commands of the cluster file get {variables}; no command was run. The preflight runs `connect`."

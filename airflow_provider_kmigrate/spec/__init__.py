@@ -6,7 +6,7 @@ does so for a folder and refuses files that claim the same cluster; `advice` say
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.spec.load import Folder, advice, cluster_files, load, load_folder, loads, without_wipe
+from airflow_provider_kmigrate.spec.load import Folder, advice, cluster_files, load, load_folder, loads
 from airflow_provider_kmigrate.spec.model import schema
 
-__all__ = ["Folder", "advice", "cluster_files", "load", "load_folder", "loads", "schema", "without_wipe"]
+__all__ = ["Folder", "advice", "cluster_files", "load", "load_folder", "loads", "schema"]

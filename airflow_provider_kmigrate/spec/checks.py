@@ -22,7 +22,17 @@ from pydantic_core import ErrorDetails
 from airflow_provider_kmigrate.core.cluster import GroupSpec, NodeRole
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
-from airflow_provider_kmigrate.spec.model import COMMAND_ERROR, DEFAULT_PORTS, RENAMED, ClusterFile, seconds
+from airflow_provider_kmigrate.spec.model import (
+    COMMAND_ERROR,
+    CONNECT,
+    DEFAULT_DRIVER,
+    DEFAULT_PORTS,
+    REMOVED_HOST_KEYS,
+    RENAMED,
+    ClusterFile,
+    Hosts,
+    seconds,
+)
 from airflow_provider_kmigrate.spec.model import section as section_of
 
 Loc = tuple[str | int, ...]
@@ -113,7 +123,8 @@ def _same(items: Iterable[Item], key: str, fix: str) -> Iterator[Problem]:
         yield Problem("F05", (*place, key), found, expected=f"a {key} that no other has", fix=fix)
 
 
-_SSH = "write `driver: agent`, and `connect: ssh -T -o BatchMode=yes {host} sudo -n /usr/local/sbin/kmigrate-node serve`"
+_AGENT_SECTION = f'hosts: {{driver: agent, connect: "{CONNECT}", properties: /etc/kafka/server.properties}}'
+_USE_AGENT = f"write `{_AGENT_SECTION}` instead of all commands, and install kmigrate-node on each machine (operator's guide)"
 
 
 def problems_of(error: ValidationError) -> list[Problem]:
@@ -129,13 +140,13 @@ def _problem(details: ErrorDetails) -> Problem:
         return _unknown(loc, section)
     ours: Mapping[str, Any] = details.get("ctx", {}) if details["type"] == COMMAND_ERROR else {}
     missing = details["type"] == "missing"
-    is_ssh = loc[-1:] == ("driver",) and details["input"] == "ssh"
+    is_old = loc[-1:] == ("driver",) and details["input"] in ("command", "ssh")
     return Problem(
         "F04",
         loc,
         found=ours.get("found") or ("nothing" if missing else _found(loc, details["input"])),
         expected=ours.get("expected") or (field.description if field else None) or "a mapping",
-        fix=_SSH if is_ssh else _fix("add" if missing else "write for example", loc, field),
+        fix=_USE_AGENT if is_old else _fix("add" if missing else "write for example", loc, field),
     )
 
 
@@ -155,6 +166,8 @@ def _found(loc: Loc, value: object) -> str:
 def _unknown(loc: Loc, model: type[BaseModel] | None) -> Problem:
     if new := RENAMED.get(".".join(part for part in loc if isinstance(part, str))):
         return Problem("F04", loc, "the old name of a key", expected=f"its name `{new}`", fix=f"rename `{loc[-1]}` to `{new}`")
+    if loc[-1] in REMOVED_HOST_KEYS and model and issubclass(model, Hosts):
+        return Problem("F04", loc, "a key of the removed driver `command`", expected="driver agent", fix=_USE_AGENT)
     known = sorted(model.model_fields) if model else []
     near = difflib.get_close_matches(str(loc[-1]), known, n=1)
     fix = f"write `{near[0]}`" if near else "remove it"
@@ -177,13 +190,7 @@ def _field(loc: Loc) -> tuple[type[BaseModel] | None, FieldInfo | None]:
     return section, field
 
 
-_NEEDS = {
-    "agent": ("properties", "connect"),
-    "command": ("properties", "start", "stop", "status"),
-    "local": ("properties", "state"),
-}
-_TOGETHER = (("read", "write"), ("write", "read"))  # one alone would mix the host's file with one of this machine
-_ANY_DRIVER_NEEDS = ("driver", "properties")
+_NEEDS = {"agent": ("properties", "connect"), "local": ("properties", "state")}
 _SECRET_KEY = re.compile(r"password|jaas|secret|\.key$|\.pem$|token", re.IGNORECASE)
 #: Named like a secret, but none: sasl.oauthbearer.token.endpoint.url, delegation.token.max.lifetime.ms, password.encoder.iterations.
 _NO_SECRET = re.compile(
@@ -282,20 +289,21 @@ def _needs(nodes: list[NodeEntry]) -> Iterator[Problem]:
     for name, those in missing.items():
         locs = [("hosts",)] if len(those) == len(nodes) > 1 else [node.loc for node in those]
         for loc in locs:
-            yield _missing((*loc, name), those[0].keys.get("driver"))
+            yield _missing((*loc, name), _driver(those[0]))
+
+
+def _driver(node: NodeEntry) -> object:
+    return node.keys.get("driver") or DEFAULT_DRIVER
 
 
 def _missing_keys(node: NodeEntry) -> list[str]:
-    driver = node.keys.get("driver")
-    needs = [*_NEEDS.get(driver, ())] if isinstance(driver, str) else [*_ANY_DRIVER_NEEDS]
-    if driver == "command":
-        needs += ["format"] if node.role is NodeRole.CONTROLLER else []
-        needs += [name for name, other in _TOGETHER if other in node.keys]
+    driver = _driver(node)
+    needs = _NEEDS.get(driver, ()) if isinstance(driver, str) else ()
     return [name for name in needs if node.keys.get(name) is None]
 
 
 def _missing(loc: Loc, driver: object) -> Problem:
-    why = "every node needs it" if loc[-1] in _ANY_DRIVER_NEEDS else f"the {shown(driver)} driver needs it"
+    why = "every node needs it" if loc[-1] == "properties" else f"the {shown(driver)} driver needs it"
     expected = f"the key here or, as a default for all nodes, in `hosts`: {why}"
     return Problem("F04", loc, "nothing", expected, fix=f"add `{loc[-1]}`")
 

@@ -32,6 +32,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec.checks import Loc, Problem, check, dotted, problems_of, spec_error
 from airflow_provider_kmigrate.spec.model import (
+    DEFAULT_DRIVER,
     Audit,
     BrokerSection,
     ClusterFile,
@@ -163,17 +164,6 @@ def cluster_files(folder: str | Path) -> list[Path]:
 
 def advice(spec: ClusterSpec) -> tuple[Reason, ...]:
     """Warnings about what is allowed but unwise."""
-    return (*_unwise_quorum(spec), *without_wipe(spec))
-
-
-def without_wipe(spec: ClusterSpec) -> tuple[Reason, ...]:
-    """M02: controllers with which a rollback could not finish."""
-    missing = [node for node in spec.controllers if node.hosts.driver == "command" and not node.hosts.wipe]
-    text = "The cluster file has no wipe command for {} (hosts: {{wipe: ...}})."
-    return tuple(Reason("M02", text.format(node.name)) for node in missing)
-
-
-def _unwise_quorum(spec: ClusterSpec) -> tuple[Reason, ...]:
     count = len(spec.controllers)
     if count == 1:
         why = "While it restarts, or if its disk is lost, there is no controller."
@@ -273,7 +263,7 @@ def _written(section: SparkJob | Audit | GroupSection | Instance) -> dict[str, A
 
 
 def _node(defaults: Hosts, node: BrokerSection | ControllerSection, role: NodeRole) -> NodeSpec:
-    hosts = HostSpec(**{**_given(defaults), **_given(node)})
+    hosts = HostSpec(**{"driver": DEFAULT_DRIVER, **_given(defaults), **_given(node)})
     return NodeSpec(node.id, role, node.host, node.port, hosts, node.rack, node.log_dir)
 
 

@@ -39,11 +39,7 @@ _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?Z$"
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly")
 _CRON = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))  # minute, hour, day, month, day of the week
 _PLACEHOLDER = re.compile(r"(?<![${])\{(\w+)\}(?!\})")  # neither ${SHELL} nor {{template}}
-_PLACEHOLDERS = {
-    **dict.fromkeys(("read", "write", "wipe"), ("id", "host", "properties", "path")),
-    "format": ("id", "host", "properties", "cluster_id", "release"),
-    "switch": ("group", "instance", "host", "kind"),
-}
+_PLACEHOLDERS = {"connect": ("id", "host", "properties"), "switch": ("group", "instance", "host", "kind")}
 
 
 def seconds(value: object) -> object:
@@ -69,7 +65,7 @@ def _words(value: object, info: ValidationInfo) -> object:
         except ValueError as error:
             raise PydanticCustomError(COMMAND_ERROR, COMMAND_ERROR, {"found": f"a command with {str(error).lower()}"}) from error
     if isinstance(value, list):
-        known = _PLACEHOLDERS.get(info.field_name or "", ("id", "host", "properties"))
+        known = _PLACEHOLDERS[info.field_name or ""]
         for name in _PLACEHOLDER.findall(" ".join(str(word) for word in value)):
             if name not in known:
                 listed = ", ".join(f"{{{each}}}" for each in known)
@@ -328,6 +324,8 @@ class Audit(Section):
 
 
 BROKER_PORT, CONTROLLER_PORT = 9092, 9093
+DEFAULT_DRIVER: Literal["agent"] = "agent"
+CONNECT = "ssh -T -o BatchMode=yes {host} sudo -n /usr/local/sbin/kmigrate-node serve"
 
 
 class ConnectionSection(Section):
@@ -339,10 +337,10 @@ class ConnectionSection(Section):
 class Hosts(Section):
     """How to reach the nodes' machines; every key may also be set for one node, and counts there."""
 
-    driver: Literal["agent", "command", "local"] | None = key(
-        "a driver: agent (kmigrate-node on each machine), command (runs the commands you give) or local (the local cluster)",
+    driver: Literal["agent", "local"] | None = key(
+        "a driver: agent (kmigrate-node on each machine) or local (processes of the local cluster)",
         "agent",
-        default=None,
+        default=DEFAULT_DRIVER,
     )
     properties: FilePath | None = key(
         "the absolute path of the node's server.properties", "/etc/kafka/server.properties", default=None
@@ -352,48 +350,16 @@ class Hosts(Section):
     )
     connect: Command = key(
         "a command that runs `kmigrate-node serve` on the node's machine, with a pipe to it; the driver agent needs it",
-        "ssh -T -o BatchMode=yes {host} sudo -n /usr/local/sbin/kmigrate-node serve",
-        default=(),
-    )
-    start: Command = key("a command that starts the node", "ssh {host} sudo systemctl start kafka", default=())
-    stop: Command = key("a command that stops the node", "ssh {host} sudo systemctl stop kafka", default=())
-    status: Command = key(
-        "a command that exits with 0 if the node runs, and with 3 and a line `inactive` or `failed` if it is stopped",
-        "ssh {host} systemctl is-active kafka",
-        default=(),
-    )
-    read: Command = key(
-        "a command that prints the file {path}; without it the file is on Airflow's machine",
-        "ssh {host} sudo /usr/local/sbin/kmigrate-node read {path}",
-        default=(),
-    )
-    write: Command = key(
-        "a command that replaces the file {path} by its standard input",
-        "ssh {host} sudo /usr/local/sbin/kmigrate-node write {path}",
-        default=(),
-    )
-    format: Command = key(
-        "a command that formats a controller's directory, as Kafka's user",
-        "ssh {host} sudo /usr/local/sbin/kmigrate-node format {properties} {cluster_id} {release}",
-        default=(),
-    )
-    wipe: Command = key(
-        "a command that takes a controller's directory {path} away, each time to another name; a rollback needs it",
-        "ssh {host} sudo /usr/local/sbin/kmigrate-node wipe {path}",
+        CONNECT,
         default=(),
     )
     conn_id: ConnectionId | None = key(
-        "the id of an Airflow connection with the environment of the commands", "prod_hosts", default=None
+        "the id of an Airflow connection with the environment of `connect`", "prod_hosts", default=None
     )
     stop_timeout: Interval = key(
         "a time above Kafka's own 300 s of controlled shutdown, as seconds or 330s, 10m; a controller gets 60 s at most",
         "330s",
         default=330.0,
-    )
-    kill_after: Interval | None = key(
-        "after how long the node's service manager kills it in a stop (systemd: TimeoutStopSec), as seconds or 330s, 10m",
-        "10m",
-        default=None,
     )
 
 
@@ -504,7 +470,7 @@ class ClusterFile(Section):
         default=None,
         pattern=r"^\d+\.\d+\.\d+$",
     )
-    hosts: Annotated[Hosts, or_default({})] = key("a mapping of defaults for all nodes", {"driver": "command"}, default=Hosts())
+    hosts: Annotated[Hosts, or_default({})] = key("a mapping of defaults for all nodes", {"driver": "agent"}, default=Hosts())
     brokers: tuple[BrokerSection, ...] = key("a list of every broker of the cluster", [{"id": 0, "host": "kafka0"}], min_length=1)
     controllers: tuple[ControllerSection, ...] = key(
         "a list of the new KRaft controllers, best three",
@@ -550,6 +516,9 @@ RENAMED: Mapping[str, str] = {
     "spark_jobs.repeats_harmless": "idempotent_sink",
 }
 """Key that older cluster files have, with its sections -> its name now. The error (F04) names the new key."""
+
+REMOVED_HOST_KEYS = frozenset({"start", "stop", "status", "read", "write", "format", "wipe", "kill_after"})
+"""Keys of the removed driver `command`. The error (F04) prints the section that replaces them."""
 
 DEFAULT_PORTS = {NodeRole.BROKER: BROKER_PORT, NodeRole.CONTROLLER: CONTROLLER_PORT}
 

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.hosts import kept_as
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost
-from airflow_provider_kmigrate.clients.hosts.files import backup_name
 from airflow_provider_kmigrate.clients.znodes import NOTES, REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Set
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Verb
@@ -25,7 +25,6 @@ from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, unidentifie
 from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out
 from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Controller, Fields, Reason
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable, Unreachable
-from airflow_provider_kmigrate.spec import without_wipe
 from airflow_provider_kmigrate.steps.backup import BackupStore, edited
 from airflow_provider_kmigrate.steps.journal import StepJournal, format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_strangers
@@ -76,7 +75,7 @@ def _mind_edits(context: StepContext, node: NodeSpec, old: str, *, back: bool) -
     reason = edited(node, keys, context.backup.path(node))
     if not back:
         raise Refused.because(reason)
-    kept = backup_name(node.hosts.properties, old)
+    kept = kept_as(node, old)
     context.say(
         f"ATTENTION: {reason.text} The rollback continues without these edits; the present file is kept as {kept} on {node.host}."
     )
@@ -105,10 +104,9 @@ def _of_controller(context: StepContext, node: NodeSpec) -> str:
 
 
 def rollback_prerequisites(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> tuple[Reason, ...]:
-    """Reasons why these brokers, or the controllers, could not be rolled back.
+    """Reasons why these brokers could not be rolled back: an original is missing, altered (by its hash) or cannot be rendered from.
 
-    An original is missing, altered (by its hash) or cannot be rendered from; or the cluster file misses a command. The rollback
-    itself writes what a machine's meta.properties misses.
+    The rollback itself writes what a machine's meta.properties misses.
     """
     reasons: list[Reason] = []
     for node in brokers:
@@ -116,7 +114,7 @@ def rollback_prerequisites(spec: ClusterSpec, backup: BackupStore, brokers: Iter
             text_of(spec, backup, node, FileStage.ZOOKEEPER)
         except Refused as refused:
             reasons += refused.reasons
-    return (*reasons, *without_wipe(spec))
+    return tuple(reasons)
 
 
 def refuse_if_rollback_lost(name: str, spec: ClusterSpec, backup: BackupStore, journal: StepJournal) -> None:

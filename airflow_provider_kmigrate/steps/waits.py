@@ -256,7 +256,7 @@ def run_watch(context: StepContext) -> Done:
     """Report the state of the cluster; changes nothing.
 
     Raises `Refused` if the operator must act at once: an alarm, a hybrid that lasts too long, a lost rollback prerequisite
-    (backup, commands). Raises `Unavailable` if nodes of a migration under way do not answer, or kmigrate's own finalization has
+    (the backup). Raises `Unavailable` if nodes of a migration under way do not answer, or kmigrate's own finalization has
     only begun: retry.
     """
     spec, view, now = context.spec, context.observer.observe(Fields.POSITION), context.clock.now()

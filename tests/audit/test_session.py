@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("py4j", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit import session as sessions
-from airflow_provider_kmigrate.clients.hosts import command
+from airflow_provider_kmigrate.clients import commands
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 from tests.kit import spark_classes
@@ -105,7 +105,7 @@ def test_java_accepts_the_archive_that_this_session_runs_with(spark: Any) -> Non
     system = spark.session.sparkContext._jvm.System
     flags = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={made}"]
     done = subprocess.run(
-        [str(command.java()), *flags, "-cp", system.getProperty("java.class.path"), "-version"],
+        [str(commands.java()), *flags, "-cp", system.getProperty("java.class.path"), "-version"],
         check=False,
         capture_output=True,
         text=True,

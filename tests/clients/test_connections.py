@@ -270,8 +270,8 @@ SPEC = ClusterSpec(
     cluster_id="q1Sh-9_ISia_zwGINzRvyQ",
     zookeeper_conn_id="zk",
     kafka_conn_id="kf",
-    brokers=(NodeSpec(0, NodeRole.BROKER, "k", 9092, HostSpec("command", "/p", conn_id="hosts")),),
-    controllers=(NodeSpec(3000, NodeRole.CONTROLLER, "c", 9093, HostSpec("command", "/p")),),
+    brokers=(NodeSpec(0, NodeRole.BROKER, "k", 9092, HostSpec("agent", "/p", conn_id="hosts")),),
+    controllers=(NodeSpec(3000, NodeRole.CONTROLLER, "c", 9093, HostSpec("agent", "/p")),),
     path="prod.yaml",
 )
 KNOWN: dict[str, dict[str, Any]] = {
@@ -320,7 +320,7 @@ class TestCluster:
             (replace(SPEC, kafka_conn_id="none"), "kafka.conn_id", "kafka"),
             (replace(SPEC, controller_conn_id="none"), "quorum.conn_id", "kmigrate_controller"),
             (
-                replace(SPEC, brokers=(replace(SPEC.brokers[0], hosts=HostSpec("command", "/p", conn_id="none")),)),
+                replace(SPEC, brokers=(replace(SPEC.brokers[0], hosts=HostSpec("agent", "/p", conn_id="none")),)),
                 "hosts.conn_id",
                 "kmigrate_host",
             ),

@@ -218,6 +218,16 @@ def test_what_does_not_answer_as_an_agent_is_an_error_with_its_words(
         host_for(node, None, agents, CLUSTER).status(node)
 
 
+@pytest.mark.parametrize(("unit", "seconds"), [({"TimeoutStopUSec": "1min 30s"}, 90.0), ({}, None)])
+def test_after_how_long_the_machine_kills_a_node_that_does_not_stop(
+    machine: Node, agents: Agents, unit: dict[str, str], seconds: float | None
+) -> None:
+    process = {"state": "running", "pid": 7, "since": 1.0, "birth": "b"}
+    said = json.dumps({"v": 1, "id": 1, "ok": {"process": process, "unit": unit}})
+    node = node_of(machine, sys.executable, "-c", ANSWERS.format(said))
+    assert host_for(node, None, agents, CLUSTER).status(node).killed_after == seconds
+
+
 def test_an_agent_that_hangs_is_given_up(machine: Node, agents: Agents) -> None:
     node = node_of(machine, "sleep", "600")
     connection = agents(node, None)

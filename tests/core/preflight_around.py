@@ -111,15 +111,19 @@ def by_two_names(view: ClusterView, facts: PreflightFacts) -> Case:
     return spec(brokers=brokers, controllers=controllers)(view, facts)
 
 
-def commanded(**changes: Any) -> Change:
-    """Every node by commands, on machines of their own."""
+def remote(killed_after: float | None = None, **changes: Any) -> Change:
+    """Every node by its agent, on machines of their own, which report after how long they kill a node that does not stop."""
 
     def change(view: ClusterView, facts: PreflightFacts) -> Case:
-        hosts = HostSpec("command", "/etc/kafka/server.properties", **changes)
+        hosts = HostSpec("agent", "/etc/kafka/server.properties", **changes)
         brokers, controllers = (
             tuple(replace(node, hosts=hosts) for node in nodes) for nodes in (facts.spec.brokers, facts.spec.controllers)
         )
-        return view, replace(facts, spec=replace(facts.spec, brokers=brokers, controllers=controllers))
+        seen = {
+            name: {i: replace(node, process=replace(node.process, killed_after=killed_after)) for i, node in nodes.items()}
+            for name, nodes in (("brokers", view.brokers), ("controllers", view.controllers))
+        }
+        return replace(view, **seen), replace(facts, spec=replace(facts.spec, brokers=brokers, controllers=controllers))
 
     return change
 

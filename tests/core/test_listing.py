@@ -1,11 +1,13 @@
-"""Many things in a sentence, and a partition's name in all of them."""
+"""Many things in a sentence, a partition's name in all of them, and times as systemd prints them."""
 
 from __future__ import annotations
+
+from math import inf
 
 import pytest
 
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.text import summarize, systemd_seconds
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,26 @@ def test_the_first_are_named_and_the_others_counted(items: list[object], shown: 
 
 def test_a_partition_is_called_as_kafkas_tools_call_it() -> None:
     assert TopicPartition("orders", 3).name == "orders-3"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1min 30s", 90.0),
+        ("5min", 300.0),
+        ("10min", 600.0),
+        ("1h 5min 2.500s", 3902.5),
+        ("1w 2d", 777_600.0),
+        ("1y", 31_557_600.0),
+        ("500ms", 0.5),
+        ("infinity", inf),
+        ("", None),
+        ("0", None),
+        ("90", None),
+        ("1min 30", None),
+        ("soon", None),
+        ("5 min", None),
+    ],
+)
+def test_times_of_systemd_are_read_or_not_known(text: str, expected: float | None) -> None:
+    assert systemd_seconds(text) == expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from airflow_provider_kmigrate.core.model import BrokerRegistration, NodeFiles
@@ -11,10 +13,10 @@ from tests.core.preflight_around import (
     TWO_FORMS,
     Row,
     codes,
-    commanded,
     environment,
     everywhere,
     named,
+    remote,
     topics,
     tree,
 )
@@ -53,10 +55,12 @@ ROWS: list[Row] = [
     ("clock of ZooKeeper", tree(latest=NOW + 30), ["W8"]),
     ("broker's time not told", tree(registrations={i: BrokerRegistration(NOW, NOW) for i in range(2)}), ["W8"]),
     ("nodes on other machines", environment(one_machine=False), ["W8"]),
-    ("our patience too short", commanded(stop_timeout=60.0, kill_after=400.0), ["W7"]),
-    ("nodes killed too early", commanded(kill_after=90.0), ["W7"]),
-    ("when nodes are killed not told", commanded(), ["W7"]),
-    ("nodes killed late enough", commanded(kill_after=600.0), []),
+    ("our patience too short", remote(400.0, stop_timeout=60.0), ["W7"]),
+    ("nodes killed too early", remote(90.0), ["W7"]),
+    ("nodes killed exactly when Kafka gives up", remote(300.0), ["W7"]),
+    ("when nodes are killed not told", remote(), ["W7"]),
+    ("nodes killed late enough", remote(600.0), []),
+    ("nodes never killed", remote(inf), []),
     ("meta.properties of version 1", broker_1(files=TWO_FORMS), ["W10"]),
     ("directory of another broker", broker_1(files=STRANGE_DIR), ["M01"]),
     ("directory of a broker given to a controller", controller_files(NodeFiles(meta={"/d": {"broker.id": "1"}}, has_metadata_log=False)), ["M01"]),

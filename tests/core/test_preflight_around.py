@@ -22,11 +22,11 @@ from tests.core import test_preflight_written as written
 from tests.core.preflight_around import (
     PLAIN,
     codes,
-    commanded,
     environment,
     everywhere,
     large_topic,
     release,
+    remote,
     secured,
     tree,
 )
@@ -61,7 +61,7 @@ UNKNOWN: list[tuple[str, Change]] = [
     ("B9d", spec(controller_security="SASL_SSL")),
     ("B13b", both(secured(**PLAIN, ssl_client_auth="required"), spec(controller_security="SSL"))),
     ("B15", environment(taken={})),
-    ("W7", commanded()),
+    ("W7", remote()),
     ("W8", environment(one_machine=False)),
     ("W9", tree(cmak=None)),
 ]

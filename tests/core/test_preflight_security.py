@@ -22,9 +22,9 @@ from tests.core.preflight_around import (
     beside_brokers,
     by_two_names,
     codes,
-    commanded,
     everywhere,
     large_topic,
+    remote,
     rules,
     running_1,
     secured,
@@ -118,11 +118,11 @@ ROWS: list[Row] = [
     ("rules in the same ZooKeeper, said twice", everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="zk2,ZK/kafka"), []),
     ("rules at a reference", everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="${env:ACLS}"), ["B8d"] * 3),
     ("rules of nobody in another ZooKeeper", everywhere(authorizer_zookeeper_url="acls:2181"), []),
-    ("ensemble on each broker's machine", both(commanded(kill_after=600.0), everywhere(zookeeper_connect="localhost:2181/kafka")), ["B17"]),
-    ("first server on each broker's machine", both(commanded(kill_after=600.0), everywhere(zookeeper_connect="[::1]:2181,zk2:2181/kafka")), ["B17"]),
-    ("all servers on each broker's machine", both(commanded(kill_after=600.0), everywhere(zookeeper_connect="localhost:2181, 127.0.0.1:2182/kafka")), ["B17"]),
-    ("ensemble on the machines of controllers, too", both(both(commanded(kill_after=600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), beside_brokers), []),
-    ("all ports of containers on this machine", both(both(commanded(kill_after=600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), by_two_names), []),
+    ("ensemble on each broker's machine", both(remote(600.0), everywhere(zookeeper_connect="localhost:2181/kafka")), ["B17"]),
+    ("first server on each broker's machine", both(remote(600.0), everywhere(zookeeper_connect="[::1]:2181,zk2:2181/kafka")), ["B17"]),
+    ("all servers on each broker's machine", both(remote(600.0), everywhere(zookeeper_connect="localhost:2181, 127.0.0.1:2182/kafka")), ["B17"]),
+    ("ensemble on the machines of controllers, too", both(both(remote(600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), beside_brokers), []),
+    ("all ports of containers on this machine", both(both(remote(600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), by_two_names), []),
     ("ensemble on this machine, and all nodes", everywhere(zookeeper_connect="localhost:2181/kafka"), []),
 ]  # fmt: skip
 
@@ -142,7 +142,7 @@ def test_one_defect_gives_its_code(change: Change, expected: list[str]) -> None:
     ],
 )
 def test_controllers_go_on_to_the_next_server_of_zookeeper(connect: str, severity: Severity) -> None:
-    (found,) = findings(*both(commanded(kill_after=600.0), everywhere(zookeeper_connect=connect))(*healthy()))
+    (found,) = findings(*both(remote(600.0), everywhere(zookeeper_connect=connect))(*healthy()))
     assert (found.code, found.severity) == ("B17", severity)
 
 

@@ -102,7 +102,7 @@ def edited(case: Case, added: Mapping[str, str], unread: Collection[str] = ()) -
 def running(text: str, cluster: dict[str, Any], stage: FileStage = FileStage.ZOOKEEPER) -> Case:
     """Every broker runs with this file, rendered for a stage; brokers tell what Kafka lets them tell."""
     view, facts = healthy()
-    hosts = HostSpec("command", "/etc/kafka/server.properties", kill_after=600.0)
+    hosts = HostSpec("agent", "/etc/kafka/server.properties")
     spec = replace(facts.spec, **cluster)
     spec = replace(spec, brokers=tuple(replace(node, hosts=hosts) for node in spec.brokers))
     files = {}
@@ -116,7 +116,10 @@ def running(text: str, cluster: dict[str, Any], stage: FileStage = FileStage.ZOO
     configs = {i: {key: value for key, value in keys.items() if value is not None} for i, keys in reported.items()}
     taken = {i: Taken({**keys, "node.id": str(i)}) for i, keys in reported.items()}
     mode = BrokerMode.MIGRATION if stage is FileStage.MIGRATION else BrokerMode.ZOOKEEPER
-    brokers = {i: replace(b, mode=mode, files=NodeFiles(files[i], FORMATTED)) for i, b in view.brokers.items()}
+    brokers = {
+        i: replace(b, mode=mode, files=NodeFiles(files[i], FORMATTED), process=replace(b.process, killed_after=600.0))
+        for i, b in view.brokers.items()
+    }
     environment = replace(facts.environment, taken=taken)
     return replace(view, brokers=brokers), replace(facts, spec=spec, configs=configs, environment=environment)
 

@@ -33,12 +33,12 @@ cluster_id: q1Sh-9_ISia_zwGINzRvyQ        # pinned
 zookeeper: {conn_id: prod_zk}
 kafka: {conn_id: prod_kafka}
 hosts:
-  driver: command
+  driver: agent
   properties: /etc/kafka/server.properties
-  start: ssh {host} sudo systemctl start kafka
-  stop: [ssh, "{host}", sudo systemctl stop kafka]
-  status: ssh {host} 'systemctl show kafka'
-  format: ssh {host} kafka-storage format --cluster-id={cluster_id} -r {release} -c {properties}
+  connect:
+    - ssh
+    - "{host}"
+    - sudo -n kmigrate-node serve
 brokers:
   - {id: 0, host: kafka0, rack: a}
   - {id: 1, host: kafka1, rack: 1, port: 19092}
@@ -85,13 +85,18 @@ class TestGoodFiles:
         assert plain.hosts.stop_timeout == HostSpec("", "").stop_timeout
         assert own.hosts.properties == "/opt/kafka/server.properties"
         assert own.hosts.stop_timeout == 600.0
-        assert own.hosts.start == plain.hosts.start
+        assert own.hosts.connect == plain.hosts.connect
 
     def test_commands_are_argument_lists_and_no_shell_reads_them(self) -> None:
-        hosts = spec.loads(GOOD).brokers[0].hosts
-        assert hosts.start == ("ssh", "{host}", "sudo", "systemctl", "start", "kafka")
-        assert hosts.stop == ("ssh", "{host}", "sudo systemctl stop kafka")
-        assert hosts.status == ("ssh", "{host}", "systemctl show kafka")
+        own = changed("host: kafka0, rack: a", "host: kafka0, connect: 'kubectl exec \"a b\" -- kmigrate-node serve'")
+        given, default = spec.loads(own).brokers[:2]
+        assert default.hosts.connect == ("ssh", "{host}", "sudo -n kmigrate-node serve")
+        assert given.hosts.connect == ("kubectl", "exec", "a b", "--", "kmigrate-node", "serve")
+
+    def test_the_driver_is_the_agent_unless_the_file_says_otherwise(self) -> None:
+        assert spec.loads(changed("  driver: agent\n", "")) == spec.loads(GOOD)
+        local = spec.loads(changed("log_dir: /var/lib/kraft", "log_dir: /var/lib/kraft, driver: local, state: /s")).controllers[0]
+        assert (local.hosts.driver, local.hosts.state) == ("local", "/s")
 
     @pytest.mark.parametrize(
         "cluster_id", ["-1Sh-9_ISia_zwGINzRvyQ", "--Sh-9_ISia_zwGINzRvyQ", "1234567890123456789012", "0x34567890123456789012"]
@@ -174,8 +179,8 @@ spark_jobs:
 
     def test_braces_of_other_tools_are_left_alone(self) -> None:
         words = ["bash", "-c", 'echo ${HOME} {{x}} {"a": 1} {a,b}']
-        text = changed("ssh {host} 'systemctl show kafka'", json.dumps(words))
-        assert spec.loads(text).brokers[0].hosts.status == tuple(words)
+        text = changed('    - "{host}"\n', "".join(f"    - {json.dumps(word)}\n" for word in words))
+        assert spec.loads(text).brokers[0].hosts.connect[1:-1] == tuple(words)
 
     def test_models_and_core_have_the_same_keys(self) -> None:
         assert {field.name for field in fields(Policy)} == set(PolicySection.model_fields)
@@ -184,6 +189,12 @@ spark_jobs:
         assert {field.name for field in fields(AuditSpec)} == set(Audit.model_fields)
 
 
+CONNECT = """\
+  connect:
+    - ssh
+    - "{host}"
+    - sudo -n kmigrate-node serve
+"""
 WRONG = [
     ("name: prod", "name: prod east", [("F04", 1, "name")]),
     ("name: prod", "", [("F04", 1, "name")]),
@@ -193,23 +204,20 @@ WRONG = [
     ("zookeeper:", "zookeper:", [("F04", 1, "zookeeper"), ("F04", 3, "zookeper")]),
     ("{conn_id: prod_zk}", "prod_zk", [("F04", 3, "zookeeper")]),
     ("{conn_id: prod_zk}", "{conn_id: prod_zk, hosts: a}", [("F04", 3, "zookeeper.hosts")]),
-    ("driver: command", "driver: ssh", [("F04", 6, "hosts.driver")]),
-    ("driver: command", "driver: docker", [("F04", 6, "hosts.driver")]),
-    ("  driver: command\n", "", [("F04", 5, "hosts.driver")]),
-    ("  status: ssh {host} 'systemctl show kafka'\n", "", [("F04", 5, "hosts.status")]),
-    ("  status: ", "  read: cat {path}\n  status: ", [("F04", 5, "hosts.write")]),
-    ("{id: 0, host: kafka0, rack: a}", "{id: 0, host: kafka0, write: 'put {path}'}", [("F04", 13, "brokers[0].read")]),
-    (
-        "  format: ssh {host} kafka-storage format --cluster-id={cluster_id} -r {release} -c {properties}\n",
-        "",
-        [("F04", 16, "controllers[0].format")],
-    ),
-    ("driver: command", "driver: local", [("F04", 5, "hosts.state")]),
+    ("driver: agent", "driver: ssh", [("F04", 6, "hosts.driver")]),
+    ("driver: agent", "driver: command", [("F04", 6, "hosts.driver")]),
+    ("driver: agent", "driver: docker", [("F04", 6, "hosts.driver")]),
+    ("driver: agent", "start: up", [("F04", 6, "hosts.start")]),
+    ("driver: agent", "kill_after: 10m", [("F04", 6, "hosts.kill_after")]),
+    ("{id: 0, host: kafka0, rack: a}", "{id: 0, host: kafka0, write: 'put {path}'}", [("F04", 13, "brokers[0].write")]),
+    (CONNECT, "", [("F04", 5, "hosts.connect")]),
+    ("  driver: agent\n" + "  properties: /etc/kafka/server.properties\n", "", [("F04", 5, "hosts.properties")]),
+    ("driver: agent", "driver: local", [("F04", 5, "hosts.state")]),
     ("properties: /etc/kafka/server.properties", "properties: server.properties", [("F04", 7, "hosts.properties")]),
-    ("start: ssh {host}", "start: ssh {hots}", [("F04", 8, "hosts.start")]),
-    ("start: ssh {host}", "start: ssh {cluster_id}", [("F04", 8, "hosts.start")]),
-    ("'systemctl show kafka'", "'systemctl show kafka", [("F04", 10, "hosts.status")]),
-    ("start: ssh {host} sudo systemctl start kafka", "start: []", [("F04", 8, "hosts.start")]),
+    ('"{host}"', '"{hots}"', [("F04", 8, "hosts.connect")]),
+    ('"{host}"', '"{cluster_id}"', [("F04", 8, "hosts.connect")]),
+    (CONNECT, "  connect: ssh {host} 'kmigrate-node serve\n", [("F04", 8, "hosts.connect")]),
+    (CONNECT, "  connect: []\n", [("F04", 8, "hosts.connect")]),
     ("{id: 0, host: kafka0, rack: a}", "{id: zero, host: kafka0, rack: a}", [("F04", 13, "brokers[0].id")]),
     ("{id: 0, host: kafka0, rack: a}", "{id: true, host: kafka0, rack: a}", [("F04", 13, "brokers[0].id")]),
     ("{id: 0, host: kafka0, rack: a}", "{id: -1, host: kafka0, rack: a}", [("F04", 13, "brokers[0].id")]),
@@ -308,6 +316,20 @@ class TestWrongFiles:
         assert new in models[section].model_fields
         assert key not in models[section].model_fields
 
+    @pytest.mark.parametrize("key", sorted(model.REMOVED_HOST_KEYS))
+    @pytest.mark.parametrize("driver", ["agent", "local", "command"])
+    def test_a_key_of_the_removed_driver_is_answered_with_the_section_to_write(self, driver: str, key: str) -> None:
+        data = yaml.safe_load(GOOD)
+        data["hosts"] |= {key: 1, "driver": driver, "state": "/s"}
+        data["controllers"][0] |= {key: "x"}
+        with pytest.raises(SpecError) as caught:
+            spec.loads(yaml.safe_dump(data))
+        found = [reason.text for reason in caught.value.reasons]
+        assert len(found) == 2 + (driver == "command")
+        for text in found:
+            section = yaml.safe_load(text.split("Fix: write `")[1].split("` instead")[0])
+            assert spec.loads(yaml.safe_dump(yaml.safe_load(GOOD) | section)).controllers[0].hosts.connect[0] == "ssh"
+
     @pytest.mark.parametrize(
         "text", ["a: [", "\t- x", "a: 1\n---\nb: 2", "a: !!python/name:os.system x", "a: &a [*a]", "a: \x00", "a: !!int x"]
     )
@@ -328,7 +350,7 @@ class TestWrongFiles:
             changed("q1Sh-9_ISia_zwGINzRvyQ", "short")
             .replace("id: 3000", "id: 1")
             .replace("min_soak", "soak")
-            .replace("driver: command", "driver: dock")
+            .replace("driver: agent", "driver: dock")
         )
         assert problems(text) == [
             ("F04", 2, "cluster_id"),
@@ -434,12 +456,8 @@ class TestAdvice:
         cluster = with_controllers(count)
         assert [reason.code for reason in spec.advice(cluster)] == codes
 
-    def test_a_command_that_only_the_way_back_needs_is_missed_at_once(self) -> None:
-        assert {reason.code for reason in spec.advice(spec.loads(GOOD))} == {"W3", "M02"}
-
 
 def with_controllers(count: int) -> ClusterSpec:
     data = yaml.safe_load(GOOD)
-    data["hosts"]["wipe"] = "ssh {host} sudo kmigrate-node wipe {path}"
     data["controllers"] = [{"id": 3000 + n, "host": f"ctl{n}", "log_dir": "/var/lib/kraft"} for n in range(count)]
     return spec.loads(yaml.safe_dump(data))

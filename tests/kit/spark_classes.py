@@ -16,8 +16,8 @@ from typing import Final
 
 import pyspark
 
+from airflow_provider_kmigrate.clients import commands
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.hosts import command
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 
 OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -28,7 +28,7 @@ _TRAINER: Final = "tests.kit.spark_training"
 
 def archive() -> Path | None:
     """Where the archive for this Java is or is to be, beside the pyspark that it is for; None without Java."""
-    program = command.java()
+    program = commands.java()
     if program is None:
         return None
     found = Path(program).resolve()
@@ -69,11 +69,11 @@ def _make_folder(folder: Path) -> None:
 def _make(wanted: Path) -> None:
     with tempfile.TemporaryDirectory(dir=wanted.parent, prefix=".training.") as scratch:
         made = Path(scratch) / "spark.jsa"
-        command.run([sys.executable, "-m", _TRAINER, scratch, str(made)], TIMEOUT_S, "the audit that loads the classes")
+        commands.run([sys.executable, "-m", _TRAINER, scratch, str(made)], TIMEOUT_S, "the audit that loads the classes")
         # A truncated archive would crash every JVM that maps it: one that Java does not verify is thrown away.
         flags = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={made}"]
-        argv = [command.java() or "java", *flags, "-cp", (Path(scratch) / "class_path").read_text(), "-version"]
-        command.run(argv, TIMEOUT_S, "Java's check of the archive")
+        argv = [commands.java() or "java", *flags, "-cp", (Path(scratch) / "class_path").read_text(), "-version"]
+        commands.run(argv, TIMEOUT_S, "Java's check of the archive")
         made.rename(wanted)
 
 

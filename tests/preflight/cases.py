@@ -21,14 +21,14 @@ def good() -> Preflight:
 
 
 def open_questions() -> Preflight:
-    case = around.release("3.6-IV2")(*around.commanded()(*around.environment(one_machine=False)(*healthy())))
+    case = around.release("3.6-IV2")(*around.remote()(*around.environment(one_machine=False)(*healthy())))
     return observed(case)
 
 
 def broken() -> Preflight:
     """Every kind of finding, and text that would like to be markup."""
     change = both(orders(replicas=(0,), isr=(0,)), zk(reassigning=True, pending_deletions=(HOSTILE,)))
-    view, facts = around.commanded()(*around.named("__CruiseControlMetrics")(*change(*healthy())))
+    view, facts = around.remote()(*around.named("__CruiseControlMetrics")(*change(*healthy())))
     tree = facts.environment.tree
     assert tree is not None
     tree = replace(tree, broker_settings={"1": ("leader.replication.throttled.rate", HOSTILE)}, guarded=("sasl",))

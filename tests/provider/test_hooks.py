@@ -100,7 +100,7 @@ name: prod
 cluster_id: q1Sh-9_ISia_zwGINzRvyQ
 zookeeper: {conn_id: zk}
 kafka: {conn_id: kf}
-hosts: {driver: command, properties: /p, start: up, stop: down, status: look, format: wipe, conn_id: hosts}
+hosts: {driver: agent, properties: /p, connect: node, conn_id: hosts}
 brokers: [{id: 0, host: k}]
 controllers: [{id: 3000, host: c, log_dir: /l}]
 """

@@ -113,7 +113,7 @@ name: prod
 cluster_id: {cluster_id}
 zookeeper: {{conn_id: zk}}
 kafka: {{conn_id: kf}}
-hosts: {{driver: command, properties: /p, start: up, stop: down, status: look, format: wipe}}
+hosts: {{driver: agent, properties: /p, connect: node}}
 brokers: [{{id: 0, host: 127.0.0.1, port: {port}}}]
 controllers: [{{id: 3000, host: ctl0, log_dir: /l}}]
 """

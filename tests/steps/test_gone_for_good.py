@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from airflow_provider_kmigrate.clients.hosts.command import CommandHost
+from airflow_provider_kmigrate.clients.hosts.local import LocalHost
 from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
@@ -32,18 +32,18 @@ RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(encoding
 
 
 @pytest.fixture
-def stand_in() -> NodeSpec:
-    """The node as the runbook writes it into the cluster file."""
+def stand_in(tmp_path: Path) -> NodeSpec:
+    """The node as the runbook writes it into the cluster file, with a folder of the test."""
     block = re.search(r"```yaml\n(  - id: 3002.*?)```", RUNBOOK, re.DOTALL)
     assert block
-    [node] = yaml.safe_load(block[1])
-    commands = {name: tuple(node[name]) for name in ("status", "read", "write", "start", "stop", "format", "wipe")}
-    hosts = HostSpec("command", node["properties"], **commands)
+    (tmp_path / "gone-3002").mkdir()
+    [node] = yaml.safe_load(block[1].replace("/srv/kmigrate", str(tmp_path)))
+    hosts = HostSpec(node["driver"], node["properties"], node["state"])
     return NodeSpec(node["id"], NodeRole.CONTROLLER, node["host"], node["port"], hosts, log_dir=node["log_dir"])
 
 
 def test_a_stand_in_is_a_stopped_controller_without_a_directory(stand_in: NodeSpec) -> None:
-    host = CommandHost()
+    host = LocalHost()
     assert host.status(stand_in).state is ProcessState.STOPPED
     files = host.files(stand_in)
     assert (files.properties, files.has_metadata_log, files.meta) == (None, False, {stand_in.log_dir: {}})
@@ -52,7 +52,7 @@ def test_a_stand_in_is_a_stopped_controller_without_a_directory(stand_in: NodeSp
 def test_the_way_back_has_nothing_to_ask_of_it(stand_in: NodeSpec, tmp_path: Path) -> None:
     cluster = SimCluster()
     all_kraft(cluster, cluster.context(tmp_path))
-    host = CommandHost()
+    host = LocalHost()
     gone = Controller(3002, host.status(stand_in), answers=False, files=host.files(stand_in))
     view = cluster.observe(0)  # type: ignore[arg-type]
     view = replace(view, controllers={**view.controllers, 3002: gone})

@@ -1,7 +1,6 @@
 """The way back on the simulated cluster: from every phase, killed before every look and side effect, and forward again."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -315,16 +314,6 @@ def test_finalize_is_untouched_by_all_this(tmp_path):
     finalization_begun(cluster, cluster.context(tmp_path))
     finalize(cluster, cluster.context(tmp_path))
     assert cluster.finalized
-
-
-def test_a_missing_wipe_command_is_told_before_anything_is_changed(tmp_path):
-    cluster = SimCluster()
-    all_in_migration(cluster, cluster.context(tmp_path))
-    commanded = tuple(replace(node, hosts=replace(node.hosts, driver="command")) for node in cluster.spec.controllers)
-    context = replace(cluster.context(tmp_path), spec=replace(cluster.spec, controllers=commanded))
-    with pytest.raises(Refused) as refused:
-        planned(context)
-    assert refused.value.reasons[0].code == "M02"
 
 
 def test_a_new_migration_waits_for_the_end_of_the_way_back(tmp_path):

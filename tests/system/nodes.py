@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from airflow_provider_kmigrate.clients.hosts.command import node_values
+from airflow_provider_kmigrate.clients.commands import node_values
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from tests.kit.localcluster import ready

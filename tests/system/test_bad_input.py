@@ -217,8 +217,8 @@ class TestLeftovers:
 class TestNodes:
     def test_a_host_that_cannot_be_reached(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
         broken = ("sh", "-c", "echo 'ssh: no route to host' >&2; exit 255")
-        for state in (broken, ("sh", "-c", "exit 1")):
-            other = evidence.with_broker(spec, 0, driver="command", status=state, start=broken, stop=broken)
+        for connect in (broken, ("sh", "-c", "exit 1")):
+            other = evidence.with_broker(spec, 0, driver="agent", connect=connect)
             found = codes_of(cluster, preflight, spec=other)
             assert found == {"U04"}
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents
-from airflow_provider_kmigrate.clients.hosts.command import CommandHost, LocalRunner
+from airflow_provider_kmigrate.clients.hosts.files import backup_name, sha256
 from airflow_provider_kmigrate.clients.hosts.local import LocalHost
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, Reason
@@ -50,8 +50,15 @@ class Host(Protocol):
         """The end of the node's log for a failure message, with its path; empty if the driver cannot read it."""
 
 
+def kept_as(node: NodeSpec, text: str) -> str:
+    """The path on the node's machine under which a replaced file is kept; kmigrate-node's folder is that of a plain node.json."""
+    if node.hosts.driver == "agent":
+        return f"/var/lib/kmigrate/{node.role}/kept-{sha256(text)[:16]}.properties"
+    return backup_name(node.hosts.properties, text)
+
+
 def host_for(node: NodeSpec, env: Mapping[str, str] | None = None, agents: Agents | None = None, cluster_id: str = "") -> Host:
-    """The driver that the cluster file names for `node`; `env`: what its connection adds to the commands' environment.
+    """The driver that the cluster file names for `node`; `env`: what its connection adds to the environment of `connect`.
 
     `agents`: the open connections; without it the host has one of its own. `cluster_id`: every change of an agent names it.
     Raises `SpecError` for an unknown driver.
@@ -60,7 +67,5 @@ def host_for(node: NodeSpec, env: Mapping[str, str] | None = None, agents: Agent
         return AgentHost((agents or Agents())(node, env), cluster_id)
     if node.hosts.driver == "local":
         return LocalHost()
-    if node.hosts.driver == "command":
-        return CommandHost(LocalRunner(env))
-    text = f"{node.name}: there is no host driver {node.hosts.driver!r}. Write driver: agent, command or local."
+    text = f"{node.name}: there is no host driver {node.hosts.driver!r}. Write driver: agent or local."
     raise SpecError.because(Reason("F04", text))

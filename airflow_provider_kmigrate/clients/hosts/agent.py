@@ -21,12 +21,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import IO, Any, cast
 
+from airflow_provider_kmigrate.clients.commands import LocalRunner, fill, node_values
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.hosts.command import LocalRunner, fill, node_values
 from airflow_provider_kmigrate.clients.znodes import outdated
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
+from airflow_provider_kmigrate.core.text import systemd_seconds
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unavailable, Unreachable
 
 PROTOCOL = 1
@@ -177,8 +178,10 @@ class AgentHost:
         self._connection, self._cluster_id = connection, cluster_id
 
     def status(self, node: NodeSpec) -> Process:
-        found = self._facts(node)["process"]
-        return Process(ProcessState(found["state"]), found["pid"] or None, found["since"] or None)
+        facts = self._facts(node)
+        found = facts["process"]
+        killed_after = systemd_seconds(facts["unit"].get("TimeoutStopUSec", ""))
+        return Process(ProcessState(found["state"]), found["pid"] or None, found["since"] or None, killed_after)
 
     def start(self, node: NodeSpec, token: int) -> None:
         self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,6 @@ ENCODING = "iso-8859-1"  # Java's encoding of properties; every byte has a chara
 _TAIL_BYTES = 65_536
 META = "meta.properties"
 _METADATA_LOG = "__cluster_metadata-0/quorum-state"
-
-Read = Callable[[str], str | None]  # the text at a path, None if there is no such file; raises `Failed` if unknown
 
 
 def sha256(text: str) -> str:
@@ -86,37 +83,20 @@ def log_dirs(node: NodeSpec, keys: Mapping[str, str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part for part in dirs if part))
 
 
-def read_files(node: NodeSpec, read_at: Read = read, at_once: int = 1) -> NodeFiles:
-    """A node's files, `at_once` of them read concurrently.
+def read_files(node: NodeSpec) -> NodeFiles:
+    """A node's files on this machine.
 
     An absent properties file has no keys and no hash; raises `Failed` if something exists but is unreadable.
     """
-    text = read_at(node.hosts.properties)
+    text = read(node.hosts.properties)
     keys = None if text is None else properties.parse(text)
     dirs = log_dirs(node, keys)
-    logs = [f"{path}/{_METADATA_LOG}" for path in _of_metadata(node, keys, dirs)]
-    found = _read_all(read_at, [*(f"{path}/{META}" for path in dirs), *logs], at_once)
     return NodeFiles(
         properties=keys,
-        meta={path: properties.parse(found[f"{path}/{META}"] or "") for path in dirs} if dirs else None,
+        meta={path: properties.parse(read(f"{path}/{META}") or "") for path in dirs} if dirs else None,
         kept_by=None if text is None else properties.kept_by(text),
-        has_metadata_log=any(found[path] is not None for path in logs) if dirs else None,
+        has_metadata_log=any(read(f"{path}/{_METADATA_LOG}") is not None for path in dirs) if dirs else None,
     )
-
-
-def _of_metadata(node: NodeSpec, keys: Mapping[str, str] | None, dirs: tuple[str, ...]) -> tuple[str, ...]:
-    """Where a metadata log may lie: for a broker, which may have many disks, only its metadata directory."""
-    if node.role is NodeRole.CONTROLLER:
-        return dirs
-    named = (keys or {}).get("metadata.log.dir", "").strip()
-    return (named,) if named else dirs[:1]
-
-
-def _read_all(read_at: Read, paths: list[str], at_once: int) -> dict[str, str | None]:
-    if at_once == 1:
-        return {path: read_at(path) for path in paths}
-    with ThreadPoolExecutor(at_once, thread_name_prefix="files") as pool:
-        return dict(zip(paths, pool.map(read_at, paths), strict=True))
 
 
 def tail(path: Path, lines: int) -> str:

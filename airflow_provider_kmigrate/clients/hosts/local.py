@@ -26,8 +26,8 @@ from typing import IO, Any, cast
 import psutil
 
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.commands import fill, no_command, node_values
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.hosts.command import fill, no_command, node_values
 from airflow_provider_kmigrate.clients.hosts.files import admitted, must_format, must_wipe, refuse_data, set_aside
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import needs_version_0, setting, whose_else
-from airflow_provider_kmigrate.core.model import DEFAULT, ClusterView, NodeFiles, ZooKeeperTree
+from airflow_provider_kmigrate.core.model import DEFAULT, Broker, ClusterView, Controller, NodeFiles, Process, ZooKeeperTree
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
@@ -105,18 +105,19 @@ def _groups(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
         )
 
 
-def _stops(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """What may end a node before Kafka has stopped it: kmigrate's own timeout, and the service manager behind the commands."""
+def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """What may end a node before Kafka has stopped it: kmigrate's own timeout, and the machine's service manager."""
     nodes = tuple(facts.spec.nodes())
     if short := [f"{node.name} {node.hosts.stop_timeout:g} s" for node in nodes if node.hosts.stop_timeout <= KAFKA_STOPS]:
         yield warns("W7", f"hosts.stop_timeout is no longer than Kafka's own {KAFKA_STOPS:g} s: {summarize(short)}")
-    commanded = [node for node in nodes if node.hosts.driver == "command"]
-    killed = [f"{node.name} {node.hosts.kill_after:g} s" for node in commanded if 0 < node.hosts.kill_after <= KAFKA_STOPS]
+    managed = {node.name: _process(view, node).killed_after for node in nodes if node.hosts.driver != "local"}
+    killed = [f"{name} {after:g} s" for name, after in managed.items() if after is not None and after <= KAFKA_STOPS]
     if killed:
         yield warns(
-            "W7", f"nodes are killed before Kafka's own {KAFKA_STOPS:g} s are over (hosts.kill_after): {summarize(killed)}"
+            "W7",
+            f"the service manager kills nodes before Kafka's own {KAFKA_STOPS:g} s are over (TimeoutStopSec): {summarize(killed)}",
         )
-    if unsaid := [node.name for node in commanded if not node.hosts.kill_after]:
+    if unsaid := [name for name, after in managed.items() if after is None]:
         yield unknown(
             "W7", f"when the service manager kills a node that does not stop (90 s is systemd's default): {summarize(unsaid)}"
         )
@@ -229,8 +230,17 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _files(view: ClusterView, node: NodeSpec) -> NodeFiles:
-    seen = (view.brokers if node.role is NodeRole.BROKER else view.controllers).get(node.id)
+    seen = _seen(view, node)
     return seen.files if seen else NodeFiles()
+
+
+def _process(view: ClusterView, node: NodeSpec) -> Process:
+    seen = _seen(view, node)
+    return seen.process if seen else Process()
+
+
+def _seen(view: ClusterView, node: NodeSpec) -> Broker | Controller | None:
+    return (view.brokers if node.role is NodeRole.BROKER else view.controllers).get(node.id)
 
 
 CHECKS: tuple[Check, ...] = (

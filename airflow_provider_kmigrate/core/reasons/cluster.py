@@ -176,8 +176,8 @@ never: Restart another controller meanwhile, or format its directory again.
 G26 A controller is not stopped
 means: The rollback needs every KRaft controller stopped here. A running one writes to ZooKeeper, or takes the cluster over again.
 meanwhile: Before `handover.transaction` yes, but no controller may be active. After it: **no**, stop that controller now.
-do: Find out what started it again: a service manager after a reboot, a `stop` command that only kills, a playbook. Stop and disable it there.
-do: Only its state is unknown: its `status` command must end with 3 and print `inactive` (U04). A dead machine: [section 12](#12-a-machine-is-dead-for-good).
+do: Find out what started it again: a service manager after a reboot, `Restart=always` of its unit, a playbook. Stop and disable it there.
+do: Only its state is unknown: its agent must report that it is stopped (U04). A dead machine: [section 12](#12-a-machine-is-dead-for-good).
 do: Clear `stop_controllers.active_last` with *Downstream*, or the task that failed.
 do: The text names a broker: this is a defect of kmigrate. Keep the log.
 never: Delete `/controller` or `/migration`. Move a directory away while its process runs.

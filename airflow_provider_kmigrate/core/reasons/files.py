@@ -21,7 +21,7 @@ F04 A key of the cluster file is unknown, missing or wrong
 means: kmigrate uses no part of a file with such a key: a setting with a typo would silently not apply.
 meanwhile: Yes.
 do: Change the key as the text says; `cluster.schema.json` says where each key belongs.
-do: Not in this release: remove it. For SSH use `driver: command` with commands such as `ssh {host} ...`.
+do: Not in this release: remove it. A key of the old driver `command` (`start`, `stop`, `status`, `read`, `write`, `format`, `wipe`, `kill_after`): the text has the section to write instead. Install `kmigrate-node` on each machine.
 never: Change `cluster_id` to make it fit: it protects against the wrong cluster. Copy another node's path.
 
 F05 Something is there twice

@@ -30,10 +30,9 @@ never: Use `kafka-storage.sh format --ignore-formatted`. Change `broker.id` in t
 source: reliability: every act is identified; measured: a rollback moved a running broker's data
 
 M02 A command is missing or wrong
-means: The cluster file has no such command for the node, or one with an unknown placeholder in braces. Nothing was run.
+means: A command has an unknown placeholder in braces, or the `launch.json` of a node with driver `local` has no command that formats. Nothing was run.
 meanwhile: Yes. Nothing was changed.
-do: Check the file: `python -m airflow_provider_kmigrate.spec CLUSTER.yaml`. Correct the node's commands; the message lists the known placeholders.
-do: `wipe` is needed by a rollback only: an old quorum that starts again deletes topics. `plan`, `soak` and the watch ask for it.
+do: Check the file: `python -m airflow_provider_kmigrate.spec CLUSTER.yaml`. Correct the command; the message lists the known placeholders.
 never: Write `true` as the command: kmigrate would take it for success.
 
 M03 The agent on a node's machine refuses
@@ -55,15 +54,15 @@ means: Later stages of a node's file, and the rollback, are rendered from its or
 meanwhile: Yes; the node was not stopped. Without originals there is no rollback.
 do: Put `[kmigrate] folder` on storage that all workers and the triggerer share. Copy it from the worker that ran `backup`. Clear the task.
 do: Lost, and no broker has moved: clear `backup`.
-do: Altered: restore it from your own backup or the node's `*.bak`; the SHA-256 is in `manifest.json`.
-do: Lost, and a broker has moved: fetch the broker's `*.bak` files and store the ZooKeeper-mode one: `python -m airflow_provider_kmigrate.steps.originals <folder>/backup/<cluster>_<cluster id> N FILE --lost --metadata-version V`, as Airflow's user. `V`: `kafka-features.sh --bootstrap-controller $C describe`. Refused: try the next `*.bak`.
+do: Altered: restore it from your own backup or the node's replaced files ([section 9](#9-where-the-evidence-is)); the SHA-256 is in `manifest.json`.
+do: Lost, and a broker has moved: fetch the broker's replaced files ([section 9](#9-where-the-evidence-is)) and store the ZooKeeper-mode one: `python -m airflow_provider_kmigrate.steps.originals <folder>/backup/<cluster>_<cluster id> N FILE --lost --metadata-version V`, as Airflow's user. `V`: `kafka-features.sh --bootstrap-controller $C describe`. Refused: try the next one.
 never: Back up files that kmigrate rendered, or write a new hash into `manifest.json`.
 
 O03 A broker's file was edited
 means: The file on the broker is neither the original nor one that kmigrate wrote. Its changes (a password, a playbook's setting) would be lost at the next restart.
-meanwhile: Yes; the broker was not stopped. A rollback goes on, and keeps the edited file as `*.bak`.
+meanwhile: Yes; the broker was not stopped. A rollback goes on, and keeps the edited file ([section 9](#9-where-the-evidence-is)).
 do: Ask who changed the keys in the text. Stop playbooks until the migration is over.
-do: Not wanted: restore the file, from the node's newest `*.bak` or, before this stage, from the backup.
+do: Not wanted: restore the file, from the node's newest replaced file ([section 9](#9-where-the-evidence-is)) or, before this stage, from the backup.
 do: Wanted: make the same change in the original, as Airflow's user: `python -m airflow_provider_kmigrate.steps.originals <folder>/backup/<cluster>_<cluster id> N` opens an editor.
 do: Clear the task.
 never: Delete the backup, or edit a file in it: its hash would be wrong (O01).
@@ -86,7 +85,7 @@ means: It starts, it hangs, it is down or unreachable. No other broker may be st
 meanwhile: With one broker away, as safe as your replication. Clients are served if every partition has a leader.
 do: Is its process down? Start it. Is it up? Read its log, and check the network between Airflow's workers and it.
 do: After an unclean stop it reads its logs for minutes (`Recovering`): wait.
-do: It exits again and again: the last lines say why. Put the previous file (`*.bak`) back only if the new one is the cause.
+do: It exits again and again: the last lines say why. Put the previous file ([section 9](#9-where-the-evidence-is)) back only if the new one is the cause.
 do: With G07 in the text: a broker in migration mode waits for the dual-write. The task restarts that after 20 s.
 do: The machine is dead for good: [section 12](#12-a-machine-is-dead-for-good).
 never: SIGKILL it while it recovers its logs. Take it out of the cluster file. Stop others to compare.
@@ -149,18 +148,19 @@ do: From Airflow's machine: `zookeeper-shell.sh $ZK ls /`. Is kmigrate's user st
 never: Stop a broker in a ZooKeeper mode meanwhile: it may never end. Restart more than one ZooKeeper server at a time.
 
 U04 A node's host does not report what it runs
-means: Its `status` or `read` command failed, or gave no clear answer. Acting now could stop or change another process or another cluster's node.
-meanwhile: Yes; the node may run well. In the middle of a stop it is down: fix it now.
-do: Run the node's `status` and `read` commands by hand, as Airflow's user, on the worker.
-do: `status` must end with 0 while the node runs, and with 3 and the word `inactive` or `failed` once it is stopped (`systemctl is-active`, without `--quiet`).
-do: Check `host` and `properties`, and that `meta.properties` in each directory of `log.dirs` can be read.
-do: Correct the cluster file. The step goes on by itself, or after its task is cleared.
-never: Let the command always say 0 or `inactive`. Restart the node by hand instead.
+means: Its agent did not answer, or could not say whether the node runs or what its files are. Acting now could stop or change another process or another cluster's node.
+meanwhile: Yes; the node may run well. In the middle of a stop it is down: look now. A restart goes on without kmigrate: the node starts by itself.
+do: Ask the agent by hand, as Airflow's user, on the worker: `echo '{"v":1,"id":1,"verb":"facts","role":"broker"}' | ssh HOST sudo -n /usr/local/sbin/kmigrate-node serve` (or what `connect` runs). The answer holds the properties file with its secrets. `process.state` must be `running` or `stopped`.
+do: No connection: the network, the key, known_hosts, `host` in the cluster file. It refuses: M03.
+do: `unknown`, with backend `commands` in `node.json`: `status` must end with 0 while the node runs, and with 3 once its process is gone. `systemctl is-active` also ends with 3 while a unit still stops: use backend `systemd`.
+do: Check that every directory of `log.dirs` is in `node.json`, and that `meta.properties` in it can be read.
+do: The step goes on by itself, or after its task is cleared.
+never: Let `status` always end with 0 or 3. Restart the node by hand instead.
 
 U05 Metadata, files or settings could not be read
 means: Without them kmigrate cannot decide which broker may stop, whether both sides are the same, or whether the migration may begin.
 meanwhile: kmigrate changes nothing. In `handover` no controller is active: hurry.
-do: The text ends with the cause. Are the brokers up, does a controller answer, is ZooKeeper up (U01), does the `read` command print the file?
+do: The text ends with the cause. Are the brokers up, does a controller answer, is ZooKeeper up (U01), does the agent print the file (`facts`, U04)?
 do: Grant kmigrate's user DESCRIBE and DESCRIBE_CONFIGS on the cluster and topics, DESCRIBE on groups. Delegation tokens need a TLS or SASL listener.
 do: Very many topics may take longer than the 60 s that are allowed.
 do: A step goes on by itself; clear `preflight`.

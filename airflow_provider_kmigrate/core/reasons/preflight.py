@@ -218,7 +218,7 @@ intro: What a node's file must or must not hold. Values that may be secrets are 
 C01 The file is of another stage
 means: The file makes the node something else than expected: a later stage, broker and controller at once, or no stage at all.
 meanwhile: Yes. Nothing was changed.
-do: Find out who changed it. The right one is in the backup (`broker-N.properties`) or beside the file (`*.bak`).
+do: Find out who changed it. The right one is in the backup (`broker-N.properties`) or among the node's replaced files ([section 9](#9-where-the-evidence-is)).
 do: Combined nodes cannot be migrated.
 never: Restart the node with it.
 
@@ -270,11 +270,11 @@ ask: Search a broker's log for "Kafka version:", and write it as kafka_release i
 W7 A node may be killed while it stops
 means: A broker in migration mode may take 300 s to stop. Killed before, it recovers its logs at the next start, for minutes or hours.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: `systemctl show -p TimeoutStopUSec kafka` on each node; raise it above 330 s (`terminationGracePeriodSeconds` of a pod).
-do: Write it as `hosts.kill_after`, and `hosts.stop_timeout` above 300 s, into the cluster file.
+do: `systemctl edit kafka` on each node: write `[Service]` and `TimeoutStopSec=10min`, then `systemctl daemon-reload`. Backend `commands`: raise what kills the process (`terminationGracePeriodSeconds` of a pod).
+do: `hosts.stop_timeout` (cluster file) and `stop_timeout` (`node.json`) must be above 300 s, and below the unit's time.
 never: Kill a broker because it stops slowly.
 source: measured: a stop without controller took 300.8 s; systemd kills after 90 s
-ask: Run on each node: systemctl show -p TimeoutStopUSec kafka; raise it above 330 s and write it as hosts.kill_after into the cluster file.
+ask: Run on each node: systemctl show -p TimeoutStopUSec kafka; raise TimeoutStopSec of the unit above 330 s (a pod: terminationGracePeriodSeconds).
 
 W8 Clocks differ, or are unknown
 means: Tokens, certificates, retention and the order of evidence depend on the clock.

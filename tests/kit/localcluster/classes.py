@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.atomic import locked
+from airflow_provider_kmigrate.clients.commands import LocalRunner
 from airflow_provider_kmigrate.clients.hosts import files, host_for
-from airflow_provider_kmigrate.clients.hosts.command import LocalRunner
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage

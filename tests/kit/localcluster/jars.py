@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from airflow_provider_kmigrate.clients.hosts import command
+from airflow_provider_kmigrate.clients import commands
 from airflow_provider_kmigrate.clients.maven import cache, resolved
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -20,7 +20,7 @@ _WITHOUT_MAVEN = (
 
 def java() -> str:
     """The program that runs the nodes; raises `Refused`, naming what to install, where there is none."""
-    found = command.java()
+    found = commands.java()
     if found is None:
         raise Refused(
             "there is no Java: install a JRE 17 (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
