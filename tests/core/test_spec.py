@@ -211,7 +211,11 @@ WRONG = [
     ("driver: agent", "kill_after: 10m", [("F04", 6, "hosts.kill_after")]),
     ("{id: 0, host: kafka0, rack: a}", "{id: 0, host: kafka0, write: 'put {path}'}", [("F04", 13, "brokers[0].write")]),
     (CONNECT, "", [("F04", 5, "hosts.connect")]),
-    ("  driver: agent\n" + "  properties: /etc/kafka/server.properties\n", "", [("F04", 5, "hosts.properties")]),
+    (
+        "  driver: agent\n" + "  properties: /etc/kafka/server.properties\n",
+        "",
+        [("F04", 11, "brokers[0].properties"), ("F04", 12, "brokers[1].properties"), ("F04", 15, "controllers[0].properties")],
+    ),
     ("driver: agent", "driver: local", [("F04", 5, "hosts.state")]),
     ("properties: /etc/kafka/server.properties", "properties: server.properties", [("F04", 7, "hosts.properties")]),
     ('"{host}"', '"{hots}"', [("F04", 8, "hosts.connect")]),

@@ -31,7 +31,7 @@ NAME = re.compile(r"`([a-z][a-z0-9_]*(?:[._][a-z0-9_<>*]+)*)`")
 PROSE = ("core/reasons/", "dag_builders/task_docs.py")  # texts alone: they prove no name
 NOT_OURS = re.compile(
     r"test_\w+[*]?|tests\..*|.*\.(?:py|jsonl|gz|\d)|[a-z0-9]+(?:\.[a-z0-9<>*]+){2,}"  # tests, files, settings of Kafka and ZooKeeper
-    r"|(?:mirror|rebalance)\.\*|and|or|if|app2|cgrp|deferred|depends_on_past|derandomize|echo|ips|lint|mv|pyspark|sudoers|timedatectl"
+    r"|(?:mirror|rebalance)\.\*|and|or|if|app2|authorized_keys|cgrp|deferred|depends_on_past|derandomize|echo|ips|known_hosts|lint|mv|pyspark|sudoers|timedatectl"
 )
 
 
@@ -61,6 +61,7 @@ def ids(dags: list[DAG]) -> frozenset[str]:
 def identifiers() -> frozenset[str]:
     """Names in the product's code, texts in it that are one word, and keys of the cluster file."""
     paths = [path for path in PACKAGE.rglob("*.py") if not any(text in path.as_posix() for text in PROSE)]
+    paths.append(PACKAGE / "node" / "kmigrate-node")
     words = {word for path in paths for word in words_of(ast.parse(path.read_text(encoding="utf-8")))}
     return frozenset(words | {part for path in paths for part in (path.stem, path.parent.name)} | set(keys_of(schema())))
 

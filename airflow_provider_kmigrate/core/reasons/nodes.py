@@ -148,12 +148,11 @@ do: From Airflow's machine: `zookeeper-shell.sh $ZK ls /`. Is kmigrate's user st
 never: Stop a broker in a ZooKeeper mode meanwhile: it may never end. Restart more than one ZooKeeper server at a time.
 
 U04 A node's host does not report what it runs
-means: Its agent did not answer, or could not say whether the node runs or what its files are. Acting now could stop or change another process or another cluster's node.
-meanwhile: Yes; the node may run well. In the middle of a stop it is down: look now. A restart goes on without kmigrate: the node starts by itself.
+means: Its agent did not answer, or could not say whether the node runs or what its files are. Acting now could change another process or another cluster's node.
+meanwhile: Yes; the node may run well. A restart that has begun goes on: the node starts by itself.
 do: Ask the agent by hand, as Airflow's user, on the worker: `echo '{"v":1,"id":1,"verb":"facts","role":"broker"}' | ssh HOST sudo -n /usr/local/sbin/kmigrate-node serve` (or what `connect` runs). The answer holds the properties file with its secrets. `process.state` must be `running` or `stopped`.
-do: No connection: the network, the key, known_hosts, `host` in the cluster file. It refuses: M03.
-do: `unknown`, with backend `commands` in `node.json`: `status` must end with 0 while the node runs, and with 3 once its process is gone. `systemctl is-active` also ends with 3 while a unit still stops: use backend `systemd`.
-do: Check that every directory of `log.dirs` is in `node.json`, and that `meta.properties` in it can be read.
+do: No connection: check the network, the key, known_hosts and `host`.
+do: Backend `commands` of `node.json`: `status` must end with 0 while the node runs, and with 3 only once its process is gone (`systemctl is-active`: earlier; use backend `systemd`).
 do: The step goes on by itself, or after its task is cleared.
 never: Let `status` always end with 0 or 3. Restart the node by hand instead.
 
