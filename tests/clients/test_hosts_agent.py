@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.hosts import host_for, kept_as
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
@@ -80,6 +80,14 @@ def test_every_verb(host: AgentHost, node: NodeSpec, machine: Node) -> None:
     host.put_meta(node, str(machine.data), META, 7)
     assert "started" in host.log_tail(node)
     assert host.status(node).state is ProcessState.STOPPED
+
+
+def test_the_replaced_file_is_kept_where_kmigrate_says(host: AgentHost, node: NodeSpec, machine: Node) -> None:
+    old = machine.properties.read_text()
+    host.put_properties(node, NEW, 7)
+    said = Path(kept_as(node, old))
+    assert said.parent == Path("/var/lib/kmigrate/broker")
+    assert (machine.state / "broker" / said.name).read_text() == old
 
 
 def test_work_between_stop_and_start_sees_a_stopped_node(host: AgentHost, node: NodeSpec) -> None:

@@ -10,7 +10,6 @@ from typing import Protocol
 
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents
 from airflow_provider_kmigrate.clients.hosts.files import backup_name, sha256
-from airflow_provider_kmigrate.clients.hosts.local import LocalHost
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, Reason
 from airflow_provider_kmigrate.exceptions import SpecError
@@ -66,6 +65,8 @@ def host_for(node: NodeSpec, env: Mapping[str, str] | None = None, agents: Agent
     if node.hosts.driver == "agent":
         return AgentHost((agents or Agents())(node, env), cluster_id)
     if node.hosts.driver == "local":
+        from airflow_provider_kmigrate.clients.hosts.local import LocalHost  # noqa: PLC0415  # no task of a real cluster needs it
+
         return LocalHost()
     text = f"{node.name}: there is no host driver {node.hosts.driver!r}. Write driver: agent or local."
     raise SpecError.because(Reason("F04", text))
