@@ -96,7 +96,7 @@ class Node:
             self.agent.communicate()
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             record = json.loads((self.state / "broker" / "process.json").read_text())
-            if record["birth"].split(":")[1] in Path(f"/proc/{record['pid']}/stat").read_text().split():
+            if record["birth"].split(":")[1].encode() in Path(f"/proc/{record['pid']}/stat").read_bytes().split():
                 os.kill(record["pid"], signal.SIGKILL)
 
 

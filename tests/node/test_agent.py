@@ -5,15 +5,20 @@ The threat model's rows that concern a node are here: what a link, a properties 
 
 import ast
 import contextlib
+import itertools
 import json
 import os
 import pwd
+import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +112,7 @@ def test_a_configuration_behind_a_link_is_refused(node: Node) -> None:
         (b'{"v": 1, "id": 1, "verb": ["facts"], "role": "broker"}\n', "verb"),
         (b'{"v": 1, "id": 1, "verb": "boot", "role": "broker", "enabled": "yes"}\n', "malformed"),
         (b'{"v": 1, "id": 1, "verb": "job", "role": "broker", "wait": "long"}\n', "malformed"),
+        (b'{"v": 1, "id": 1, "verb": "job", "role": "broker", "wait": 1%b}\n' % (b"0" * 400), "malformed"),
     ],
 )
 def test_a_request_that_is_wrong_is_refused_and_the_next_one_answered(node: Node, line: bytes, code: str) -> None:
@@ -148,7 +154,7 @@ def test_a_file_that_is_not_what_was_sent_is_not_written(node: Node, change: dic
 
 
 def test_remains_of_a_killed_writer_are_removed(node: Node) -> None:
-    (node.properties.parent / ".kmigrate.0123").write_text("secret")
+    (node.properties.parent / ".kmigrate.server.properties.0123").write_text("secret")
     node.ok("install_file", **file(NEW))
     assert [found.name for found in node.properties.parent.iterdir()] == ["server.properties"]
 
@@ -530,6 +536,309 @@ def test_the_ports_of_a_process_are_seen(make: Callable[..., Node]) -> None:
     node.ended("s1")
     port = wait_for(lambda: str(node.ok("read_log", lines=5)["log"]).strip(), bool, "the node listens", 10)
     assert node.ok("facts")["process"]["ports"] == [int(port)]
+
+
+# What a hostile service user, request or moment may do
+
+
+def agent_module() -> Any:
+    """The agent's code in this process, for what no process can show."""
+    made: Any = types.ModuleType("kmigrate_node")
+    made.__file__ = str(AGENT)
+    exec(compile(AGENT.read_text(), str(AGENT), "exec"), made.__dict__)  # noqa: S102  # it has no name that can be imported
+    return made
+
+
+def killed(node: Node, acts: list[str], ended: list[str], **more: Any) -> None:
+    """The record of the job `r1`, killed after the acts that have ended."""
+    folder = node.state / "broker"
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {"id": "r1", "kind": "restart", "state": "running", "acts": acts, "process": "an-older-boot:7", "metas": {}}
+    done = [{"act": act, "began": 1.0, "ended": 2.0} for act in ended]
+    (folder / "job.json").write_text(json.dumps(record | {"done": done} | more))
+
+
+def test_a_job_that_could_not_write_a_file_does_not_become_done_when_it_is_asked_for_again(node: Node) -> None:
+    node.ok("start", job="s1")
+    node.ended("s1")
+    node.data.rmdir()
+    for _ in range(2):
+        node.ok("restart", job="r1", metas={str(node.data): file(META)})
+        record = node.ended("r1")
+        assert (record["state"], record["error"]["code"]) == ("failed", "failed")
+        assert node.pid() > 0
+
+
+def test_a_pause_that_fails_leaves_no_node_down(node: Node) -> None:
+    node.ok("start", job="s1")
+    node.ended("s1")
+    (node.state / "broker" / "go_on.json").write_text("{")
+    node.ok("restart", job="r1", pause=1)
+    assert node.ended("r1")["error"]["code"] == "state"
+    assert node.pid() > 0
+
+
+@needs_root
+def test_a_disk_of_records_that_fills_up_leaves_no_node_down(make: Callable[..., Node], tmp_path: Path) -> None:
+    mark, state = tmp_path / "runs", tmp_path / "state" / "broker"
+    mark.touch()
+    fill = f"rm {mark}; dd if=/dev/zero of={state}/fill bs=1k 2>/dev/null; exit 0"
+    status = ["/bin/sh", "-c", f"test -e {mark} || exit 3"]
+    node = make(process=None, commands={"start": ["touch", str(mark)], "stop": ["/bin/sh", "-c", fill], "status": status})
+    del node.entry["process"]
+    node.configure({"broker": node.entry})
+    state.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(state)], check=True, timeout=10)
+    try:
+        node.ok("restart", job="r1")
+        wait_until(lambda: not node.ok("job")["busy"] and (state / "fill").exists(), "the job ends", 10)
+        assert mark.exists()
+    finally:
+        subprocess.run(["umount", str(state)], check=True, timeout=10)
+
+
+def test_a_node_that_others_started_meanwhile_is_not_said_to_have_the_new_file(node: Node) -> None:
+    node.ok("start", job="s1")
+    node.ended("s1")
+    staged = node.properties.parent / ".kmigrate.server.properties.0123"
+    staged.write_text(NEW)
+    killed(node, ["stage", "stop", "install", "start"], ["stage", "stop"], staged=staged.name, **file(NEW))
+    node.ok("restart", job="r1", **file(NEW))
+    assert node.ended("r1")["error"]["code"] == "running"
+    assert node.properties.read_text() == OLD
+
+
+def test_a_staged_file_that_is_gone_is_written_again(node: Node) -> None:
+    killed(node, ["stage", "stop", "install", "start"], ["stage", "stop"], staged=".kmigrate.server.properties.01", **file(NEW))
+    node.ok("restart", job="r1", **file(NEW))
+    assert node.ended("r1")["state"] == "done"
+    assert node.properties.read_text() == NEW
+
+
+def test_the_other_roles_staged_file_is_no_remains(node: Node) -> None:
+    staged = node.properties.parent / ".kmigrate.server.properties.0123"
+    staged.write_text(NEW)
+    other = node.entry | {
+        "process": {"start": ["sleep", "600"]},
+        "properties": str(node.root / "etc" / "controller.properties"),
+        "log_dirs": [str(node.root / "var" / "c")],
+    }
+    node.configure({"broker": node.entry, "controller": other})
+    node.ok("install_file", **file(NEW) | {"role": "controller"})
+    assert staged.exists()
+
+
+def test_a_go_on_of_another_job_takes_nothing_back(node: Node) -> None:
+    killed(node, [], [], state="done")
+    for job in ("r1", "r2"):
+        node.ok("go_on", job=job)
+    assert json.loads((node.state / "broker" / "go_on.json").read_text()) == {"job": "r1"}
+
+
+@needs_root
+def test_a_log_that_is_a_link_is_not_written(shared: Path) -> None:
+    log, nobody = shared / "log", pwd.getpwnam("nobody")
+    log.mkdir()
+    os.chown(log, nobody.pw_uid, nobody.pw_gid)
+    (shared / "secret").write_text("canary")
+    (log / "out").symlink_to(shared / "secret")
+    node = Node(shared, user="nobody", log=str(log / "out"))
+    try:
+        node.ok("start", job="s1")
+        assert "symbolic links" in node.ended("s1")["error"]["text"]
+        assert (shared / "secret").read_text() == "canary"
+    finally:
+        node.close()
+
+
+def test_the_release_of_java_is_read_through_no_link(make: Callable[..., Node], tmp_path: Path) -> None:
+    java = tmp_path / "jvm" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    shutil.copy("/bin/sleep", java)
+    (tmp_path / "secret").write_text('JAVA_VERSION="canary"')
+    (tmp_path / "jvm" / "release").symlink_to(tmp_path / "secret")
+    node = make(process={"start": [str(java), "600"]})
+    node.ok("start", job="s1")
+    node.ended("s1")
+    assert node.ok("facts")["releases"]["java"] is None
+    (tmp_path / "jvm" / "release").unlink()
+    (tmp_path / "jvm" / "release").write_text('JAVA_VERSION="17.0.9"')
+    assert node.ok("facts")["releases"]["java"] == "17.0.9"
+
+
+def test_a_process_may_have_any_name(make: Callable[..., Node]) -> None:
+    named = "import time; open('/proc/self/comm', 'wb').write(b'\\xff) Z 1'); print('named', flush=True); time.sleep(600)"
+    node = make(process={"start": [sys.executable, "-ISc", named, os.fsdecode(b"\xff")]})
+    node.ok("start", job="s1")
+    node.ended("s1")
+    wait_for(lambda: str(node.ok("read_log", lines=5)["log"]).strip(), bool, "it has its name", 10)
+    assert node.ok("facts")["process"]["state"] == "running"
+
+
+def test_a_start_command_may_leave_a_process_that_holds_its_output(make: Callable[..., Node], tmp_path: Path) -> None:
+    mark = tmp_path / "runs"
+    start = ["/bin/sh", "-c", f"echo {'x' * 100_000}; sleep 15 & touch {mark}"]
+    node = make(commands={"start": start, "stop": ["rm", str(mark)], "status": ["/bin/sh", "-c", f"test -e {mark} || exit 3"]})
+    del node.entry["process"]
+    node.configure({"broker": node.entry})
+    began = time.monotonic()
+    node.ok("start", job="s1")
+    assert node.ended("s1")["state"] == "done"
+    assert time.monotonic() - began < 8
+
+
+def test_tokens_and_kept_files_do_not_grow_without_bound(node: Node) -> None:
+    node.ok("install_file", **file(NEW))
+    folder = node.state / "broker"
+    (folder / "tokens.json").write_text(json.dumps({CLUSTER: 5} | {f"other-{number}": 1 for number in range(99)}))
+    node.ok("install_file", **file(OLD))
+    assert node.refused("install_file", **file(NEW) | {"cluster": "one-more"}) == "state"
+    for number in range(200):
+        (folder / f"kept-{number}.properties").touch()
+    node.properties.write_text(NEW + "#\n")
+    assert node.refused("install_file", **file(NEW)) == "state"
+    node.ok("restart", job="r1", **file(NEW))
+    assert [act["act"] for act in node.ended("r1")["done"]] == ["stage"]
+
+
+def test_a_wait_that_is_no_number_does_not_last(node: Node) -> None:
+    killed(node, [], [])
+    node.ok("hello")
+    assert node.agent is not None
+    guard = threading.Timer(10, node.agent.kill)
+    guard.start()
+    assert node.ok("job", wait=float("nan"))["busy"] is False
+    guard.cancel()
+
+
+def test_a_file_that_came_with_an_old_date_after_the_start_is_not_the_one_of_the_start(node: Node) -> None:
+    node.ok("start", job="s1")
+    node.ended("s1")
+    (node.state / "broker" / "started.json").unlink()
+    time.sleep(1.1)
+    node.properties.write_text(NEW)
+    os.utime(node.properties, (1e9, 1e9))
+    assert node.ok("facts")["file"]["at_start"] is None
+
+
+def test_a_replaced_file_does_not_run_as_its_owner(node: Node) -> None:
+    node.properties.chmod(0o4755)
+    node.ok("install_file", **file(NEW))
+    assert stat.S_IMODE(node.properties.stat().st_mode) == 0o755
+
+
+@needs_root
+@pytest.mark.parametrize("how", ["owner above", "acl"])
+def test_root_acts_in_no_directory_that_the_services_user_can_exchange_or_fill(shared: Path, how: str) -> None:
+    node, nobody = Node(shared, user="nobody"), pwd.getpwnam("nobody")
+    meta = node.data / "meta.properties"
+    meta.write_text(META)
+    meta.chmod(0o600)
+    try:
+        assert node.ok("facts")["log_dirs"][str(node.data)]["meta"] == META
+        if how == "acl":
+            entries = [(1, 7, -1), (2, 7, nobody.pw_uid), (4, 5, -1), (16, 7, -1), (32, 5, -1)]
+            acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+            os.setxattr(node.data, "system.posix_acl_access", acl)
+        else:
+            os.chown(node.data.parent, nobody.pw_uid, nobody.pw_gid)
+        assert node.refused("facts") == "permission"
+    finally:
+        node.close()
+
+
+@needs_root
+def test_a_directory_whose_maker_was_killed_gets_its_owner(shared: Path) -> None:
+    tool = shared / "storage"
+    tool.write_text(STORAGE)
+    tool.chmod(0o755)
+    node = Node(shared, user="nobody", storage_tool=[str(tool)])
+    node.properties.write_text(f"node.id=3000\nlog.dirs={node.data}\n")
+    node.data.chmod(0o750)
+    try:
+        assert node.ok("format", release="3.9", node=3000) == {"formatted": [str(node.data)]}
+        assert node.data.stat().st_uid == pwd.getpwnam("nobody").pw_uid
+    finally:
+        node.close()
+
+
+def test_a_directory_with_endless_names_is_refused(tmp_path: Path) -> None:
+    module = agent_module()
+    module.MAX_NAMES = 3
+    for name in "abc":
+        (tmp_path / name).touch()
+    with module.Folder(str(tmp_path)) as folder:
+        assert sorted(folder.names()) == ["a", "b", "c"]
+        (tmp_path / "d").touch()
+        with pytest.raises(module.Refusal, match="more than 3"):
+            folder.names()
+
+
+def test_a_configuration_in_a_folder_of_others_is_refused(node: Node) -> None:
+    node.root.chmod(0o777)
+    assert "and its folder" in node.ask("hello")["error"]["text"]
+
+
+def test_a_path_may_have_any_letters(node: Node) -> None:
+    path = node.properties.rename(node.properties.parent / "größe.properties")
+    config = {"version": 1, "state": str(node.state), "roles": {"broker": node.entry | {"properties": str(path)}}}
+    node.config.write_text(json.dumps(config, ensure_ascii=False))
+    assert node.ok("facts")["file"]["text"] == OLD
+
+
+class Systemd:
+    """`run` of the agent's module: what systemd answers. `broken`: the commands that fail."""
+
+    def __init__(self, module: Any, node: Node, *broken: str) -> None:
+        self.module, self.broken, self.asked = module, broken, list[list[str]]()
+        self.runs = True
+        module.run = self.run
+        entry = {name: value for name, value in node.entry.items() if name != "process"} | {"systemd": "kafka.service"}
+        self.role = module.Role("broker", entry, str(node.state), "/etc/kmigrate/node.json")
+        (node.state / "broker").mkdir(parents=True)
+        birth = self.role.find().birth
+        self.record = {"id": "r1", "acts": ["stop", "start"], "done": [], "process": birth, "metas": {}}
+
+    def run(self, argv: list[str], *_: Any) -> tuple[int, str]:
+        self.asked.append(argv)
+        if argv[1] in self.broken and len(self.asked) > 1:
+            raise self.module.Refusal("timed_out", "no answer")
+        self.runs = {"stop": False, "start": True}.get(argv[1], self.runs)
+        state = "active" if self.runs else "inactive"
+        return 0, f"LoadState=loaded\nActiveState={state}\nMainPID={os.getpid() if self.runs else 0}\n"
+
+
+def test_a_unit_that_stops_too_late_starts_again(node: Node) -> None:
+    module = agent_module()
+    systemd = Systemd(module, node, "stop")
+    with pytest.raises(module.Refusal, match="no answer"):
+        systemd.role.carry_out(systemd.record)
+    assert systemd.asked[-1] == ["systemctl", "start", "--no-block", "--", "kafka.service"]
+
+
+def test_a_systemd_that_does_not_answer_leaves_no_node_down(node: Node) -> None:
+    module = agent_module()
+    systemd = Systemd(module, node)
+    systemd.record["done"] = [{"act": "stop", "began": 1.0, "ended": 2.0}]
+    systemd.runs, systemd.broken = False, ("show",)
+    with pytest.raises(module.Refusal):  # it cannot tell that the unit runs, but the unit does
+        systemd.role.carry_out(systemd.record)
+    assert systemd.runs
+
+
+def test_systemd_starts_a_killed_job_again(node: Node) -> None:
+    systemd = Systemd(agent_module(), node)
+    systemd.role.spawn("r1")
+    assert "--property=Restart=on-failure" in systemd.asked[-1]
+
+
+def test_the_seconds_of_an_act_do_not_jump_with_the_clock(node: Node) -> None:
+    module = agent_module()
+    systemd = Systemd(module, node)
+    clock = itertools.count(1_000.0, 8_000.0)
+    module.time = types.SimpleNamespace(monotonic=time.monotonic, sleep=time.sleep, time=lambda: next(clock))
+    systemd.role.carry_out(systemd.record)
+    assert all(0 <= act["ended"] - act["began"] < 10 for act in systemd.record["done"])
 
 
 def test_the_agent_needs_python_3_6_and_its_library_only() -> None:
