@@ -38,6 +38,7 @@ _TRIES = 3  # of a job that was killed on its machine
 _BROKEN_CONNECTION = 255  # ssh's exit code for it
 _MAX_ANSWER = 64 * 1024 * 1024
 _SHOWN = 1_000
+_SUDOERS = "kmigrate ALL=(root) NOPASSWD: /usr/local/sbin/kmigrate-node serve"
 
 _NOT_OURS = frozenset({"other_cluster", "holds_data", "path", "running", "restarted"})
 _UNKNOWN = frozenset({"busy", "unknown"})
@@ -124,6 +125,8 @@ class Connection:
         if child.returncode in (None, 0, _BROKEN_CONNECTION) or child.returncode < 0:
             return Unreachable(f"{self._name}: the connection to kmigrate-node ended: {said}")
         text = f"{self._name}: `{' '.join(self._argv)}` ended with exit code {child.returncode}: {said}"
+        if "sudo: " in said:
+            text += f"; sudo needs this line, with the user of the connection: `{_SUDOERS}`."
         return Refused.because(Reason("M03", text))
 
     def _end(self) -> None:
@@ -196,11 +199,14 @@ class AgentHost:
         Returns the seconds of the stop.
         """
         inputs = {"metas": {folder: _content(text) for folder, text in metas.items()}, "pause": _PAUSE}
-        job = f"restart-{self._process_id(node)}"
-        self._change(node, "restart", token, {"job": job} | inputs)
-        record = self._ended(node, job, until="pause")
+        job, record = f"restart-{self._process_id(node)}", dict[str, Any]()
+        for _ in range(_TRIES):  # a job that was killed before its pause has not stopped the node yet
+            self._change(node, "restart", token, {"job": job} | inputs)
+            record = self._ended(node, job, until="pause")
+            if record["state"] != "running" or _act(record) == "pause":
+                break
         try:
-            if record.get("state") == "running":
+            if record["state"] == "running" and _act(record) == "pause":
                 while_down(_seconds(record, "stop"))
         finally:
             with contextlib.suppress(Unavailable):  # the job goes on by itself after the pause
@@ -284,9 +290,14 @@ class AgentHost:
                 continue
             if record.get("id") != job:
                 raise Unavailable(f"{node.name}: another job began on its machine: {record.get('id')}")
-            if not record["busy"] or (record["done"] and record["done"][-1]["act"] == until):
+            if not record["busy"] or _act(record) == until != "":
                 return record
         raise TimedOut(f"{node.name} did not stop within {node.stop_timeout:.0f} s; the job goes on on its machine") from lost
+
+
+def _act(record: Mapping[str, Any]) -> str:
+    """The last act that a job began, empty if it has begun none."""
+    return str(record["done"][-1]["act"]) if record["done"] else ""
 
 
 def _seconds(record: Mapping[str, Any], act: str) -> float:
