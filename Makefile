@@ -18,7 +18,7 @@ export PYTHONHASHSEED ?= 0
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test test-clusters test-pure long explore mutants gated disasters spark-cluster demo airflow bench faults cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test test-clusters test-pure long explore mutants gated disasters spark-cluster demo airflow bench faults machines cluster cluster-down clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -73,7 +73,7 @@ test-pure: $(STAMP)
 
 long: setup setup-spark ## long tests, minutes each: rollback by its DAG and a second migration, five brokers in racks, group rollback from every stage and in every mix; every state with three controllers; more random histories
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 -m long tests/audit
-	$(BIN)/pytest -q -m "not cluster and long" --ignore tests/audit
+	$(BIN)/pytest -q -m "not cluster and not machines and long" --ignore tests/audit
 	$(BIN)/pytest -q -m "cluster and long" --ignore tests/audit $(addprefix --ignore ,$(GATED) $(DISASTERS))
 
 explore: $(STAMP) ## run random tests with new seeds for MINUTES (20); print the smallest failing history as a ready test; nightly
@@ -104,6 +104,9 @@ bench: setup setup-spark ## run every benchmark, or one: make bench BENCH=overhe
 faults: setup ## migrate a real cluster, roll it back and migrate it again, with a fault in every phase; then kill Airflow itself (25 minutes)
 	PYTHONPATH=. $(BIN)/python -m tests.system.faults
 	PYTHONPATH=. $(BIN)/python -m tests.system.airflow_faults
+
+machines: $(STAMP) ## the agent on machines with a systemd, sshd and sudo of their own: killed, cut off, full disks, lost power (2 minutes; as root; Debian: apt-get install systemd-container openssh-server sudo)
+	nice -n 19 $(BIN)/pytest -q -m machines tests/machines
 
 cluster: setup ## start a local cluster in ZooKeeper mode; its output says how to use it
 	$(BIN)/python -m tests.kit.localcluster up

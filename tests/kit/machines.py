@@ -1,0 +1,356 @@
+"""Machines with a systemd, an sshd and a sudo of their own, on this one: systemd-nspawn boots each of them from an overlay of `/`.
+
+Each has an address 127.0.1.N, on which alone its sshd listens, and a disk: an ext4 file system in a file. A power cut ends that file
+system at once, so what was not synced is lost. All mounts are in a namespace that ends with its last process, and that process ends when
+its standard input does: nothing is left of a machine whose test was killed.
+
+Needs root, and Debian's systemd-container, openssh-server and sudo (`missing` names what is not there).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+import airflow_provider_kmigrate
+from tests.waiting import wait_until
+
+AGENT = Path(airflow_provider_kmigrate.__file__).parent / "node" / "kmigrate-node"
+CLUSTER = "-1Sh-9_ISia_zwGINzRvyQ"
+USER = "kmigrate"
+PORT = 2022
+NODE = 1
+_NEEDED = {
+    "systemd-nspawn": "systemd-container",
+    "/usr/sbin/sshd": "openssh-server",
+    "ssh": "openssh-client",
+    "sudo": "sudo",
+    "mkfs.ext4": "e2fsprogs",
+    "/usr/bin/python3": "python3",
+}
+_TIMEOUT = 90.0  # seconds for a boot or the end of a machine
+_EXT4_SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN (linux/ext4.h) with flag 2: the journal is not flushed
+_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root"}
+
+# A stand-in for Kafka and its storage tool: takes `stop.seconds` to stop, and formats as kafka-storage.sh does.
+STAND_IN = """\
+#!/usr/bin/python3 -I
+import hashlib, os, signal, sys, time
+
+def read(path):
+    with open(path) as file:
+        text = file.read()
+    return text, dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+
+def serve(path):
+    text, keys = read(path)
+    signal.signal(signal.SIGTERM, lambda *_: (time.sleep(float(keys.get("stop.seconds", "1"))), os._exit(0)))
+    print("started with", hashlib.sha256(text.encode()).hexdigest(), flush=True)
+    while True:
+        signal.pause()
+
+def format_directories(arguments):
+    cluster = next(word for word in arguments if word.startswith("--cluster-id=")).partition("=")[2]
+    keys = read(arguments[arguments.index("--config") + 1])[1]
+    for folder in keys["log.dirs"].split(","):
+        with open(folder + "/meta.properties", "w") as file:
+            file.write("version=1\\nnode.id=%s\\ncluster.id=%s\\n" % (keys["node.id"], cluster))
+
+format_directories(sys.argv) if sys.argv[1] == "format" else serve(sys.argv[1])
+"""
+_UNIT = """\
+[Unit]
+Description=Apache Kafka ({role})
+[Service]
+User=kafka
+ExecStart=/opt/kafka/bin/kafka-storage.sh {properties}
+Restart=on-failure
+TimeoutStopSec=60
+[Install]
+WantedBy=multi-user.target
+"""
+_SSHD = """\
+Port {port}
+ListenAddress {address}
+HostKey /etc/ssh/ssh_host_ed25519_key
+PermitRootLogin no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM yes
+UseDNS no
+"""
+# What a machine does not see of this one: every directory but /usr and /etc, and in these what would start or name something.
+_MAKE = r"""
+mkdir disk root
+mount -o loop disk.img disk
+mkdir -p disk/up/usr disk/up/etc/systemd disk/work
+for name in $(ls /); do [ -L "/$name" ] || case $name in usr | etc) ;; *) mknod "disk/up/$name" c 0 0 ;; esac; done
+for name in usr/local etc/ssh etc/sudoers.d etc/systemd/system etc/init.d etc/rc0.d etc/rc1.d etc/rc2.d etc/rc3.d etc/rc4.d etc/rc5.d \
+    etc/rc6.d etc/rcS.d etc/fstab etc/environment etc/kafka etc/kmigrate etc/machine-id etc/hostname etc/hosts; do
+    [ ! -e "/$name" ] || mknod "disk/up/$name" c 0 0
+done
+mount -t overlay overlay -o lowerdir=/,upperdir=disk/up,workdir=disk/work root
+cd root
+mkdir -p dev proc sys run var root home mnt opt etc/ssh etc/systemd/system/multi-user.target.wants etc/kafka var/lib/kafka/data
+mkdir -m 1777 tmp
+mknod -m 666 dev/null c 1 3
+cp -r ../new/. .
+for name in systemd-udevd systemd-sysctl systemd-binfmt systemd-timesyncd console-getty; do ln -s /dev/null "etc/systemd/system/$name.service"; done
+for name in systemd-journald-audit ssh; do ln -s /dev/null "etc/systemd/system/$name.socket"; done
+ln -s /usr/lib/systemd/system/multi-user.target etc/systemd/system/default.target
+ln -s /usr/lib/systemd/system/ssh.service etc/systemd/system/multi-user.target.wants/ssh.service
+ln -s /usr/local/lib/systemd/system/kafka.service etc/systemd/system/multi-user.target.wants/kafka.service
+chroot . /bin/sh -ec '
+    id kafka >/dev/null 2>&1 || useradd --system --no-create-home --shell /usr/sbin/nologin kafka
+    useradd --create-home --shell /bin/bash kmigrate
+    ssh-keygen -q -t ed25519 -N "" -f /etc/ssh/ssh_host_ed25519_key
+    chown -R kafka: /var/lib/kafka
+    chown -R root:kafka /etc/kafka; chmod 750 /etc/kafka; chmod 640 /etc/kafka/*
+    install -d -m 700 -o kmigrate -g kmigrate /home/kmigrate/.ssh
+    install -m 600 -o kmigrate -g kmigrate /key.pub /home/kmigrate/.ssh/authorized_keys
+    rm /key.pub
+    chmod 755 /opt/kafka/bin/kafka-storage.sh /usr/local/sbin/kmigrate-node
+    chmod 440 /etc/sudoers.d/kmigrate; chmod 644 /etc/kmigrate/node.json'
+cp etc/ssh/ssh_host_ed25519_key.pub ..
+cd ..
+umount root
+umount disk
+"""
+# A machine ends in order when standard input does. Two systemds need two cgroups; under a systemd, nspawn gets one from it.
+_BOOT = r"""
+mount -o loop,commit=300 disk.img disk
+mount -t overlay overlay -o lowerdir=/,upperdir=disk/up,workdir=disk/work root
+mkdir -p /run/systemd/nspawn
+mount -t tmpfs tmpfs /run/systemd/nspawn
+set -- systemd-nspawn --quiet --directory=root --boot --register=no --machine="$1" --resolv-conf=off --timezone=off --link-journal=no
+cgroups=
+if [ ! -d /run/systemd/system ]; then
+    set -- "$@" --keep-unit
+    for tree in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified /sys/fs/cgroup; do
+        [ ! -e $tree/cgroup.procs ] || { mkdir $tree/kmigrate-$$; cgroups="$cgroups $tree/kmigrate-$$"; }
+    done
+fi
+sh -ec 'for each in $0; do echo $$ > $each/cgroup.procs; done; exec "$@"' "$cgroups" "$@" </dev/null &
+set +e
+read -r _
+kill -TERM $!
+wait $!
+umount root || umount -l root
+umount disk || umount -l disk
+[ -z "$cgroups" ] || find $cgroups -depth -type d -exec rmdir {} ';'
+"""
+
+
+def missing() -> str:
+    """Why no machine can be booted here, with the packages to install; empty if one can."""
+    if os.geteuid() != 0:
+        return "real machines need root"
+    packages = sorted({package for program, package in _NEEDED.items() if shutil.which(program) is None})
+    return f"real machines need {' '.join(packages)}: apt-get install them" if packages else ""
+
+
+def properties(role: str = "broker", **keys: object) -> str:
+    """A properties file of the stand-in; `stop_seconds` is its key `stop.seconds`."""
+    given = {"node.id": NODE, "log.dirs": _data(role)} | {name.replace("_", "."): value for name, value in keys.items()}
+    return "".join(f"{name}={value}\n" for name, value in given.items())
+
+
+def properties_path(role: str) -> str:
+    return "/etc/kafka/server.properties" if role == "broker" else "/etc/kafka/controller.properties"
+
+
+def _data(role: str) -> str:
+    return "/var/lib/kafka/data" if role == "broker" else "/var/lib/kafka/controller"
+
+
+def node_config() -> dict[str, object]:
+    """node.json of a machine with a broker and a controller."""
+    units = {"broker": "kafka.service", "controller": "kafka-controller.service"}
+    shared = {"user": "kafka", "storage_tool": ["/opt/kafka/bin/kafka-storage.sh"], "stop_timeout": 60, "start_timeout": 30}
+    own = {
+        role: {"systemd": unit, "properties": properties_path(role), "log_dirs": [_data(role)]} for role, unit in units.items()
+    }
+    return {"version": 1, "roles": {role: shared | entry for role, entry in own.items()}}
+
+
+def _free_address() -> str:
+    for number in range(100, 250):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((f"127.0.1.{number}", PORT))
+            return f"127.0.1.{number}"
+    raise AssertionError(f"port {PORT} is taken on every address from 127.0.1.100")
+
+
+def _unshared(folder: Path, script: str) -> list[str]:
+    return ["unshare", "--mount", "--propagation", "private", "--wd", str(folder), "sh", "-euc", script, "sh"]
+
+
+class Template:
+    """The disk of a new machine. `address`: of all machines that are made of it, one after another."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.address, self.name = folder, _free_address(), "kafka0"
+        self.disk, self.key = folder / "disk.img", folder / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key], check=True)
+        for path, text in self._files().items():
+            (folder / "new" / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "new" / path).write_text(text)
+        with self.disk.open("wb") as disk:
+            disk.truncate(256 * 1024 * 1024)
+        subprocess.run(["mkfs.ext4", "-q", "-F", self.disk], check=True)
+        made = subprocess.run(_unshared(folder, _MAKE), capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        assert made.returncode == 0, made.stderr
+        self.host_key = (folder / "ssh_host_ed25519_key.pub").read_text()
+
+    def _files(self) -> dict[str, str]:
+        agent = AGENT.read_text()
+        sudoers = re.search(rf"^ +({USER} ALL=.*)$", agent, re.MULTILINE)  # the line that the agent's own head names
+        assert sudoers is not None
+        files = {
+            "etc/hostname": f"{self.name}\n",
+            "etc/machine-id": f"{uuid.uuid4().hex}\n",  # without one, systemd enables every unit that is installed
+            "etc/hosts": f"127.0.0.1 localhost\n{self.address} {self.name}\n",
+            "etc/ssh/sshd_config": _SSHD.format(port=PORT, address=self.address),
+            "etc/sudoers.d/kmigrate": f"{sudoers[1]}\n",
+            "etc/systemd/logind.conf.d/kill.conf": "[Login]\nKillUserProcesses=yes\n",
+            "etc/kmigrate/node.json": json.dumps(node_config()),
+            "usr/local/sbin/kmigrate-node": agent,
+            "opt/kafka/bin/kafka-storage.sh": STAND_IN,
+            "var/lib/kafka/data/meta.properties": f"version=0\nbroker.id={NODE}\ncluster.id={CLUSTER}\n",
+            "key.pub": self.key.with_suffix(".pub").read_text(),
+        }
+        for role, unit in (("broker", "kafka"), ("controller", "kafka-controller")):
+            files[f"usr/local/lib/systemd/system/{unit}.service"] = _UNIT.format(role=role, properties=properties_path(role))
+            files[properties_path(role)[1:]] = properties(role)
+        return files
+
+
+class Machine:
+    """One machine with a disk of its own."""
+
+    def __init__(self, folder: Path, template: Template) -> None:
+        self.folder, self.address, self._template = folder, template.address, template
+        self._holder: subprocess.Popen[bytes] | None = None
+        self.leader = 0  # its process 1, seen from here
+        for name in ("disk", "root"):
+            (folder / name).mkdir(parents=True)
+        (folder / "known_hosts").write_text(f"[{self.address}]:{PORT} {template.host_key}")
+        subprocess.run(["cp", "--sparse=always", template.disk, folder / "disk.img"], check=True)
+
+    def boot(self) -> None:
+        """Returns once sshd answers; the other units may still start."""
+        argv = [*_unshared(self.folder, _BOOT), self._template.name]
+        with (self.folder / "console").open("ab") as console:
+            self._holder = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=console, stderr=console, start_new_session=True)
+        wait_until(self._finds_leader, f"{self.folder} boots: see `console` there", _TIMEOUT)
+        wait_until(self.has_sshd, f"sshd of {self.folder} answers: see `console` there", _TIMEOUT)
+
+    def _finds_leader(self) -> bool:
+        assert self._holder is not None
+        assert self._holder.poll() is None, (self.folder / "console").read_text()
+        for child in psutil.Process(self._holder.pid).children(recursive=True):
+            with contextlib.suppress(OSError):
+                if re.search(r"^NSpid:.*\t1$", Path(f"/proc/{child.pid}/status").read_text(), re.MULTILINE):
+                    self.leader = child.pid
+        return self.leader > 0
+
+    def has_sshd(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self.address, PORT), 1) as connection:
+            return connection.recv(4) == b"SSH-"
+        return False
+
+    def power_off(self) -> None:
+        """In order: systemd stops every unit."""
+        holder, self._holder, self.leader = self._holder, None, 0
+        if holder is not None:
+            assert holder.stdin is not None
+            holder.stdin.close()
+            holder.wait(_TIMEOUT)
+
+    def cut_power(self) -> None:
+        """At once: what is not on the disk now never gets there."""
+        assert self._holder is not None
+        disk = os.open(f"/proc/{self._holder.pid}/root{self.folder}/disk", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(disk, _EXT4_SHUTDOWN, struct.pack("I", 2))
+        finally:
+            os.close(disk)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.leader, signal.SIGKILL)
+        self.power_off()
+
+    def reboot(self) -> None:
+        self.power_off()
+        self.boot()
+
+    def close(self) -> None:
+        """End it and remove its disk; `console` stays."""
+        if self._holder is not None and self.leader:
+            self.cut_power()
+        self.power_off()
+        (self.folder / "disk.img").unlink(missing_ok=True)
+
+    def run(self, *argv: str, fails: bool = False) -> str:
+        """What a command of its root prints."""
+        entered = ["nsenter", "-t", str(self.leader), "-m", "-u", "-i", "-p", "--", *argv]
+        done = subprocess.run(entered, capture_output=True, text=True, env=_ENVIRONMENT, timeout=_TIMEOUT, check=False)
+        assert fails or done.returncode == 0, (argv, done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    def path(self, path: str) -> Path:
+        """A file of the machine that runs, to be read or written here."""
+        return Path(f"/proc/{self.leader}/root{path}")
+
+    def ssh(self, *command: str) -> tuple[str, ...]:
+        """The argument list of a command over ssh, by default of the agent."""
+        options = (
+            "BatchMode=yes",
+            f"UserKnownHostsFile={self.folder / 'known_hosts'}",
+            "GlobalKnownHostsFile=/dev/null",
+            "IdentitiesOnly=yes",
+            "ConnectTimeout=5",
+        )
+        chosen = [word for option in options for word in ("-o", option)]
+        argv = ("ssh", "-T", "-F", "/dev/null", *chosen, "-i", str(self._template.key), "-p", str(PORT), f"{USER}@{self.address}")
+        return (*argv, *(command or ("sudo", "-n", "/usr/local/sbin/kmigrate-node", "serve")))
+
+    def processes(self, command: str) -> list[int]:
+        """Its processes whose command line begins so; their pids on this machine."""
+        found = []
+        for child in psutil.Process(self.leader).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if " ".join(child.cmdline()).startswith(command):
+                    found.append(child.pid)
+        return found
+
+    def signal(self, command: str, number: int) -> int:
+        """Send a signal to all of these processes; returns how many there were."""
+        found = self.processes(command)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return len(found)
+
+
+@contextlib.contextmanager
+def booted(folder: Path, template: Template) -> Iterator[Machine]:
+    """A new machine that runs, until the block ends."""
+    machine = Machine(folder, template)
+    try:
+        machine.boot()
+        yield machine
+    finally:
+        machine.close()
