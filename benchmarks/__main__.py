@@ -11,7 +11,19 @@ import sys
 import time
 from pathlib import Path
 
-NAMES = ("overhead", "rollback", "preflight", "audit", "assignment", "groups_scan", "handover", "canary", "triggers", "parse")
+NAMES = (
+    "overhead",
+    "rollback",
+    "preflight",
+    "audit",
+    "assignment",
+    "groups_scan",
+    "handover",
+    "canary",
+    "triggers",
+    "parse",
+    "machines",
+)
 BUILD = Path("build/bench")
 
 
