@@ -187,11 +187,12 @@ def node_config() -> dict[str, object]:
 
 
 def _free_address() -> str:
-    for number in range(100, 250):
+    first = os.getpid() % 100  # two test processes that begin at the same time
+    for number in range(100 + first, 250):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((f"127.0.1.{number}", PORT))
             return f"127.0.1.{number}"
-    raise AssertionError(f"port {PORT} is taken on every address from 127.0.1.100")
+    raise AssertionError(f"port {PORT} is taken on every address from 127.0.1.{100 + first}")
 
 
 def _unshared(folder: Path, script: str) -> list[str]:
