@@ -202,6 +202,8 @@ def test_in_a_folder_of_the_services_user_it_has_the_rights_of_that_user(shared:
     try:
         node.ok("write_meta", folder=str(node.data), **file(META))
         meta = node.data / "meta.properties"
+        node.data.chmod(0o700)
+        assert node.ok("facts")["log_dirs"][str(node.data)]["holds"] == ["meta.properties"]
         assert (meta.read_text(), meta.stat().st_uid) == (META, nobody.pw_uid)
         os.chown(meta, 0, 0)
         meta.chmod(0o600)  # a hard link to a file of root, say: its user may not read it, so neither may the agent
