@@ -105,7 +105,7 @@ faults: setup ## migrate a real cluster, roll it back and migrate it again, with
 	PYTHONPATH=. $(BIN)/python -m tests.system.faults
 	PYTHONPATH=. $(BIN)/python -m tests.system.airflow_faults
 
-machines: $(STAMP) ## the agent on machines with a systemd, sshd and sudo of their own: killed, cut off, full disks, lost power (2 minutes; as root; Debian: apt-get install systemd-container openssh-server sudo)
+machines: $(STAMP) ## the agent on machines with a systemd, sshd and sudo of their own: killed, cut off, full disks, lost power (3 minutes; as root; Debian: apt-get install systemd-container openssh-server sudo)
 	nice -n 19 $(BIN)/pytest -q -n 2 -m machines tests/machines
 
 cluster: setup ## start a local cluster in ZooKeeper mode; its output says how to use it

@@ -158,6 +158,8 @@ def missing() -> str:
     """Why no machine can be booted here, with the packages to install; empty if one can."""
     if os.geteuid() != 0:
         return "real machines need root"
+    if not Path("/dev/loop-control").exists():
+        return "real machines need loop devices: this container has none"
     packages = sorted({package for program, package in _NEEDED.items() if shutil.which(program) is None})
     return f"real machines need {' '.join(packages)}: apt-get install them" if packages else ""
 
