@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -133,6 +134,41 @@ def process_known(node: Broker | Controller) -> Gate:
     answers = node.answers if isinstance(node, Controller) else node.mode is not None
     text = f"The host of node {node.id} does not report its process as running{', although the node answers' if answers else ''}."
     return not_yet_if(node.process.state is not ProcessState.RUNNING, Reason("U04", text))
+
+
+_NEXT_START = {
+    FileStage.ZOOKEEPER: "makes it a ZooKeeper broker again, cut off from the others",
+    FileStage.MIGRATION: "puts it back into migration mode",
+    FileStage.KRAFT: "puts it into KRaft mode",
+    FileStage.CONTROLLER_MIGRATION: "brings the migration flag back",
+    FileStage.CONTROLLER_FINAL: "takes the migration flag away, which may finalize the migration",
+    None: "fails, because no node can start with this file",
+}
+
+
+def files_in_stage(view: ClusterView, but: int | None = None) -> Gate:
+    """O06: every running node's file is the one of the mode in which it runs.
+
+    `but`: the node that is being restarted; its file is written before it is stopped.
+    """
+    brokers = [(f"broker {b.id}", b, FileStage(b.mode), f"in {b.mode} mode") for b in view.brokers.values() if b.mode]
+    flags = {
+        True: (FileStage.CONTROLLER_MIGRATION, "with the migration flag"),
+        False: (FileStage.CONTROLLER_FINAL, "without the migration flag"),
+    }
+    controllers = [
+        (f"controller {c.id}", c, *flags[c.migration_flag]) for c in view.controllers.values() if c.migration_flag is not None
+    ]
+    return together(_file_in_stage(*row) for row in (*brokers, *controllers) if row[1].id != but)
+
+
+def _file_in_stage(name: str, node: Broker | Controller, stage: FileStage, runs: str) -> Gate:
+    if node.files.properties is None:
+        return not_yet(could_not_read(f"the properties of {name}"))
+    found = stage_on_disk(node.files)
+    whose = f"of a node in stage '{found}'" if found else "of no stage"
+    text = f"{name.capitalize()} runs {runs}, but its properties file is {whose}: its next start, after a reboot too, {_NEXT_START[found]}."
+    return never_if(found is not stage, Reason("O06", text))
 
 
 def fresh_migration(view: ClusterView) -> Gate:

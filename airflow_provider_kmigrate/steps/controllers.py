@@ -71,6 +71,7 @@ class FinalizeController(NodeStep):
 
     def __init__(self, node: NodeSpec, approved: str = "") -> None:
         super().__init__(node)
+        self.nodes = ()  # the files of all nodes: the first election without the flag makes every wrong one final
         self._approved = approved
         self._moved: MovedSince | None = None
         self._over = False

@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import rollback_prerequisites
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
-_SOAKING = Fields.POSITION | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
+_SOAKING = Fields.POSITION | Fields.FILES | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
 
 
 class WaitStep(Step):
@@ -256,10 +256,10 @@ def run_watch(context: StepContext) -> Done:
     """Report the state of the cluster; changes nothing.
 
     Raises `Refused` if the operator must act at once: an alarm, a hybrid that lasts too long, a lost rollback prerequisite
-    (the backup). Raises `Unavailable` if nodes of a migration under way do not answer, or kmigrate's own finalization has
-    only begun: retry.
+    (the backup). Raises `Unavailable` if nodes of a migration under way do not answer, a node's file is of another mode, or
+    kmigrate's own finalization has only begun: retry.
     """
-    spec, view, now = context.spec, context.observer.observe(Fields.POSITION), context.clock.now()
+    spec, view, now = context.spec, context.observer.observe(Fields.POSITION | Fields.FILES), context.clock.now()
     lost = rollback_prerequisites(spec, context.backup, spec.brokers) if waits.needs_rollback_prerequisites(view) else ()
     reasons = (*waits.at_once(view, spec.policy.max_hybrid, now), *lost)
     stands = waits.describe_phase(view, now)

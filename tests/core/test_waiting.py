@@ -29,7 +29,20 @@ from airflow_provider_kmigrate.core.model import (
     StoredKind,
     TopicMetadata,
 )
-from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, controller, migration, with_broker, with_controller, with_zk
+from tests.core.views import (
+    DOWN,
+    FILES,
+    KRAFT,
+    MIG,
+    UP,
+    ZK,
+    cluster,
+    controller,
+    migration,
+    with_broker,
+    with_controller,
+    with_zk,
+)
 
 FLAGGED, BARE = (True, True, True), (False, False, False)
 PRE = cluster([ZK, ZK, ZK], FLAGGED, -1)
@@ -122,6 +135,10 @@ def test_wait(decision, expected):
         (with_broker(DUAL, 1, listed_by=frozenset({1})), GateState.NOT_YET),
         (with_zk(DUAL, live_groups=("g",)), GateState.NOT_YET),
         (with_zk(DUAL, controller_epoch=None), GateState.NOT_YET),
+        (with_broker(DUAL, 1, files=NodeFiles(FILES[ZK])), GateState.NEVER),
+        (with_broker(DUAL, 1, files=NodeFiles()), GateState.NOT_YET),
+        (with_controller(DUAL, 3001, files=BARE_FILE), GateState.NEVER),
+        (with_controller(DUAL, 3001, files=NodeFiles()), GateState.NOT_YET),
     ],
 )
 def test_soaking_needs_every_gate(view, state):
@@ -224,10 +241,17 @@ def test_a_directory_of_another_cluster_is_never_formatted():
         (with_controller(FINAL, 3000, answers=False, process=UP), (Wait, ["G23"])),
         (FINAL, (Done, [])),
         (with_controller(FINAL, 3000, files=NodeFiles()), (Wait, ["G00"])),
+        (with_broker(DUAL, 1, files=NodeFiles(FILES[ZK])), (Wait, ["O06"])),
+        (with_controller(DUAL, 3001, files=BARE_FILE), (Wait, ["O06"])),
     ],
 )
 def test_when_a_controller_is_not_finalized(view, expected):
     assert outcome(decide_finalize(equal(view), DUAL_BEFORE, 3000)) == expected
+
+
+def test_a_finalization_that_was_cut_off_after_its_file_goes_on():
+    view = equal(with_controller(DUAL, 3000, files=BARE_FILE))
+    assert outcome(decide_finalize(view, DUAL_BEFORE, 3000)) == outcome(decide_finalize(equal(DUAL), DUAL_BEFORE, 3000))
 
 
 def equal(view):

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.migration import waits
-from tests.core.views import KRAFT, MIG, ZK, cluster, migration, with_controller, with_zk
+from airflow_provider_kmigrate.core.model import NodeFiles
+from tests.core.views import FILES, KRAFT, MIG, ZK, cluster, migration, with_broker, with_controller, with_zk
 
 FLAGGED, BARE, NONE = (True, True, True), (False, False, False), (None, None, None)
 HOUR = 3600.0
@@ -42,6 +43,11 @@ def test_what_a_person_must_hear_at_once(view, after, expected):
         (with_controller(DUAL, 3001, answers=False, migration_flag=None), ["G23"]),
         (replace(DUAL, zk=None), ["U01"]),
         (cluster([ZK, None, ZK], NONE), []),
+        (with_broker(DUAL, 1, files=NodeFiles(FILES[ZK])), ["O06"]),
+        (with_controller(DUAL, 3001, files=NodeFiles({"process.roles": "controller"})), ["O06"]),
+        (with_broker(DUAL, 1, files=NodeFiles()), ["G00"]),
+        (with_broker(cluster([KRAFT, KRAFT, KRAFT], BARE, 90), 2, files=NodeFiles(FILES[MIG])), ["O06"]),
+        (with_broker(cluster([KRAFT, KRAFT, MIG], FLAGGED, 90), 2, files=NodeFiles(FILES[KRAFT])), []),
     ],
 )
 def test_silence_counts_in_the_middle_of_a_migration_only(view, expected):

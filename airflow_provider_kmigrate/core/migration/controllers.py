@@ -250,6 +250,7 @@ def _all_there(view: ClusterView, controller: Controller) -> gates.Gate:
             gates.process_known(controller),
             gates.all_kraft(view),
             gates.controllers_answer(view),
+            gates.files_in_stage(view, but=controller.id),
             gates.quorum_healthy(view),
             gates.no_leaderless(view),
         )

@@ -232,6 +232,7 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
             gates.no_group_without_coordinator(view),
             roll.in_sync(view),
             roll.no_broker_fenced(view),
+            gates.files_in_stage(view),
         )
     )
 
@@ -337,13 +338,17 @@ def at_once(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, .
 
 
 def if_it_stays(view: ClusterView) -> tuple[Reason, ...]:
-    """What is normal for a minute, but not longer: nodes unresponsive in a migration, a finalization left half done."""
+    """What is normal for a minute, but not longer: nodes unresponsive in a migration, a finalization left half done, a file in between.
+
+    Files are checked once every broker runs in KRaft mode: before that a roll writes them.
+    """
+    files = gates.files_in_stage(view).reasons if gates.all_kraft(view).met else ()
     if where(view).phase in _QUIET:
-        return ()
+        return files
     flags = tuple(reason for reason in alarms(view) if reason.cause is Cause.UNFLAGGED_CONTROLLER and flags_taken_by_us(view))
     controllers = tuple(reason for reason in gates.all_flagged(view).reasons if reason.cause is Cause.CONTROLLER_UNRESPONSIVE)
     unknown = (*where(view).reasons, *view.unknowns) if where(view).phase is Phase.UNKNOWN else ()
-    return (*unresponsive_brokers(view), *controllers, *flags) or unknown
+    return (*unresponsive_brokers(view), *controllers, *flags, *files) or unknown
 
 
 def needs_rollback_prerequisites(view: ClusterView) -> bool:

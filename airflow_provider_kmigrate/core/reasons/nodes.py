@@ -75,6 +75,15 @@ do: Give it to Airflow's user: `chown -R airflow <folder>` ([section 9](#9-where
 do: Clear the task. A sensor goes on by itself: a run that has just begun writes its first line soon.
 never: Point `[kmigrate] folder` elsewhere in the middle of a migration (O01). Remove the sensor.
 
+O06 A node's file is of another mode
+means: A node's next start would change its mode. Most often configuration management has put an older file back.
+meanwhile: Yes, until that node starts again; a reboot is enough. Then a broker is cut off from the cluster, or a controller finalizes the migration.
+do: Do not restart the node. Stop what wrote the file: it often names the tool (Ansible, Puppet, Chef), also in its first lines.
+do: Write the node's right file: `python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints it.
+do: Clear the task. A soak begins again.
+never: Restart or reboot the machine before its file is right.
+source: measured: a soak, an approval and a watch were green, and the next reboot cut a broker off
+
 R The restart of a node
 about: the restart of one node
 when: rolls, controllers
