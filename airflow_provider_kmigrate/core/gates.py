@@ -171,6 +171,12 @@ def _file_in_stage(name: str, node: Broker | Controller, stage: FileStage, runs:
     return never_if(found is not stage, Reason("O06", text))
 
 
+def controllers_start_at_boot(view: ClusterView) -> Gate:
+    """O07: every controller's machine starts it when it boots. Without a majority of them a cluster in KRaft mode stands still."""
+    off = sorted(c.id for c in view.controllers.values() if c.process.at_boot is False)
+    return not_yet_if(off, Reason("O07", f"The units of controllers {join_ids(off)} are not enabled at boot."))
+
+
 def fresh_migration(view: ClusterView) -> Gate:
     """G3: no trace of an earlier migration before controllers start: /migration absent, or -1 as fresh controllers write it."""
     if view.zk is None:

@@ -212,13 +212,15 @@ def headlines(reasons: Iterable[Reason]) -> tuple[tuple[str, Cause | AuditCause 
 class Process:
     """A node's process as its host reports it; `started_at` in seconds since the epoch.
 
-    `killed_after`: seconds after which the service manager kills it in a stop (infinite: never); None if not known.
+    `killed_after`: seconds after which the service manager kills it in a stop (infinite: never); None if not known. `at_boot`: the
+    service manager starts it when the machine boots; None if there is none, or it is not known.
     """
 
     state: ProcessState = ProcessState.UNKNOWN
     pid: int | None = None
     started_at: float | None = None
     killed_after: float | None = None
+    at_boot: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import rollback_prerequisites
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
-_SOAKING = Fields.POSITION | Fields.FILES | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
+_SOAKING = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
 
 
 class WaitStep(Step):

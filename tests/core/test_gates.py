@@ -7,7 +7,20 @@ import pytest
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.model import Age, ClusterView, LiveMembers, Malformed, NodeFiles, Partition, ZkController
-from tests.core.views import CONTROLLERS, KRAFT, MIG, ZK, cluster, controller, migration, with_zk
+from tests.core.views import (
+    CONTROLLERS,
+    FILES,
+    KRAFT,
+    MIG,
+    UP,
+    ZK,
+    cluster,
+    controller,
+    migration,
+    with_broker,
+    with_controller,
+    with_zk,
+)
 
 FLAGGED = (True, True, True)
 PRE = cluster([ZK, ZK, ZK], FLAGGED, -1)
@@ -15,6 +28,8 @@ DUAL = cluster([MIG, MIG, MIG], FLAGGED, 90)
 ALL_KRAFT = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90)
 BLIND = ClusterView(taken_at=0.0)
 EARLIER = cluster([MIG, MIG, MIG], FLAGGED, 80)
+SET_BACK = with_broker(ALL_KRAFT, 1, files=NodeFiles(FILES[ZK]))
+FINAL = {"process.roles": "controller"}
 
 
 def written(most: float, offset: int = 89, epoch: int = 5) -> ClusterView:
@@ -88,6 +103,18 @@ CASES = [
     ("too much lag", gates.lag_below(DUAL, 1), GateState.NOT_YET),
     ("quorum", gates.quorum_healthy(DUAL), GateState.MET),
     ("voter behind", gates.quorum_healthy(DUAL, max_lag=-1), GateState.NOT_YET),
+    ("files of their modes", gates.files_in_stage(ALL_KRAFT), GateState.MET),
+    ("an older file", gates.files_in_stage(SET_BACK), GateState.NEVER),
+    ("an older file of the node that is restarted", gates.files_in_stage(SET_BACK, but=1), GateState.MET),
+    ("a file of no mode", gates.files_in_stage(with_broker(ALL_KRAFT, 1, files=NodeFiles({}))), GateState.NEVER),
+    ("a file unread", gates.files_in_stage(with_broker(ALL_KRAFT, 1, files=NodeFiles())), GateState.NOT_YET),
+    ("a flag less", gates.files_in_stage(with_controller(ALL_KRAFT, 3001, files=NodeFiles(FINAL))), GateState.NEVER),
+    ("at boot", gates.controllers_start_at_boot(ALL_KRAFT), GateState.MET),
+    (
+        "not at boot",
+        gates.controllers_start_at_boot(with_controller(ALL_KRAFT, 3001, process=replace(UP, at_boot=False))),
+        GateState.NOT_YET,
+    ),
 ]
 
 
@@ -106,6 +133,11 @@ OTHER_CODES = {
     "one still in ZooKeeper": "G22",
     "too much lag": "G07",
     "voter behind": "G20",
+    "an older file": "O06",
+    "a file of no mode": "O06",
+    "a file unread": "G00",
+    "a flag less": "O06",
+    "not at boot": "O07",
 }
 
 

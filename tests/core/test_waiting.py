@@ -139,6 +139,9 @@ def test_wait(decision, expected):
         (with_broker(DUAL, 1, files=NodeFiles()), GateState.NOT_YET),
         (with_controller(DUAL, 3001, files=BARE_FILE), GateState.NEVER),
         (with_controller(DUAL, 3001, files=NodeFiles()), GateState.NOT_YET),
+        (with_controller(DUAL, 3001, process=replace(UP, at_boot=True)), GateState.MET),
+        (with_controller(DUAL, 3001, process=replace(UP, at_boot=False)), GateState.NOT_YET),
+        (with_broker(DUAL, 1, process=replace(UP, at_boot=False)), GateState.MET),  # its administrator's matter
     ],
 )
 def test_soaking_needs_every_gate(view, state):
@@ -243,6 +246,7 @@ def test_a_directory_of_another_cluster_is_never_formatted():
         (with_controller(FINAL, 3000, files=NodeFiles()), (Wait, ["G00"])),
         (with_broker(DUAL, 1, files=NodeFiles(FILES[ZK])), (Wait, ["O06"])),
         (with_controller(DUAL, 3001, files=BARE_FILE), (Wait, ["O06"])),
+        (with_controller(DUAL, 3001, process=replace(UP, at_boot=False)), (Wait, ["O07"])),
     ],
 )
 def test_when_a_controller_is_not_finalized(view, expected):

@@ -150,9 +150,16 @@ def test_a_controller_is_formatted_started_and_set_aside(bench: Bench) -> None:
     host.format_storage(node, CLUSTER, "3.9", 7)
     assert (host.files(node).meta or {})["/var/lib/kafka/controller"]["cluster.id"] == CLUSTER
     host.start(node, 7)
+    assert host.status(node).at_boot is True
+    bench.machine.reboot()
+    wait_until(lambda: host.status(node).state is ProcessState.RUNNING, "the controller starts at boot", 30)
     with pytest.raises(Refused, match="running"):
         host.wipe_storage(node, CLUSTER, 7)
     host.stop(node, 7)
+    assert host.status(node).at_boot is False
+    bench.machine.reboot()
+    wait_until(bench.runs, "the machine's broker starts at boot", 30)
+    assert host.status(node).state is ProcessState.STOPPED
     host.wipe_storage(node, CLUSTER, 7)
     kept = bench.machine.run("ls", "/var/lib/kafka").split()
     assert kept == ["controller.rolled-back-1", "data"]

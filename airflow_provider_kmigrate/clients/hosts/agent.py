@@ -24,7 +24,7 @@ from typing import IO, Any, cast
 from airflow_provider_kmigrate.clients.commands import LocalRunner, fill, node_values
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.znodes import outdated
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
 from airflow_provider_kmigrate.core.text import systemd_seconds
@@ -184,12 +184,16 @@ class AgentHost:
         facts = self._facts(node)
         found = facts["process"]
         killed_after = systemd_seconds(facts["unit"].get("TimeoutStopUSec", ""))
-        return Process(ProcessState(found["state"]), found["pid"] or None, found["since"] or None, killed_after)
+        return Process(
+            ProcessState(found["state"]), found["pid"] or None, found["since"] or None, killed_after, facts["boot_enabled"]
+        )
 
     def start(self, node: NodeSpec, token: int) -> None:
+        self._start_at_boot(node, token, enabled=True)
         self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)
 
     def stop(self, node: NodeSpec, token: int) -> float:
+        self._start_at_boot(node, token, enabled=False)
         return _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token), "stop")
 
     def restart(self, node: NodeSpec, token: int, metas: Mapping[str, str], while_down: Callable[[float], None]) -> float:
@@ -247,6 +251,11 @@ class AgentHost:
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         return str(self._connection.ask("read_log", role=node.role, lines=lines)["log"])
+
+    def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool) -> None:
+        """A controller starts at boot as long as kmigrate wants it to run; the unit of a broker is its administrator's."""
+        if node.role is NodeRole.CONTROLLER:
+            self._change(node, "boot", token, {"enabled": enabled})
 
     def _facts(self, node: NodeSpec) -> dict[str, Any]:
         return self._connection.ask("facts", role=node.role)

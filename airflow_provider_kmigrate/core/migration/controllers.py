@@ -251,6 +251,7 @@ def _all_there(view: ClusterView, controller: Controller) -> gates.Gate:
             gates.all_kraft(view),
             gates.controllers_answer(view),
             gates.files_in_stage(view, but=controller.id),
+            gates.controllers_start_at_boot(view),
             gates.quorum_healthy(view),
             gates.no_leaderless(view),
         )

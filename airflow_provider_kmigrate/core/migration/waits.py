@@ -233,6 +233,7 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
             roll.in_sync(view),
             roll.no_broker_fenced(view),
             gates.files_in_stage(view),
+            gates.controllers_start_at_boot(view),
         )
     )
 

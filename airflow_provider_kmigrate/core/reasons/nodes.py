@@ -84,6 +84,14 @@ do: Clear the task. A soak begins again.
 never: Restart or reboot the machine before its file is right.
 source: measured: a soak, an approval and a watch were green, and the next reboot cut a broker off
 
+O07 A controller does not start at boot
+means: After a power cut the brokers would come up, but no controller: nothing moves until a person starts them. kmigrate enables the unit when it starts a controller.
+meanwhile: Yes, until that machine reboots.
+do: On that machine: `systemctl enable kafka`. A unit without an `[Install]` section, or a masked one, cannot be enabled: correct it first.
+do: The step goes on by itself.
+never: Finalize with it.
+source: measured: a finalized cluster stood still after a power cut
+
 R The restart of a node
 about: the restart of one node
 when: rolls, controllers
