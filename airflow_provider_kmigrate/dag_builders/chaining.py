@@ -57,6 +57,7 @@ def cluster_dag(
     *,
     tags: Sequence[str] = (),
     schedule: Any = None,
+    default_args: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> Iterator[DAG]:
     """The DAG `<kind>__<cluster>`, one run at a time. `text`: its own page; `page`: the page of a task, by its id."""
@@ -65,6 +66,8 @@ def cluster_dag(
         schedule=schedule,
         catchup=False,
         max_active_runs=1,
+        # Airflow's own default would end a restart between its stop and its start, and an approval that waits.
+        default_args={"execution_timeout": None, **(default_args or {})},
         tags=["kmigrate", "kafka", *tags, spec.name],
         doc_md=text,
         **arguments,

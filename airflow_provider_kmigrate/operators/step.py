@@ -56,7 +56,7 @@ class StepOperator(BaseOperator):
         approved_by: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{"execution_timeout": None, **kwargs})  # not Airflow's default: it would cut a restart in half
         self.approved_by = approved_by
         self.cluster_file, self.deferrable, self.sync_for = cluster_file, deferrable, sync_for
 

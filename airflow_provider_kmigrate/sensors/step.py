@@ -42,7 +42,7 @@ class StepSensor(BaseSensorOperator):
         sync_for: float = 30.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{"execution_timeout": None, **kwargs})
         if step not in OBSERVING:
             raise ValueError(f"A sensor runs one of {', '.join(sorted(OBSERVING))}, not {step!r}.")
         self.kind, self.step_kwargs = step, dict(step_kwargs or {})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,15 @@ DAGS = Path(__file__).parents[2] / "dags"
 DAG_ID = "kmigrate_zk_to_kraft__sim"
 APPROVED = {"approve_finalization": CLUSTER_ID}
 RunDag = Callable[..., Any]
+TIMEOUTS = """
+import sys
+from pathlib import Path
+from airflow.sdk.bases.operator import DEFAULT_TASK_EXECUTION_TIMEOUT
+from airflow_provider_kmigrate.dag_builders import folder
+dags = folder.dags_of(Path(sys.argv[1]))
+limited = [task.task_id for dag in dags.values() for task in dag.tasks if task.execution_timeout or getattr(task, "response_timeout", None)]
+print(f"{len(dags)} DAGs, default {DEFAULT_TASK_EXECUTION_TIMEOUT}, limited: {limited}")
+"""
 
 
 def bag() -> DagBag:
@@ -75,6 +87,20 @@ class TestFolder:
         found = bag()
         assert found.dags == {}
         assert len(found.import_errors) == 1
+
+    def test_no_default_of_airflow_cuts_a_task_off(self, clusters: Path) -> None:
+        rehearsal(clusters, SimCluster())
+        hostile = {
+            "DEFAULT_TASK_EXECUTION_TIMEOUT": "3600",
+            "DEFAULT_TASK_RETRY_DELAY": "1",
+            "PARALLELISM": "1",
+            "MAX_ACTIVE_TASKS_PER_DAG": "1",
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", TIMEOUTS, str(clusters)], env=os.environ | {f"AIRFLOW__CORE__{key}": value for key, value in hostile.items()},
+            stdout=subprocess.PIPE, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        assert done.stdout.splitlines()[-1] == "4 DAGs, default 1:00:00, limited: []"
 
     def test_without_the_folder_there_is_neither_dag_nor_error(self, clusters: Path) -> None:
         clusters.rmdir()
