@@ -44,6 +44,7 @@ class RollBroker(NodeStep):
         self.samples, self.interval = policy.stable_samples, policy.sample_interval
         self.patience = policy.start_timeout
         self._moved: MovedSince | None = None
+        self._restarted = False  # by this process, with the file that it installed
         self._canary = CanaryBake(node.id, target, policy.canary_bake)
         self._healthy = HealthyTimer(0.0, self.interval)  # of the bake
         self._leader = Recoveries()
@@ -61,6 +62,9 @@ class RollBroker(NodeStep):
         return replace(kept, recoveries=self._dual_write.stalled.times)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        # 0. What writes a broker's file at its start would win each time.
+        if self._restarted and (refusal := roll.written_at_start(view, self.node.id, self.target)) is not None:
+            return refusal
         self._moved = moved_since(self._moved, view, first)
         before = self._moved.old  # the observation since which the dual-write must have moved
         # 1. What is left of the restart, if every leader and controller works. The first broker of a pass bakes, and may be rolled back.
@@ -108,6 +112,7 @@ class RollBroker(NodeStep):
 
     def _own(self, context: StepContext, verb: Verb) -> None:
         """Act on this broker itself: its file, then its process."""
+        self._restarted = self._restarted or verb is Verb.RESTART
         if self.target is BrokerMode.MIGRATION:
             note_registered(context, self.node.id)
         if verb is not Verb.START:

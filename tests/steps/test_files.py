@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec, Policy
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
@@ -61,6 +61,28 @@ def test_a_roll_stops_at_an_edited_file(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="O03"):
         run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), context)
     assert broker(cluster, 1).stops == 0
+
+
+@pytest.mark.parametrize("file", ["generated", "kept"])
+def test_a_file_that_is_written_at_each_start_is_refused_after_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    cluster, context = begun(tmp_path)
+    node, start = broker(cluster, 1), SimCluster.start
+    original, stops = node.text, node.stops
+
+    def generated(self: SimCluster, spec: NodeSpec) -> None:
+        node.text = original if spec is node.spec and file == "generated" else node.text
+        start(self, spec)
+
+    monkeypatch.setattr(SimCluster, "start", generated)
+    step = RollBroker(node.spec, BrokerMode.MIGRATION, cluster.spec.policy)
+    if file == "kept":
+        run_step(step, context)
+    else:
+        with pytest.raises(Refused, match="R13"):
+            run_step(step, context)
+    assert node.stops == stops + 1
 
 
 def test_comments_and_order_are_nobodys_edit(tmp_path: Path) -> None:

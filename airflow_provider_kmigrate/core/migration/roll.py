@@ -27,7 +27,7 @@ from itertools import chain, pairwise
 from statistics import median
 
 from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, misfiled, stage_on_disk
 from airflow_provider_kmigrate.core.gates import MET, Gate, GateState, never, never_if, not_yet, not_yet_if, together, unmet
 from airflow_provider_kmigrate.core.model import (
@@ -288,6 +288,16 @@ def settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     gate = together((_registered(broker), _unfenced(view, broker), _in_every_isr(view, broker.id)))
     text = f"Broker {broker.id} runs in {broker.mode or target} mode, is registered, and in the ISR of all its partitions."
     return Done(text) if gate.met else Wait(gate.reasons)
+
+
+def written_at_start(view: ClusterView, broker_id: int, target: BrokerMode) -> Refuse | None:
+    """R13: a broker that answers, after kmigrate started it with the file of `target`, has another file; None if not, or not known."""
+    broker = view.broker(broker_id)
+    found = stage_on_disk(broker.files)
+    if broker.mode is None or found in {None, STAGE[target]}:
+        return None
+    text = f"Broker {broker.id} was started with the file for {target} mode, and now its file is of stage '{found}' again."
+    return Refuse((Reason("R13", text),))
 
 
 def takes_part(view: ClusterView, broker: int) -> bool:

@@ -152,6 +152,15 @@ do: Found in none, logs complete: open. Fix the leader's way to ZooKeeper. Its f
 do: A log is missing: unknown. Restart no controller.
 never: Give the flag back without those logs: a finalized controller ignores it.
 
+R13 Something writes a broker's file when it starts
+means: The broker has another file than kmigrate installed just before the start. A container's entry point, Cloudera Manager, Ambari or configuration management makes it anew. Each further try would be a restart in vain.
+meanwhile: Yes: the broker runs in its former mode.
+do: Find what writes it: the unit's `ExecStartPre`, the image's entry point (`KAFKA_...` variables), the manager's agent.
+do: Give the migration's keys to that tool (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints the file), or take the file away from it.
+do: Clear the task.
+never: Make the file read-only: the broker would not start.
+source: measured on the simulated cluster: five restarts in vain
+
 U Unread
 about: what could not be read (unknown)
 when: all the way
