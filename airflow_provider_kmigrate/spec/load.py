@@ -226,6 +226,7 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
         policy=Policy(**file.policy.model_dump()),
         controller_listener=file.quorum.listener.upper(),  # as Kafka takes the names of listeners
         controller_security=file.quorum.security_protocol,
+        controller_security_written="security_protocol" in file.quorum.model_fields_set,
         controller_conn_id=file.quorum.conn_id or "",
         controller_properties=file.quorum.properties,
         kafka_release=file.kafka_release or "",

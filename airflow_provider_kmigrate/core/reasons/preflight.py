@@ -124,6 +124,14 @@ never: Rely on `sasl.jaas.config` without the prefix: it is ignored. Change the 
 source: JaasContext.loadServerContext; KAFKA-15513; KIP-900
 ask: See that the JAAS file of each service (java.security.auth.login.config), controllers' too, has a section KafkaServer with this mechanism.
 
+B9e A controllers' listener with less protection than was meant
+means: The cluster file decides how the controllers' listener is protected. Rendered as PLAINTEXT, anyone who reaches the port may write the cluster's metadata.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Write into the cluster file what is meant: `quorum.security_protocol: SASL_SSL` (or SSL), with the login of B9d.
+do: PLAINTEXT is meant, on a closed network: write `quorum.security_protocol: PLAINTEXT`, and take another protocol of this listener out of the brokers' files.
+never: Rely on `listener.name.controller.*` keys in the brokers' files: without the protocol they have no effect.
+source: KIP-595; rendered by core/files/properties.py
+
 B10a Controllers without the brokers' identity towards ZooKeeper
 means: Controllers write znodes that brokers own. Without the brokers' identity every write is refused (NoAuth).
 meanwhile: Yes, as safe as before. Nothing was changed.
