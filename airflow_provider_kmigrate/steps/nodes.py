@@ -185,7 +185,7 @@ def restart(context: StepContext, node: NodeSpec, metas: Metas = NO_METAS, while
     host = context.tools.host(node)
     context.say(f"{node.name}: stopping, up to {node.stop_timeout:.0f} s.")
     if isinstance(host, AgentHost):
-        host.restart(node, context.fence.token, metas, stopped)
+        host.restart(node, context.fence.token, metas, stopped, context.say)
     else:
         stopped(stop(context, node))
         start(context, node, metas)

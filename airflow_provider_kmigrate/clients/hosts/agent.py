@@ -34,6 +34,7 @@ PROTOCOL = 1
 _TIMEOUT = 30.0  # seconds for an answer; the agent's own programs end within that time
 _JOB_WAIT = 5.0  # seconds for which one request waits for a job
 _PAUSE = 30.0  # seconds for which a stopped node waits for its worker
+_SAY_EVERY = 60.0
 _TRIES = 3  # of a job that was killed on its machine
 _BROKEN_CONNECTION = 255  # ssh's exit code for it
 _MAX_ANSWER = 64 * 1024 * 1024
@@ -196,17 +197,24 @@ class AgentHost:
         self._start_at_boot(node, token, enabled=False)
         return _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token), "stop")
 
-    def restart(self, node: NodeSpec, token: int, metas: Mapping[str, str], while_down: Callable[[float], None]) -> float:
+    def restart(
+        self,
+        node: NodeSpec,
+        token: int,
+        metas: Mapping[str, str],
+        while_down: Callable[[float], None],
+        say: Callable[[str], object] = str,
+    ) -> float:
         """Stop, write the meta.properties of these directories, and start, in one job of the machine.
 
         `while_down` is called with the seconds of the stop, by the machine's clock; the node starts without it after `_PAUSE` seconds.
-        Returns the seconds of the stop.
+        `say` is called once a minute with what is waited for, and when the machine stops answering. Returns the seconds of the stop.
         """
         inputs = {"metas": {folder: _content(text) for folder, text in metas.items()}, "pause": _PAUSE}
         job, record = f"restart-{self._process_id(node)}", dict[str, Any]()
         for _ in range(_TRIES):  # a job that was killed before its pause has not stopped the node yet
             self._change(node, "restart", token, {"job": job} | inputs)
-            record = self._ended(node, job, until="pause")
+            record = self._ended(node, job, until="pause", say=say)
             if record["state"] != "running" or _act(record) == "pause":
                 break
         try:
@@ -286,14 +294,17 @@ class AgentHost:
                 raise _error_of(node.name, record["error"])
         raise TimedOut(f"{node.name}: its {verb} was killed on its machine {_TRIES} times")
 
-    def _ended(self, node: NodeSpec, job: str, until: str = "") -> dict[str, Any]:
+    def _ended(self, node: NodeSpec, job: str, until: str = "", say: Callable[[str], object] = str) -> dict[str, Any]:
         """The record of a job that nothing carries out any more, or that does the act `until`. A lost connection is opened again."""
-        deadline = time.monotonic() + node.stop_timeout + 2 * _TIMEOUT
+        began = said = time.monotonic()
+        deadline = began + node.stop_timeout + 2 * _TIMEOUT
         lost: Unavailable | None = None
         while time.monotonic() < deadline:
             try:
                 record = self._connection.ask("job", _JOB_WAIT + _TIMEOUT, role=node.role, wait=_JOB_WAIT, until=until)
             except Unavailable as error:
+                if lost is None:
+                    say(f"{node.name}: its machine does not answer. Its stop and start go on there. {error}")
                 lost = error
                 time.sleep(1)
                 continue
@@ -301,6 +312,9 @@ class AgentHost:
                 raise Unavailable(f"{node.name}: another job began on its machine: {record.get('id')}")
             if not record["busy"] or _act(record) == until != "":
                 return record
+            if time.monotonic() - said >= _SAY_EVERY:
+                said = time.monotonic()
+                say(f"{node.name}: {_act(record)}, {said - began:.0f} s so far; it may take {node.stop_timeout:.0f} s.")
         raise TimedOut(f"{node.name} did not stop within {node.stop_timeout:.0f} s; the job goes on on its machine") from lost
 
 
