@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.clients.hosts import host_for, kept_as
+from airflow_provider_kmigrate.clients.hosts import agent, host_for, kept_as
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
@@ -98,6 +98,21 @@ def test_work_between_stop_and_start_sees_a_stopped_node(host: AgentHost, node: 
     assert host.status(node).state is ProcessState.RUNNING
 
 
+def test_a_long_stop_is_reported_again_and_again(machine: Node, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.entry["process"] = {"start": STUBBORN}
+    machine.configure({"broker": machine.entry})
+    node = node_of(machine)
+    host = host_for(node, None, agents, CLUSTER)
+    assert isinstance(host, AgentHost)
+    host.start(node, 7)
+    for name in ("_SAY_EVERY", "_JOB_WAIT"):
+        monkeypatch.setattr(agent, name, 0.2)
+    said: list[str] = []
+    host.restart(node, 7, {}, nothing, said.append)
+    assert len(said) > 2
+    assert said[0].startswith("broker 1: stop, 0 s so far; it may take 10 s")
+
+
 def test_a_node_starts_although_the_work_between_fails(host: AgentHost, node: NodeSpec) -> None:
     host.start(node, 7)
 
@@ -158,9 +173,11 @@ def test_a_pipe_that_breaks_during_a_restart_does_not_matter(
 
     cutter = threading.Thread(target=cut)
     cutter.start()
-    seconds = host.restart(node, 7, {}, nothing)
+    said: list[str] = []
+    seconds = host.restart(node, 7, {}, nothing, said.append)
     cutter.join()
     assert 1 < seconds < 5
+    assert any("does not answer. Its stop and start go on there" in line for line in said)
     assert host.status(node).pid not in (None, first)
 
 
