@@ -42,7 +42,10 @@ def test_what_a_person_must_hear_at_once(view, after, expected):
         (cluster([KRAFT, None, MIG], FLAGGED, 90), ["R01"]),
         (with_controller(DUAL, 3001, answers=False, migration_flag=None), ["G23"]),
         (replace(DUAL, zk=None), ["U01"]),
-        (cluster([ZK, None, ZK], NONE), []),
+        (cluster([ZK, None, ZK], NONE), ["R01"]),
+        (cluster([ZK, None, ZK], FLAGGED, -1), ["R01"]),
+        (cluster([KRAFT, None, KRAFT], BARE, 90), ["R01"]),
+        (cluster([ZK, ZK, ZK], NONE), []),
         (with_broker(DUAL, 1, files=NodeFiles(FILES[ZK])), ["O06"]),
         (with_controller(DUAL, 3001, files=NodeFiles({"process.roles": "controller"})), ["O06"]),
         (with_broker(DUAL, 1, files=NodeFiles()), ["G00"]),
@@ -50,7 +53,7 @@ def test_what_a_person_must_hear_at_once(view, after, expected):
         (with_broker(cluster([KRAFT, KRAFT, MIG], FLAGGED, 90), 2, files=NodeFiles(FILES[KRAFT])), []),
     ],
 )
-def test_silence_counts_in_the_middle_of_a_migration_only(view, expected):
+def test_a_node_that_stays_silent_is_named_in_every_phase(view, expected):
     assert codes(waits.if_it_stays(view)) == expected
 
 

@@ -339,13 +339,13 @@ def at_once(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, .
 
 
 def if_it_stays(view: ClusterView) -> tuple[Reason, ...]:
-    """What is normal for a minute, but not longer: nodes unresponsive in a migration, a finalization left half done, a file in between.
+    """What is normal for a minute, but not longer: nodes unresponsive, a finalization left half done, a file in between.
 
     Files are checked once every broker runs in KRaft mode: before that a roll writes them.
     """
     files = gates.files_in_stage(view).reasons if gates.all_kraft(view).met else ()
     if where(view).phase in _QUIET:
-        return files
+        return (*unresponsive_brokers(view), *files)
     flags = tuple(reason for reason in alarms(view) if reason.cause is Cause.UNFLAGGED_CONTROLLER and flags_taken_by_us(view))
     controllers = tuple(reason for reason in gates.all_flagged(view).reasons if reason.cause is Cause.CONTROLLER_UNRESPONSIVE)
     unknown = (*where(view).reasons, *view.unknowns) if where(view).phase is Phase.UNKNOWN else ()
