@@ -157,6 +157,8 @@ class Cause(StrEnum):
     UNREAD_STORED = auto()  # metadata of both sides; as slow
     UNREAD_OFFSETS_COUNT = auto()  # of one broker; as slow
     UNREAD_CONTROLLER = auto()  # of one controller
+    UNREAD_PROCESS = auto()  # of one node, by its host
+    UNREAD_FILES = auto()  # of one node, by its host
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ class Reason:
     text: str  # what was observed
     remedy: str | None = None  # what to do next; None: as the registry has it
     cause: Cause | AuditCause | None = None  # for decisions that must recognise it
+    node: str = ""  # whose host did not report something, such as "broker 1"; not kept in rows
 
     @classmethod
     def of(cls, cause: AuditCause, text: str) -> Reason:

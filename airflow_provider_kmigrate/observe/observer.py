@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from airflow_provider_kmigrate.clients import group_reads
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.model import ClusterEnvironment, ClusterView, Fields, Quorum, Reason
+from airflow_provider_kmigrate.core.model import Cause, ClusterEnvironment, ClusterView, Fields, Quorum, Reason
 from airflow_provider_kmigrate.observe import reads
 from airflow_provider_kmigrate.observe.reads import OF_WHAT_IS_SLOW, THREADS, Answers, Question, Questions, Reads
 from airflow_provider_kmigrate.observe.stored import StoredReads, read_environment
@@ -154,8 +154,9 @@ class _Observation:
             limit.nodes,
             lambda node: tools.wire(node).api_versions(),
         )
-        processes = self._ask_each(what & Fields.PROCESSES, hosts, reads.host, limit.hosts, source.process)
-        files = self._ask_each(what & Fields.FILES, hosts, reads.host, limit.hosts, lambda node: tools.host(node).files(node))
+        process, disk = partial(reads.host, Cause.UNREAD_PROCESS), partial(reads.host, Cause.UNREAD_FILES)
+        processes = self._ask_each(what & Fields.PROCESSES, hosts, process, limit.hosts, source.process)
+        files = self._ask_each(what & Fields.FILES, hosts, disk, limit.hosts, lambda node: tools.host(node).files(node))
 
         def finish() -> dict[str, Any]:
             each = self.questions.answers

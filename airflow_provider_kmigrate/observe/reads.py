@@ -372,9 +372,9 @@ def controller(node: NodeSpec) -> Reason:
     return Reason("G23", f"{_named(node)} did not answer", cause=Cause.UNREAD_CONTROLLER)
 
 
-def host(node: NodeSpec) -> Reason:
-    """U04: the node's host did not report its process or its files."""
-    return Reason("U04", f"The host of {node.name} did not answer")
+def host(cause: Cause, node: NodeSpec) -> Reason:
+    """U04: the node's host did not report its process (`UNREAD_PROCESS`) or its files (`UNREAD_FILES`)."""
+    return Reason("U04", f"The host of {node.name} did not answer", cause=cause, node=node.name)
 
 
 def quorum(node: NodeSpec) -> Reason:

@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, PartitionLeader
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
+    Cause,
     Fields,
     Partition,
     PartitionMetadata,
@@ -175,13 +176,13 @@ class TestNodes:
     def test_a_process_is_known_even_if_its_files_are_not(self, cluster: Cluster) -> None:
         cluster.host.on_disk = Failed("no file")
         view = cluster.observer.observe(Fields.PROCESSES | Fields.FILES, BROKERS[:1])
-        assert codes(view) == ["U04"]
+        assert [(each.code, each.cause, each.node) for each in view.unknowns] == [("U04", Cause.UNREAD_FILES, "broker 1")]
         assert view.brokers[1].process.state is ProcessState.RUNNING
 
     def test_a_host_that_does_not_tell_is_a_host_that_does_not_answer(self, cluster: Cluster) -> None:
         cluster.host.process = Process(ProcessState.UNKNOWN)
         view = cluster.observer.observe(Fields.PROCESSES, BROKERS[:1])
-        assert codes(view) == ["U04"]
+        assert [(each.code, each.cause, each.node) for each in view.unknowns] == [("U04", Cause.UNREAD_PROCESS, "broker 1")]
         assert view.brokers[1].process.state is ProcessState.UNKNOWN
 
 
