@@ -73,6 +73,7 @@ ROWS: list[tuple[str, Change, list[str]]] = [
     ("secret for dynamic passwords taken out", edited({"password.encoder.secret": None}), ["B15"]),
     ("other cipher for dynamic passwords", edited(password_encoder_cipher_algorithm="DES"), ["B15"]),
     ("its id where it was generated", edited({"broker.id": "-1", "node.id": "-1"}, {"broker.id": "-1"}), []),
+    ("ids that are no longer generated", edited(broker_id_generation_enable="false"), []),
     ("the id of another", edited(broker_id="7"), ["M01", "B15"]),
     ("a file of another stage", edited(zookeeper_metadata_migration_enable="true", log_dirs="/b"), ["C04"] * 3),
     ("written by Ansible", kept("Ansible"), ["W9"]),

@@ -12,7 +12,16 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import needs_version_0, setting, whose_else
-from airflow_provider_kmigrate.core.model import DEFAULT, Broker, ClusterView, Controller, NodeFiles, Process, ZooKeeperTree
+from airflow_provider_kmigrate.core.model import (
+    DEFAULT,
+    Broker,
+    Cause,
+    ClusterView,
+    Controller,
+    NodeFiles,
+    Process,
+    ZooKeeperTree,
+)
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
@@ -24,6 +33,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     warns,
     zookeeper_configs,
 )
+from airflow_provider_kmigrate.core.preflight.unread import unread_hosts
 from airflow_provider_kmigrate.core.text import summarize
 
 KAFKA_STOPS = 300.0  # seconds that a broker in migration mode may take to stop (measured: 300.8)
@@ -117,7 +127,8 @@ def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
             "W7",
             f"the service manager kills nodes before Kafka's own {KAFKA_STOPS:g} s are over (TimeoutStopSec): {summarize(killed)}",
         )
-    if unsaid := [name for name, after in managed.items() if after is None]:
+    unread = unread_hosts(view, Cause.UNREAD_PROCESS)
+    if unsaid := [name for name, after in managed.items() if after is None and name not in unread]:
         yield unknown(
             "W7", f"when the service manager kills a node that does not stop (90 s is systemd's default): {summarize(unsaid)}"
         )

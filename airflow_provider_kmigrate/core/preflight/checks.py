@@ -7,12 +7,12 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from airflow_provider_kmigrate.core import gates, offsets_topic, rollback
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, node_id, problems, setting, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import setting
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -20,12 +20,11 @@ from airflow_provider_kmigrate.core.model import (
     ClusterView,
     Fields,
     ProcessState,
-    Reason,
     version_of,
 )
 from airflow_provider_kmigrate.core.offsets_topic import Agreement
 from airflow_provider_kmigrate.core.phase import kraft_owns
-from airflow_provider_kmigrate.core.preflight import actors, controllers, security, versions, written
+from airflow_provider_kmigrate.core.preflight import actors, controllers, files, security, unread, versions, written
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
@@ -35,7 +34,6 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     blocks,
     is_kraft,
     level,
-    of_file,
     of_topics,
     pairs,
     protocol,
@@ -82,25 +80,6 @@ def protocol_version(facts: PreflightFacts) -> str | None:
     levels = {level(protocol(config)) for config in facts.configs.values() if config is None or not is_kraft(config)}
     (one,) = levels if len(levels) == 1 else (0,)
     return version_of(one) if one else None
-
-
-def _unread(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    # Before a migration no controller answers; during one, the gates of each step check them.
-    yield from refused((reason for reason in view.unknowns if reason.cause is not Cause.UNREAD_CONTROLLER), "observation")
-    parts = {
-        "ZooKeeper": view.zk,
-        "the partitions": view.partitions,
-        "min.insync.replicas of the topics": view.min_insync,
-        "the topics' metadata": view.topics,
-    }
-    for what in (name for name, part in parts.items() if part is None):
-        yield blocks("U05", f"could not read {what}")
-    for node in facts.spec.brokers:
-        broker = view.brokers.get(node.id)
-        if broker is not None and broker.files.properties is None:
-            yield blocks("U05", f"could not read the properties file of broker {node.id}")
-        if facts.configs.get(node.id) is None:
-            yield blocks("U05", f"could not read the running configuration of broker {node.id}")
 
 
 def _identity(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -161,7 +140,8 @@ def _leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFi
     """G3, G4, G5: an earlier migration left nothing, and no running controller would end this one at once."""
     if view.zk is None or begun(view):
         return
-    ours = [node.id for node in facts.spec.controllers]
+    hosts = unread.unread_hosts(view, Cause.UNREAD_FILES)
+    ours = [node.id for node in facts.spec.controllers if node.name not in hosts]
     running = replace(view, controllers={each.id: each for each in view.controllers.values() if each.answers})
     for gate in (gates.fresh_migration(view), gates.empty_controllers(view, ours), gates.all_flagged(running)):
         yield from refused(gate.reasons, "measured: topics were deleted")
@@ -172,26 +152,6 @@ def _epochs(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     if not kraft_owns(view):
         source = "KAFKA-20488; measured: writes stop when one broker fails"
         yield from refused(rollback.states_in_reach(view).reasons, source)
-
-
-def _files(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    for node in facts.spec.brokers:
-        broker = view.brokers.get(node.id)
-        properties = broker.files.properties if broker else None
-        if properties is None:
-            continue
-        found = node_id(properties)
-        if found not in {None, node.id}:
-            yield blocks("M01", f"the properties file of broker {node.id} on {node.host} is that of broker {found}")
-        yield from of_file(f"broker {node.id}", _file_problems(properties, view, facts))
-
-
-def _file_problems(properties: Mapping[str, str], view: ClusterView, facts: PreflightFacts) -> tuple[Reason, ...]:
-    """What is wrong with a file; it may be a stage ahead of its process, if a run was stopped between the two."""
-    allowed = {FileStage.ZOOKEEPER, FileStage.MIGRATION, *([FileStage.KRAFT] if begun(view) else [])}
-    stage = stage_of(properties)
-    expected = stage if stage in allowed else FileStage.ZOOKEEPER
-    return problems(properties, expected, chroot=facts.chroot, controller_listener=facts.spec.controller_listener)
 
 
 def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -231,7 +191,7 @@ def _quorum(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]
 
 
 _CHECKS: tuple[Check, ...] = (
-    _unread,
+    *unread.CHECKS,
     _identity,
     _ids,
     _alive,
@@ -240,7 +200,7 @@ _CHECKS: tuple[Check, ...] = (
     _epochs,
     _topic_ids,
     _leftovers,
-    _files,
+    *files.CHECKS,
     *written.CHECKS,
     *versions.CHECKS,
     *security.CHECKS,

@@ -148,6 +148,7 @@ _CRITICAL = re.compile(
 )
 _TOWARDS_CONTROLLERS = re.compile(r"controller\.quorum\..* | sasl\.mechanism\.controller\.protocol", re.VERBOSE)
 _ENCODER = ("password.encoder.secret", "password.encoder.old.secret")
+_OF_ID = ("broker.id", "broker.id.generation.enable")
 
 
 def differences(
@@ -218,7 +219,7 @@ def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener
     """
     if stage_of(file) is not FileStage.ZOOKEEPER:
         return False
-    own_id = key == "broker.id" and node_id(file) in {broker, None}
+    own_id = key in _OF_ID and node_id(file) in {broker, None}
     first_secret = key in _ENCODER and key not in taken.values
     towards_controllers = _TOWARDS_CONTROLLERS.fullmatch(key) or key.startswith(f"listener.name.{listener.lower()}.")
     return own_id or first_secret or bool(towards_controllers)
