@@ -293,10 +293,12 @@ def _idle_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[
 
 def _unresolved(properties: Mapping[str, str], stage: FileStage) -> Iterator[str]:
     """Controllers only: a broker that runs with such a value uses it as written."""
-    known = {name.strip() for name in (setting(properties, "config.providers") or "").split(",")}
-    for key, value in properties.items() if stage.of_controller else ():
-        if missing := sorted(set(references(value)) - known):
-            yield f"{key} refers to {', '.join(missing)}, which config.providers does not name"
+    known = [name.strip() for name in (setting(properties, "config.providers") or "").split(",")]
+    missing = {key: sorted(set(references(value)) - {*known}) for key, value in properties.items() if stage.of_controller}
+    needed = ",".join(filter(None, [*known, *sorted({name for names in missing.values() for name in names})]))
+    for key, names in missing.items():
+        if names:
+            yield f"{key} refers to {', '.join(names)}, which config.providers does not name; write `config.providers={needed}`"
 
 
 Metas = Mapping[str, Mapping[str, str]]  # directory -> the keys of its meta.properties, none if it is not formatted
