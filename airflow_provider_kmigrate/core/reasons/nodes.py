@@ -177,7 +177,7 @@ U04 A node's host does not report what it runs
 means: Its agent did not answer, or could not say whether the node runs or what its files are. Acting now could change another process or another cluster's node.
 meanwhile: Yes; the node may run well. A restart that has begun goes on: the node starts by itself.
 do: Ask the agent by hand, as Airflow's user, on the worker: `echo '{"v":1,"id":1,"verb":"facts","role":"broker"}' | ssh HOST sudo -n /usr/local/sbin/kmigrate-node serve` (or what `connect` runs). The answer holds the properties file with its secrets. `process.state` must be `running` or `stopped`.
-do: No connection: check the network, the key, known_hosts and `host`.
+do: No connection: check the network, the key, known_hosts and `host`. One error of many nodes: begin with what they share.
 do: Backend `commands` of `node.json`: `status` must end with 0 while the node runs, and with 3 only once its process is gone (`systemctl is-active`: earlier; use backend `systemd`).
 do: The step goes on by itself, or after its task is cleared.
 never: Let `status` always end with 0 or 3. Restart the node by hand instead.

@@ -233,8 +233,8 @@ never: Restart the node with it.
 C04 A line or key is missing, wrong or must not be there
 means: A node of this stage does not start, register or work with it, or changes its id.
 meanwhile: Yes: nothing was changed. A node's own file: until that node restarts for any reason.
-do: A broker: correct the original on the node, and run `backup` again while no broker has moved. A controller: correct `quorum.properties` in the cluster file.
-do: A `\u` needs four digits. An id: `broker.id` as in the node's `meta.properties`; above `reserved.broker.max.id` set `broker.id.generation.enable=false`.
+do: A broker: correct the original on the node, with all lines of the text together, and run `backup` again while no broker has moved. A controller: correct `quorum.properties` in the cluster file.
+do: A `\u` needs four digits. An id without lines in the text: `broker.id` as in the node's `meta.properties`; above `reserved.broker.max.id` (1000) together with `broker.id.generation.enable=false`: one without the other does not start. An id needs no restart.
 do: `metadata.max.idle.interval.ms`: remove it until the finalization. With it, a dual-write that works looks like one that has ended.
 do: A chroot: one in every file and in the connection. A version: B1a. The controllers' listener: a `quorum.listener` that no broker uses.
 never: Edit a file that kmigrate rendered. Invent an id. Remove `zookeeper.metadata.migration.enable` by hand: that finalizes. Leave the authorizer out.
@@ -242,7 +242,7 @@ never: Edit a file that kmigrate rendered. Invent an id. Remove `zookeeper.metad
 C10 A reference that nothing resolves
 means: The controller would take the reference itself for the value: for a password, a path, a login.
 meanwhile: Yes: no controller got that file.
-do: Add `config.providers` and `config.providers.<name>.class` to the brokers' files, or under `quorum.properties`.
+do: Write what the text says as `config.providers`, and `config.providers.<name>.class`, under `quorum.properties` in the cluster file, which goes before the brokers' files. In those files it needs a restart (B15).
 do: The files that references name must be on the controllers' machines, readable for their user.
 never: Write the secret itself into the cluster file.
 
