@@ -151,15 +151,15 @@ def files_in_stage(view: ClusterView, but: int | None = None) -> Gate:
 
     `but`: the node that is being restarted; its file is written before it is stopped.
     """
-    brokers = [(f"broker {b.id}", b, FileStage(b.mode), f"in {b.mode} mode") for b in view.brokers.values() if b.mode]
     flags = {
         True: (FileStage.CONTROLLER_MIGRATION, "with the migration flag"),
         False: (FileStage.CONTROLLER_FINAL, "without the migration flag"),
     }
-    controllers = [
-        (f"controller {c.id}", c, *flags[c.migration_flag]) for c in view.controllers.values() if c.migration_flag is not None
+    rows: list[tuple[str, Broker | Controller, FileStage, str]] = [
+        *((f"broker {b.id}", b, FileStage(b.mode), f"in {b.mode} mode") for b in view.brokers.values() if b.mode),
+        *((f"controller {c.id}", c, *flags[c.migration_flag]) for c in view.controllers.values() if c.migration_flag is not None),
     ]
-    return together(_file_in_stage(*row) for row in (*brokers, *controllers) if row[1].id != but)
+    return together(_file_in_stage(*row) for row in rows if row[1].id != but)
 
 
 def _file_in_stage(name: str, node: Broker | Controller, stage: FileStage, runs: str) -> Gate:

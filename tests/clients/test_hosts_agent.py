@@ -218,6 +218,7 @@ for line in sys.stdin:
         (("echo", "Welcome to kafka0!"), Failed, "Welcome to kafka0"),
         ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 99, "ok": {}}')), Failed, "another request"),
         ((sys.executable, "-c", ANSWERS.format("[" * 100_000)), Failed, "no kmigrate-node"),
+        ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 1, "ok": {"process": {}}}')), Failed, "lack boot_enabled, file"),
         (
             (sys.executable, "-c", ANSWERS.format('{"v": 1, "id": null, "error": {"code": "config", "text": "a link"}}')),
             Refused,
@@ -248,7 +249,8 @@ def test_after_how_long_the_machine_kills_a_node_that_does_not_stop(
     machine: Node, agents: Agents, unit: dict[str, str], seconds: float | None
 ) -> None:
     process = {"state": "running", "pid": 7, "since": 1.0, "birth": "b"}
-    said = json.dumps({"v": 1, "id": 1, "ok": {"process": process, "unit": unit}})
+    facts = {"process": process, "unit": unit, "boot_enabled": None, "file": None, "log_dirs": {}}
+    said = json.dumps({"v": 1, "id": 1, "ok": facts})
     node = node_of(machine, sys.executable, "-c", ANSWERS.format(said))
     assert host_for(node, None, agents, CLUSTER).status(node).killed_after == seconds
 

@@ -266,7 +266,10 @@ class AgentHost:
             self._change(node, "boot", token, {"enabled": enabled})
 
     def _facts(self, node: NodeSpec) -> dict[str, Any]:
-        return self._connection.ask("facts", role=node.role)
+        facts = self._connection.ask("facts", role=node.role)
+        if missing := sorted({"process", "unit", "boot_enabled", "file", "log_dirs"} - facts.keys()):
+            raise Failed(f"{node.name}: the facts of kmigrate-node lack {', '.join(missing)}")
+        return facts
 
     def _folder(self, node: NodeSpec, facts: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         if path not in facts["log_dirs"]:

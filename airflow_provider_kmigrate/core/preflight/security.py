@@ -130,8 +130,8 @@ def _uncertain(acl: ZkAcl, builder: bool) -> bool:
     return (kind != "User" and not builder) or wildcard or (acl.pattern == "PREFIXED" and acl.name == "*")
 
 
-def _controllers_listener(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    spec, files = facts.spec, zookeeper_files(facts)
+def _controllers_listener(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    spec, files = facts.spec, zookeeper_files(view)
     named = {broker: security_of(keys, spec.controller_listener) for broker, keys in files.items()}
     ours = {spec.controller_listener, spec.controller_security}  # its own name: no file says anything of it
     if other := [f"broker {broker} {protocol}" for broker, protocol in named.items() if protocol not in ours]:
