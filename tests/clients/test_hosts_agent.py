@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -253,6 +254,34 @@ def test_after_how_long_the_machine_kills_a_node_that_does_not_stop(
     said = json.dumps({"v": 1, "id": 1, "ok": facts})
     node = node_of(machine, sys.executable, "-c", ANSWERS.format(said))
     assert host_for(node, None, agents, CLUSTER).status(node).killed_after == seconds
+
+
+class Unswitchable:
+    """The connection to a machine with a unit that `systemctl` neither enables nor disables, such as a generated one."""
+
+    def __init__(self) -> None:
+        self.jobs: list[str] = []
+        self.job = ""
+
+    def ask(self, verb: str, _timeout: float = 0.0, **fields: Any) -> dict[str, Any]:
+        if verb == "boot":
+            raise Failed("systemctl ended with exit code 1")
+        if verb in {"start", "stop"}:
+            self.jobs.append(verb)
+            self.job = fields["job"]
+        process = {"state": "running", "pid": 7, "since": 1.0, "birth": "b"}
+        facts = {"process": process, "unit": {}, "boot_enabled": False, "file": None, "log_dirs": {}}
+        return facts | {"id": self.job, "state": "done", "busy": False, "done": []}
+
+
+def test_a_unit_that_cannot_be_enabled_keeps_no_controller_down_nor_up() -> None:
+    node = NodeSpec(3000, NodeRole.CONTROLLER, "127.0.0.1", 9093, HostSpec("agent", properties="/c", connect=("x",)))
+    machine = Unswitchable()
+    host = AgentHost(cast(Any, machine), CLUSTER)
+    for act in (host.start, host.stop):
+        with pytest.raises(Failed, match="exit code 1"):
+            act(node, 7)
+    assert machine.jobs == ["start", "stop"]
 
 
 def test_an_agent_that_hangs_is_given_up(machine: Node, agents: Agents) -> None:

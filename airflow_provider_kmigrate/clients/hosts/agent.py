@@ -190,12 +190,17 @@ class AgentHost:
         )
 
     def start(self, node: NodeSpec, token: int) -> None:
-        self._start_at_boot(node, token, enabled=True)
+        failed = self._start_at_boot(node, token, enabled=True)
         self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)
+        if failed is not None:
+            raise failed
 
     def stop(self, node: NodeSpec, token: int) -> float:
-        self._start_at_boot(node, token, enabled=False)
-        return _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token), "stop")
+        failed = self._start_at_boot(node, token, enabled=False)
+        seconds = _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token), "stop")
+        if failed is not None:
+            raise failed
+        return seconds
 
     def restart(
         self,
@@ -260,10 +265,17 @@ class AgentHost:
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         return str(self._connection.ask("read_log", role=node.role, lines=lines)["log"])
 
-    def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool) -> None:
-        """A controller starts at boot as long as kmigrate wants it to run; the unit of a broker is its administrator's."""
-        if node.role is NodeRole.CONTROLLER:
-            self._change(node, "boot", token, {"enabled": enabled})
+    def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool) -> Failed | None:
+        """A controller starts at boot as long as kmigrate wants it to run; the unit of a broker is its administrator's.
+
+        Returns the error if the machine cannot switch it: that keeps no controller down, and none up. It is raised afterwards.
+        """
+        try:
+            if node.role is NodeRole.CONTROLLER:
+                self._change(node, "boot", token, {"enabled": enabled})
+        except Failed as error:
+            return error
+        return None
 
     def _facts(self, node: NodeSpec) -> dict[str, Any]:
         facts = self._connection.ask("facts", role=node.role)
