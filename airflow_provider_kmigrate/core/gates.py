@@ -146,10 +146,10 @@ _NEXT_START = {
 }
 
 
-def files_in_stage(view: ClusterView, but: int | None = None) -> Gate:
+def files_in_stage(view: ClusterView, but: Collection[int] = ()) -> Gate:
     """O06: every running node's file is the one of the mode in which it runs.
 
-    `but`: the node that is being restarted; its file is written before it is stopped.
+    `but`: nodes whose restart has begun; their files are written before they are stopped.
     """
     flags = {
         True: (FileStage.CONTROLLER_MIGRATION, "with the migration flag"),
@@ -159,7 +159,7 @@ def files_in_stage(view: ClusterView, but: int | None = None) -> Gate:
         *((f"broker {b.id}", b, FileStage(b.mode), f"in {b.mode} mode") for b in view.brokers.values() if b.mode),
         *((f"controller {c.id}", c, *flags[c.migration_flag]) for c in view.controllers.values() if c.migration_flag is not None),
     ]
-    return together(_file_in_stage(*row) for row in rows if row[1].id != but)
+    return together(_file_in_stage(*row) for row in rows if row[1].id not in but)
 
 
 def _file_in_stage(name: str, node: Broker | Controller, stage: FileStage, runs: str) -> Gate:

@@ -105,7 +105,7 @@ CASES = [
     ("voter behind", gates.quorum_healthy(DUAL, max_lag=-1), GateState.NOT_YET),
     ("files of their modes", gates.files_in_stage(ALL_KRAFT), GateState.MET),
     ("an older file", gates.files_in_stage(SET_BACK), GateState.NEVER),
-    ("an older file of the node that is restarted", gates.files_in_stage(SET_BACK, but=1), GateState.MET),
+    ("an older file of the node that is restarted", gates.files_in_stage(SET_BACK, but=[1]), GateState.MET),
     ("a file of no mode", gates.files_in_stage(with_broker(ALL_KRAFT, 1, files=NodeFiles({}))), GateState.NEVER),
     ("a file unread", gates.files_in_stage(with_broker(ALL_KRAFT, 1, files=NodeFiles())), GateState.NOT_YET),
     ("a flag less", gates.files_in_stage(with_controller(ALL_KRAFT, 3001, files=NodeFiles(FINAL))), GateState.NEVER),

@@ -258,6 +258,14 @@ def test_a_finalization_that_was_cut_off_after_its_file_goes_on():
     assert outcome(decide_finalize(view, DUAL_BEFORE, 3000)) == outcome(decide_finalize(equal(DUAL), DUAL_BEFORE, 3000))
 
 
+def test_a_finalization_that_was_cut_off_at_the_one_that_leads_now_goes_on_with_the_others():
+    """It is restarted last, so the others must not wait for it."""
+    view = equal(with_controller(with_zk(LED_BY_ANOTHER, unflagged=frozenset({3001})), 3001, files=BARE_FILE))
+    assert postponed_controller(view, 3001)
+    assert decide_finalize(view, DUAL_BEFORE, 3000).verb == "restart"
+    assert outcome(decide_finalize(with_zk(view, unflagged=frozenset({3002})), DUAL_BEFORE, 3000)) == (Wait, ["O06"])
+
+
 def equal(view):
     """Both sides were read, and hold the same."""
     return replace(view, topics=({}, {}), stored=STORED, state_epoch=5)
