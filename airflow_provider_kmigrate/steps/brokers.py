@@ -77,7 +77,8 @@ class RollBroker(NodeStep):
         decision = self._dual_write.decide(view, decision)
         self.fields = roll.MIN_OBSERVATIONS | self._dual_write.more_fields
         self.nodes = () if self._dual_write.more_fields & Fields.PROCESSES else (self.node,)  # the controllers' processes, too
-        self.must_stay = self._leader.tried or self._dual_write.stalled.pending
+        silent = self._restarted and not view.answered(self.node.id)  # no other process knows that it was restarted (R13)
+        self.must_stay = silent or self._leader.tried or self._dual_write.stalled.pending
         return decision
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, _before: ClusterView) -> Decision:

@@ -43,6 +43,21 @@ def test_a_broker_that_is_there_with_the_file_of_another_mode_gets_its_own_again
     assert codes(decide_restart(with_broker(view, node, files=NodeFiles()), node, target)) == {"G00"}
 
 
+@pytest.mark.parametrize(
+    ("node", "target", "file", "refused"),
+    [
+        (1, KRAFT, MIGRATION_FILE, True),  # it was started with this file
+        (1, KRAFT, KRAFT_FILE, False),
+        (1, KRAFT, NodeFiles(), False),
+        (0, KRAFT, MIGRATION_FILE, False),  # it was started with the right one
+    ],
+)
+def test_a_file_that_was_written_at_the_start_shows_in_the_mode(node, target, file, refused):
+    view = with_broker(HYBRID, node, files=file)
+    assert (roll.written_at_start(view, node, target) is not None) is refused
+    assert roll.written_at_start(with_broker(view, node, mode=None), node, target) is None
+
+
 def test_a_stop_of_ours_that_was_interrupted_goes_on_with_the_start():
     view = with_broker(cluster([MIG, None, ZK], FLAGGED, -1), 1, files=MIGRATION_FILE)
     assert decide_restart(view, 1, MIG).verb == "start"

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.steps.originals import main
 from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.steps.sim import SimCluster
-from tests.steps.sim_nodes import Killed, SimNode, parse
+from tests.steps.sim_nodes import Health, Killed, SimNode, parse
 
 SECRET = "ssl.keystore.password=ROTATED\n"
 
@@ -82,6 +82,30 @@ def test_a_file_that_is_written_at_each_start_is_refused_after_one(
     else:
         with pytest.raises(Refused, match="R13"):
             run_step(step, context)
+    assert node.stops == stops + 1
+
+
+def test_whoever_restarted_a_broker_waits_for_its_answer_and_restarts_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next process of the task would not know that it was restarted."""
+    cluster, context = begun(tmp_path)
+    node, start, restarted = broker(cluster, 1), SimCluster.start, list[int]()
+    original, stops = node.text, node.stops
+
+    def generated(self: SimCluster, spec: NodeSpec) -> None:
+        node.text = original
+        restarted.append(self.observations)
+        start(self, spec)
+
+    def health(number: int, _mode: BrokerMode, observation: int) -> Health:
+        silent = number == 1 and restarted and observation < restarted[-1] + 200
+        return Health(None, in_sync=False) if silent else Health()
+
+    monkeypatch.setattr(SimCluster, "start", generated)
+    cluster.health = health
+    with pytest.raises(Refused, match="R13"):
+        run_step(RollBroker(node.spec, BrokerMode.MIGRATION, cluster.spec.policy), context, sync_for=4.0)
     assert node.stops == stops + 1
 
 

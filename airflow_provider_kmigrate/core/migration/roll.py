@@ -291,10 +291,13 @@ def settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
 
 
 def written_at_start(view: ClusterView, broker_id: int, target: BrokerMode) -> Refuse | None:
-    """R13: a broker that answers, after kmigrate started it with the file of `target`, has another file; None if not, or not known."""
+    """R13: a broker that answers in another mode, after kmigrate started it with the file of `target`, has another file.
+
+    None if not, or not known. One in the right mode was started with the right file: `settled` writes that again.
+    """
     broker = view.broker(broker_id)
     found = stage_on_disk(broker.files)
-    if broker.mode is None or found in {None, STAGE[target]}:
+    if broker.mode in {None, target} or found in {None, STAGE[target]}:
         return None
     text = f"Broker {broker.id} was started with the file for {target} mode, and now its file is of stage '{found}' again."
     return Refuse((Reason("R13", text),))
