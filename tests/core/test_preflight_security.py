@@ -78,6 +78,7 @@ ROWS: list[Row] = [
     ("SCRAM inherited by controllers", both(spec(controller_security="SASL_SSL"), everywhere(sasl_mechanism_inter_broker_protocol="SCRAM-SHA-256")), ["B9d"]),
     ("controllers' listener prepared as SASL_SSL, default in the cluster file", everywhere(listener_security_protocol_map=f"{PLAIN_MAP},CONTROLLER:SASL_SSL"), ["B9e"]),
     ("controllers' listener prepared as in the cluster file", both(everywhere(listener_security_protocol_map=f"{PLAIN_MAP},CONTROLLER:SSL"), spec(controller_security="SSL")), []),
+    ("controllers' listener prepared in the clear, SSL in the cluster file", both(everywhere(listener_security_protocol_map=f"{PLAIN_MAP},CONTROLLER:PLAINTEXT"), spec(controller_security="SSL")), []),
     ("controllers' listener prepared in one file", written_1(listener_security_protocol_map=f"{PLAIN_MAP},controller:ssl"), ["B9e"]),
     ("TLS brokers, nothing said of the controllers", both(everywhere(**TLS_ONLY), spec(controller_security_written=False)), ["B9e"]),
     ("TLS brokers, controllers in the clear as written", everywhere(**TLS_ONLY), []),

@@ -133,7 +133,8 @@ def _uncertain(acl: ZkAcl, builder: bool) -> bool:
 def _controllers_listener(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     spec, files = facts.spec, zookeeper_files(view)
     named = {broker: security_of(keys, spec.controller_listener) for broker, keys in files.items()}
-    ours = {spec.controller_listener, spec.controller_security}  # its own name: no file says anything of it
+    # Its own name: no file says anything of it. PLAINTEXT: the cluster file cannot protect it less, and is what is rendered.
+    ours = {spec.controller_listener, spec.controller_security, "PLAINTEXT"}
     if other := [f"broker {broker} {protocol}" for broker, protocol in named.items() if protocol not in ours]:
         text = f"the listener {spec.controller_listener} is {spec.controller_security} in the cluster file, in brokers' files it is not"
         yield blocks("B9e", f"{text}: {summarize(other)}")

@@ -128,7 +128,7 @@ B9e A controllers' listener with less protection than was meant
 means: The cluster file decides how the controllers' listener is protected. Rendered as PLAINTEXT, anyone who reaches the port may write the cluster's metadata.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Write into the cluster file what is meant: `quorum.security_protocol: SASL_SSL` (or SSL), with the login of B9d.
-do: PLAINTEXT is meant, on a closed network: write `quorum.security_protocol: PLAINTEXT`, and take another protocol of this listener out of the brokers' files.
+do: PLAINTEXT is meant, on a closed network: write `quorum.security_protocol: PLAINTEXT`. If brokers' files have another protocol for this listener, choose a `quorum.listener` that none of them names: a change of their map needs a restart (B15).
 never: Rely on `listener.name.controller.*` keys in the brokers' files: without the protocol they have no effect.
 source: KIP-595; rendered by core/files/properties.py
 
