@@ -18,7 +18,7 @@ _DOCS = {
     "warnings. The log names the page with all of them. If the cluster is finalized already, all later tasks are skipped and the run succeeds.",
     "watch": "Observes the cluster once, takes no lock and changes nothing. A success reports the cluster's phase. A failure means that someone must act: "
     "an alarm, hybrid mode for longer than `policy.max_hybrid`, or a missing prerequisite of the rollback. It also fails if, in all retries, "
-    "nodes do not respond or a finalization stays incomplete.",
+    "nodes do not respond, a node's file is of another mode, or a finalization stays incomplete.",
     "backup": "Saves every broker's original properties file and ZooKeeper's tree, and reads them back by hash. Every later file is "
     "rendered from these originals; a rollback restores them byte for byte.",
     "provision": "Writes this controller's properties file, formats its empty directory with the pinned cluster id and the brokers' "
@@ -141,7 +141,7 @@ _GROUPS = {
 #: Task -> codes that it most often waits for or fails with; their meaning comes from the registry.
 _STOPS = {
     "preflight": ("U01", "U05"),
-    "watch": ("G05", "P02", "T06", "G23", "O01"),
+    "watch": ("G05", "P02", "T06", "G23", "O01", "O06"),
     "backup": ("O01", "O05", "U04"),
     "provision": ("G04", "M01", "R11", "R12"),
     "ready": ("G05", "G23", "G20"),
@@ -151,7 +151,7 @@ _STOPS = {
     "copied": ("P11", "G13"),
     "dual_write_lag": ("G07",),
     "equivalence": ("E01", "E02", "E08"),
-    "soak": ("T01", "G07", "G21", "O01"),
+    "soak": ("T01", "G07", "G21", "O01", "O06", "O07"),
     "controller": ("G34", "H06", "R12"),
     "active_last": ("G34", "R12"),
     "finalized": ("T03", "G23"),

@@ -286,8 +286,8 @@ class RollbackOperator(StepOperator):
 class WatchOperator(StepOperator):
     """Report where the cluster stands; fail on alarms, an overdue hybrid, a rollback that is no longer possible, nodes that do not respond.
 
-    Changes nothing and takes no lock. Nodes that do not respond are tried again as often as the task's `retries` say; everything else
-    fails it at once.
+    Changes nothing and takes no lock. Nodes that do not respond, files of another mode and a finalization that is incomplete are
+    tried again as often as the task's `retries` say; everything else fails it at once.
 
     :param cluster_file: path of the cluster file. (templated)
     """
