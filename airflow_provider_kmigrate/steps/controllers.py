@@ -88,6 +88,7 @@ class FinalizeController(NodeStep):
     def act(self, context: StepContext, act: Act) -> None:
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
             super().act(context, act)
+        self.nodes = (self.node,)  # from here on only this one changes
         if act.verb is Verb.RESTART and not self._over:
             refuse_if_rollback_lost(self.name, context.spec, context.backup, context.journal)
             note_unflagged(context, self.node.id)

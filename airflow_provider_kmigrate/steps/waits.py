@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import rollback_prerequisites
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
-_SOAKING = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
+_SOAKING = Fields.POSITION | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
 
 
 class WaitStep(Step):
@@ -162,7 +162,7 @@ class PreferredLeaders(Step):
 class Soak(_DualWriting):
     """Every gate stays healthy for `seconds`; one unhealthy observation restarts the time.
 
-    All metadata is compared from time to time. If ZooKeeper keeps missing something, a new leader writes it. Another lasting
+    All metadata is compared, and every node's file read, from time to time. If ZooKeeper keeps missing something, a new leader writes it. Another lasting
     difference refuses, since a rollback would not restore what is in force.
     """
 
@@ -203,7 +203,9 @@ class Soak(_DualWriting):
             return unmet(gate)
         held = self._healthy_timer.held
         if held >= self.seconds:
-            return Done(waits.soaked(view, held))
+            end = waits.may_end_soak(view)
+            self.always |= Fields.NODES
+            return Done(waits.soaked(view, held)) if end.met else Wait(end.reasons, healthy=True)
         return Wait((Reason("T01", f"Soaking: healthy for {held:.0f} of {self.seconds:.0f} s."),), healthy=True)
 
     def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
@@ -212,7 +214,7 @@ class Soak(_DualWriting):
             self._compared, gate = self._compared.observe(view)
         else:
             self._compared = self._compared.forgotten(view)
-        self.always = _SOAKING | Fields.METADATA if self._compared.due else _SOAKING
+        self.always = _SOAKING | Fields.METADATA | Fields.NODES if self._compared.due else _SOAKING
         return gate
 
 

@@ -17,8 +17,10 @@ from airflow_provider_kmigrate.steps.nodes import edits, install
 from airflow_provider_kmigrate.steps.originals import main
 from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from airflow_provider_kmigrate.steps.waits import Soak
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, Killed, SimNode, parse
+from tests.steps.test_rollback import all_kraft
 
 SECRET = "ssl.keystore.password=ROTATED\n"
 
@@ -61,6 +63,18 @@ def test_a_roll_stops_at_an_edited_file(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="O03"):
         run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), context)
     assert broker(cluster, 1).stops == 0
+
+
+def test_a_file_that_was_set_back_ends_a_soak(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    context = cluster.context(tmp_path)
+    all_kraft(cluster, context)
+    run_step(Soak(3.0), context)
+    node = broker(cluster, 1)
+    stops, node.text = node.stops, context.backup.original(node.spec)
+    with pytest.raises(Refused, match="O06.*Broker 1 runs in kraft mode"):
+        run_step(Soak(3.0), context)
+    assert node.stops == stops
 
 
 @pytest.mark.parametrize("file", ["generated", "kept"])

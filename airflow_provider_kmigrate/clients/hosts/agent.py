@@ -260,7 +260,10 @@ class AgentHost:
         self._change(node, "write_meta", token, {"folder": folder} | _content(text))
 
     def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
+        failed = self._start_at_boot(node, token, enabled=False)  # one that was down when the others were stopped
         self._change(node, "set_aside", token, {"cluster": cluster_id, "node": node.id})
+        if failed is not None:
+            raise failed
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         return str(self._connection.ask("read_log", role=node.role, lines=lines)["log"])

@@ -153,7 +153,7 @@ do: A log is missing: unknown. Restart no controller.
 never: Give the flag back without those logs: a finalized controller ignores it.
 
 R13 Something writes a broker's file when it starts
-means: The broker has another file than kmigrate installed just before the start. A container's entry point, Cloudera Manager, Ambari or configuration management makes it anew. Each further try would be a restart in vain.
+means: The broker has another file than kmigrate installed just before the start. A container's entry point, Cloudera Manager, Ambari or configuration management makes it again. Each further try would be a restart in vain.
 meanwhile: Yes: the broker runs in its former mode.
 do: Find what writes it: the unit's `ExecStartPre`, the image's entry point (`KAFKA_...` variables), the manager's agent.
 do: Give the migration's keys to that tool (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints the file), or take the file away from it.
