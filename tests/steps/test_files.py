@@ -72,7 +72,7 @@ def test_a_file_that_was_set_back_ends_a_soak(tmp_path: Path) -> None:
     run_step(Soak(3.0), context)
     node = broker(cluster, 1)
     stops, node.text = node.stops, context.backup.original(node.spec)
-    with pytest.raises(Refused, match="O06.*Broker 1 runs in kraft mode"):
+    with pytest.raises(Refused, match=r"O06.*Broker 1 runs in kraft mode"):
         run_step(Soak(3.0), context)
     assert node.stops == stops
 
