@@ -10,8 +10,11 @@ import pwd
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import airflow_provider_kmigrate
 from tests.waiting import wait_for
@@ -27,6 +30,20 @@ STUBBORN = [
     "-ISc",
     "import signal, time; signal.signal(15, lambda *_: time.sleep(1.5) or exit()); time.sleep(600)",
 ]
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, options: str = "size=1m") -> Iterator[None]:
+    """A small file system of its own at `folder`; the test is skipped in a container that may not mount one."""
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], capture_output=True, text=True, timeout=10, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"no file system may be mounted here: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True, timeout=10)
 
 
 class Node:

@@ -11,7 +11,8 @@ from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
-from airflow_provider_kmigrate.core.ledger import Facts, balance
+from airflow_provider_kmigrate.core.events import Start
+from airflow_provider_kmigrate.core.ledger import Case, Facts, balance
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.consumer.migrating_group import delivered
@@ -71,6 +72,18 @@ def judged(rehearsal: Rehearsal) -> Facts:
     """Everything that was written down so far, against what was acknowledged."""
     reading = read_events(events_of(rehearsal))
     return balance(reading.events, refused=reading.refused)
+
+
+def repeated(rehearsal: Rehearsal, facts: Facts) -> list[Case]:
+    """What was delivered twice, without the repeats of Kafka's legacy consumer.
+
+    It commits before it releases a partition: what its application takes during that commit goes to the next owner again.
+    """
+    starts = (event for event in read_events(events_of(rehearsal)).events if isinstance(event, Start))
+    legacy = {
+        start.stamp.writer for start in starts if start.clock is None
+    }  # only the Java consumers of these tests say no clock
+    return [case for case in facts.redelivered.cases if case.members[0] not in legacy]
 
 
 def messages(facts: Facts, names: Iterable[str]) -> str:
