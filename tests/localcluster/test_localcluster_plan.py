@@ -346,3 +346,15 @@ def test_a_node_that_ends_at_once_is_shown_with_its_log(tmp_path: Path, capsys: 
     error = capsys.readouterr().err
     assert f"{tmp_path}/c/zookeeper/node.log" in error
     assert "no JVM here" in error
+
+
+def test_ports_that_another_process_has_planned_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import sys; from tests.kit.localcluster.plan import free_ports; print(*free_ports(1), flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        monkeypatch.setattr(plan, "_PORTS", range(port, port + 1))
+        with pytest.raises(Failed, match="ports between"):
+            plan.free_ports(1)
+        other.communicate()
+    assert plan.free_ports(1) == [port], "it ended"

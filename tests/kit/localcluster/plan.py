@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import random
 import re
 import socket
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -160,14 +163,31 @@ def make(folder: Path, shape: Shape) -> Plan:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, at random, so that two clusters that start together hardly ever choose the same."""
+    """Ports on which nothing listens now, and which no other process of this machine has planned to use."""
     found: list[int] = []
     for port in random.sample(_PORTS, k=len(_PORTS)):
+        if _is_free(port) and _reserved(port):
+            found.append(port)
         if len(found) == count:
             return found
-        if _is_free(port):
-            found.append(port)
     raise Failed(f"fewer than {count} ports between {_PORTS.start} and {_PORTS.stop} are free")
+
+
+_RESERVED: list[int] = []  # open files, locked until this process ends
+
+
+def _reserved(port: int) -> bool:
+    """Whether this process now has the port: a node that is planned and not started yet binds nothing, and its port looks free to others."""
+    folder = Path(tempfile.gettempdir()) / "kmigrate-ports"
+    folder.mkdir(exist_ok=True)
+    handle = os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return False
+    _RESERVED.append(handle)
+    return True
 
 
 def _is_free(port: int) -> bool:
