@@ -114,6 +114,20 @@ def test_a_long_stop_is_reported_again_and_again(machine: Node, agents: Agents, 
     assert said[0].startswith("broker 1: stop, 0 s so far; it may take 10 s")
 
 
+def test_a_stop_in_vain_is_tried_once(machine: Node, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    machine.entry |= {"process": {"start": [sys.executable, "-ISc", deaf]}, "stop_timeout": 1}
+    machine.configure({"broker": machine.entry})
+    node = node_of(machine)
+    host = host_for(node, None, agents, CLUSTER)
+    assert isinstance(host, AgentHost)
+    host.start(node, 7)
+    wait_until(lambda: "up" in host.log_tail(node), "it is deaf", 10)
+    monkeypatch.setattr(host, "_carry_out", lambda *_, **__: pytest.fail("the failed job was asked for once more"))
+    with pytest.raises(TimedOut):
+        host.restart(node, 7, {}, nothing)
+
+
 def test_a_node_starts_although_the_work_between_fails(host: AgentHost, node: NodeSpec) -> None:
     host.start(node, 7)
 

@@ -220,7 +220,9 @@ class AgentHost:
         for _ in range(_TRIES):  # a job that was killed before its pause has not stopped the node yet
             self._change(node, "restart", token, {"job": job} | inputs)
             record = self._ended(node, job, until="pause", say=say)
-            if record["state"] != "running" or _act(record) == "pause":
+            if record["state"] == "failed":  # asked for once more, it would stop the node once more
+                raise _error_of(node.name, record["error"])
+            if record["state"] == "done" or _act(record) == "pause":
                 break
         try:
             if record["state"] == "running" and _act(record) == "pause":
