@@ -363,6 +363,10 @@ def test_a_disk_of_the_agent_that_fills_up_leaves_no_node_down(bench: Bench) -> 
     bench.reaches("stop")
     bench.machine.run("sh", "-c", "dd if=/dev/zero of=/var/lib/kmigrate/fill bs=1k 2>/dev/null || true")
     wait_until(lambda: bench.host.status(bench.node).pid not in (None, first), "the node starts again", 15)
+    wait_until(
+        lambda: bench.starts() == 3, "the journal has the third start: at boot, for its slow stop, after the disk was full", 10
+    )
+    assert bench.runs()
 
 
 def as_kafka(machine: Machine, script: str) -> None:
