@@ -167,10 +167,12 @@ class Assignment:
         self._held |= {place(one): _Held(one.offset, now) for one in partitions}
 
     def drop(self, partitions: Iterable[KafkaPartition]) -> None:
+        """Forget these partitions; those that are not held are ignored."""
         for one in partitions:
             self._held.pop(place(one), None)
 
     def clear(self) -> None:
+        """Forget every partition; the consumer itself is not asked."""
         self._held.clear()
 
     def delivered(self, where: TopicPartition, offset: int) -> None:
@@ -185,6 +187,7 @@ class Assignment:
             self._held[where].position = offset
 
     def pause(self, partitions: Iterable[KafkaPartition], *, paused: bool) -> None:
+        """Follow the application's pause or resume: a paused partition is not assigned again by `watch`."""
         for one in partitions:
             held = self._held.get(place(one))
             if held is not None:

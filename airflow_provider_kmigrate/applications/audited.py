@@ -240,6 +240,7 @@ class AuditedConsumer(AuditedClient):
             self.log.flush()
 
     def assign(self, partitions: list[KafkaPartition]) -> None:
+        """As the consumer's; replaces what is held. In `on_assign` it replaces this wrapper's own assignment."""
         self._assigned_by_application = True
         if not self._started:
             self._begin({one.topic for one in partitions})
@@ -248,6 +249,7 @@ class AuditedConsumer(AuditedClient):
         self._assignment.hold(partitions)
 
     def incremental_assign(self, partitions: list[KafkaPartition]) -> None:
+        """As the consumer's; adds to what is held. In `on_assign` it replaces this wrapper's own assignment."""
         self._assigned_by_application = True
         self._consumer.incremental_assign(partitions)
         self._assignment.hold(partitions)
@@ -261,6 +263,7 @@ class AuditedConsumer(AuditedClient):
         self._assignment.clear()
 
     def seek(self, partition: KafkaPartition) -> None:
+        """As the consumer's; the position that `watch` assigns again follows it."""
         self._consumer.seek(partition)
         self._assignment.moved(place(partition), partition.offset)
 

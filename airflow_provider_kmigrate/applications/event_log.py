@@ -121,11 +121,13 @@ class EventLog:
         self._slip_s = max(self._slip_s, seconds)
 
     def beat(self) -> None:
+        """Queue a heartbeat with the largest delay reported by `slipped` since the last one."""
         with self._lock:
             slip_s, self._slip_s = self._slip_s, 0.0
             self.write(Heartbeat(self.stamp(), self.clock.reading(), round(slip_s * 1000)))
 
     def flush(self) -> None:
+        """Append the queued lines to the sink. If that fails: raises with `must_write`, else gives them up."""
         with self._lock:
             lines, self._lines = self._lines, []
             if lines:
@@ -270,6 +272,7 @@ class EventReader:
 
 
 def read_events(folder: Path) -> Reading:
+    """Everything written so far to the event files of a folder; a line without its end is left out."""
     return EventReader(folder).read()
 
 

@@ -81,6 +81,7 @@ class AuditedProducer(AuditedClient):
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
+        """As the producer's; its delivery report is recorded before `on_delivery` (or `callback`) is called."""
         rest = {"timestamp": timestamp} if headers is None else {"timestamp": timestamp, "headers": headers}
         noted = partial(self._delivered, on_delivery or callback)
         self._producer.produce(topic, value, key, partition, on_delivery=noted, **rest)
@@ -88,6 +89,7 @@ class AuditedProducer(AuditedClient):
     def produce_batch(
         self, topic: str, messages: list[dict[str, Any]], partition: int = -1, on_delivery: OnDelivery | None = None
     ) -> int:
+        """As the producer's: returns how many were queued, and sets `_error` in each message that was not."""
         noted = [{**each, "callback": partial(self._delivered, each.get("callback") or on_delivery)} for each in messages]
         queued: int = self._producer.produce_batch(topic, noted, partition)
         for theirs, ours in zip(messages, noted, strict=True):
@@ -96,11 +98,13 @@ class AuditedProducer(AuditedClient):
         return queued
 
     def poll(self, timeout: float = -1.0) -> int:
+        """As the producer's; writes the events whose time has come."""
         served: int = self._producer.poll(timeout)
         self._write_in_time()
         return served
 
     def flush(self, timeout: float = -1.0) -> int:
+        """As the producer's: returns how many records are still unsent. Writes every event."""
         left: int = self._producer.flush(timeout)
         self._write_in_time()
         self._write()
@@ -134,6 +138,7 @@ class AuditedProducer(AuditedClient):
         return self._runs.drain(self.log.stamp)
 
     def begin_transaction(self) -> None:
+        """As the producer's; its records are held back from the events until the commit."""
         self._producer.begin_transaction()
         self._in_transaction = []
 

@@ -218,10 +218,12 @@ class BatchGate:
         return guarded
 
     def close(self) -> None:
+        """Let no further batch begin. The current one is not interrupted."""
         self.refused = None
         self._closed.set()
 
     def open(self) -> None:
+        """Let batches begin again; `refused` keeps the number of the one that was kept back."""
         self._closed.clear()
 
 
@@ -252,6 +254,8 @@ class JobClock(Protocol):
 
 
 class SystemJobClock:
+    """The machine's clock, as seconds since the epoch."""
+
     now = staticmethod(time.time)
     sleep = staticmethod(time.sleep)
 

@@ -64,6 +64,7 @@ class MultiRead:
     reads: tuple[ZnodeRead, ...]
 
     def serialize(self) -> bytes:
+        """The body in ZooKeeper's wire format: a MultiHeader and a request per read, without watches; then the end mark."""
         buffer = bytearray()
         for read in self.reads:
             buffer += MultiHeader(read.kind, False, -1).serialize() + write_string(read.path) + _NO_WATCH

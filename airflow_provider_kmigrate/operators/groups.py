@@ -178,6 +178,7 @@ class SetModeOperator(_Forward):
         return self.mode == Mode.KAFKA
 
     def do(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Set the mode of one group after another; the first failure stops it, and the log says which groups are done."""
         one_of(Mode, "mode", self.mode)
         for number, group in enumerate(self.groups):
             try:
@@ -220,6 +221,7 @@ class RollbackGroupsOperator(StepOperator):
         self.groups, self.goal, self.only_after, self.verdict = _several(groups), str(goal), tuple(only_after), verdict
 
     def execute(self, context: Context) -> str:
+        """Skip unless the run names one of these groups and, if `only_after` or `verdict` is set, a fault was found."""
         if (self.only_after or self.verdict) and not (_worse(context, self.only_after) or _says_fail(self.verdict)):
             raise AirflowSkipException(_NOTHING_RED)
         wanted = context["params"].get("groups") or self.groups
@@ -284,6 +286,7 @@ class GroupPlanOperator(StepOperator):
         return {"goal": goal, "groups": groups, "wave": params.get("wave"), _RELEASE: list(released)}
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """List what the run would do. Refuses names that the file does not have; raises `Unreachable` for an unread group."""
         unknown = not_in_file(step_context.spec.groups, arguments["wave"], [*(arguments["groups"] or ()), *arguments[_RELEASE]])
         if unknown:
             raise Refused.because(*unknown)

@@ -76,6 +76,7 @@ class MigrationStepOperator(StepOperator):
         return {**_terms(context), **self.step_kwargs}
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Run the step, skip a postponed node, or without `node` run it on whatever is left."""
         if arguments.get("node") is None and postponing(self.kind, arguments):
             return run_rest(step_context, self.kind, arguments)
         if why := postponed(step_context, self.kind, arguments):
@@ -217,6 +218,7 @@ class FinalizeControllerOperator(MigrationStepOperator):
         }
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Finalize. Refuses (H06) if the audit is too old and the finalization has not begun."""
         view = step_context.observer.observe(Fields.BROKERS | Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER)
         require_gate(may_begin(view, arguments["judged_at"], step_context.clock.now()))
         return super().run_in(step_context, arguments)
@@ -245,6 +247,7 @@ class RollbackPlanOperator(StepOperator):
         return {} if self.in_migration else _terms(context)
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """List a rollback's steps. Refuses (G35) terms without effect; outside a migration also if no step is left."""
         from airflow_provider_kmigrate.steps.rollback import planned, planned_in_migration
 
         terms_of(step_context.spec, arguments)  # refuses what would not be followed

@@ -122,6 +122,7 @@ class SparkAuditOperator(_AuditJob):
         self.retry_inconclusive = retry_inconclusive
 
     def execute(self, context: Context) -> Any:
+        """Submit and judge. `AirflowException`, hence a retry, only for an INCONCLUSIVE that more evidence may change."""
         place = Path(self.result)
         for earlier in ("verdict.json", "fingerprint.json"):  # must not be taken for this one's
             (place / earlier).unlink(missing_ok=True)

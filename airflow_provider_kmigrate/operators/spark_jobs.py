@@ -150,6 +150,7 @@ class SparkJobRisksOperator(BaseOperator):
         """Nothing to stop or release: it only observes."""
 
     def execute(self, context: Context) -> str:
+        """Log every warning; fail with all blocking risks at once."""
         del context
         jobs = load(self.cluster_file).spark_jobs
         try:

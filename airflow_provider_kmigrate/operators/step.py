@@ -83,6 +83,7 @@ class StepOperator(BaseOperator):
         """Handle the reasons of a refusal; the task is about to fail."""
 
     def execute(self, context: Context) -> str:
+        """Begin a try: the progress of an earlier try is continued, but its patience starts again."""
         self._stored = _Stored(context)
         return self._execute(context, self._stored.progress.retried())
 

@@ -63,6 +63,7 @@ class RollBroker(NodeStep):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         # 0. What writes a broker's file at its start would win each time.
+        """Decide in five stages, numbered below; each gets the decision of the one before."""
         if self._restarted and (refusal := roll.written_at_start(view, self.node.id, self.target)) is not None:
             return refusal
         self._moved = moved_since(self._moved, view, first)

@@ -36,6 +36,7 @@ class ProvisionController(NodeStep):
         return controllers.decide_provision(view, self.node.id, self._cluster_id)
 
     def act(self, context: StepContext, act: Act) -> None:
+        """Write the file, format an empty directory, start: as far as the verb asks. Formatting is fenced."""
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}:
             super().act(context, act)
         if act.verb is Verb.REFLAG:

@@ -165,6 +165,7 @@ class SwitchInstance(_Watching):
         return replace(kept, member_restarts=self._health.restarts)
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Switch, wait, watch; once the group is worse, roll this instance back and refuse."""
         observations = self.observe(view)
         if self._worse:
             return self._back(observations)
@@ -347,6 +348,7 @@ class CleanUp(GroupStep):
         return group_move.clean_up(self.seen(view), self.group)
 
     def act(self, context: StepContext, _act: Act) -> None:
+        """Delete what the migrating consumers left, each znode by its version and under the fence."""
         paths, zk = GroupPaths(self.group.name), context.tools.zk
         # The mode goes last: while it exists, the group does not count as cleaned up.
         owners = _below(zk, f"{paths.root}/owners", 1)
@@ -389,6 +391,7 @@ class CheckGroup(GroupStep):
         self._before: tuple[GroupSeen, float] | None = None  # the first complete observation
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """Judge two complete observations; the first one that is complete is kept for the comparison."""
         for one in (first, view):
             self._before = self._before or scan.whole(self.seen(one), one.taken_at, self.group)
         now, before = self.seen(view), self._before

@@ -168,6 +168,7 @@ class Handover(Step):
         return rollback.decide_handover(view, first, self._terms)
 
     def act(self, context: StepContext, _act: Act) -> None:
+        """Do the handover in one transaction. A znode that changed since it was read leaves all as it was: observe again."""
         context.backup.prove_writable()
         view = context.observer.observe(Fields.ZOOKEEPER | Fields.STATE_EPOCH)
         if view.zk is None or view.state_epoch is None:

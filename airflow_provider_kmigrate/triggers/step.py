@@ -70,6 +70,7 @@ class StepTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in fields}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        """One event: done, something to do, a problem, or time has passed. The task observes again before it acts."""
         watch = _Watch(self)
         try:
             event = await watch.event()

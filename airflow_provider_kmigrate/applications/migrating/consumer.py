@@ -304,6 +304,7 @@ class MigratingConsumer:
         self._buffer.rest(partitions)
 
     def pause(self, partitions: list[KafkaPartition]) -> None:
+        """Return no records of these until `resume`; they stay held. Partitions that are not held are ignored."""
         self._buffer.pause(partitions, paused=True)
 
     def resume(self, partitions: list[KafkaPartition]) -> None:
@@ -366,6 +367,7 @@ class MigratingConsumer:
     # --------------------------------------------------------------------------------------------------------- queries
 
     def assignment(self) -> list[KafkaPartition]:
+        """Held partitions, sorted, each with the offset after its last returned record."""
         return [self._buffer.position_of(where) for where in sorted(self._buffer.active)]
 
     def position(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
@@ -387,9 +389,11 @@ class MigratingConsumer:
         return b"CGMDv2:" + struct.pack("=i", -1) + self.settings.group.encode() + b"\0\0\0"
 
     def get_watermark_offsets(self, partition: KafkaPartition, *args: Any, **kwargs: Any) -> Any:
+        """As confluent_kafka's: (low, high), asked of Kafka in both modes."""
         return self._data.get_watermark_offsets(partition, *args, **kwargs)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
+        """As confluent_kafka's, asked of Kafka in both modes."""
         return self._data.list_topics(*args, **kwargs)
 
     def close(self, timeout: float = 30.0) -> None:

@@ -156,6 +156,7 @@ class DeliveryBuffer:
             yield message
 
     def many(self, member: Member, count: int, timeout: float) -> list[Message]:
+        """At most `count` records or errors. Records fetched earlier are returned first, without new ones."""
         if self._at < len(self._ahead):
             return list(islice((one for one in self._rest() if self.takes(member, one)), count))
         messages = self._consumer.consume(count, timeout)

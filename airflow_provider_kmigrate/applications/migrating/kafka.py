@@ -148,6 +148,7 @@ class EmbeddedConsumer:
 
     @property
     def leaving(self) -> bool:
+        """True once `leave` was called; it may still hold partitions until `gone`."""
         return self._ending.is_set()
 
     @property
@@ -157,6 +158,7 @@ class EmbeddedConsumer:
 
     @property
     def gone(self) -> bool:
+        """True once it has left the group and its thread has ended: calls are refused."""
         return self.leaving and not self._poller.is_alive()
 
     def leave(self) -> None:

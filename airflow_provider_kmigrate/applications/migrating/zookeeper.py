@@ -128,6 +128,7 @@ class GroupSession:
 
     @property
     def connected(self) -> bool:
+        """True while the connection works; the session outlives a short break."""
         return bool(self._client.connected)
 
     @property

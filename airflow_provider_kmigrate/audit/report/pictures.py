@@ -30,6 +30,7 @@ class Axis:
     window: ReportWindow
 
     def place(self, t_ms: float) -> float:
+        """A time (ms since the epoch) as a place in %; times outside the window are moved to its nearer edge."""
         return min(100.0, max(0.0, 100 * (t_ms - self.window.from_ms) / self.window.length))
 
     def ticks(self) -> list[int]:

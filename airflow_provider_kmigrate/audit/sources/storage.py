@@ -18,6 +18,7 @@ class Storage:
         self._configuration: Any = session._jsc.hadoopConfiguration()  # noqa: SLF001
 
     def exists(self, path: str) -> bool:
+        """True for a file and for a folder."""
         return bool(self._call(path, lambda system, place: system.exists(place)))
 
     def names(self, path: str) -> list[str]:

@@ -110,6 +110,7 @@ class EventStream:
         return batch_offsets(text) if text else {}
 
     def progress(self) -> CheckpointProgress:
+        """Read from the checkpoint's file names: `offsets` has one per begun batch, `commits` one per done batch."""
         kept = (self._storage.names(f"{self.plan.checkpoint}/{name}") for name in ("offsets", "commits"))
         return CheckpointProgress(*map(newest_written, kept))
 

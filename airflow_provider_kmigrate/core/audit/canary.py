@@ -188,6 +188,7 @@ class CanaryPlan:
 
     @property
     def members(self) -> tuple[str, ...]:
+        """The instances that are compared, the canary first."""
         return (self.canary, *self.baseline)
 
     def instance(self, writer: str) -> str | None:
@@ -205,6 +206,7 @@ class ProcessSpan:
     whole: bool = True
 
     def covers(self, begin: int, end: int) -> bool:
+        """True if the process ran all through begin .. end (ms) and its events are complete."""
         return self.whole and self.start_ms <= begin and end <= self.last_ms
 
 
@@ -321,6 +323,7 @@ class MemberSeries:
 
     @property
     def unaccounted(self) -> float:
+        """The larger of both windows' shares."""
         return max(self.before.unaccounted, self.after.unaccounted)
 
     @property
@@ -330,6 +333,7 @@ class MemberSeries:
 
     @property
     def measured(self) -> int:
+        """The number of intervals with a value, in the window that has fewer."""
         return min(self.before.measured, self.after.measured)
 
 

@@ -248,6 +248,7 @@ class CommitSnapshot:
         return Tracks(dict(self.tracks), dict(self.members), consumers)
 
     def has_members(self, group: str) -> bool:
+        """True if its newest records show a member: of a classic group, or a consumer of KIP-848."""
         return self.members.get(group, 0) > 0 or any(self.consumers.get(group, {}).values())
 
 

@@ -64,6 +64,7 @@ class Fingerprint:
 
     @property
     def records(self) -> int:
+        """How many records were hashed, over all partitions."""
         return sum(found.records for blocks in self.prints.values() for found in blocks.values())
 
 

@@ -54,6 +54,7 @@ class RecordBytes:
         return self._data[begin : self._at]
 
     def int16(self) -> int:
+        """The next two bytes, big-endian and signed, as all of Kafka's fixed-length integers."""
         return int(_INT16.unpack(self.take(2))[0])
 
     def int32(self) -> int:
@@ -83,6 +84,7 @@ class RecordBytes:
             raise MalformedRecord(f"no UTF-8: {error.reason}") from error
 
     def string(self) -> str:
+        """A string. Raises `MalformedRecord` for null."""
         found = self.nullable()
         if found is None:
             raise MalformedRecord("null where a string must be")

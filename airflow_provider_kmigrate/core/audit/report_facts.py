@@ -66,10 +66,12 @@ class OwnerTrack:
 
     @property
     def double_ms(self) -> int:
+        """Milliseconds with several owners at once."""
         return sum(span.ms for span in self.held if len(span.owners) > 1)
 
     @property
     def unowned_ms(self) -> int:
+        """Milliseconds without an owner, after the first acquisition."""
         return sum(span.ms for span in self.held if not span.owners)
 
 
@@ -82,6 +84,7 @@ class LagTrack:
 
     @property
     def largest(self) -> int:
+        """The largest lag in records; 0 without any point."""
         return max((records for _, records in self.points), default=0)
 
 

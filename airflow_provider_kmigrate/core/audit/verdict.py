@@ -37,6 +37,7 @@ class AuditOutcome(StrEnum):
 
     @property
     def rank(self) -> int:
+        """Severity, to take the worst of several: 0 for PASS, 2 for FAIL."""
         return _SEVERITY.index(self)
 
 

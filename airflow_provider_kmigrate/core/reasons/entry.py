@@ -154,9 +154,11 @@ class Area:
 
     @property
     def anchor(self) -> str:
+        """The id that links to this area within the runbook."""
         return f"{self.letter}-codes".lower()
 
     def markdown(self) -> str:
+        """The area's heading and introduction in the runbook, without its entries."""
         intro = f"\n{self.intro}\n" if self.intro else ""
         return f'<a id="{self.anchor}"></a>\n\n## {self.letter}: {self.title}\n{intro}'
 
