@@ -29,7 +29,7 @@ class Shell:
         self.paused = self.cut = False
         self.known_cut = False
         self.todo: dict[TopicPartition | None, deque[messages.Action]] = defaultdict(deque)
-        self.heard: dict[TopicPartition | None, deque[messages.Event]] = defaultdict(deque)
+        self.heard: dict[TopicPartition | None, deque[messages.MemberEvent]] = defaultdict(deque)
         self.watched: dict[TopicPartition, int] = {}
         self.active: dict[TopicPartition, list[int]] = {}  # generation, position
         self.versions: dict[TopicPartition, int] = {}
@@ -43,7 +43,7 @@ class Shell:
 
     # --------------------------------------------------------------------------------------------------- its surroundings
 
-    def tell(self, event: messages.Event, where: TopicPartition | None = None) -> None:
+    def tell(self, event: messages.MemberEvent, where: TopicPartition | None = None) -> None:
         self.heard[where].append(event)
 
     def observe_later(self) -> None:

@@ -43,7 +43,7 @@ class Talk:
         self.now = 0.0
         self.said: tuple[messages.Action, ...] = ()
 
-    def tell(self, *events: messages.Event) -> tuple[messages.Action, ...]:
+    def tell(self, *events: messages.MemberEvent) -> tuple[messages.Action, ...]:
         said: list[messages.Action] = []
         for event in events:
             self.member, actions = step(self.member, event, self.now)

@@ -114,7 +114,7 @@ def test_a_node_of_ours_that_we_know_nothing_of_is_released() -> None:
         messages.CommitDone(T0, 99, 1, frozenset(Store)),
     ],
 )
-def test_what_comes_for_another_generation_changes_nothing(event: messages.Event) -> None:
+def test_what_comes_for_another_generation_changes_nothing(event: messages.MemberEvent) -> None:
     talk = Talk().delivering(SHARED)
     before = talk.member
     assert talk.tell(event) == ()

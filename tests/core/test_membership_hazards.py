@@ -46,7 +46,7 @@ def test_an_answer_that_took_too_long_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize("event", [messages.Expired(), messages.Alive(8, 1.0, TIMEOUT)], ids=["expired", "another session"])
-def test_r9_a_lost_session_drops_all_commits_nothing_deletes_nothing(event: messages.Event) -> None:
+def test_r9_a_lost_session_drops_all_commits_nothing_deletes_nothing(event: messages.MemberEvent) -> None:
     talk = Talk().delivering(ALONE)
     talk.tell(messages.GroupObserved(SHARED))
     talk.now = 1.0

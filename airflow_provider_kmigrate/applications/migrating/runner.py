@@ -378,7 +378,7 @@ class MemberRunner:
 
     # ------------------------------------------------------------------------------------------------------- the machine
 
-    def post(self, event: messages.Event) -> None:
+    def post(self, event: messages.MemberEvent) -> None:
         """Queue an event for the member. Any thread."""
         self._events.put(partial(self._step, event))
 
@@ -418,7 +418,7 @@ class MemberRunner:
             self._next_pulse = now + self._pulse_every
             self._zk.pulse(lambda session, sent, timeout: self.post(messages.Alive(session, sent, timeout)))
 
-    def _step(self, event: messages.Event) -> None:
+    def _step(self, event: messages.MemberEvent) -> None:
         self.member, actions = step(self.member, event, time.monotonic())
         if isinstance(event, messages.CommitDone):
             self.inbox.append(event)

@@ -126,7 +126,7 @@ def names(places: Iterable[TopicPartition]) -> str:
     return ", ".join(where.name for where in sorted(places))
 
 
-def step(member: Member, event: messages.Event, now: float) -> tuple[Member, tuple[messages.Action, ...]]:
+def step(member: Member, event: messages.MemberEvent, now: float) -> tuple[Member, tuple[messages.Action, ...]]:
     """Apply one event; returns the changed member and its actions. `now` is monotonic and never decreases."""
     turn = _Handlers(member, now)
     turn.on(event)
@@ -138,7 +138,7 @@ class _Handlers(Reducer):
     """One method for each kind of event."""
 
     @singledispatchmethod
-    def on(self, event: messages.Event) -> None:
+    def on(self, event: messages.MemberEvent) -> None:
         raise TypeError(event)
 
     # -------------------------------------------------------------------------------------------------- the session

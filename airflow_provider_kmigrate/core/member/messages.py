@@ -36,7 +36,7 @@ class GroupView:
 
     @property
     def mode(self) -> Mode:
-        """Kafka coordinates only if migration/mode says so and every member can; anything doubtful is ZooKeeper mode."""
+        """Kafka coordinates only if migration/mode says so and every member can; anything uncertain is ZooKeeper mode."""
         return mode_of(self.mode_data) if self.registrations.keys() <= self.migrating else Mode.ZOOKEEPER
 
 
@@ -59,12 +59,12 @@ class Alarm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """What a member is told (`membership.step`)."""
+class MemberEvent:
+    """Something that happened outside the member, the input of `membership.step`."""
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionEvent(Event):
+class PartitionEvent(MemberEvent):
     """An event about one partition, under the generation in which the member asked for it."""
 
     where: TopicPartition
@@ -72,7 +72,7 @@ class PartitionEvent(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Alive(Event):
+class Alive(MemberEvent):
     """ZooKeeper answered a request of this session, sent at `sent`; `timeout` is the negotiated one, in seconds."""
 
     session: int
@@ -81,45 +81,45 @@ class Alive(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Suspended(Event):
+class Suspended(MemberEvent):
     """The connection to ZooKeeper is gone; the session may still live."""
 
 
 @dataclass(frozen=True, slots=True)
-class Expired(Event):
+class Expired(MemberEvent):
     """The session is gone, and every ephemeral znode of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Registered(Event):
+class Registered(MemberEvent):
     """`ids/<own>` and `migration/ids/<own>` exist, made by this session in one transaction (or found to be its own)."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
-class GroupObserved(Event):
+class GroupObserved(MemberEvent):
     """The group as ZooKeeper shows it now."""
 
     view: GroupView
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaAssigned(Event):
+class KafkaAssigned(MemberEvent):
     """The embedded Kafka consumer was assigned these, beside what it has."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaRevoked(Event):
+class KafkaRevoked(MemberEvent):
     """The embedded consumer must give these up. The callback returns once they do not block it (`state.blocks_revocation`)."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaLost(Event):
+class KafkaLost(MemberEvent):
     """Kafka removed the member; others may have its partitions already, and a commit would be refused or, worse, taken."""
 
 
@@ -152,7 +152,7 @@ class KafkaRead(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class Stopped(PartitionEvent):
-    """No handler runs for the partition any more; `offset` is what is left to commit, None if there is nothing."""
+    """No handler runs for the partition any more; `offset` is the one still to commit; None: none."""
 
     offset: int | None
 
@@ -176,17 +176,17 @@ class CommitDone(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Polled(Event):
+class Polled(MemberEvent):
     """The embedded Kafka consumer was polled."""
 
 
 @dataclass(frozen=True, slots=True)
-class Closing(Event):
+class Closing(MemberEvent):
     """The application closes the consumer: release everything, then leave."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tick(Event):
+class Tick(MemberEvent):
     """Time has passed."""
 
 
@@ -195,7 +195,7 @@ class Tick(Event):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a member wants done."""
+    """Something that the member wants done, an output of `membership.step`."""
 
 
 @dataclass(frozen=True, slots=True)
