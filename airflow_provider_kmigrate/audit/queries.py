@@ -108,7 +108,7 @@ def delivered(skew_ms: int, window: tuple[int, int] | None) -> str:
 
     `suspect`: not every offset from `lo` to `hi` came once, in the order of offsets and time, counted by each member from 0, and
     before a commit of it. Commits count from `skew_ms` after they were made, because members' clocks differ. Deliveries with the
-    same difference between offset and the member's count are a chain: if offsets only go up, it is whole when its length says so.
+    same difference between offset and the member's count are one run: if offsets only go up, its length shows whether it is complete.
     Members are distinguished by a hash, which sorts quickly; two with the same one look as if offsets went back. `code_from` and
     `code`: the members before and after the longest wait.
     """
@@ -134,13 +134,13 @@ ranked AS (
     CASE WHEN between_two THEN since ELSE t_last_ms - gap_ms END AS from_ms, CASE WHEN between_two THEN code_before ELSE code END AS code_from,
     CASE WHEN lo <> high + 1 OR t_first_ms < ended OR t_last_ms < t_first_ms OR lo <= committed OR hi - lo + 1 <> n THEN 1 ELSE 0 END AS fault
   FROM measured),
-chains AS (
+member_runs AS (
   SELECT reader, consumer_group, topic, part, writer, member, lo - seq AS base, min(lo) AS lo, max(hi) AS hi, CAST(sum(n) AS BIGINT) AS n,
     min(seq) AS seq_lo, max(seq + n) AS seq_end, max(t_last_ms) AS t_hi, max(fault) AS fault, max(ms) AS ms, max(place) AS place,
     max_by(from_ms, place) AS from_ms, max_by(code_from, place) AS code_from, max_by(code, place) AS code
   FROM ranked GROUP BY reader, consumer_group, topic, part, writer, member, lo - seq),
 counted AS (
-  SELECT *, lag(seq_end, 1, CAST(0 AS BIGINT)) OVER (PARTITION BY consumer_group, topic, part, writer, member ORDER BY seq_lo) AS due FROM chains)
+  SELECT *, lag(seq_end, 1, CAST(0 AS BIGINT)) OVER (PARTITION BY consumer_group, topic, part, writer, member ORDER BY seq_lo) AS due FROM member_runs)
 SELECT consumer_group, topic, part, min(lo) AS lo, max(hi) AS hi, CAST(sum(n) AS BIGINT) AS n, max(t_hi) AS t_hi,
   max(CASE WHEN fault = 1 OR seq_lo <> due OR seq_end - seq_lo <> n THEN 1 ELSE 0 END) AS suspect, max(ms) AS ms,
   max_by(from_ms, place) AS from_ms, max_by(code_from, place) AS code_from, max_by(code, place) AS code

@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused, Unreachable
 
 CONNECT_TIMEOUT_S: Final = 5.0
 SETTINGS: Final[Mapping[str, str]] = {
-    "spark.driver.memory": "3g",  # the audit's answers are small; its chains come through here
+    "spark.driver.memory": "3g",  # the audit's answers are small; its runs come through here
     "spark.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.pushdown.inFilterThreshold": "1000",  # above the default of 10 row groups are not left out

@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 
 def strangers(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
-    """Whatever in the view names another cluster id, or the lack of any id; empty if all agree."""
+    """Whatever in the view names another cluster id, or a missing id; empty if all agree."""
     named = _named(view)
     if not named:
         return (Reason("G00", f"No source reported a cluster id; expected {spec.cluster_id}."),)
@@ -172,7 +172,7 @@ def _file_in_stage(name: str, node: Broker | Controller, stage: FileStage, runs:
 
 
 def controllers_start_at_boot(view: ClusterView) -> Gate:
-    """O07: every controller's machine starts it when it boots. Without a majority of them a cluster in KRaft mode stands still."""
+    """O07: every controller's machine starts it when it boots. Without a majority of them a cluster in KRaft mode has no controller."""
     off = sorted(c.id for c in view.controllers.values() if c.process.at_boot is False)
     return not_yet_if(off, Reason("O07", f"The units of controllers {join_ids(off)} are not enabled at boot."))
 
@@ -272,7 +272,7 @@ def _claimed(view: ClusterView) -> Gate:
     return not_yet_if(not same_leader, no_dual_write(f"{text} The active controller has not written to ZooKeeper yet."))
 
 
-STILL = 1.5  # seconds without a write after which /migration stands still; a record is written every 0.5 s (metadata.max.idle.interval.ms)
+STILL = 1.5  # seconds without a write after which /migration counts as stalled; a record is written every 0.5 s (metadata.max.idle.interval.ms)
 _CAUGHT_UP = 3  # records: as many as an otherwise idle controller writes in that time
 JUST_NOW = 0.75  # seconds since the last write for which one observation is enough; a more recent stop cannot be seen
 

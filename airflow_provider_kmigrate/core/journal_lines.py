@@ -51,7 +51,7 @@ class PhaseSpan:
 class ActSpan:
     """One change of the cluster. `to_ms`: when it was carried out; None: not recorded (killed, or still under way).
 
-    `settled_ms`: when its step saw everything healthy again; None: not yet, or another act of the step followed.
+    `settled_ms`: when its step observed everything healthy again; None: not yet, or another act of the step followed.
     """
 
     run: str

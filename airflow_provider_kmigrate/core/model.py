@@ -57,7 +57,7 @@ class LeaderTime:
         """The age of a znode that was `seen` later.
 
         None if another leader, with another clock, wrote it, or its time is in the future. Wrong if a clock was set since our
-        write, or ours stood still (a suspended machine): an age alone proves nothing.
+        write, or ours was suspended (a sleeping machine): an age alone proves nothing.
         """
         if znode.zxid >> _TERM != self.ours.zxid >> _TERM:
             return None
@@ -151,7 +151,7 @@ class Cause(StrEnum):
     OUT_OF_ISR = auto()  # a restarted broker is not back in every ISR
     HANDOVER_OBSERVED = auto()  # /migration must stay unchanged for a moment before the handover
     ZOOKEEPER_MISSES = auto()  # ZooKeeper misses what KRaft has, and holds nothing else instead
-    GROUP_UNWELL = auto()  # observed of the group itself: reason enough to roll it back
+    GROUP_UNHEALTHY = auto()  # observed of the group itself: reason enough to roll it back
     UNREAD = auto()  # of the whole cluster, and quick to read
     UNREAD_SLOW = auto()  # of the whole cluster; slow, so not read again with the fast values
     UNREAD_STORED = auto()  # metadata of both sides; as slow

@@ -280,9 +280,9 @@ def _said(gate: Gate) -> Gate:
     return gate if gate.met else Gate(gate.state, (reason, *gate.reasons))
 
 
-def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
+def recover(view: ClusterView, broker: int, decision: Decision, recoveries: Recoveries) -> Recovered:
     """Recover as in the migration; also if brokers skip what the ZooKeeper controller says (`clients.partition_states`)."""
-    judged = recovery.recover(view, broker, decision, troubles)
+    judged = recovery.recover(view, broker, decision, recoveries)
     out = out_of_isrs(judged.decision) and not kraft_owns(view) and not migration_left(view)
     text = f"Broker {broker} is up, but its leaders keep it out of ISRs: raising partition states, then electing a controller that sends them."
     return judged.observe(view, out, Act(Verb.RAISE, text))
@@ -331,7 +331,7 @@ def _brought_back(view: ClusterView, controller: Controller) -> Decision:
 
 
 def decide_controller_failover(view: ClusterView, first: ClusterView) -> Decision:
-    """Fail over the active controller once since `first`, which saw a leader: then ZooKeeper holds all that KRaft does."""
+    """Fail over the active controller once since `first`, which had a leader: then ZooKeeper holds all that KRaft does."""
     if (ended := over(view)) is not None:
         return ended
     if (down := still_down(view)) is not None:
@@ -426,7 +426,7 @@ def _out_of_order(view: ClusterView, target: BrokerMode) -> Decision | None:
         return None if owned or kraft else Done("ZooKeeper owns the cluster: no broker runs in KRaft mode.")
     if kraft:
         return Refuse((kraft_left(kraft),))
-    text = "The cluster is not handed over to ZooKeeper: KRaft still owns /controller or /migration."
+    text = "The handover to ZooKeeper has not happened: KRaft still owns /controller or /migration."
     return Refuse((Reason("G30", text),)) if owned or migration_left(view) else None
 
 
@@ -548,7 +548,7 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
     if (ended := over(view)) is not None:
         return ended
     if kraft_owns(view) or migration_left(view):
-        return Refuse((Reason("G30", "The cluster is not handed over to ZooKeeper yet."),))
+        return Refuse((Reason("G30", "The handover to ZooKeeper has not happened yet."),))
     gate = controller_down(controller)
     if not gate.met:
         return unmet(gate)

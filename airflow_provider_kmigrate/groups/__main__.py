@@ -51,7 +51,7 @@ _TAKEN = (
     "The cluster was owned by {}. Its running task is refused from now on, but its next task would take the cluster again. Mark that run "
     "as failed, or set the kill switch."
 )
-_WAIT = 5.0  # seconds between the two observations; below an auto commit's interval, so that a standstill is a suspicion only
+_WAIT = 5.0  # seconds between the two observations; below an auto commit's interval, so that an offset that did not move is a suspicion only
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -326,7 +326,7 @@ def parser() -> argparse.ArgumentParser:
         type=_seconds,
         default=_WAIT,
         metavar="SECONDS",
-        help="between two observations (5); 90 proves a standstill, 0: observe once",
+        help="between two observations (5); 90 proves that nothing is committed, 0: observe once",
     )
     copying = commands.add_parser("copy-offsets", help="copy committed offsets from one store to the other and verify them")
     copying.add_argument("--to", required=True, choices=[str(store) for store in Store])

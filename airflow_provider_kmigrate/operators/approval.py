@@ -24,12 +24,12 @@ The answers:
 """
 
 _PLAN = """\
-**Cluster {name}** (`{cluster_id}`) is to be rolled back to ZooKeeper. Brokers restart one at a time, up to twice; clients continue.
+**Cluster {name}** (`{cluster_id}`) will be rolled back to ZooKeeper. Brokers restart one at a time, up to twice; clients continue.
 The steps, planned from the present state of the cluster:
 """
 
 _GROUPS_PLAN = """\
-**Consumer groups of cluster {name}** (`{cluster_id}`) are to be rolled back, instance by instance. What was observed, and what follows from it:
+**Consumer groups of cluster {name}** (`{cluster_id}`) will be rolled back, instance by instance. What was observed, and what follows from it:
 """
 
 _ANSWERS = """
@@ -71,7 +71,7 @@ class _ApproveOperator(HITLOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         answer = super().execute_complete(context, event)
-        by = (answer["responded_by_user"] or {}).get("name", "a user whom Airflow does not name")
+        by = (answer["responded_by_user"] or {}).get("name", "an unnamed user")
         self.log.info("Answered %s by %s.", ", ".join(answer["chosen_options"]), by)
         if answer["chosen_options"] != [self.yes]:
             raise AirflowFailException(self.refused)

@@ -55,7 +55,7 @@ class _Forward(StepOperator):
         """The groups."""
 
     @property
-    def onward(self) -> bool:
+    def migrates(self) -> bool:
         """False for the mode of a rollback, which a group that was rolled back may need."""
         return True
 
@@ -77,7 +77,7 @@ class _Forward(StepOperator):
         seen = step_context.observer.observe(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=self.names()).groups or {}
         if all(moved(seen.get(group.name), group) for group in groups):
             raise AirflowSkipException(f"{', '.join(self.names())} has left ZooKeeper already.")
-        for group in groups if self.onward else ():
+        for group in groups if self.migrates else ():
             if reasons := held(seen.get(group.name), step_context.run):
                 if group.name not in self._released:
                     raise Refused.because(*reasons)
@@ -174,7 +174,7 @@ class SetModeOperator(_Forward):
         return tuple(self.groups)
 
     @property
-    def onward(self) -> bool:
+    def migrates(self) -> bool:
         return self.mode == Mode.KAFKA
 
     def do(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:

@@ -62,24 +62,24 @@ class RollBroker(NodeStep):
         return replace(kept, recoveries=self._dual_write.stalled.times)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        # 0. What writes a broker's file at its start would win each time.
+        # 0. Something rewrites the broker's file at its start, and would do so at each.
         """Decide in five stages, numbered below; each gets the decision of the one before."""
         if self._restarted and (refusal := roll.written_at_start(view, self.node.id, self.target)) is not None:
             return refusal
         self._moved = moved_since(self._moved, view, first)
         before = self._moved.old  # the observation since which the dual-write must have moved
-        # 1. What is left of the restart, if every leader and controller works. The first broker of a pass bakes, and may be rolled back.
+        # 1. The rest of the restart, if every leader and controller works. The first broker of a pass bakes, and may be rolled back.
         decision = self.decide_restart(view, first, before)
-        # 2. A started broker that learns nothing: say so if the dual-write stands still.
+        # 2. A started broker gets no metadata: name the dual-write if it has stalled.
         decision = explain_stalled_dual_write(view, before, self.node.id, self.target, decision)
-        # 3. A started broker that stays out of its ISRs: a leader is restarted, or elected.
+        # 3. A started broker stays out of its ISRs: restart the leader that keeps it out, or elect leaders.
         decision, self._leader = self.recover_leader(view, self.node.id, decision, self._leader)
-        # 4. A dual-write that stays stalled: topics are completed, the controller fails over.
+        # 4. The dual-write stays stalled: complete the topics, fail the controller over.
         decision = self._dual_write.decide(view, decision)
         self.fields = roll.MIN_OBSERVATIONS | self._dual_write.more_fields
         self.nodes = () if self._dual_write.more_fields & Fields.PROCESSES else (self.node,)  # the controllers' processes, too
-        silent = self._restarted and not view.answered(self.node.id)  # no other process knows that it was restarted (R13)
-        self.must_stay = silent or self._leader.tried or self._dual_write.stalled.pending
+        unresponsive = self._restarted and not view.answered(self.node.id)  # no other process knows that it was restarted (R13)
+        self.must_stay = unresponsive or self._leader.tried or self._dual_write.stalled.pending
         return decision
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, _before: ClusterView) -> Decision:
@@ -144,7 +144,7 @@ class RollBroker(NodeStep):
     def _free(self, context: StepContext) -> None:
         """Restart the leader with the file it has, if it is still to blame."""
         view = context.observer.observe(Fields.BROKERS | Fields.PARTITIONS)
-        found = recovery.to_free(view, self.node.id, context.tools.wire(self.node).replica_lags())
+        found = recovery.leader_to_restart(view, self.node.id, context.tools.wire(self.node).replica_lags())
         leader = next((broker for broker in context.spec.brokers if broker.id == found), None)
         if leader is None:
             context.say(str(found))

@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.steps.run import StepContext, refuse_if_stopped, 
 
 
 def raise_states(context: StepContext) -> None:
-    """Raise the states' versions. Continues without the right to: an unheard leader can be restarted."""
+    """Raise the states' versions. Continues without permission: a leader that the brokers ignore can be restarted."""
     try:
         count, times = raise_versions(context.tools.zk, context.fence)
     except (AuthenticationFailed, Changed) as error:
@@ -74,12 +74,12 @@ class DualWriteRepair:
 
     def repair_difference(self, view: ClusterView, refusal: Refuse) -> Decision:
         """The refusal because of a lasting difference, or the recovery that replaces it."""
-        self.stalled, decision = self.stalled.found(view, refusal)
+        self.stalled, decision = self.stalled.repair_difference(view, refusal)
         return decision
 
     def forget_decision(self) -> None:
         """Forget the recovery that was decided last: another process performs it."""
-        self.stalled = self.stalled.undone()
+        self.stalled = self.stalled.withdrawn()
 
     def act(self, context: StepContext, name: str, act: Act) -> bool:
         """Perform the act and return True if it is one of `REPAIRS`. `name`: the step's."""

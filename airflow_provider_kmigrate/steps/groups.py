@@ -87,7 +87,7 @@ class _Watching(GroupStep):
         self._times += self._was_well and not well
         self._at, self._was_well = view.taken_at, well
         self._healthy_timer = self._healthy_timer.observe(view.taken_at, healthy=well)
-        return group_health.never_well(self.group, self._seconds, self._times, self._wanted)
+        return group_health.never_healthy(self.group, self._seconds, self._times, self._wanted)
 
     def _blind(self, view: ClusterView) -> None:
         """Count an incomplete observation: neither healthy nor unhealthy."""
@@ -192,7 +192,7 @@ class SwitchInstance(_Watching):
         decision = group_move.switch(observations, self.group, name, kind, asked=asked, hurry=hurry, former=self._former)
         if not forward or not isinstance(decision, Act):
             return decision
-        kept = group_move.onward(observations, self.group, name, kind, begun=self._begun)
+        kept = group_move.switch_blocked(observations, self.group, name, kind, begun=self._begun)
         self._begun = self._begun or kept is None
         return kept or decision
 
@@ -204,8 +204,8 @@ class SwitchInstance(_Watching):
         at, watched = view.taken_at, (self._instance.name, self._target)
         self._health = group_health.follow(self._health, observations.now, self.group, at, watched)
         limit = group_health.REBALANCE_LIMIT if self._settled else _SHARE * self.patience
-        endless = self._count(view, isinstance(decision, Done)) if self._settled else ()
-        self._worse = group_health.worse(self._health, self.group, at, limit) or endless
+        unsteady = self._count(view, isinstance(decision, Done)) if self._settled else ()
+        self._worse = group_health.worse(self._health, self.group, at, limit) or unsteady
         if self._worse:
             self._restart_watch(self._health.restarts)  # a cleared task begins with a whole bake
             return self._back(observations)
@@ -274,9 +274,9 @@ class WatchGroup(_Watching):
             self._blind(view)
             return Wait(missing)
         self._health = group_health.follow(self._health, seen, self.group, at)
-        ill = group_health.worse(self._health, self.group, at)
-        endless = self._count(view, not ill and self._health.unstable_since is None)
-        self._worse = ill or endless
+        worse = group_health.worse(self._health, self.group, at)
+        unsteady = self._count(view, not worse and self._health.unstable_since is None)
+        self._worse = worse or unsteady
         if self._worse:
             return Refuse(self._worse)
         if self._healthy_timer.held >= self._wanted:

@@ -145,7 +145,7 @@ def stop_node(context: StepContext, node: NodeSpec) -> float:
 
 
 def stop(context: StepContext, node: NodeSpec) -> float:
-    """Stop a node that is to be started again; returns the seconds that it took.
+    """Stop a node before it is started again; returns the seconds that it took.
 
     If the connection breaks, its state is unknown: it is started, which is harmless if it runs, and the error is raised.
     """

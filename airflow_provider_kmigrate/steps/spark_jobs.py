@@ -56,7 +56,7 @@ class JobControl:
     def hold(self, by: str, why: str, logs: Logs | None = None, *, needed: bool = True) -> str:
         """Hold the job; returns what is now so. The same `by` may ask again. `logs` identifies its topics.
 
-        Not `needed`: continue without a job that has not been heard of for a minute. Raises `Refused` (J13) if another holder
+        Not `needed`: continue without a job that has not responded for a minute. Raises `Refused` (J13) if another holder
         holds it, and `TimedOut` if it is not held after `job.hold_timeout`; the request is withdrawn then, so that the job does
         not stop later, when no task is left to resume it. A hold in effect is never withdrawn, nor its record rewritten.
         """

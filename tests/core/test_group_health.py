@@ -17,7 +17,7 @@ from tests.core.test_group_move import MIGRATING, PLAIN, SPEC, STATIC, T0, T1, c
 
 @pytest.mark.parametrize(
     ("causes", "back"),
-    [([Cause.GROUP_UNWELL], True), (["unread", "group_unwell"], True), ([Cause.FINALIZED], False), ([], False)],
+    [([Cause.GROUP_UNHEALTHY], True), (["unread", "group_unhealthy"], True), ([Cause.FINALIZED], False), ([], False)],
 )
 def test_a_group_is_rolled_back_only_for_what_was_observed_of_it(causes: list[str], back: bool) -> None:
     assert rolls_back(causes) is back

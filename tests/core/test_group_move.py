@@ -28,10 +28,10 @@ from airflow_provider_kmigrate.core.groups.move import (
     mode_not_needed,
     moved,
     next_rollback,
-    onward,
     plan,
     set_mode,
     switch,
+    switch_blocked,
 )
 from airflow_provider_kmigrate.core.groups.scan import is_open, not_in_file, other_wave
 
@@ -149,7 +149,7 @@ def test_an_instance(seen: GroupSeen | None, target: MemberKind, expected: str) 
 def test_the_way_forward_begins_with_the_first_instance_and_starts_no_stopped_application(
     seen: GroupSeen | None, instance: str, target: MemberKind, expected: str | None
 ) -> None:
-    kept = onward(observations(seen), SPEC, instance, target)
+    kept = switch_blocked(observations(seen), SPEC, instance, target)
     assert (verdict(kept) if kept else None) == expected
 
 
@@ -336,7 +336,7 @@ def test_leftovers(seen: GroupSeen, expected: str, off: bool) -> None:
 def test_who_is_which_instance(name: str, instance: str | None) -> None:
     found = map_instances([MemberSeen(name, OLD)], GroupSpec("g", (*SPEC.instances, InstanceSpec("g_c"))))
     assert [each for each, members in found.instances.items() if members] == ([instance] if instance else [])
-    assert bool(found.strangers) is (instance is None)
+    assert bool(found.unmapped) is (instance is None)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_a_log_line_says_what_was_observed_what_it_means_and_what_to_do() -> Non
 def test_a_reason_outlives_a_deferral() -> None:
     for reason in (
         Reason("G09", "seen"),
-        Reason("V30", "seen", cause=Cause.GROUP_UNWELL),
+        Reason("V30", "seen", cause=Cause.GROUP_UNHEALTHY),
         Reason.of(AuditCause.LOST, "3 records"),
     ):
         assert Reason.from_row(reason.row()) == reason

@@ -118,7 +118,7 @@ def test_hold_fails_without_asking_again(run_dag: RunDag) -> None:
     assert (state, instance.try_number) == ("failed", 1)
 
 
-@pytest.mark.parametrize(("user", "message"), [({"id": "7", "name": "ann"}, "ann"), (None, "a user whom Airflow does not name")])
+@pytest.mark.parametrize(("user", "message"), [({"id": "7", "name": "ann"}, "ann"), (None, "an unnamed user")])
 def test_its_log_says_who_answered_what(user: object, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ApproveFinalizationOperator, "log", log := Mock())
     event = {"chosen_options": [FINALIZE], "params_input": {}, "responded_at": timezone.utcnow(), "responded_by_user": user}

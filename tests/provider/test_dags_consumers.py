@@ -240,12 +240,12 @@ class TestForward:
                 target="migrating",
                 deferrable=False,
             )
-        store, pushed = kept(verdict=(Reason("V30", "It starves.", cause=Cause.GROUP_UNWELL),)), Memory()
+        store, pushed = kept(verdict=(Reason("V30", "It starves.", cause=Cause.GROUP_UNHEALTHY),)), Memory()
         ti = SimpleNamespace(xcom_push=pushed.__setitem__)
         context: Any = {"dag": dag, "run_id": "manual__1", "ti": ti, "task_state_store": store, "params": {}}
         with pytest.raises(AirflowFailException, match="V33"):
             dag.get_task("c").execute(context)
-        assert (group.kinds(), store["progress"]["verdict"], pushed["causes"]) == ([OLD, OLD], [], ["group_unwell"])
+        assert (group.kinds(), store["progress"]["verdict"], pushed["causes"]) == ([OLD, OLD], [], ["group_unhealthy"])
         dag.get_task("c").execute(context)
         assert group.kinds() == [MIGRATING, OLD], "whoever clears the task wants it again"
 

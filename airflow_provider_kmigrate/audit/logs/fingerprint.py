@@ -168,7 +168,7 @@ def _waiting(before: LogSnapshot, snapshot: LogSnapshot) -> tuple[Ends, Waiting]
 def _refuse_gaps(topics: Sequence[str], marks: Mapping[TopicPartition, LogMark]) -> None:
     absent = sorted(set(topics) - {where.topic for where in marks})
     if absent:
-        text = f"There is no topic {', '.join(absent)}, whose logs are to be compared."
+        text = f"There is no topic {', '.join(absent)}, whose logs must be compared."
         raise Refused.because(Reason.of(AuditCause.TOPIC_MISSING, text))
     unread = sorted((where, mark.unread) for where, mark in marks.items() if mark.unread)
     if unread:

@@ -213,7 +213,7 @@ def owners(facts: ReportFacts) -> str:
     if not facts.owners:
         return f'{title}<p class="soft">Not measured: no client wrote down which partitions it took and gave up.</p></section>'
     wrong = sorted((track for track in facts.owners if track.double_ms or track.unowned_ms), key=_badness)
-    columns = {"Group": "", "Partition": "th", "Two owners for": "right", "No owner for": "right", "Owners in turn": ""}
+    columns = {"Group": "", "Partition": "th", "Two owners for": "right", "No owner for": "right", "Owners, in order": ""}
     table = scrolling("Partitions with two owners at once, or none", columns, map(_track, wrong[:MAX_TRACKS])) if wrong else ""
     more = f'<p class="soft">{number(len(wrong) - MAX_TRACKS)} more are in the JSON file.</p>' if len(wrong) > MAX_TRACKS else ""
     return f"{title}<p>{_summary(facts.owners)}</p>{table}{more}</section>"

@@ -4,7 +4,7 @@
 2. Each value is divided by the group's median in its interval, which removes the common load. It is also divided by its member's
    own median before the change, which removes lasting differences (partitions, machines).
 3. After the window that follows the change, one rank test (`rank_test`) compares the canary's values in it with the others'.
-   FAIL: surely later, and by more than half the margin. PASS: surely within the margin, and the test could have seen the margin.
+   FAIL: certainly later, and by more than half the margin. PASS: certainly within the margin, and the test could have detected it.
    INCONCLUSIVE: anything else; the verdict reports the smallest effect that the test could have seen.
 4. Unknowns block a verdict: intervals that the events do not account for, members without traffic, too few members.
 
@@ -55,11 +55,11 @@ class RankTest:
     smallest: float
 
     def worse(self, margin: float) -> bool:
-        """True if the values are surely larger, and by more than half the margin (its square root)."""
+        """True if the values are certainly larger, and by more than half the margin (its square root)."""
         return self.p_value < ALPHA and self.estimate > sqrt(margin)
 
     def within(self, margin: float) -> bool:
-        """True if the values are surely less than `margin` times as large, and the test could have seen that much."""
+        """True if the values are certainly less than `margin` times as large, and the test could have detected that much."""
         return self.high < margin and self.smallest <= margin
 
 

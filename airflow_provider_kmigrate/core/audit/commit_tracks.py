@@ -141,7 +141,7 @@ class Track:
         return (step,) if step and step.after < step.before else ()
 
     def again_in(self, later: Track) -> tuple[OffsetStep, ...]:
-        """That step, if it goes forward over a removal: the offsets between surely had no reader."""
+        """That step, if it goes forward over a removal: the offsets between certainly had no reader."""
         step = self._step(later)
         removed = self.last is None or later.first is None
         return (step,) if step and removed and step.after > step.before else ()

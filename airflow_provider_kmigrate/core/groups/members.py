@@ -4,10 +4,10 @@ Reasons to wait and refusals are both `Reason`s; the caller knows which by the f
 
 A group is stable when every partition is held and no rebalance is under way.
 
-A group consumes if its committed offsets advance. Owners prove nothing: they look perfect while partitions starve (measured). A
-partition starves if it has uncommitted records and its offset stands still for longer than its consumers take between two
-commits. The larger of both stores counts. A partition that waited in the same way before the switch does not count: an idle log
-that ends with transaction markers always seems to have records.
+A group consumes if its committed offsets advance. Owners prove nothing: partitions that have one may starve (measured). A
+partition starves if it has uncommitted records and its offset does not advance for longer than its consumers take between two
+commits. The larger offset of both stores counts. A partition that waited in the same way before the switch does not count: an
+idle log that ends with transaction markers always seems to have records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class InstanceMap:
     """Maps the members to the instances of the cluster file; an instance may have several members, and some belong to none."""
 
     instances: Mapping[str, tuple[MemberSeen, ...]]
-    strangers: tuple[MemberSeen, ...]
+    unmapped: tuple[MemberSeen, ...]
 
     def kinds(self, instance: str) -> frozenset[MemberKind]:
         """The kinds of member that an instance runs as: two while it restarts, none if it is not observed."""
@@ -45,11 +45,11 @@ def map_instances(members: Iterable[MemberSeen], group: GroupSpec) -> InstanceMa
     """Members by the cluster file's instances."""
     names = [instance.name for instance in group.instances]
     found: dict[str, list[MemberSeen]] = {name: [] for name in names}
-    strangers: list[MemberSeen] = []
+    unmapped: list[MemberSeen] = []
     for member in members:
         name = instance_called(member.name, group.name, names)
-        (strangers if name is None else found[name]).append(member)
-    return InstanceMap({name: tuple(theirs) for name, theirs in found.items()}, tuple(strangers))
+        (unmapped if name is None else found[name]).append(member)
+    return InstanceMap({name: tuple(theirs) for name, theirs in found.items()}, tuple(unmapped))
 
 
 def unread(
@@ -57,8 +57,8 @@ def unread(
 ) -> tuple[Reason, ...]:
     """What could not be read of the group; empty if everything was. `ends`: including its log ends, which starvation needs.
 
-    A partition without a leader reports no end, so it is unknown whether records wait there. `offsets` and `kafka`: including
-    Kafka's offsets, and its members.
+    A partition without a leader reports no end, so it is unknown whether records wait there. `offsets`: including those in Kafka;
+    `kafka`: including its members.
     """
     if seen is None:
         return (Reason("K30", f"Group {name} could not be read."),)
@@ -67,8 +67,8 @@ def unread(
     sides |= {"its offsets in Kafka": seen.committed} if offsets else {}
     sides |= {"its logs' ends": seen.ends} if ends else {}
     missing = [what for what, found in sides.items() if found is None]
-    endless = _endless(seen) if ends else frozenset()
-    missing += [f"the ends of {places(endless)}"] if endless else []
+    no_end = _without_end(seen) if ends else frozenset()
+    missing += [f"the ends of {places(no_end)}"] if no_end else []
     return (Reason("K30", f"Group {name}: {' and '.join(missing)} could not be read."),) if missing else ()
 
 
@@ -82,34 +82,34 @@ def unknown_group(seen: GroupSeen) -> tuple[Reason, ...]:
     return (Reason("F09", f"Neither ZooKeeper nor Kafka knows a group {seen.name}."),)
 
 
-def _endless(seen: GroupSeen) -> frozenset[TopicPartition]:
+def _without_end(seen: GroupSeen) -> frozenset[TopicPartition]:
     if seen.ends is None or seen.zk is None:
         return frozenset()
     return (seen.zk.partitions | seen.held_by(MemberKind.KAFKA)) - seen.ends.keys()
 
 
 def flawed(seen: GroupSeen) -> tuple[Reason, ...]:
-    """Unreadable registrations: they freeze every ZooKeeper consumer of the group."""
+    """Unreadable registrations: with one, no ZooKeeper consumer of the group can rebalance."""
     flaws = ((member.name, member.flaw) for member in seen.members or () if member.flaw is not None)
     return tuple(Reason("K31", f"Group {seen.name}: the registration of {name} cannot be read ({flaw}).") for name, flaw in flaws)
 
 
 def unknown_members(seen: GroupSeen, group: GroupSpec) -> tuple[Reason, ...]:
     """Members that belong to no instance of the cluster file."""
-    strangers = map_instances(seen.members or (), group).strangers
-    if not strangers:
+    unmapped = map_instances(seen.members or (), group).unmapped
+    if not unmapped:
         return ()
-    named = ", ".join(f"{member.name} ({member.kind})" for member in strangers[:_SHOWN])
+    named = ", ".join(f"{member.name} ({member.kind})" for member in unmapped[:_SHOWN])
     return (Reason("K56", f"Group {seen.name} has members that the cluster file does not know: {named}."),)
 
 
 def rebalancing(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
     """Why the group is not stable; empty if it is. Instances in `but` may be missing."""
-    return (*_sharing(seen), *_unheld(seen), *_unsettled(seen), *away(seen, group, but))
+    return (*_rebalancing_in_kafka(seen), *_unheld(seen), *_unsettled(seen), *away(seen, group, but))
 
 
 def away(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
-    """Instances that are not observed."""
+    """K55 if instances of the cluster file have no member; those in `but` may be missing."""
     everyone = map_instances(seen.members or (), group)
     absent = [name for name, members in everyone.instances.items() if not members and name not in but]
     if not absent:
@@ -124,7 +124,7 @@ def stopped(seen: GroupSeen | None, name: str) -> tuple[Reason, ...]:
     return (Reason("K55", f"Group {name} has no member, neither in ZooKeeper nor in Kafka."),)
 
 
-def _sharing(seen: GroupSeen) -> Iterator[Reason]:
+def _rebalancing_in_kafka(seen: GroupSeen) -> Iterator[Reason]:
     if seen.kafka is not None and not seen.kafka.stable:
         yield Reason("K52", f"Group {seen.name} rebalances in Kafka ({seen.kafka.state}).")
 
@@ -153,25 +153,25 @@ _FORGOTTEN = 86_400.0  # seconds behind the group's newest commit after which an
 
 
 def read_by(seen: GroupSeen, group: GroupSpec) -> frozenset[TopicPartition]:
-    """What the group reads: what registrations select, what Kafka consumers hold and, if these are incomplete, recent commits.
+    """What the group reads: what registrations select, Kafka consumers hold and, if these are incomplete, was committed lately.
 
     Offsets in ZooKeeper are never deleted: those of deleted or unsubscribed topics stay there for years.
     """
-    surely = surely_read(seen)
-    if seen.zk is None or not _hides(seen, group):
-        return surely
+    certain = certainly_read(seen)
+    if seen.zk is None or not _may_hide_partitions(seen, group):
+        return certain
     newest = max((stored.changed_at for stored in seen.zk.offsets.values()), default=0.0)
     late = {where for where, stored in seen.zk.offsets.items() if newest - stored.changed_at < _FORGOTTEN}
-    return surely | (late if seen.ends is None else late & seen.ends.keys())
+    return certain | (late if seen.ends is None else late & seen.ends.keys())
 
 
-def surely_read(seen: GroupSeen) -> frozenset[TopicPartition]:
-    """What a registration selects, and what a Kafka consumer holds of the existing partitions."""
+def certainly_read(seen: GroupSeen) -> frozenset[TopicPartition]:
+    """Partitions that a registration selects, or that exist and a Kafka consumer holds."""
     held = seen.held_by(MemberKind.KAFKA)
     return (held if seen.ends is None else held & seen.ends.keys()) | (seen.zk.partitions if seen.zk else frozenset())
 
 
-def _hides(seen: GroupSeen, group: GroupSpec) -> bool:
+def _may_hide_partitions(seen: GroupSeen, group: GroupSpec) -> bool:
     """True if a member may read what no registration shows: a Kafka consumer, an absent instance, an unreadable registration."""
     return not group.instances or bool(away(seen, group) or seen.of_kind(MemberKind.KAFKA) or flawed(seen))
 
@@ -190,7 +190,7 @@ class GroupObservations:
     """The group now, and at an earlier observation to compare its offsets with, each with its time on the monotonic clock.
 
     `begun`: the first complete observation of the same step. `away`: instance -> since when it is not observed; an instance that
-    is observed now is not in it. `kafka_since`: life of each observed Kafka consumer -> since when.
+    is observed now is not in it. `kafka_since`: incarnation of each observed Kafka consumer -> since when.
     """
 
     now: GroupSeen | None
@@ -206,11 +206,11 @@ class GroupObservations:
         """How long the instance has been absent, in seconds."""
         return self.at - self.away.get(instance, self.at)
 
-    def without_ghosts(self, group: GroupSpec) -> GroupSeen | None:
-        """The group without Kafka consumers that may be dead migrating ones, whose places Kafka keeps for a session.
+    def without_expiring_members(self, group: GroupSpec) -> GroupSeen | None:
+        """The group without Kafka members that may be dead migrating consumers, which Kafka keeps until their session expires.
 
-        Such a place carries a consumer id of the group and ends within a session, whose length the application sets: the wait is
-        as long as for a member that starts. In mode kafka, if other members are Kafka consumers, it counts as a Kafka consumer's.
+        Such a member has a consumer id of the group. The application sets its session timeout, so the wait is as long as for a
+        member that starts. In mode kafka, if other members are Kafka consumers, it counts as a Kafka consumer.
         """
         seen = self.now
         if seen is None or seen.zk is None or seen.kafka is None:
@@ -220,8 +220,10 @@ class GroupObservations:
         if seen.zk.requested_mode is Mode.KAFKA and len(called) < len(consumers):
             return seen
         limit = max(ABSENT, group.switch_timeout)
-        ghosts = {member.incarnation for member in called if self.at - self.kafka_since.get(member.incarnation, self.at) < limit}
-        living = tuple(member for member in seen.kafka.members if member.member_id not in ghosts)
+        expiring = {
+            member.incarnation for member in called if self.at - self.kafka_since.get(member.incarnation, self.at) < limit
+        }
+        living = tuple(member for member in seen.kafka.members if member.member_id not in expiring)
         return replace(seen, kafka=replace(seen.kafka, members=living))
 
 
@@ -280,10 +282,10 @@ class Mark:
 class GroupHealth:
     """The summary of many observations of one group; times are on the monotonic clock of one process.
 
-    Of the watched instance: `incarnations`: every life observed of its members, `most_members`: the most members at once,
+    Of the watched instance: `incarnations`: every one of its members' that was observed, `most_members`: the most members at once,
     `new_incarnations`: how many began after it ran as the wanted kind. `earlier`: restarts counted by earlier processes.
 
-    `before_switch`: offset and log end of each partition then, `read`: what is certainly read, then or since.
+    `before_switch`: offset and log end of each partition at that time; `read`: partitions certainly read, then or since.
     """
 
     marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
@@ -303,10 +305,10 @@ class GroupHealth:
 
 
 def before(seen: GroupSeen) -> GroupHealth:
-    """Start from the observation just before a change: the group must keep reading what it reads there."""
+    """Start from the observation just before a change: the group must still read every partition that it read then."""
     ends, at = seen.ends or {}, positions(seen)
-    stood = {where: (at[where], ends[where]) for where in at.keys() & ends.keys()}
-    return GroupHealth(before_switch=stood, read=surely_read(seen))
+    at_switch = {where: (at[where], ends[where]) for where in at.keys() & ends.keys()}
+    return GroupHealth(before_switch=at_switch, read=certainly_read(seen))
 
 
 def positions(seen: GroupSeen) -> dict[TopicPartition, int]:
@@ -320,14 +322,14 @@ def follow(
 ) -> GroupHealth:
     """Record one complete observation; `watched`: an instance and the kind that it must become."""
     ends, at = seen.ends or {}, positions(seen)
-    read = (health.read & ends.keys()) | surely_read(seen)
+    read = (health.read & ends.keys()) | certainly_read(seen)
     marks = {
         where: _mark(health.marks.get(where), at.get(where, -1), ends.get(where), now, health.before_switch.get(where))
         for where in read | read_by(seen, group)
     }
     there = watched is None or map_instances(seen.members or (), group).kinds(watched[0]) == {watched[1]}
     return replace(
-        _lived(health, incarnations(seen, group, *watched)) if watched and (there or health.incarnations) else health,
+        _with_restarts(health, incarnations(seen, group, *watched)) if watched and (there or health.incarnations) else health,
         marks=marks,
         read=read,
         unstable_since=_since(health.unstable_since, bool(rebalancing(seen, group)), now),
@@ -347,12 +349,12 @@ def unknown(health: GroupHealth, now: float) -> GroupHealth:
 
 
 def incarnations(seen: GroupSeen, group: GroupSpec, instance: str, kind: MemberKind) -> frozenset[str]:
-    """Lives of the members of one instance that are of this kind."""
+    """The incarnations of one instance's members of this kind."""
     members = map_instances(seen.members or (), group).instances[instance]
     return frozenset(member.incarnation for member in members if member.kind is kind and member.incarnation)
 
 
-def _lived(health: GroupHealth, now: frozenset[str]) -> GroupHealth:
+def _with_restarts(health: GroupHealth, now: frozenset[str]) -> GroupHealth:
     new = len(now - health.incarnations) if health.incarnations else 0
     return replace(
         health,
@@ -362,16 +364,16 @@ def _lived(health: GroupHealth, now: frozenset[str]) -> GroupHealth:
     )
 
 
-def _mark(last: Mark | None, offset: int, end: int | None, now: float, stood: tuple[int, int] | None) -> Mark:
+def _mark(last: Mark | None, offset: int, end: int | None, now: float, at_switch: tuple[int, int] | None) -> Mark:
     if last is None or last.offset != offset:
         return Mark(offset, now, end if end is not None else offset)
-    # a partition that is caught up does not age, nor one of which it is unknown whether records wait
-    waits = end is not None and (offset, end) != stood and _waits(last, end)
+    # the timer restarts if the partition has caught up, or if it is unknown whether records wait
+    waits = end is not None and (offset, end) != at_switch and _waits(last, end)
     return last if waits else replace(last, since=now, end=last.end if end is None else end)
 
 
 def _waits(mark: Mark, end: int) -> bool:
-    """True if there are records to read. A last offset that stands alone since the commit before it is a transaction marker."""
+    """True if there are records to read. A single last offset, already there at the last commit, is a transaction marker."""
     if mark.offset < 0:
         return end > mark.end
     return end > mark.offset and not end == mark.end == mark.offset + 1
@@ -383,13 +385,13 @@ def starving(health: GroupHealth, group: GroupSpec, now: float) -> tuple[TopicPa
 
 
 def worse(health: GroupHealth, group: GroupSpec, now: float, limit: float = REBALANCE_LIMIT) -> tuple[Reason, ...]:
-    """What is wrong with a switched group; empty if nothing is. `limit`: seconds that it may take to become stable."""
-    return tuple(_unwell(f"Group {group.name}{text}.") for text in _ills(health, group, now, limit))
+    """V30 for each fault of a switched group; empty if there is none. `limit`: seconds that it may take to become stable."""
+    return tuple(_unhealthy(f"Group {group.name}{text}.") for text in _faults(health, group, now, limit))
 
 
-def _ills(health: GroupHealth, group: GroupSpec, now: float, limit: float) -> Iterator[str]:
-    if hungry := starving(health, group, now):
-        yield f" has committed no offset for {group.commit_within:.0f} s although records wait: {places(hungry)}"
+def _faults(health: GroupHealth, group: GroupSpec, now: float, limit: float) -> Iterator[str]:
+    if starved := starving(health, group, now):
+        yield f" has committed no offset for {group.commit_within:.0f} s although records wait: {places(starved)}"
     if health.absent_since is not None and now - health.absent_since >= limit:
         yield f": the switched instance has been missing for {now - health.absent_since:.0f} s"
     if health.restarts >= RESTARTS:
@@ -398,16 +400,16 @@ def _ills(health: GroupHealth, group: GroupSpec, now: float, limit: float) -> It
         yield f" has not been stable for {now - health.unstable_since:.0f} s"
 
 
-def never_well(group: GroupSpec, watched: float, times: int, wanted: float) -> tuple[Reason, ...]:
-    """What is wrong with a group observed for `watched` seconds: unstable `times` times, and never healthy for `wanted`."""
+def never_healthy(group: GroupSpec, watched: float, times: int, wanted: float) -> tuple[Reason, ...]:
+    """V30 if the group was unstable `times` times in `watched` seconds, and never healthy for `wanted` seconds; else empty."""
     if watched <= STRETCHES * wanted or not times:
         return ()
     text = f"was unstable {times} times in {watched:.0f} s, and never healthy for {wanted:.0f} s without a break."
-    return (_unwell(f"Group {group.name} {text}"),)
+    return (_unhealthy(f"Group {group.name} {text}"),)
 
 
-def _unwell(text: str) -> Reason:
-    return Reason("V30", text, cause=Cause.GROUP_UNWELL)
+def _unhealthy(text: str) -> Reason:
+    return Reason("V30", text, cause=Cause.GROUP_UNHEALTHY)
 
 
 def _since(then: float | None, so: bool, now: float) -> float | None:
@@ -419,4 +421,4 @@ def rolls_back(causes: Iterable[str]) -> bool:
 
     A step that could not observe, was not allowed to act, or was ended by the operator, has found no fault.
     """
-    return Cause.GROUP_UNWELL in causes
+    return Cause.GROUP_UNHEALTHY in causes

@@ -91,7 +91,7 @@ def _kept_from(
     """Refuses what every case forbids; waits for what a dead member's place in Kafka may explain, until that is known."""
     if observations.now is None or not (never := forbids(observations.now)):
         return None
-    living = observations.without_ghosts(group)
+    living = observations.without_expiring_members(group)
     if living is None or forbids(living):
         return Refuse(never)
     called = ", ".join(
@@ -128,7 +128,7 @@ def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKi
         return ()  # one Kafka consumer less is always better, and the only way out beside a ZooKeeper consumer
     others = frozenset(kind for name in everyone.instances if name != instance for kind in everyone.kinds(name))
     # Unknown members in ZooKeeper share with the ZooKeeper consumers there.
-    others |= {member.kind for member in everyone.strangers} & {MemberKind.KAFKA}
+    others |= {member.kind for member in everyone.unmapped} & {MemberKind.KAFKA}
     own = everyone.kinds(instance)
     if {MemberKind.ZOOKEEPER, MemberKind.KAFKA} <= others | own | {target}:
         text = f"Group {group.name}: {instance} would become {_NAMED[target]} while others are {_words(others)}."
@@ -241,7 +241,7 @@ def already_beyond(seen: GroupSeen | None, group: GroupSpec, instance: str, targ
     return Done(f"{instance} of group {group.name} is a Kafka consumer already.")
 
 
-def onward(
+def switch_blocked(
     observations: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, begun: bool = False
 ) -> Decision | None:
     """What alone keeps the migration from switching this instance now; None: nothing.

@@ -213,7 +213,7 @@ def ahead(observations: GroupObservations, group: GroupSpec) -> frozenset[TopicP
     Empty once a member migrates, and if ZooKeeper and Kafka consumers meet: then any way out is better. Kafka's offsets are no
     leftovers if they rise under ZooKeeper consumers, which then commit to both.
     """
-    seen = observations.without_ghosts(group)
+    seen = observations.without_expiring_members(group)
     kinds = {member.kind for member in (seen.members or () if seen else ())}
     if seen is None or seen.zk is None or len(kinds) != 1:
         return frozenset()

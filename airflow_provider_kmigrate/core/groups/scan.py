@@ -57,7 +57,7 @@ def not_in_file(groups: Iterable[GroupSpec], wave: object, names: Iterable[str])
     return (Reason("F09", text),)
 
 
-#: Seconds between two commits of a ZooKeeper consumer (auto.commit.interval.ms); closer observations prove no standstill.
+#: Seconds between two commits of a ZooKeeper consumer (auto.commit.interval.ms); observations closer together cannot prove that a group has stopped.
 COMMIT_INTERVAL: Final = 60.0
 #: Seconds after which a ZooKeeper consumer has rebalanced or given up (it tries for some 8 s): unowned partitions then stay so.
 REBALANCE: Final = 15.0

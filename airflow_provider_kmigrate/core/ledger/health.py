@@ -16,7 +16,7 @@ _LAG_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class EvidenceHealth:
-    """The state of the evidence. `doubtful` groups may have had more deliveries than their events say; None means every group.
+    """The state of the evidence. `uncertain` groups may have had more deliveries than their events say; None means every group.
 
     `held_back` are reasons for such doubts from before the step: they count only if something is missing or out of order.
     Otherwise a client killed once would leave every later audit without an answer. `recorded`: no client's own account has a
@@ -224,11 +224,11 @@ class Refusals:
 def examine(book: Book, refused: Refusals, times: EvidenceTimes, miscounted: Mapping[str, Sequence[Reason]]) -> EvidenceHealth:
     """Examines whether every client's account is whole. `miscounted`: of writers, the holes in their counts of deliveries."""
     reasons = _refused(refused.lines)
-    doubtful: set[str | None] = {None} if refused.lines else set()
+    uncertain: set[str | None] = {None} if refused.lines else set()
     held: dict[str | None, tuple[Reason, ...]] = {None: tuple(_refused(refused.before))} if refused.before else {}
     if absent := sorted(book.expected - book.writers.keys()):
         reasons.append(Reason.of(AuditCause.WRITER_ABSENT, f"No event came from {', '.join(absent)}."))
-        doubtful.add(None)
+        uncertain.add(None)
     late: list[Reason] = []
     for _, writer in sorted(book.writers.items()):
         holes, ending = [*_writer_flaws(writer), *miscounted.get(writer.name, ())], list(_ending(writer, times))
@@ -239,8 +239,8 @@ def examine(book: Book, refused: Refusals, times: EvidenceTimes, miscounted: Map
         reasons += [*holes, *ending]
         late += future
         if holes or ending or future:
-            doubtful |= writer.groups
-    return EvidenceHealth((*reasons, *late), frozenset(doubtful), recorded=not reasons, held_back=held)
+            uncertain |= writer.groups
+    return EvidenceHealth((*reasons, *late), frozenset(uncertain), recorded=not reasons, held_back=held)
 
 
 def is_flawed(writer: Writer, times: EvidenceTimes) -> bool:

@@ -461,7 +461,7 @@ class _Handlers(Reducer):
         elif held.stage is PartitionStage.CLAIMING and not held.waits:
             del self.held[where]
             self._calm(Alarm.BLOCKED, about=where.name)
-            # The claim may have succeeded in a newer session, of which the member has not heard.
+            # The claim may have succeeded in a newer session, of which the member does not know yet.
             self._do(messages.ReleaseOwner(where, held.generation))
 
     def _want(self, where: TopicPartition, thread: str) -> None:

@@ -130,7 +130,7 @@ class DeliveryPermit:
     until: float
 
     def allows(self, where: TopicPartition, generation: int, now: float) -> bool:
-        """Must be asked before every record that is handed over, because a paused process wakes without an event."""
+        """Must be asked before every record that is returned, because a paused process wakes without an event."""
         return now < self.until and self.generations.get(where) == generation
 
 

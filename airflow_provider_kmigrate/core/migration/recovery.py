@@ -1,7 +1,7 @@
 """Recovery of a stalled dual-write, and of a leader that keeps a restarted broker out of its ISRs or partitions.
 
 **Stalled dual-write** (`StalledDualWrite`). Kafka logs "Will retry" (INFO) and never succeeds. Two causes, both seen on real
-brokers (3.9.2) after ZooKeeper was away for seconds while topics were created:
+brokers (3.9.2) after ZooKeeper was unreachable for seconds while topics were created:
 
 * The answer to a write was lost with the connection. The active controller keeps the old version of /migration, so each later
   write fails with "BadVersion for /migration". /migration no longer changes. A new controller reads it again.
@@ -49,7 +49,7 @@ from airflow_provider_kmigrate.core.text import summarize
 
 @dataclass(frozen=True, slots=True)
 class HoldTimer:
-    """How long a condition has held without interruption; `patience`: seconds that it must hold before it is acted on."""
+    """How long a condition has held without interruption; `patience`: its hold time in seconds."""
 
     patience: float
     since: float | None = None
@@ -60,7 +60,7 @@ class HoldTimer:
             return replace(self, since=None)
         return self if self.since is not None else replace(self, since=at)
 
-    def due(self, at: float) -> bool:
+    def expired(self, at: float) -> bool:
         """Whether it has held long enough."""
         return self.since is not None and at - self.since >= self.patience
 
@@ -72,23 +72,23 @@ class HoldTimer:
 STALLED_FOR = 20.0  # seconds; /migration moves every 0.5 s
 _A_PARTITION = 0.002  # seconds more for each: a full sync reads all states, and writes only what differs
 _MANY = 100_000  # partitions, if their number is unknown
-MAX_RECOVERIES = 3  # what three did not recover, a fourth would not
+MAX_RECOVERIES = 3  # if three did not help, a fourth would not
 FORGOTTEN_AFTER = 600.0  # seconds of health: a later stall is a new problem
 
 
 @dataclass(frozen=True, slots=True)
 class StalledDualWrite:
-    """How long /migration has stood still, over the observations of one process.
+    """How long /migration has not advanced, over the observations of one process.
 
     `times`: recoveries begun, in earlier processes too. `since`: first observation with the same leader and nothing dual-written
-    later; `untouched`: and no attempt either. `decided`: the last observation decided a recovery; `pending`: one follows if the
-    stall lasts.
+    later; `untouched`: the same, and /migration's version unchanged too. `decided`: the last observation decided a recovery;
+    `pending`: one follows if the stall lasts.
     """
 
     times: int = 0
     since: ClusterView | None = None
     untouched: ClusterView | None = None
-    well_since: float | None = None
+    healthy_since: float | None = None
     decided: bool = False
     pending: bool = False
 
@@ -98,25 +98,25 @@ class StalledDualWrite:
 
     def observe(self, view: ClusterView, decision: Decision) -> tuple[StalledDualWrite, Decision]:
         """Add one observation; return the decision, or a recovery if the dual-write has stalled for too long."""
-        known = self._well(view, well=isinstance(decision, Wait) and decision.healthy)
+        known = self._observe_health(view, healthy=isinstance(decision, Wait) and decision.healthy)
         if view.zk is not None and view.quorum is None:
             return known, decision  # an observation without the quorum proves neither
         waiting = decision.reasons if isinstance(decision, Wait) else ()
         stalled = next((reason.text for reason in waiting if reason.cause is Cause.DUAL_WRITE_STALLED), None)
         if not isinstance(decision, Wait) or stalled is None:
             return replace(known, since=None, untouched=None, pending=False), decision
-        known = known.still(view)
-        return known.due(view, decision, stalled) if known.pending else (known, decision)
+        known = known.observe_stall(view)
+        return known.recovery(view, decision, stalled) if known.pending else (known, decision)
 
-    def still(self, view: ClusterView) -> StalledDualWrite:
+    def observe_stall(self, view: ClusterView) -> StalledDualWrite:
         """Add an observation that waits for the dual-write to move."""
         since = self.since if self.since and _same(self.since, view) else view
         untouched = self.untouched if self.untouched and _same(self.untouched, view) else view
         untouched = untouched if _version(untouched) == _version(view) else view
         return replace(self, since=since, untouched=untouched, pending=self.times < MAX_RECOVERIES)
 
-    def due(self, view: ClusterView, decision: Wait, waiting: str) -> tuple[StalledDualWrite, Decision]:
-        """The recovery, once the hold time has passed and no gate forbids it. `waiting`: the text of the wait."""
+    def recovery(self, view: ClusterView, decision: Wait, waiting: str) -> tuple[StalledDualWrite, Decision]:
+        """Return a recovery once the hold time has passed and no gate forbids it. `waiting`: the text of the wait."""
         patience = self.patience(_MANY if view.partitions is None else len(view.partitions))
         if self.since is None or self.untouched is None or view.taken_at - self.since.taken_at < patience:
             return self, decision
@@ -126,8 +126,8 @@ class StalledDualWrite:
         verb = Verb.CONTROLLER_FAILOVER if view.taken_at - self.untouched.taken_at >= patience else Verb.COMPLETE
         return self._begun(), Act(verb, f"The dual-write has stalled although ZooKeeper answers: {waiting}")
 
-    def found(self, view: ClusterView, refusal: Refuse) -> tuple[StalledDualWrite, Decision]:
-        """The refusal of a lasting difference, or a recovery if ZooKeeper merely misses what KRaft has: the write was lost.
+    def repair_difference(self, view: ClusterView, refusal: Refuse) -> tuple[StalledDualWrite, Decision]:
+        """Return the refusal of a lasting difference, or a recovery if ZooKeeper only misses what KRaft has: the write was lost.
 
         No recovery if ZooKeeper has more or something else: a new leader would overwrite it, and it may be intended (D05).
         """
@@ -141,14 +141,14 @@ class StalledDualWrite:
         """Count a recovery before it begins, so that a process which dies in it leaves a trace."""
         return replace(self, times=self.times + 1, decided=True, since=None, untouched=None)
 
-    def _well(self, view: ClusterView, *, well: bool) -> StalledDualWrite:
+    def _observe_health(self, view: ClusterView, *, healthy: bool) -> StalledDualWrite:
         """State before this observation's decision; minutes of health reset the count."""
-        began = view.taken_at if self.well_since is None else self.well_since
-        forgotten = well and view.taken_at - began >= FORGOTTEN_AFTER
-        return replace(self, decided=False, well_since=began if well else None, times=0 if forgotten else self.times)
+        began = view.taken_at if self.healthy_since is None else self.healthy_since
+        forgotten = healthy and view.taken_at - began >= FORGOTTEN_AFTER
+        return replace(self, decided=False, healthy_since=began if healthy else None, times=0 if forgotten else self.times)
 
-    def undone(self) -> StalledDualWrite:
-        """Take back the last decision, which was not begun; a decision without recovery changes nothing."""
+    def withdrawn(self) -> StalledDualWrite:
+        """Withdraw the last decision, which was not begun; a decision without recovery changes nothing."""
         return replace(self, times=self.times - self.decided, decided=False)
 
 
@@ -175,15 +175,15 @@ def _version(view: ClusterView) -> int:
 
 
 CONTROLLER_DOWN_FIELDS = Fields.POSITION | Fields.NODES
-"""What shows that a controller is down, and whether it may be started."""
+"""The fields that show whether a controller is down and may be started."""
 
 
 def recover_dual_write(
     view: ClusterView, decision: Decision, stalled: StalledDualWrite, down: tuple[int, Decision] | None
 ) -> tuple[Decision, StalledDualWrite, Fields]:
-    """The decision, or the recovery; then what the next observation must read beside the step's own fields.
+    """Return the decision or a recovery, the new state, and the fields that the next observation must read beside the step's own.
 
-    After a recovery, a controller that is down was left so by a process that died in it; other controllers are not started here.
+    After a recovery, a controller that is down was stopped by a process that was killed in it; no other one is started here.
     """
     begun = stalled.times > 0
     left_down = down if begun and not isinstance(decision, Refuse) else None
@@ -212,7 +212,7 @@ def explain_stalled_dual_write(
 
 
 def _started(broker: Broker, target: BrokerMode) -> bool:
-    """Whether it runs in its new mode, or is unresponsive for want of metadata; a KRaft broker reads the log itself."""
+    """Whether it runs in its new mode, or is unresponsive because it gets no metadata; a KRaft broker reads the log itself."""
     return broker.mode is target or (broker.starts and target is BrokerMode.MIGRATION)
 
 
@@ -283,7 +283,7 @@ def _others_in_sync(view: ClusterView, leader: int) -> Gate:
 
 
 def _owner_answers(view: ClusterView, leader: int) -> Gate:
-    """A broker that is stopped while its controller is away waits 300 s (G11)."""
+    """G28: a broker that is stopped while its controller does not answer waits 300 s (G11)."""
     controller = view.zk.controller if view.zk else None
     if not isinstance(controller, ZkController):
         return not_yet(could_not_read("who is controller"))
@@ -306,7 +306,7 @@ Lags = Mapping[tuple[str, int], int]  # (topic, partition) -> records that the b
 
 @dataclass(frozen=True, slots=True)
 class Recoveries:
-    """Hold times of one process. Once a recovery was `tried`, it sees the wait to its end, because no other process knows of it."""
+    """Hold times of one process. Once a recovery was `tried`, this process must finish the wait: no other process knows of it."""
 
     timers: Mapping[Verb, HoldTimer] = field(default_factory=lambda: _TIMERS)
     tried: bool = False
@@ -322,18 +322,18 @@ class Recovered(NamedTuple):
     """The decision or a recovery, and the hold times so far."""
 
     decision: Decision
-    troubles: Recoveries
+    recoveries: Recoveries
 
     def observe(self, view: ClusterView, there: object, act: Act) -> Recovered:
-        """Add one observation of what `act` recovers from; it replaces the decision once that has lasted."""
-        timer = self.troubles.timers[act.verb].observe(view.taken_at, there=bool(there))
-        troubles = replace(self.troubles, timers={**self.troubles.timers, act.verb: timer})
-        return Recovered(act if timer.due(view.taken_at) else self.decision, troubles)
+        """Add one observation of what `act` recovers from; `act` replaces the decision once the hold time has expired."""
+        timer = self.recoveries.timers[act.verb].observe(view.taken_at, there=bool(there))
+        recoveries = replace(self.recoveries, timers={**self.recoveries.timers, act.verb: timer})
+        return Recovered(act if timer.expired(view.taken_at) else self.decision, recoveries)
 
 
-def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
+def recover(view: ClusterView, broker: int, decision: Decision, recoveries: Recoveries) -> Recovered:
     """Return the decision, or the recovery of a leader that is stuck or missing."""
-    return _with_leaders(view, broker, _freed(view, broker, Recovered(decision, troubles)))
+    return _with_leaders(view, broker, _leader_restarted(view, broker, Recovered(decision, recoveries)))
 
 
 def out_of_isrs(decision: Decision) -> TypeGuard[Wait]:
@@ -341,16 +341,16 @@ def out_of_isrs(decision: Decision) -> TypeGuard[Wait]:
     return isinstance(decision, Wait) and {reason.cause for reason in decision.reasons} == {Cause.OUT_OF_ISR}
 
 
-def _freed(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
+def _leader_restarted(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
     """Restart one leader that has kept this broker out of its ISRs for too long (cause: `stuck_leader`)."""
     waiting = judged.decision
     leader = stuck_leader(view, broker) if out_of_isrs(waiting) else None
     text = f"Broker {leader} keeps broker {broker} out of the ISR of all its partitions: restarting broker {leader}."
-    freed = judged.observe(view, leader is not None, Act(Verb.FREE, text))
-    if leader is None or not out_of_isrs(waiting) or freed.decision is waiting:
-        return freed
+    restarted = judged.observe(view, leader is not None, Act(Verb.FREE, text))
+    if leader is None or not out_of_isrs(waiting) or restarted.decision is waiting:
+        return restarted
     gate = may_restart(view, broker, leader)
-    return freed if gate.met else Recovered(Wait((*waiting.reasons, *gate.reasons)), freed.troubles)
+    return restarted if gate.met else Recovered(Wait((*waiting.reasons, *gate.reasons)), restarted.recoveries)
 
 
 def _with_leaders(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
@@ -362,7 +362,7 @@ def _with_leaders(view: ClusterView, broker: int, judged: Recovered) -> Recovere
     return judged.observe(view, left, Act(Verb.ELECT, text))
 
 
-def to_free(view: ClusterView, broker: int, lags: Lags) -> int | str:
+def leader_to_restart(view: ClusterView, broker: int, lags: Lags) -> int | str:
     """The leader to restart, checked again just before; or, as a sentence, why there is none."""
     leader = stuck_leader(view, broker)
     if leader is None:
@@ -371,7 +371,7 @@ def to_free(view: ClusterView, broker: int, lags: Lags) -> int | str:
 
 
 def reason_not_to_elect(view: ClusterView, broker: int, lags: Lags) -> str:
-    """Why no controller is elected, checked again just before, as a sentence; empty if one is to be elected."""
+    """Why no controller is elected, checked again just before, as a sentence; empty if one must be elected."""
     if view.partitions is not None and not view.missing_isr(broker):
         return f"Broker {broker} is back in its ISRs; nothing is done."
     return own_fault(view, broker, lags)

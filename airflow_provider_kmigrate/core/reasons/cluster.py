@@ -205,7 +205,7 @@ do: Search for it: `controller.quorum.voters` in a broker's file, hosts of earli
 do: Stop it. Clear the task.
 never: Delete `/migration` meanwhile.
 
-G30 Not handed over to ZooKeeper
+G30 The handover to ZooKeeper has not happened
 means: `/controller` or `/migration` is still KRaft's. A plain ZooKeeper broker beside a KRaft controller is isolated and loses what it acknowledges (measured).
 meanwhile: Yes, nothing was done. If a KRaft controller runs: see G26.
 do: Clear `stop_controllers.active_last` with *Downstream*: the steps run in their order. A task marked as success may be the cause.

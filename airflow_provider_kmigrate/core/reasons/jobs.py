@@ -8,7 +8,7 @@ AREAS, ENTRIES = read("""
 J users' Spark jobs
 about: users' Spark jobs: what could hurt them, and holding them
 when: around risky steps
-intro: J01 to J14: a user's Spark job is held, is to be held, or makes no progress. J20 to J24: a roll could hurt it; `spark_job_risks` reports these before anything is changed, fails if a job must not be rolled like this, and otherwise warns. The cluster is not concerned.
+intro: J01 to J14: a user's Spark job is held, should be held, or makes no progress. J20 to J24: a roll could hurt it; `spark_job_risks` reports these before anything is changed, fails if a job must not be rolled like this, and otherwise warns. The cluster is not concerned.
 
 J01 The job still runs
 means: The hold is set; the job stops as soon as the batch under way is committed.

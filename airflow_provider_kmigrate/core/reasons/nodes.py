@@ -38,7 +38,7 @@ never: Write `true` as the command: kmigrate would take it for success.
 M03 The agent on a node's machine refuses
 means: `kmigrate-node` is missing or has another version, or `/etc/kmigrate/node.json` does not fit the machine. It follows no link, and writes only in directories of root or of Kafka's user.
 meanwhile: Yes: nothing was stopped or written.
-do: The text names what it saw. Correct `/etc/kmigrate/node.json` on that machine: real paths, the unit, and every directory of `log.dirs`.
+do: The text names what the agent found. Correct `/etc/kmigrate/node.json` on that machine: real paths, the unit, and every directory of `log.dirs`.
 do: `sudo: a password is required`: install the line of sudoers from the head of `kmigrate-node`.
 do: Another version: install the agent of this kmigrate (`node/kmigrate-node` in the package) on every machine.
 do: Clear the task.
@@ -85,12 +85,12 @@ never: Restart or reboot the machine before its file is right.
 source: measured: a soak, an approval and a watch were green, and the next reboot cut a broker off
 
 O07 A controller does not start at boot
-means: After a power cut the brokers would come up, but no controller: nothing moves until a person starts them. kmigrate enables the unit when it starts a controller.
+means: After a power cut the brokers would come up, but no controller: the cluster has no controller until an administrator starts one. kmigrate enables the unit when it starts a controller.
 meanwhile: Yes, until that machine reboots.
 do: On that machine: `systemctl enable kafka`. A unit without an `[Install]` section, or a masked one, cannot be enabled: correct it first.
 do: The step goes on by itself.
 never: Finalize with it.
-source: measured: a finalized cluster stood still after a power cut
+source: measured: a finalized cluster had no controller after a power cut
 
 R The restart of a node
 about: the restart of one node

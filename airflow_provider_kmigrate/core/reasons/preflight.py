@@ -254,7 +254,7 @@ intro: These never stop the migration. Each is better known before it than durin
 W1 Partitions without a replica to spare
 means: While any of their brokers restarts, twice each, acks=all is refused; with a single replica nothing can be read or written.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: Add replicas (`kafka-reassign-partitions.sh`), or tell the owners and accept the pauses.
+do: Add replicas (`kafka-reassign-partitions.sh`), or warn the owners and accept the pauses.
 do: A single replica: Spark jobs on it may end silently. After the copy see G13.
 never: Lower `min.insync.replicas` for good because of it.
 source: safe-to-stop predicate

@@ -1,15 +1,15 @@
-"""Holds and resumes a Spark streaming job: what its checkpoint says, what job and operator exchange, and what may happen next.
+"""Holds and resumes a Spark streaming job: its checkpoint, the files that job and operator exchange, and what may be done next.
 
 ::
 
-    <hold folder>/hold.json    written to request the hold; while it is there, no batch begins
-    <hold folder>/state.json   written by the job: running, held, ended or failed; what it committed last; a sign of life
+    <hold folder>/hold.json    written to request the hold; while it exists, no batch begins
+    <hold folder>/state.json   written by the job: running, held, ended or failed; its last commit; a heartbeat
     <hold folder>/held.json    written by the requester once the job is held: its checkpoint's positions
 
-A job is held when its query is stopped with nothing half done: every planned batch (`offsets/` in the checkpoint) is committed
-(`commits/`), or the open one had not begun when the hold came. Spark then continues from the checkpoint. It may resume if two
-facts are shown: the query did not run meanwhile, and its logs lost neither records that it had read (a log that ends before the
-job's position was truncated) nor records that it had not.
+A job is held when its query has stopped with no batch half done: every planned batch (`offsets/` in the checkpoint) is committed
+(`commits/`), or the last planned one had not begun when the hold was requested. Spark then continues from the checkpoint. The job
+may resume if the query did not run meanwhile, and its logs lost no records: neither read ones (a log that ends before the job's
+position was truncated) nor unread ones (a log that begins after it).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 
 VERSION: Final = 1
 HOLD, STATE, HELD = "hold.json", "state.json", "held.json"
-UNRESPONSIVE_MS: Final = 60_000  # a job without a sign of life for so long is not there
+UNRESPONSIVE_MS: Final = 60_000  # a job whose heartbeat is older does not run
 _VOID = "-"  # Spark's mark of a source that has nothing yet
 
 Offsets = Mapping[TopicPartition, int]
@@ -58,7 +58,7 @@ class JobReport:
     """The job's own report. `hold`: id of the hold it follows, or followed last.
 
     `committed` and `planned` are numbers of batches in its checkpoint; `begun`: the planned one may have written something.
-    `at_ms`: its sign of life. `progress_ms`: when its query was last observed to ask the brokers or to commit a batch.
+    `at_ms`: its heartbeat. `progress_ms`: when its query last polled the brokers or committed a batch, as observed.
     `resumed_at`: the offsets from which the query continued after the last hold, by its own report.
     """
 
@@ -188,7 +188,7 @@ def query_id(text: str) -> str:
 def batch_offsets(text: str) -> Offsets:
     """Where a batch ends, from its file in `offsets/`; sources other than Kafka are left out. Raises `Refused` (J05).
 
-    The file (OffsetSeqLog) has its version, a line of metadata, and a line a source: the offset as JSON, or `-`. Version 2 puts
+    The file (OffsetSeqLog) has its version, a line of metadata, and one line per source: the offset as JSON, or `-`. Version 2 puts
     the source's name and a colon before it. Kafka's is {"topic": {"0": 5}}. If two sources read one topic, the earlier offset
     counts.
     """
@@ -219,11 +219,11 @@ def _unreadable(what: str) -> NoReturn:
 def decide_held(
     hold: SparkHold, report: JobReport | None, now_ms: int, *, in_effect: bool = False, needed: bool = True
 ) -> Decision:
-    """Decides whether the job is held by this hold. `Done` says nothing of its checkpoint: see `quiescent`.
+    """Decides whether the job is held by this hold. `Done` says nothing about its checkpoint: see `quiescent`.
 
-    `in_effect`: this very hold held it before. A job that does not respond now was held when it stopped, and begins no batch when
-    it starts again. Not `needed`: the step continues without a job that has not responded for long enough; the hold keeps it from
-    starting.
+    `in_effect`: this hold took effect before. If the job does not respond now, it stopped while held, and begins no batch when it
+    starts again. Not `needed`: the step continues without a job that has not responded for `UNRESPONSIVE_MS`; the hold keeps it
+    from starting.
     """
     if report and report.state is JobState.ENDED:
         return Done("The job's query has ended by itself; it starts no other while the hold exists.")
@@ -263,7 +263,7 @@ def failed(report: JobReport) -> Reason:
 
 
 def quiescent(checkpoint: Checkpoint, report: JobReport | None, *, idempotent_sink: bool = False) -> Decision:
-    """Decides whether nothing is half done. `idempotent_sink`: the sink takes a repeated batch once (files, Delta, ...)."""
+    """Decides whether no batch is half done. `idempotent_sink`: the sink takes a repeated batch once (files, Delta, ...)."""
     if checkpoint.settled:
         return Done(f"Offsets and commits agree at batch {batch(checkpoint.committed)}.")
     planned, committed = batch(checkpoint.planned), batch(checkpoint.committed)
@@ -335,7 +335,7 @@ def _moved(before: Checkpoint, now: Checkpoint) -> Iterator[Reason]:
 
 
 def _truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
-    """Partitions that are gone, and logs that end before the job's own position."""
+    """Partitions that no longer exist, and logs that end before the job's position."""
     gone = sorted(where for where in offsets if where not in logs)
     if gone:
         yield Reason("J04", f"Partitions of the job do not exist any more: {summarize(where.name for where in gone)}.")
@@ -345,7 +345,7 @@ def _truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
 
 
 def _recreated(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> Iterator[Reason]:
-    """Recreated topics. In time such a topic grows past the job's position, so only its id shows it."""
+    """Recreated topics. Such a topic may have grown past the job's position, so only its id shows it."""
     ids = {where.topic: log.topic_id for where in offsets if (log := logs.get(where)) and log.topic_id}
     other = sorted(topic for topic, known in topic_ids.items() if ids.get(topic, known) != known)
     if other:

@@ -1,4 +1,4 @@
-"""The cures of a broker that is back and lacks only its ISRs, or leaders: each after its patience, never two at one look."""
+"""Recoveries of a broker that is up but out of its ISRs, or without leaders: each after its hold time, one per observation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import rollback as back_cures
+from airflow_provider_kmigrate.core import rollback as rollback_recovery
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
 from airflow_provider_kmigrate.core.migration import recovery
 from airflow_provider_kmigrate.core.migration.recovery import (
@@ -14,8 +14,8 @@ from airflow_provider_kmigrate.core.migration.recovery import (
     OUT_OF_ISR_FOR,
     STUCK_FOR,
     Recoveries,
+    leader_to_restart,
     reason_not_to_elect,
-    to_free,
 )
 from airflow_provider_kmigrate.core.migration.roll import LEFT_OUT_FOR
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Partition, Reason
@@ -39,26 +39,26 @@ CASES = {Verb.FREE: (STUCK, STUCK_FOR), Verb.ELECT: (LEADERLESS, LEFT_OUT_FOR), 
 
 
 def history(
-    looks: list[tuple[float, ClusterView, Decision]], troubles: Recoveries | None = None
+    looks: list[tuple[float, ClusterView, Decision]], recoveries: Recoveries | None = None
 ) -> tuple[list[Verb | None], Recoveries]:
     """Which cure is decided on at each look; as the steps do, a cure that is decided on is done."""
-    done, troubles = [], troubles or Recoveries()
+    done, recoveries = [], recoveries or Recoveries()
     for at, view, decision in looks:
-        judged = back_cures.recover(replace(view, taken_at=at), 0, decision, troubles)
-        found, troubles = judged.decision, judged.troubles
+        judged = rollback_recovery.recover(replace(view, taken_at=at), 0, decision, recoveries)
+        found, recoveries = judged.decision, judged.recoveries
         assert isinstance(found, Act) or found == decision
         done.append(found.verb if isinstance(found, Act) else None)
-        troubles = troubles.acted(found.verb) if isinstance(found, Act) else troubles
-    return done, troubles
+        recoveries = recoveries.acted(found.verb) if isinstance(found, Act) else recoveries
+    return done, recoveries
 
 
 @pytest.mark.parametrize("verb", CASES)
 def test_each_comes_after_its_patience_and_twice_as_late_the_second_time(verb: Verb) -> None:
     view, patience = CASES[verb]
     times = (0.0, patience - 0.1, patience, patience + 1, 3 * patience, 3 * patience + 1)
-    done, troubles = history([(at, view, OUT) for at in times])
+    done, recoveries = history([(at, view, OUT) for at in times])
     assert done == [None, None, verb, None, None, verb]
-    assert troubles.tried
+    assert recoveries.tried
 
 
 @pytest.mark.parametrize("verb", CASES)
@@ -73,17 +73,17 @@ def test_a_look_between_in_which_it_is_not_so_begins_anew(verb: Verb, between: t
 
 
 def test_the_way_forward_has_no_controller_elected_that_tells_states() -> None:
-    troubles = Recoveries()
+    recoveries = Recoveries()
     for at in (0.0, OUT_OF_ISR_FOR, 3 * OUT_OF_ISR_FOR):
-        judged = recovery.recover(replace(OUT_OF_ISR, taken_at=at), 0, OUT, troubles)
+        judged = recovery.recover(replace(OUT_OF_ISR, taken_at=at), 0, OUT, recoveries)
         assert judged.decision == OUT
-        troubles = judged.troubles
+        recoveries = judged.recoveries
 
 
 def test_what_speaks_against_the_leaders_restart_is_said_behind_the_wait() -> None:
     unresponsive = replace(STUCK, brokers={**STUCK.brokers, 2: replace(STUCK.brokers[2], mode=None)})
-    troubles = recovery.recover(replace(unresponsive, taken_at=0.0), 0, OUT, Recoveries()).troubles
-    judged = recovery.recover(replace(unresponsive, taken_at=STUCK_FOR), 0, OUT, troubles)
+    recoveries = recovery.recover(replace(unresponsive, taken_at=0.0), 0, OUT, Recoveries()).recoveries
+    judged = recovery.recover(replace(unresponsive, taken_at=STUCK_FOR), 0, OUT, recoveries)
     assert isinstance(judged.decision, Wait)
     assert [reason.code for reason in judged.decision.reasons] == ["R05", "R01"]
 
@@ -104,11 +104,11 @@ LAGS = {("t", 0): 0, ("t", 2): 0}
 def test_it_is_asked_once_more_just_before(
     view: ClusterView, lags: dict[tuple[str, int], int], leader: int | str, message: str
 ) -> None:
-    found, why_not = to_free(view, 0, lags), reason_not_to_elect(view, 0, lags)
+    found, why_not = leader_to_restart(view, 0, lags), reason_not_to_elect(view, 0, lags)
     assert found == leader if isinstance(leader, int) else leader in str(found)
     assert message in why_not if message else not why_not
 
 
 def test_a_partition_of_others_says_nothing_of_this_broker() -> None:
     others = Partition("u", 0, 1, (1, 2), (1, 2))
-    assert to_free(replace(STUCK, partitions=(*(STUCK.partitions or ()), others)), 0, LAGS) == 1
+    assert leader_to_restart(replace(STUCK, partitions=(*(STUCK.partitions or ()), others)), 0, LAGS) == 1

@@ -20,10 +20,10 @@ from airflow_provider_kmigrate.core.migration.recovery import HoldTimer
     ],
 )
 def test_it_is_due_after_ten_seconds_without_a_break(seen: list[tuple[float, bool]], at: float, due: bool) -> None:
-    lasting = HoldTimer(10.0)
+    timer = HoldTimer(10.0)
     for when, there in seen:
-        lasting = lasting.observe(when, there=there)
-    assert lasting.due(at) is due
+        timer = timer.observe(when, there=there)
+    assert timer.expired(at) is due
 
 
 def test_after_an_act_it_takes_twice_as_long() -> None:
