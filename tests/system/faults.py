@@ -227,7 +227,7 @@ def finalize(journey: Journey) -> None:
     journey.steps(direct.finalize)
 
 
-LEGS = (forward, second_roll, back, forward, second_roll, finalize)
+PARTS = (forward, second_roll, back, forward, second_roll, finalize)
 
 
 @contextmanager
@@ -261,11 +261,15 @@ def breakable(rehearsal: Rehearsal, seed: int, only: str) -> Iterator[Journey]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=Path, default=Path("build/faults"))
-    parser.add_argument("--legs", type=int, default=len(LEGS), help="how many of the journey's legs (default: all, %(default)s)")
+    parser.add_argument(
+        "--parts", type=int, default=len(PARTS), help="how many of the journey's parts (default: all, %(default)s)"
+    )
     parser.add_argument(
         "--only", default="", help="cells whose 'phase: fault' matches this regular expression; the journey stays"
     )
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(10_000), help="chooses whom the faults hit (default: any)")
+    parser.add_argument(
+        "--seed", type=int, default=secrets.randbelow(10_000), help="chooses the nodes that the faults hit (default: any)"
+    )
     given = parser.parse_args()
     folder: Path = given.dir
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
@@ -275,9 +279,9 @@ def main() -> int:
     with rehearsing(rehearsal), breakable(rehearsal, given.seed, given.only) as journey:
         workload = rehearsal.load()
         try:
-            for leg in LEGS[: given.legs]:
-                leg(journey)
-                journey.first_time = leg is not back and journey.first_time
+            for part in PARTS[: given.parts]:
+                part(journey)
+                journey.first_time = part is not back and journey.first_time
         finally:
             _save(folder, journey, {})
         workload.stop()
