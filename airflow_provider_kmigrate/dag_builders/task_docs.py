@@ -16,7 +16,7 @@ _JOB = re.compile(r"(hold_for|progress_after|resume_after)_\w+\.")  # a Spark jo
 _DOCS = {
     "preflight": "Checks whether this cluster may be migrated, and changes nothing. Lists every finding with its remedy: blockers, unknowns, "
     "warnings. The log names the page with all of them. If the cluster is finalized already, all later tasks are skipped and the run succeeds.",
-    "watch": "Observes the cluster once, takes no lock and changes nothing. A success reports the cluster's phase. A failure means that someone must act: "
+    "watch": "Observes the cluster once, takes no lock and changes nothing. A success reports the cluster's phase. A failure means that an operator must act: "
     "an alarm, hybrid mode for longer than `policy.max_hybrid`, or a missing prerequisite of the rollback. It also fails if, in all retries, "
     "nodes do not respond, a node's file is of another mode, or a finalization stays incomplete.",
     "backup": "Saves every broker's original properties file and ZooKeeper's tree, and reads them back by hash. Every later file is "
