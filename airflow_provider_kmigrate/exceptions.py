@@ -51,7 +51,7 @@ class SpecError(Refused):
 
 
 class WrongCluster(Refused):
-    """What answered is not the cluster that the cluster file names."""
+    """The cluster that answered is not the one that the cluster file names."""
 
 
 class Fenced(Refused):

@@ -134,7 +134,7 @@ def _skipped(facts: Facts, level: Level) -> AuditFinding:
     return AuditFinding.of(AuditOutcome.PASS, AuditCause.SKIPPED, text, level, found.count, found.cases)
 
 
-def hand_overs(changes: Iterable[Ownership]) -> int:
+def owner_changes(changes: Iterable[Ownership]) -> int:
     """The number of times that a partition passed from one member to another."""
     total = 0
     for steps in _by_partition(changes).values():

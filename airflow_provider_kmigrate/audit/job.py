@@ -79,14 +79,14 @@ def audit(
     facts = judged.facts
     found, health = of_facts(facts, source.level, policy.allow)
     includes = (Level.CONSUMER,) if source.level is Level.PRODUCER and facts.delivered else ()  # the same events prove it
-    hand_overs = checks.hand_overs(control.changes)
+    owner_changes = checks.owner_changes(control.changes)
     findings = (*found, *checks.findings(control.changes, facts, policy=policy, level=source.level))
     canary = None if source.level is Level.PROBE else canary  # not about the users' consumers
     return Audited(
         source.level,
         facts,
         findings,
-        replace(health, malformed=len(control.refused), hand_overs=hand_overs, includes=includes),
+        replace(health, malformed=len(control.refused), owner_changes=owner_changes, includes=includes),
         tuple(control.refused),
         reporting.events(engine) if pictured else (),
         compare_canary(engine, control, canary, findings, policy.required_evidence.since) if canary else None,

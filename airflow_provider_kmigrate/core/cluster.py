@@ -62,7 +62,7 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How careful to be; times in seconds. Defaults suit production, rehearsals shorten them."""
+    """The limits of a migration, times in seconds. Defaults suit production; rehearsals shorten them."""
 
     min_soak: float = 86_400.0
     max_hybrid: float = 14_400.0

@@ -155,7 +155,7 @@ class OwnershipChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What every event has."""
+    """The base of all events that clients record."""
 
     stamp: Stamp
 

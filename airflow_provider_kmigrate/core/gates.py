@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 
 def strangers(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
-    """Whatever in the view names another cluster id, or a missing id; empty if all agree."""
+    """I01 for each source that names another cluster id, G00 if no source names one; empty if all agree."""
     named = _named(view)
     if not named:
         return (Reason("G00", f"No source reported a cluster id; expected {spec.cluster_id}."),)
@@ -58,7 +58,7 @@ def _named(view: ClusterView) -> list[tuple[str, str]]:
 
 
 class GateState(StrEnum):
-    """How a gate stands."""
+    """The answer of a gate."""
 
     MET = "met"
     NOT_YET = "not yet"
@@ -390,7 +390,7 @@ def alarm_of_living(view: ClusterView) -> str:
 
 
 def after_rollback(view: ClusterView) -> str:
-    """What legacy consumers need after a time without brokers in ZooKeeper: they watch those for ever, and rebalance at each change."""
+    """Advice after a time without brokers in ZooKeeper: ZooKeeper consumers watch `/brokers/ids`, and rebalance at each change."""
     groups = living(view)
     return f" Restart the ZooKeeper consumers of these groups once, at a quiet time: {groups}." if groups else ""
 

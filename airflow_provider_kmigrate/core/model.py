@@ -99,7 +99,7 @@ if TYPE_CHECKING:
 
 
 class BrokerMode(StrEnum):
-    """How a running broker is coordinated; read from its ApiVersions answer (api key 55, tag 3)."""
+    """The mode of a running broker, read from its ApiVersions answer (api key 55, tag 3)."""
 
     ZOOKEEPER = "zookeeper"
     MIGRATION = "migration"  # still a ZooKeeper broker, registered with the KRaft controllers too
@@ -115,7 +115,7 @@ class ProcessState(StrEnum):
 
 
 class Fields(Flag):
-    """What one observation reads; a step names what it decides on, so that each costs no more than it must."""
+    """What one observation reads; a step names what it decides on, so that no observation reads more than it needs."""
 
     PROCESSES = auto()  # each node's process, from its host
     FILES = auto()  # each node's properties and meta.properties, from its host

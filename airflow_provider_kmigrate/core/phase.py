@@ -128,7 +128,7 @@ def where(view: ClusterView) -> ClusterPosition:
 
 
 def alarms(view: ClusterView) -> tuple[Reason, ...]:
-    """What must never be in any step: show it at once; the operator must act."""
+    """Alarms for states that no step may leave: report them at once; the operator must act."""
     position = where(view)
     never = position.reasons if position.phase in {Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND} else ()
     return (*_unflagged_alarm(view), *never)

@@ -1,4 +1,4 @@
-"""What a step has learned that the cluster does not show; it outlives the process that learned it."""
+"""The progress of a step that no observation of the cluster shows; it is stored and outlives the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StepProgress:
-    """What one step hands over to its next process: another worker, the triggerer, or a retry of the task.
+    """What one step passes to its next process: another worker, the triggerer, or a retry of the task.
 
     The cluster shows where a migration stands; no field repeats that. Times are seconds, and only of what was observed.
 
@@ -67,7 +67,7 @@ FRESH = StepProgress()
 
 
 def from_json(value: object) -> StepProgress | Refuse:
-    """What `to_json` made; None is a fresh start. Others are refused (H09): a newer version's may hold a verdict that would be ignored."""
+    """Read the output of `to_json`; None is a fresh start. Others are refused (H09): a newer version's may hold a verdict that would be ignored."""
     if value is None:
         return FRESH
     if not isinstance(value, Mapping) or value.get("version") != VERSION:

@@ -47,7 +47,7 @@ def _held(spec: ClusterSpec) -> list[str]:
 def _group(name: str, jobs: Sequence[str], operator: Callable[..., BaseOperator]) -> list[TaskGroup]:
     """A task a job.
 
-    No group without jobs: Airflow's grid would show an empty group above the first task, without a state for ever.
+    No group without jobs: Airflow's grid would show an empty group above the first task, without a state forever.
     """
     if not jobs:
         return []

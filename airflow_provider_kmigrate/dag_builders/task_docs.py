@@ -39,7 +39,7 @@ _DOCS = {
     "equivalence": "Compares what ZooKeeper and KRaft store: topics with their ids, replicas, leaders and configs, broker settings, quotas, "
     "SCRAM credentials, ACLs, delegation tokens. Zero lag does not prove that nothing is missing. What KRaft does not "
     "report is listed as not compared.",
-    "rollback_plan": "Plans a rollback without executing it, to show that it is still possible. The next step makes it impossible for ever. Every broker's "
+    "rollback_plan": "Plans a rollback without executing it, to show that it is still possible. The next step makes it impossible forever. Every broker's "
     "original must be in the backup, unaltered.",
     "start_probe": "Starts a small stream of numbered records through every broker (topic `kmigrate-probe`). Every audit of this run checks their "
     "acknowledgements and deliveries. Its processes stay on the worker that started them.",

@@ -145,14 +145,14 @@ class Threads:
             job = self._received(inbox)
 
     def _carry_out(self, job: _Job, inbox: SimpleQueue[_Job]) -> None:
-        hand_over = job.run()
+        deliver = job.run()
         try:
             with self._lock:
                 job.lane.running, self._running = job.lane.running - 1, self._running - 1
                 self._idle.append(inbox)
                 self._dispatch()
         finally:  # also if no thread can be started for the next call
-            hand_over()  # only now: who has waited for the result finds this thread idle, and needs no other one
+            deliver()  # only now: a caller that waited for the result then finds this thread idle and needs no new one
 
     def _received(self, inbox: SimpleQueue[_Job]) -> _Job | None:
         """The next call for this thread; None if none came within the idle time."""

@@ -87,7 +87,7 @@ def broken() -> ReportFacts:
     findings, health = of_facts(facts, Level.PRODUCER)
     case = Case(HOSTILE, 3, 5, 9, 5, HOSTILE, members=(HOSTILE, "b"), from_ms=START, to_ms=START + 5, note=HOSTILE)
     hostile = AuditFinding(AuditOutcome.FAIL, Reason("A05", HOSTILE, remedy=HOSTILE), Level.CONSUMER, 5, (case,))
-    accounts = [health, LevelHealth(Level.LOG, 10, hand_overs=60), LevelHealth(Level.CONSUMER, 5)]
+    accounts = [health, LevelHealth(Level.LOG, 10, owner_changes=60), LevelHealth(Level.CONSUMER, 5)]
     verdict = combine([*findings, hostile], accounts, canary())
     ledgers = [Ledger(Level.PRODUCER, facts)]
     journal = journal_lines.read(journal_text())

@@ -133,7 +133,7 @@ def messages(view, zookeeper, kraft):
         ("", "", (Act, "handover")),
     ],
 )
-def test_what_a_broker_has_not_heard_of_is_no_loss_at_the_hand_over(zookeeper, kraft, expected, terms):
+def test_what_a_broker_has_not_heard_of_is_no_loss_at_the_handover(zookeeper, kraft, expected, terms):
     first = messages(STOPPED, zookeeper, kraft)
     assert shape(rollback.decide_handover(later(first), first, terms)) == expected
 

@@ -107,7 +107,7 @@ def test_a_log_line_says_what_was_observed_what_it_means_and_what_to_do() -> Non
     line = str(Reason("G09", "Client-metrics subscriptions exist: a."))
     assert line.startswith("[G09] Client-metrics subscriptions exist: a. At the next controller failover the dual-write")
     assert line.endswith("More: G09 in the runbook.")
-    assert str(Reason("T01", "Soaking.")).endswith("Next: Nothing: it goes on by itself.")
+    assert str(Reason("T01", "Soaking.")).endswith("Next: Nothing: it continues by itself.")
     assert "Next" not in str(Reason("G09", "The reason beside it says what to do.", remedy=""))
 
 

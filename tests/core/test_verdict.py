@@ -102,8 +102,8 @@ def test_a_violation_fails_whatever_else_holds() -> None:
     assert "[A05]" in verdict.headline
 
 
-def test_malformed_events_and_hand_overs_are_shown_and_decide_nothing() -> None:
-    verdict = combine([], (*HEALTHY[:1], LevelHealth(Level.PROBE, 50, malformed=2, hand_overs=60)))
+def test_malformed_events_and_owner_changes_are_shown_and_decide_nothing() -> None:
+    verdict = combine([], (*HEALTHY[:1], LevelHealth(Level.PROBE, 50, malformed=2, owner_changes=60)))
     assert verdict.outcome is AuditOutcome.PASS
     assert [(finding.reason.cause, finding.count) for finding in verdict.findings] == [
         (AuditCause.MALFORMED, 2),

@@ -168,7 +168,7 @@ def test_a_tool_killed_anywhere_on_the_way_back_goes_on(tmp_path, phase):
 
 
 @pytest.mark.slow
-def test_a_way_back_that_was_left_before_the_hand_over_can_go_forward_again(tmp_path):
+def test_a_rollback_that_was_left_before_the_handover_can_go_forward_again(tmp_path):
     rehearsal = SimCluster()
     all_kraft(rehearsal, rehearsal.context(tmp_path))
     begun = rehearsal.mortal.count
@@ -225,7 +225,7 @@ def test_an_elected_controller_without_the_flag_is_the_end_of_the_way_back_too(t
     assert refused.value.reasons[0].code == "P12"
 
 
-def test_the_older_run_cannot_hand_over(tmp_path):
+def test_the_older_run_cannot_do_the_handover(tmp_path):
     cluster = SimCluster()
     all_in_migration(cluster, cluster.context(tmp_path))
     older = cluster.context(tmp_path)
@@ -237,7 +237,7 @@ def test_the_older_run_cannot_hand_over(tmp_path):
     assert cluster.kraft_owns
 
 
-def test_a_living_controller_forbids_the_hand_over_and_the_wiping(tmp_path):
+def test_a_living_controller_forbids_the_handover_and_the_wiping(tmp_path):
     cluster = SimCluster()
     all_in_migration(cluster, cluster.context(tmp_path))
     context = cluster.context(tmp_path)

@@ -179,7 +179,7 @@ class MigratingConsumer:
         return self._buffer.next(runner.member, wait) if complaint is None else complaint
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Return up to so many as soon as there are any; negative timeout: wait for ever."""
+        """Return up to so many as soon as there are any; negative timeout: wait forever."""
         self._alive()
         deadline = time.monotonic() + timeout if timeout >= 0 else float("inf")
         while True:

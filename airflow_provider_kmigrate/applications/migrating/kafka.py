@@ -59,7 +59,7 @@ LASTING: Final = frozenset(
         KafkaError._FATAL,  # noqa: SLF001  # it has no other name
     }
 )
-"""Errors that librdkafka retries for ever, until the operator changes a setting, a right, or a broker's limit."""
+"""Errors that librdkafka retries forever, until the operator changes a setting, a right, or a broker's limit."""
 
 KafkaEvent = KafkaAssigned | KafkaRevoked | KafkaLost | Polled
 Report = Callable[[KafkaEvent], None]

@@ -374,7 +374,7 @@ def _answer_ms(given: Mapping[str, Any]) -> int:
 
 def _strategy(name: str) -> Strategy:
     if name not in _STRATEGIES:
-        why = "A member with another strategy than the others waits for them for ever."
+        why = "A member with another strategy than the others waits for them forever."
         raise cannot(f"partition.assignment.strategy is {name}.", why, f"One of {', '.join(_STRATEGIES)}, as the group has it.")
     return _STRATEGIES[name]
 

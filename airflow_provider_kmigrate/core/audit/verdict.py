@@ -101,14 +101,14 @@ class AuditFinding:
 class LevelHealth:
     """How complete the audit's own account is at one level.
 
-    `events`: how many were read. `malformed`: unreadable events, kept aside. `hand_overs`: changes of owner seen. `includes`:
+    `events`: how many were read. `malformed`: unreadable events, kept aside. `owner_changes`: changes of owner seen. `includes`:
     lower levels that the same events prove, so that findings speak against them too. Holes in the events are the ledger's reasons.
     """
 
     level: Level
     events: int
     malformed: int = 0
-    hand_overs: int = 0
+    owner_changes: int = 0
     includes: tuple[Level, ...] = ()
 
 
@@ -252,15 +252,15 @@ def _unmeasured(level: Level) -> AuditFinding:
 
 
 def _reservations(account: LevelHealth) -> list[AuditFinding]:
-    """What the state of a level's own account adds to the grounds."""
+    """The grounds that follow from the completeness of a level's own evidence."""
     found = [_unmeasured(account.level)] if account.events == 0 else []
     if account.malformed:
         text = f"{account.malformed} events at {account.level.label} could not be read and were kept aside."
         found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.MALFORMED, text, account.level, account.malformed))
-    if account.hand_overs:
-        bound = 100 * unseen_rate(account.hand_overs)
-        text = f"{account.hand_overs} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed unseen (95 %)."
-        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, account.level, account.hand_overs))
+    if account.owner_changes:
+        bound = 100 * unseen_rate(account.owner_changes)
+        text = f"{account.owner_changes} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed unseen (95 %)."
+        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, account.level, account.owner_changes))
     return found
 
 

@@ -2,7 +2,7 @@
 
 Everything is a pure function of sorted input, and the order is Java's: strings by UTF-16 units, hashes signed and of 32 bits.
 Every member computes the whole group's assignment from the same znodes and takes its own part. A member that computes anything
-else waits for the ZooKeeper consumers' partitions for ever, and they for its.
+else waits for the ZooKeeper consumers' partitions forever, and they for its.
 
 What the real 1.1.1 does with odd groups (`tests/old_consumer` asks its own classes):
 

@@ -283,7 +283,7 @@ class GroupPaths:
         return f"{self.root}/offsets/{where.topic}/{where.partition}"
 
     def reset(self, where: TopicPartition) -> str:
-        """Where the operator records the offset at which the partition's next holder starts; only migrating members read it."""
+        """Where the operator records the offset at which the partition's next owner starts; only migrating members read it."""
         return f"{self.resets}/{where.topic}/{where.partition}"
 
 

@@ -244,7 +244,7 @@ def already_beyond(seen: GroupSeen | None, group: GroupSpec, instance: str, targ
 def switch_blocked(
     observations: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, begun: bool = False
 ) -> Decision | None:
-    """What alone keeps the migration from switching this instance now; None: nothing.
+    """Why the migration must not switch this instance now, by the order of switches; None: it may.
 
     No instance is started while the whole application is stopped: that may be on purpose, and a group that has left ZooKeeper
     with no leftovers looks like one that never began. Not so if its restart had `begun`: then it was stopped for this. The file's

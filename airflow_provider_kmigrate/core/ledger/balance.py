@@ -175,7 +175,7 @@ def _judge(found: GroupChecked, health: EvidenceHealth, total: _Total) -> None:
 
 
 def _delivered(book: Book, parts: Iterable[Checked]) -> dict[str, int]:
-    """How many records each group was delivered, repeats included; also of groups that only announced that they would read."""
+    """Number of records delivered to each group, repeats included; groups that only announced themselves have 0."""
     found = Counter({start.group: 0 for start in book.starts if start.group is not None})
     for part in parts:
         found.update(part.delivered)

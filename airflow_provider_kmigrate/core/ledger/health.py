@@ -250,7 +250,7 @@ def is_flawed(writer: Writer, times: EvidenceTimes) -> bool:
 
 
 def nothing(*, acked: int, groups: Iterable[str]) -> Iterator[Reason]:
-    """What a judgement needs and misses."""
+    """Evidence that a judgement needs and does not have."""
     if not acked:
         yield Reason.of(AuditCause.NOTHING_ACKED, "No record was acknowledged.")
     if not list(groups):
@@ -272,7 +272,7 @@ def _writer_flaws(writer: Writer) -> Iterator[Reason]:
 
 
 def _ending(writer: Writer, times: EvidenceTimes) -> Iterator[Reason]:
-    """What is wrong with its end; nothing if it still runs."""
+    """What is wrong with the end of its events; nothing if it still runs."""
     stop = writer.stop
     if stop is None and not times.runs_on(writer):
         text = f"{writer.name} has no stop event at its end"

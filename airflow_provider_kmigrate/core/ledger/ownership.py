@@ -196,7 +196,7 @@ def _unsaid(changes: Sequence[Ownership], last_ms: Mapping[str, int], *, ordered
         if change.change is OwnershipChange.ACQUIRED:
             end = last_ms.get(change.stamp.writer, change.stamp.t_ms)
             later = (_place(other, ordered=ordered) for other in changes if other.stamp.t_ms > end)
-            # After the end of that moment, else a member killed just after acquiring would own for ever.
+            # After the end of that moment, else a member killed just after acquiring would own forever.
             yield OwnershipStep(min(later, default=_END) if ordered else end + 0.5, False, end, member)
 
 

@@ -378,7 +378,7 @@ def _of_ack(case: Case, ack: Ack, seq: int) -> Case:
 
 
 def _due(read: PartitionRead, case: Case) -> Iterator[Case]:
-    """What is left of it without what was due to others."""
+    """The parts of a case that no member outside the events had to receive (`read.excused`)."""
     if not read.excused or case.first == UNKNOWN_OFFSET:
         yield case
         return

@@ -97,7 +97,7 @@ def _handed_over(view: ClusterView) -> str | None:
 
 
 def keeps_flag(view: ClusterView, controller: Controller) -> Decision | None:
-    """What is left to do about the file of a controller that runs with the flag; adds no flag if the migration may be over."""
+    """Decide about the file of a controller that runs with the flag; adds no flag if the migration may be over."""
     if ended(view):
         return None
     found = misfiled(f"controller {controller.id}", controller.files, FileStage.CONTROLLER_MIGRATION)

@@ -58,7 +58,7 @@ _CUT_OFF = {Phase.LEFT_BEHIND, Phase.SPLIT}  # isolated from its controller: out
 INTENT = {BrokerMode.MIGRATION: Intent.TO_MIGRATION, BrokerMode.KRAFT: Intent.TO_KRAFT}
 
 MIN_OBSERVATIONS = Fields.POSITION | Fields.NODES | Fields.GROUPS | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.REASSIGNMENTS
-"""What a broker's restart is decided from."""
+"""The fields that a broker's restart is decided from."""
 
 
 def may_stop(view: ClusterView, ids: Collection[int]) -> Gate:
@@ -402,7 +402,7 @@ DEPARTURES = 3  # more than any other broker's; a follower leaves after 30 s at 
 
 @dataclass(frozen=True, slots=True)
 class BakeSample:
-    """What one observation says of every broker; `outside`: partitions of whose ISR it is not, None if they were not read."""
+    """One observation of every broker; `outside`: the partitions whose ISR it is not in, None if they were not read."""
 
     at: float
     seconds: Mapping[int, float]

@@ -244,7 +244,7 @@ def may_end_soak(view: ClusterView) -> Gate:
 
 
 def soaked(view: ClusterView, seconds: float) -> str:
-    """What held during a soak of `seconds`, for the administrator who decides; `view`: its last observation, healthy too."""
+    """The evidence of a soak of `seconds`, for the administrator who decides; `view`: its last observation, healthy too."""
     brokers, controllers = (join_ids(sorted(nodes)) for nodes in (view.brokers, view.controllers))
     return (
         f"Every gate stayed healthy for {seconds:.0f} s: brokers {brokers} in KRaft mode and none fenced, every replica in its ISR, "
@@ -305,7 +305,7 @@ def finalized(view: ClusterView, first: ClusterView) -> Decision:
 
 
 def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
-    """What holds if a migration of this very cluster is finalized and every node is where it belongs; empty otherwise."""
+    """The sentence that this cluster is finalized, with every node in its final mode; empty if it is not."""
     if where(view).phase is not Phase.FINALIZED or strangers(view, spec):
         return ""
     numbers = f"{len(view.brokers)} brokers and {len(view.controllers)} controllers"
@@ -332,7 +332,7 @@ _QUIET = frozenset({Phase.ZOOKEEPER, Phase.PRE_MIGRATION, Phase.FINALIZED})
 
 
 def alarming(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, ...]:
-    """What the operator must hear at once in any step: forbidden states, and a hybrid longer than `max_hybrid` (seconds)."""
+    """Alarms that the operator must get at once in any step: forbidden states, and a hybrid longer than `max_hybrid` (seconds)."""
     late = hybrid_overdue(view, max_hybrid, now)
     return (*alarms(view), *([late] if late else []))
 
@@ -344,7 +344,7 @@ def at_once(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, .
 
 
 def if_it_stays(view: ClusterView) -> tuple[Reason, ...]:
-    """What is normal for a minute, but not longer: nodes unresponsive, a finalization left half done, a file in between.
+    """Alarms for what is normal for a minute only: unresponsive nodes, an unfinished finalization, a file of another stage.
 
     Files are checked once every broker runs in KRaft mode: before that a roll writes them.
     """

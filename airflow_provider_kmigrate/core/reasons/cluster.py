@@ -55,7 +55,7 @@ G00 A condition could not be checked
 means: Something that this step needs was not read. Unknown is not healthy.
 meanwhile: kmigrate changes nothing. Check [section 1](#1-is-the-cluster-serving): are clients served?
 do: Find the U code in the same log: it names what did not answer, and why.
-do: Fix that. The step goes on by itself; a task that has failed must be cleared.
+do: Fix that. The step continues by itself; a task that has failed must be cleared.
 do: A broker that knows no topic at all was never reached by a controller: start the controllers.
 never: Restart a broker by hand, or take unknown for healthy.
 
@@ -126,7 +126,7 @@ do: Pause the DAG.
 do: Compare `zookeeper-shell.sh $ZK get /controller_epoch` with `controller_epoch` in `get /brokers/topics/<topic>/partitions/<n>/state` of the named partitions.
 do: The state is higher, and ZooKeeper owns the cluster: proceed as in G02.
 do: Otherwise search the brokers' logs for `already written by another controller`, and see P07.
-do: Clearing the task goes on without another check.
+do: Clearing the task continues without another check.
 never: Stop another broker. Write `/controller_epoch` while KRaft owns the cluster.
 source: measured
 
@@ -167,7 +167,7 @@ never: Finalize with it (P02).
 G23 A controller does not answer
 means: It starts, it hangs, or it is unreachable. Its migration flag is unknown, and another restart could cost the quorum its majority.
 meanwhile: Yes, while a majority of the others is up. Before the migration no controller answers: that is normal.
-do: Check its process and log. Start it with its own directory and the flag in its file. kmigrate goes on by itself.
+do: Check its process and log. Start it with its own directory and the flag in its file. kmigrate continues by itself.
 do: Usual causes: a wrong `zookeeper.connect`, no identity for ZooKeeper or the brokers, a port in use. Fix it, clear the task.
 do: The log ends with `KRaftMigrationDriver ... shutting down` and nothing follows for a minute: it waits forever for a closed ZooKeeper client. `kill -9` that process; the task starts it again.
 do: The machine is dead for good: [section 12](#12-a-machine-is-dead-for-good).
@@ -214,7 +214,7 @@ source: measured
 
 G31 Not every broker is back in ZooKeeper mode
 means: At the end of a rollback these brokers do not answer in ZooKeeper mode.
-meanwhile: With one broker away, as safe as your replication. Clients are served if every partition has a leader.
+meanwhile: With one broker down, as safe as your replication. Clients are served if every partition has a leader.
 do: Clear `to_zookeeper.broker_N` of each with *Downstream*. A broker that is down is started with its original file.
 do: It does not come up: read its log (R01).
 never: Mark `rolled_back` as success: the next migration would begin on this cluster.
@@ -232,7 +232,7 @@ means: The rollback is about to stop a controller or to hand over, and ZooKeeper
 meanwhile: Yes; this act stopped and wrote nothing. If a majority of the controllers is stopped already, hurry: nothing can be elected.
 do: Mark the run as failed and start a new run of the rollback, or clear `controller_failover` with *Downstream*: a new leader writes to ZooKeeper what is missing.
 do: `controller_failover` fails: follow the codes beside it. Controllers that cannot be started: [section 11](#11-rollback).
-do: With G00 beside it: start the controllers. If they are dead for good, only `accept_loss` goes on.
+do: With G00 beside it: start the controllers. If they are dead for good, only a run with `accept_loss` continues.
 never: Stop the controllers by hand, or delete the topic that differs.
 
 G34 Changed since the approval
@@ -273,7 +273,7 @@ never: Lower the number in a node's `token` file, or break a lock because of it.
 
 H05 The kill switch is on
 means: The Airflow Variable `kmigrate_stop__<cluster>`, or `kmigrate_stop` for every cluster, is set. It is read before every act.
-meanwhile: As safe as the phase of the cluster; `max_hybrid` goes on counting.
+meanwhile: As safe as the phase of the cluster; `max_hybrid` continues counting.
 do: Ask who set it: its text is in the message.
 do: To go on: `airflow variables delete kmigrate_stop__<cluster>`, then clear the failed task. To roll back: delete it as well, then start the rollback.
 never: Do the next step by hand.
@@ -319,7 +319,7 @@ do: By hand: install its `kraft` file (`python -m airflow_provider_kmigrate.step
 never: Roll any broker back: no controller would accept it.
 
 P04 /migration is malformed
-means: Its content is not what Kafka writes, so the owner of the cluster is unknown. Empty content stops the dual-write for ever (KAFKA-19480).
+means: Its content is not what Kafka writes, so the owner of the cluster is unknown. Empty content stops the dual-write forever (KAFKA-19480).
 meanwhile: Yes; nothing moves on.
 do: `zookeeper-shell.sh $ZK get -s /migration`. Find out who wrote it (`zookeeper-security-migration.sh` does).
 do: A broker has moved: get help. The right content is only in the controllers. A rollback refuses.
@@ -332,7 +332,7 @@ means: The owner of the cluster is not known at this moment. Brokers elect a con
 meanwhile: Unknown: check [section 1](#1-is-the-cluster-serving). Can topics be created?
 do: Wait a minute.
 do: `zookeeper-shell.sh $ZK get -s /controller`. An `ephemeralOwner` other than `0x0` is a running broker: restart that broker. Otherwise get help.
-do: It stays absent in a rollback: a new run with `"skip_failover": true` ([section 11](#11-rollback)) goes on if both sides are the same.
+do: It stays absent in a rollback: a new run with `"skip_failover": true` ([section 11](#11-rollback)) continues if both sides are the same.
 never: Delete it.
 
 P06 /migration is left over from an earlier migration
@@ -399,12 +399,12 @@ never: Set `quiet_for` to 0, or delete the journal, to let the job start.
 S Safe to stop
 about: is it safe to stop a broker
 when: rolls
-intro: Why no broker may be stopped now. kmigrate waits, and goes on by itself when it is safe.
+intro: Why no broker may be stopped now. kmigrate waits, and continues by itself when it is safe.
 
 S02 Partitions have too few replicas in sync
 means: Another stop could make partitions unavailable, or take them below min.insync.replicas: acks=all would be refused.
 meanwhile: Yes: it serves. The next failure may hurt.
-do: Wait until every replica is in its ISR. A roll goes on by itself; clear `preflight`.
+do: Wait until every replica is in its ISR. A roll continues by itself; clear `preflight`.
 do: It stays: which broker is missing in the ISRs? Check its log, disk and network. An isolated broker: P07. No leader: G13.
 do: Every replica is in sync: fewer brokers may be stopped together.
 never: Lower `min.insync.replicas`, reassign replicas away, or run an unclean election to make the number fall.
@@ -415,7 +415,7 @@ means: Another tool moves partitions. A restart in the middle prolongs the move,
 meanwhile: Yes. Nothing was changed.
 do: See what moves: `kafka-reassign-partitions.sh --bootstrap-server $B --list`. Let it finish.
 do: Or cancel it: `kafka-reassign-partitions.sh --bootstrap-server $B --cancel --reassignment-json-file f.json`.
-do: Stop what starts such moves (Cruise Control, a script) until the migration is over. A roll goes on by itself; clear `preflight`.
+do: Stop what starts such moves (Cruise Control, a script) until the migration is over. A roll continues by itself; clear `preflight`.
 never: Delete `/admin/reassign_partitions`.
 source: KAFKA-16120, KAFKA-16121
 ask: Run kafka-reassign-partitions.sh --list, and let kmigrate's user DESCRIBE the cluster (ListPartitionReassignments).
@@ -427,7 +427,7 @@ when: soak, finalize
 T01 Waiting
 means: A condition must hold for a while before the next step.
 meanwhile: Yes.
-do: Nothing: it goes on by itself.
+do: Nothing: it continues by itself.
 never: Restart, switch, deploy or scale anything of it by hand meanwhile. Shorten the time at night.
 
 T03 /migration still moves

@@ -103,7 +103,7 @@ never: Try another strategy: the members would wait for each other.
 
 Y09 The probe is not usable from here
 means: It runs on another worker, or its files show nothing new: the audits would have no evidence.
-meanwhile: Yes; the probe goes on, and no broker was restarted because of it.
+meanwhile: Yes; the probe continues, and no broker was restarted because of it.
 do: Give `start_probe` and `stop_probe` one worker (an Airflow queue). It ends by itself after two weeks.
 do: Every worker and Spark's driver must see the same folder `audit.result`.
 do: A pod of its own for each task ends the probe: run it elsewhere, name its events in `events` with `level: probe`, and write `probe: false`.

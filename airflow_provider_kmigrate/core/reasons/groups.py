@@ -102,7 +102,7 @@ ask: Let kmigrate's user DESCRIBE_CONFIGS the topics, or check with kafka-config
 K42 Offsets that no consumer can start from
 means: An offset is no number, or lies outside its log: the topic was created again, the offset was set wrong, or retention was faster. auto.offset.reset would decide: records skipped or repeated.
 meanwhile: Yes, until a member begins there. Nothing was written.
-do: Decide with the group's owner where it goes on.
+do: Decide with the group's owner where it continues.
 do: Set that offset while no member is there. Wrong in one store only: `groups copy-offsets` from the other.
 never: Let `auto.offset.reset` decide, or leave these offsets out.
 source: Kafka 1.1.1: ZkUtils

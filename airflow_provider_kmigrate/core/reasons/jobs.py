@@ -12,7 +12,7 @@ intro: J01 to J14: a user's Spark job is held, should be held, or makes no progr
 
 J01 The job still runs
 means: The hold is set; the job stops as soon as the batch under way is committed.
-meanwhile: Yes. It goes on reading.
+meanwhile: Yes. It continues reading.
 do: Wait: it stops between two batches. Spark's page shows a long batch. The limit is `hold_timeout`.
 do: The cluster cannot wait, as in a rollback: mark the task as success. The job may then repeat its batch, or fail if a partition loses its leader.
 never: Kill the application: its batch would be done again.
@@ -44,13 +44,13 @@ means: Its hold folder or checkpoint does not answer, is of another release, or 
 meanwhile: Yes. Nothing was started or stopped.
 do: Check that it runs, uses `spark_hold.keep_running`, and has the hold folder and checkpoint that the cluster file names.
 do: Check that job and Airflow run the same release of kmigrate.
-do: An application that is meant to be stopped: set `hold: never`. A rollback goes on without it after a minute.
+do: An application that is meant to be stopped: set `hold: never`. A rollback continues without it after a minute.
 never: Go on as if it were held.
 
 J08 The ends of its logs are unknown
 means: The brokers did not say where the job's partitions end. It could fail, or go on past truncated records.
 meanwhile: Yes. The job stays held.
-do: Wait; start the brokers that do not answer. It goes on by itself.
+do: Wait; start the brokers that do not answer. It continues by itself.
 never: Resume the job by hand.
 
 J09 Another query used the checkpoint
@@ -68,7 +68,7 @@ do: The query failed or hangs: fix it, start the job again, clear the task.
 do: It lives on topics without new records: only a job under `spark_hold.keep_running` can show progress. Mark the task as success.
 never: Roll on before you know. Delete its checkpoint.
 
-J12 The job went on from elsewhere
+J12 The job continued from another position
 means: It runs from other offsets than it had stopped at: records were skipped or are done again.
 meanwhile: **Not for the job's output.**
 do: Stop the job. Compare its checkpoint with the record of the hold. Repair the sink.

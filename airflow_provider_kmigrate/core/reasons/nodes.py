@@ -60,7 +60,7 @@ never: Back up files that kmigrate rendered, or write a new hash into `manifest.
 
 O03 A broker's file was edited
 means: The file on the broker is neither the original nor one that kmigrate wrote. Its changes (a password, a playbook's setting) would be lost at the next restart.
-meanwhile: Yes; the broker was not stopped. A rollback goes on, and keeps the edited file ([section 9](#9-where-the-evidence-is)).
+meanwhile: Yes; the broker was not stopped. A rollback continues, and keeps the edited file ([section 9](#9-where-the-evidence-is)).
 do: Ask who changed the keys in the text. Stop playbooks until the migration is over.
 do: Not wanted: restore the file, from the node's newest replaced file ([section 9](#9-where-the-evidence-is)) or, before this stage, from the backup.
 do: Wanted: make the same change in the original, as Airflow's user: `python -m airflow_provider_kmigrate.steps.originals <folder>/backup/<cluster>_<cluster id> N` opens an editor.
@@ -72,7 +72,7 @@ means: A task or the triggerer cannot write or read `[kmigrate] folder` on its m
 meanwhile: Yes; nothing was stopped or written. In `handover.transaction` no controller is active: hurry.
 do: Put the folder on one storage that every worker and the triggerer share, with free space.
 do: Give it to Airflow's user: `chown -R airflow <folder>` ([section 9](#9-where-the-evidence-is)).
-do: Clear the task. A sensor goes on by itself: a run that has just begun writes its first line soon.
+do: Clear the task. A sensor continues by itself: a run that has just begun writes its first line soon.
 never: Point `[kmigrate] folder` elsewhere in the middle of a migration (O01). Remove the sensor.
 
 O06 A node's file is of another mode
@@ -88,18 +88,18 @@ O07 A controller does not start at boot
 means: After a power cut the brokers would come up, but no controller: the cluster has no controller until an administrator starts one. kmigrate enables the unit when it starts a controller.
 meanwhile: Yes, until that machine reboots.
 do: On that machine: `systemctl enable kafka`. A unit without an `[Install]` section, or a masked one, cannot be enabled: correct it first.
-do: The step goes on by itself.
+do: The step continues by itself.
 never: Finalize with it.
 source: measured: a finalized cluster had no controller after a power cut
 
 R The restart of a node
 about: the restart of one node
 when: rolls, controllers
-intro: A broker's new file is written before it is stopped. So "stopped, with the new file" is a restart of kmigrate that was interrupted; it goes on by itself.
+intro: A broker's new file is written before it is stopped. So "stopped, with the new file" is a restart of kmigrate that was interrupted; it continues by itself.
 
 R01 A broker does not respond
 means: It starts, it hangs, it is down or unreachable. No other broker may be stopped meanwhile, and the copy would not start.
-meanwhile: With one broker away, as safe as your replication. Clients are served if every partition has a leader.
+meanwhile: With one broker down, as safe as your replication. Clients are served if every partition has a leader.
 do: Is its process down? Start it. Is it up? Read its log, and check the network between Airflow's workers and it.
 do: After an unclean stop it reads its logs for minutes (`Recovering`): wait.
 do: It exits again and again: the last lines say why. Put the previous file ([section 9](#9-where-the-evidence-is)) back only if the new one is the cause.
@@ -110,13 +110,13 @@ source: KRaftMigrationDriver, WAIT_FOR_BROKERS
 
 R02 A broker is down, and kmigrate did not stop it
 means: Its file is not the new one: something else stopped it, and may stop it again.
-meanwhile: With one broker away, as safe as your replication. Clients are served if every partition has a leader.
-do: Find out why: its log, the disk, the kernel's log (`Out of memory`). Start it. kmigrate goes on once it answers.
+meanwhile: With one broker down, as safe as your replication. Clients are served if every partition has a leader.
+do: Find out why: its log, the disk, the kernel's log (`Out of memory`). Start it. kmigrate continues once it answers.
 never: Install the new file by hand.
 
 R03 Not yet registered
 means: Its registration or session in ZooKeeper, or its registration with the controllers, is not as it must be. Until then no other broker may be stopped.
-meanwhile: With one broker away, as safe as your replication. Clients are served if every partition has a leader.
+meanwhile: With one broker down, as safe as your replication. Clients are served if every partition has a leader.
 do: Wait: a ZooKeeper session ends within 18 s, unfencing takes up to a minute, with large logs longer.
 do: Longer: search its log for `Unable to register` and `Recovering`, and compare versions (C04).
 do: Check that it reaches every controller's port. Search the active controller's log for its id.
@@ -159,7 +159,7 @@ do: Find what writes it: the unit's `ExecStartPre`, the image's entry point (`KA
 do: Give the migration's keys to that tool (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints the file), or take the file away from it.
 do: Clear the task.
 never: Make the file read-only: the broker would not start.
-source: measured on the simulated cluster: five restarts in vain
+source: measured on the simulated cluster: five restarts without effect
 
 U Unread
 about: what could not be read (unknown)
@@ -169,17 +169,17 @@ intro: Something did not answer; the text ends with the cause. Unknown never cou
 U01 ZooKeeper could not be read
 means: ZooKeeper says who owns the cluster; without it kmigrate does nothing.
 meanwhile: If ZooKeeper is down: KRaft-mode brokers serve as usual; in ZooKeeper mode nothing can be elected.
-do: Bring the ensemble back to a quorum: `echo srvr | nc zk1 2181` on each server. kmigrate goes on by itself.
+do: Bring the ensemble back to a quorum: `echo srvr | nc zk1 2181` on each server. kmigrate continues by itself.
 do: From Airflow's machine: `zookeeper-shell.sh $ZK ls /`. Is kmigrate's user still right?
 never: Stop a broker in a ZooKeeper mode meanwhile: it may never end. Restart more than one ZooKeeper server at a time.
 
 U04 A node's host does not report what it runs
 means: Its agent did not answer, or could not say whether the node runs or what its files are. Acting now could change another process or another cluster's node.
-meanwhile: Yes; the node may run well. A restart that has begun goes on: the node starts by itself.
+meanwhile: Yes; the node may run well. A restart that has begun continues: the node starts by itself.
 do: Ask the agent by hand, as Airflow's user, on the worker: `echo '{"v":1,"id":1,"verb":"facts","role":"broker"}' | ssh HOST sudo -n /usr/local/sbin/kmigrate-node serve` (or what `connect` runs). The answer holds the properties file with its secrets. `process.state` must be `running` or `stopped`.
 do: No connection: check the network, the key, known_hosts and `host`. One error of many nodes: begin with what they share.
 do: Backend `commands` of `node.json`: `status` must end with 0 while the node runs, and with 3 only once its process is gone (`systemctl is-active`: earlier; use backend `systemd`).
-do: The step goes on by itself, or after its task is cleared.
+do: The step continues by itself, or after its task is cleared.
 never: Let `status` always end with 0 or 3. Restart the node by hand instead.
 
 U05 Metadata, files or settings could not be read
@@ -188,7 +188,7 @@ meanwhile: kmigrate changes nothing. In `handover` no controller is active: hurr
 do: The text ends with the cause. Are the brokers up, does a controller answer, is ZooKeeper up (U01), does the agent print the file (`facts`, U04)?
 do: Grant kmigrate's user DESCRIBE and DESCRIBE_CONFIGS on the cluster and topics, DESCRIBE on groups. Delegation tokens need a TLS or SASL listener.
 do: Very many topics may take longer than the 60 s that are allowed.
-do: A step goes on by itself; clear `preflight`.
+do: A step continues by itself; clear `preflight`.
 never: Restart a broker by hand, or delete `/controller`. Take what was not read for empty or equal.
 source: architecture: unknown is not healthy
 
@@ -201,7 +201,7 @@ means: The chroot does not exist, has no `/cluster/id`, or one that Kafka did no
 meanwhile: Yes. If `/cluster/id` is damaged: do not restart a broker, it reads it at its start.
 do: Write servers and chroot into the ZooKeeper connection as a broker's `zookeeper.connect` has them.
 do: `/cluster/id` is damaged: compare `zookeeper-shell.sh $ZK get /cluster/id` with `cluster.id` in a broker's `meta.properties`. Find out what changed it.
-never: Create the chroot or the id: a controller would wait in an empty tree for ever.
+never: Create the chroot or the id: a controller would wait in an empty tree forever.
 source: ZkData.scala, createChrootIfNecessary
 
 Z04 A write that is not allowed

@@ -71,7 +71,7 @@ def _of_options(job: SparkJobSpec, groups: Counter[str]) -> Iterator[tuple[Sever
 
 
 def _of_leaders(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
-    """What may leave the job without a leader. `hold: never` makes a block of what a hold would make harmless."""
+    """Risks that leave the job's partitions without a leader. With `hold: never` they block: no hold prevents the harm."""
     known = _partitions(job, view)
     missing = sorted(set(job.topics) - {one.topic for one in known})
     if not job.topics or missing or view.min_insync is None:
