@@ -105,9 +105,9 @@ def main(
     """
     parser = argparse.ArgumentParser(description="Audits deliveries and leaves a verdict.")
     parser.add_argument("request", type=Path, help="JSON, see request.py")
-    parser.add_argument("folder", type=Path, help="where the result goes; it is made")
+    parser.add_argument("folder", type=Path, help="folder for the result; it is created")
     parser.add_argument("--begin", type=Path, help="start Spark now, and audit as soon as this file is there")
-    parser.add_argument("--within", type=float, default=600.0, help="seconds that it waits for that file at most")
+    parser.add_argument("--within", type=float, default=600.0, help="longest wait for that file, in seconds")
     options = parser.parse_args(arguments)
     try:
         wanted = request.load(options.request)

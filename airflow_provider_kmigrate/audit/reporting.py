@@ -67,7 +67,7 @@ def write(wanted: ReportRequest, result: Result, folder: Path) -> report.AuditRe
         journal = journal_lines.read(_lines(wanted.journals))
         return report.write(collect(subject, result.verdict, ledgers=ledgers, journal=journal, events=pictured), folder)
     except OSError as error:
-        raise Failed(f"the report cannot be made in {folder}: {error}") from error
+        raise Failed(f"the report cannot be written in {folder}: {error}") from error
 
 
 def _lines(journals: Iterable[str]) -> Iterator[str]:

@@ -63,7 +63,7 @@ class LogsRequest:
 
 @dataclass(frozen=True, slots=True)
 class StreamRequest:
-    """A topic to which clients write events: its new events are taken in before the audit. `properties` as above.
+    """A topic to which clients write events: its new events are ingested before the audit. `properties` as above.
 
     `folder` holds them as Parquet, a ledger of some source; it and `checkpoint` belong together (`audit.sources.stream`).
     """

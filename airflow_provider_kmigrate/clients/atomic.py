@@ -58,7 +58,7 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=mode)
     except OSError as error:
-        raise Failed(f"cannot make the folder {path}: {error}") from error
+        raise Failed(f"cannot create the folder {path}: {error}") from error
 
 
 @contextlib.contextmanager

@@ -502,7 +502,7 @@ class Wire:
     def _exchange(self, use: Use) -> Any:
         deadline = Deadline(self.timeout)
         if not self._lock.acquire(timeout=self.timeout):
-            raise TimedOut(f"{self.endpoint}: the call before did not end within {self.timeout:g} s")
+            raise TimedOut(f"{self.endpoint}: the previous call did not end within {self.timeout:g} s")
         try:
             kept = self._connection is not None
             try:

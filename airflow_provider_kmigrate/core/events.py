@@ -315,7 +315,7 @@ class Ack(Event):
         if self.located and (self.first < 0 or self.last - self.first != self.count - 1):
             return "an ack's offsets are consecutive"
         if not self.located and self.last != UNKNOWN_OFFSET:
-            return "an ack knows both offsets or neither"
+            return "an ack has both offsets or neither"
         return Event.flaw(self)
 
 

@@ -84,7 +84,7 @@ def approval_param(spec: ClusterSpec, title: str, asked: str) -> Param:
         None,
         type=["null", "string"],  # Airflow's form would not accept an empty string
         title=title,
-        description=f"{asked} To go on without being asked, enter the cluster id {spec.cluster_id}.",
+        description=f"{asked} To continue without being asked, enter the cluster id {spec.cluster_id}.",
     )
 
 

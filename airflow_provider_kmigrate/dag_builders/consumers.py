@@ -52,7 +52,7 @@ A group that was rolled back stops the later groups (K69) until the operator sta
 """
 
 _ROLLBACK_DOC = """\
-### {name}: consumer groups back
+### {name}: roll consumer groups back
 
 Rolls consumer groups back from any state, instance by instance. Kafka consumers become migrating consumers again, the mode becomes
 `zookeeper`, offsets that only Kafka has are copied, and migrating consumers become ZooKeeper consumers.

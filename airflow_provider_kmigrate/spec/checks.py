@@ -445,7 +445,7 @@ def _how(place: Loc, item: Mapping[str, Any]) -> Iterator[Problem]:
     words = " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
     if words and "{kind}" not in words:
         found, expected = "a command without {kind}", "a command with {kind}, the kind to restart the instance as"
-        yield Problem("F04", (*place, "switch"), found, expected, fix="write {kind} where it takes it")
+        yield Problem("F04", (*place, "switch"), found, expected, fix="write {kind} where the command expects it")
 
 
 def _unswitched(place: Loc, instance: Mapping[str, Any], group: Mapping[str, Any]) -> Iterator[Problem]:

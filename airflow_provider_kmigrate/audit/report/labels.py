@@ -14,15 +14,15 @@ from airflow_provider_kmigrate.core.text import date, duration, moment, number, 
 
 _MARKS = {AuditOutcome.PASS: "\N{CHECK MARK}", AuditOutcome.FAIL: "\N{MULTIPLICATION X}", AuditOutcome.INCONCLUSIVE: "?"}
 _MEANING = {
-    AuditOutcome.PASS: "Everything that was measured is as it must be.",
+    AuditOutcome.PASS: "Everything that was measured is correct.",
     AuditOutcome.FAIL: "Something that must not happen has happened, and the records that show it are below.",
     AuditOutcome.INCONCLUSIVE: "Nothing wrong was shown, but the evidence is not enough to say that all is well.",
 }
 _NAMES = {
     Level.LOG: "the log itself, no client changed",
     Level.PROBE: "kmigrate's own records through every broker",
-    Level.CONSUMER: "consumers that write down what they get",
-    Level.PRODUCER: "producers that write down what was acknowledged",
+    Level.CONSUMER: "consumers that record what they receive",
+    Level.PRODUCER: "producers that record what was acknowledged",
 }
 _FINDING_TEXTS = {AuditOutcome.FAIL: "broken", AuditOutcome.INCONCLUSIVE: "not known", AuditOutcome.PASS: "note"}
 MAX_FINDINGS = 60

@@ -102,7 +102,7 @@ def run(facts: ReportFacts, axis: Axis) -> str:
 def _legend(facts: ReportFacts) -> str:
     items = [("act", "a change is carried out"), ("settling", "until its step observed that everything is healthy")]
     items += [("open", "its end was not recorded")] if any(act.to_ms is None for act in facts.acts) else []
-    items += [("gap", "sent records waited, the group was given none of the partition")] if facts.gaps else []
+    items += [("gap", "sent records waited, the group received nothing of the partition")] if facts.gaps else []
     entry = '<li><svg aria-hidden="true"><rect class="{}" width="12" height="12"/></svg>{}</li>'
     return f'<ul class="legend">{"".join(entry.format(css, safe(text)) for css, text in items)}</ul>'
 
@@ -211,7 +211,7 @@ def owners(facts: ReportFacts) -> str:
     """The owners of partitions: where there were two at once, or none."""
     title = '<section id="owners"><h2>Owners of partitions</h2>'
     if not facts.owners:
-        return f'{title}<p class="soft">Not measured: no client wrote down which partitions it took and gave up.</p></section>'
+        return f'{title}<p class="soft">Not measured: no client recorded which partitions it acquired and released.</p></section>'
     wrong = sorted((track for track in facts.owners if track.double_ms or track.unowned_ms), key=_badness)
     columns = {"Group": "", "Partition": "th", "Two owners for": "right", "No owner for": "right", "Owners, in order": ""}
     table = scrolling("Partitions with two owners at once, or none", columns, map(_track, wrong[:MAX_TRACKS])) if wrong else ""
@@ -241,7 +241,7 @@ def canary(verdict: CanaryVerdict | None) -> str:
     if verdict is None:
         return ""
     state = f"{number(verdict.measured)} of {number(verdict.window)} intervals: {mark(verdict.outcome)}"
-    kept = ("Canary against baseline", "Interval", "Accepted", "Smallest effect it could see")
+    kept = ("Canary against baseline", "Interval", "Accepted", "Smallest detectable effect")
     columns = {"Metric": "th", "Says": ""} | dict.fromkeys(kept, "keep")
     table = scrolling("Comparison of the canary", columns, [_compared(verdict)])
     return f'<section id="canary"><h2>Canary</h2><p>{state}</p>{table}</section>'

@@ -58,7 +58,7 @@ class CheckpointProgress:
 
 
 class EventStream:
-    """A query that takes in what the topic holds, and ends."""
+    """A query that ingests what the topic holds, and ends."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class EventStream:
         """Take in what the topic holds now, from where the last one ended.
 
         Raises `Failed`, `TimedOut` after `timeout` seconds, `Refused`: checkpoint and output do not belong to this topic and to each
-        other (X03), or events were removed before they were taken in (X12).
+        other (X03), or events were removed before they were ingested (X12).
         """
         self._tie()
         refuse_removed(self.marks(), self._place())
@@ -87,7 +87,7 @@ class EventStream:
         with spark_errors("the event stream ended"):
             if not query.awaitTermination(math.ceil(timeout)):
                 query.stop()
-                raise TimedOut(f"the events in {self.plan.topic} were not taken in within {timeout:g} s")
+                raise TimedOut(f"the events in {self.plan.topic} were not ingested within {timeout:g} s")
 
     def _begin(self) -> StreamingQuery:
         ship_package(self._session)

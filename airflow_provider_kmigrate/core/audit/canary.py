@@ -476,7 +476,7 @@ def _conclusion(test: RankTest, plan: CanaryPlan) -> AuditFinding:
     if test.worse(plan.margin):
         text += f": worse, and more than such members differ by themselves (p = {test.p_value:.2g})."
         return AuditFinding.of(AuditOutcome.FAIL, AuditCause.CANARY_WORSE, text)
-    smallest = f"The smallest effect that this window could have seen is {test.smallest:.3g} (with probability {POWER:.0%})."
+    smallest = f"The smallest effect that this window could have detected is {test.smallest:.3g} (with probability {POWER:.0%})."
     if test.within(plan.margin):
         return _note(AuditCause.CANARY_WITHIN, f"{text}: within the margin. {smallest}")
     return _doubt(AuditCause.CANARY_UNCLEAR, f"{text}: it could be either. {smallest}")

@@ -41,7 +41,9 @@ def refuse_removed(marks: Marks, place: Mapping[TopicPartition, int]) -> None:
     gone = [(where, marks[where].start, at) for where, at in sorted(place.items()) if where in marks and marks[where].start > at]
     if gone:
         (where, start, at), more = gone[0], f", and {len(gone) - 1} more partitions" if len(gone) > 1 else ""
-        text = f"Events were removed before an audit took them in: {where.name} begins at {start}, and was read up to {at}{more}."
+        text = (
+            f"Events were removed before an audit ingested them: {where.name} begins at {start}, and was read up to {at}{more}."
+        )
         raise Refused.because(Reason.of(AuditCause.EVENTS_REMOVED, text))
 
 

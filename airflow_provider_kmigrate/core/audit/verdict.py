@@ -259,7 +259,7 @@ def _reservations(account: LevelHealth) -> list[AuditFinding]:
         found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.MALFORMED, text, account.level, account.malformed))
     if account.owner_changes:
         bound = 100 * unseen_rate(account.owner_changes)
-        text = f"{account.owner_changes} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed unseen (95 %)."
+        text = f"{account.owner_changes} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed undetected (95 %)."
         found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, account.level, account.owner_changes))
     return found
 

@@ -384,4 +384,4 @@ def own_fault(view: ClusterView, broker: int, lags: Lags) -> str:
         return (
             f"Could not read how far broker {broker} is behind; nothing is done. Check that all its log directories are online."
         )
-    return f"Broker {broker} is {behind} records behind: it still catches up, nothing is done." if behind > CAUGHT_UP else ""
+    return f"Broker {broker} is {behind} records behind: it is still catching up; nothing is done." if behind > CAUGHT_UP else ""

@@ -125,7 +125,7 @@ never: Delete its znode under `/brokers/ids`, or restart the others.
 R05 Not yet back in every ISR
 means: It catches up. Until it is back, no other broker may be stopped.
 meanwhile: Yes.
-do: Wait: with much traffic or large logs it takes minutes. `still catches up` in the task's log: it is only slow.
+do: Wait: with much traffic or large logs it takes minutes. `still catching up` in the task's log: it is only slow.
 do: The number does not fall: look for a full disk, an offline log directory, and a throttle (B14).
 do: With G07 beside it, or partitions without a leader: nothing. The task repairs both.
 do: One leader for all that is left: kmigrate restarts that leader after 20 s. If it does not, the codes beside R05 say why (R01, S02, G28); fix that.
