@@ -45,7 +45,7 @@ class Verb(StrEnum):
     STOP = "stop"
     WIPE = "wipe"
     ELECT = "elect"  # leaders of partitions
-    FREE = "free"  # restart the leader that adds a broker to none of its ISRs
+    RESTART_LEADER = "restart leader"  # the one that adds a broker to none of its ISRs
     RAISE = "raise"  # partition states, and elect a controller that announces them
     ROLL_BACK_CANARY = "roll back canary"  # a canary that is worse: a broker, or an instance of a group
     COMPLETE = "complete"  # what ZooKeeper holds in part

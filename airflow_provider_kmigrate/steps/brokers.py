@@ -32,7 +32,7 @@ class RollBroker(NodeStep):
     """
 
     fields = roll.MIN_OBSERVATIONS
-    acts_elsewhere = frozenset({Verb.FREE, Verb.ELECT}) | REPAIRS
+    acts_elsewhere = frozenset({Verb.RESTART_LEADER, Verb.ELECT}) | REPAIRS
     doing = ""
     back = False  # the rollback does not stop at an edited file
     recover_leader = staticmethod(recovery.recover)
@@ -103,9 +103,9 @@ class RollBroker(NodeStep):
             case Verb.START | Verb.REWRITE | Verb.RESTART:
                 self._own(context, act.verb)
             case Verb.ROLL_BACK_CANARY:
-                self._take_back(context)
-            case Verb.FREE:
-                self._free(context)
+                self._roll_back_alone(context)
+            case Verb.RESTART_LEADER:
+                self._restart_stuck_leader(context)
             case Verb.ELECT:
                 view = context.observer.observe(Fields.ZOOKEEPER | Fields.PARTITIONS)
                 context.tools.admin.elect_preferred(roll.left_out(view, self.node.id))
@@ -141,8 +141,8 @@ class RollBroker(NodeStep):
             raise
         start(context, self.node, metas)
 
-    def _free(self, context: StepContext) -> None:
-        """Restart the leader with the file it has, if it is still to blame."""
+    def _restart_stuck_leader(self, context: StepContext) -> None:
+        """Restart the leader with the file that it has, if it is still the cause."""
         view = context.observer.observe(Fields.BROKERS | Fields.PARTITIONS)
         found = recovery.leader_to_restart(view, self.node.id, context.tools.wire(self.node).replica_lags())
         leader = next((broker for broker in context.spec.brokers if broker.id == found), None)
@@ -155,7 +155,7 @@ class RollBroker(NodeStep):
         restart(context, leader)
         context.say(f"Restarted {leader.name}. Search its log for 'alter-partition' and ERROR.")
 
-    def _take_back(self, context: StepContext) -> NoReturn:
+    def _roll_back_alone(self, context: StepContext) -> NoReturn:
         """Run the rollback step for this one broker to its end. This run never continues, whatever the result."""
         worse, mode = self._canary.worse, roll.before(self.target)
         self._healthy = self._healthy.forgotten()  # the time counted so far belongs to the failed mode

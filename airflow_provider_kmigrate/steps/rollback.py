@@ -101,14 +101,14 @@ class ControllerFailover(Step):
     def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
         self.nodes = controllers
         self._before: ClusterView | None = None  # the first observation with a leader and /migration
-        self._standstill = StalledDualWrite()
+        self._stalled = StalledDualWrite()
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         copied = view.zk is not None and isinstance(view.zk.migration, Migration)
         if self._before is None and view.quorum is not None and copied:
             self._before = view
         decision = rollback.decide_controller_failover(view, self._before or first)
-        self._standstill, decision = self._standstill.observe(view, decision)
+        self._stalled, decision = self._stalled.observe(view, decision)
         return decision
 
     def act(self, context: StepContext, act: Act) -> None:

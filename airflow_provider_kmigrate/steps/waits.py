@@ -162,12 +162,12 @@ class PreferredLeaders(Step):
 class Soak(_DualWriting):
     """Every gate stays healthy for `seconds`; one unhealthy observation restarts the time.
 
-    All metadata is compared, and every node's file read, from time to time. If ZooKeeper keeps missing something, a new leader writes it. Another lasting
-    difference refuses, since a rollback would not restore what is in force.
+    All metadata is compared, and every node's file read, from time to time. If something stays missing in ZooKeeper, a new
+    leader writes it. Any other lasting difference refuses, since a rollback would not restore the metadata in use.
     """
 
     name = "soak in dual-write"
-    patience = 3600.0  # an unhealthy hour is more than a hiccup
+    patience = 3600.0  # an unhealthy hour is no passing disturbance
     always = _SOAKING
 
     def __init__(self, seconds: float, interval: float | None = None, lag_limit: int = gates.MOST_LAG) -> None:

@@ -35,7 +35,11 @@ def rows(view: ClusterView, **changes: object) -> ClusterView:
 STUCK, LEADERLESS = rows(DUAL, isr=(1, 2), leader=1), rows(DUAL, leader=-1)
 OUT_OF_ISR = rows(handed_over([ZK] * 3), isr=(1, 2), leader=-1)  # no leader: nobody is stuck
 WELL = rows(DUAL)
-CASES = {Verb.FREE: (STUCK, STUCK_FOR), Verb.ELECT: (LEADERLESS, LEFT_OUT_FOR), Verb.RAISE: (OUT_OF_ISR, OUT_OF_ISR_FOR)}
+CASES = {
+    Verb.RESTART_LEADER: (STUCK, STUCK_FOR),
+    Verb.ELECT: (LEADERLESS, LEFT_OUT_FOR),
+    Verb.RAISE: (OUT_OF_ISR, OUT_OF_ISR_FOR),
+}
 
 
 def history(
@@ -95,7 +99,7 @@ LAGS = {("t", 0): 0, ("t", 2): 0}
     ("view", "lags", "leader", "message"),
     [
         (STUCK, LAGS, 1, ""),
-        (STUCK, {**LAGS, ("t", 0): CAUGHT_UP + 1}, "catches up", "catches up"),
+        (STUCK, {**LAGS, ("t", 0): CAUGHT_UP + 1}, "catching up", "catching up"),
         (STUCK, {}, "Could not read how far", "Could not read how far"),
         (replace(STUCK, partitions=None), LAGS, "No leader keeps", "Could not read how far"),
         (WELL, LAGS, "No leader keeps", "back in its ISRs"),

@@ -60,7 +60,7 @@ def lasting(view: ClusterView, step: RollBroker) -> list[Decision]:
 NEEDED = {
     "raise": (handed_over([ZK] * 3), BrokerMode.ZOOKEEPER, {"isr": (1, 2), "leader": 1}),
     "elect": (later(DUAL, offset=60), BrokerMode.KRAFT, {"leader": -1}),
-    "free": (replace(later(DUAL, offset=60)), BrokerMode.KRAFT, {"isr": (1, 2), "leader": 1}),
+    "restart leader": (replace(later(DUAL, offset=60)), BrokerMode.KRAFT, {"isr": (1, 2), "leader": 1}),
 }
 
 
@@ -84,7 +84,7 @@ def test_partitions_that_nobody_could_read_get_no_cure(verb: str) -> None:
 
 
 @pytest.mark.parametrize("shown", ["no partitions", "no lag"])
-@pytest.mark.parametrize("verb", ["raise", "free"])
+@pytest.mark.parametrize("verb", ["raise", "restart leader"])
 def test_a_cure_asks_once_more_and_spares_what_it_cannot_see(tmp_path: Path, verb: str, shown: str) -> None:
     """A broker whose log directory is offline tells no lag: who keeps it out of the ISR is not to blame."""
     cluster = SimCluster()

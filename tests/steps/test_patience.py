@@ -119,7 +119,7 @@ def test_looks_that_are_always_too_old_to_act_on_are_not_made_for_ever(tmp_path)
             return view
 
     with pytest.raises(TimedOut, match="more than 5 s old"):
-        run_step(Scripted(lambda _: Act(Verb.FREE, "now")), Sleepy().context(tmp_path))
+        run_step(Scripted(lambda _: Act(Verb.RESTART_LEADER, "now")), Sleepy().context(tmp_path))
 
 
 def test_an_act_gives_new_patience(tmp_path):
@@ -129,7 +129,7 @@ def test_an_act_gives_new_patience(tmp_path):
     def script(seconds):
         if seconds > 90.0 and not acted:
             acted.append(seconds)
-            return Act(Verb.FREE, "now")
+            return Act(Verb.RESTART_LEADER, "now")
         return Wait(WHY) if seconds < 180.0 else Done("there")
 
     assert run_step(Scripted(script), cluster.context(tmp_path)) == Done("there")
@@ -140,9 +140,9 @@ def test_acting_in_vain_ends(tmp_path):
 
     def script(_):
         acted.append(1)
-        return Act(Verb.FREE, "again")
+        return Act(Verb.RESTART_LEADER, "again")
 
-    with pytest.raises(Failed, match="'free' 5 times"):
+    with pytest.raises(Failed, match="'restart leader' 5 times"):
         run_step(Scripted(script), SimCluster().context(tmp_path))
     assert len(acted) == 6
 

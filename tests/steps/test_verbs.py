@@ -16,7 +16,7 @@ from tests.steps.sim import SimCluster
 
 OF_A_NODE = {Verb.START, Verb.REWRITE, Verb.RESTART}
 RECOVERIES = {Verb.START_CONTROLLER, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER}
-OF_A_BROKER = OF_A_NODE | RECOVERIES | {Verb.FREE, Verb.ELECT, Verb.ROLL_BACK_CANARY}
+OF_A_BROKER = OF_A_NODE | RECOVERIES | {Verb.RESTART_LEADER, Verb.ELECT, Verb.ROLL_BACK_CANARY}
 
 
 def steps(cluster: SimCluster) -> list[tuple[Step, set[Verb]]]:

@@ -296,7 +296,7 @@ def _owner_answers(view: ClusterView, leader: int) -> Gate:
 OUT_OF_ISR_FOR = 8.0  # seconds; a caught-up follower is back within one
 
 _TIMERS: Mapping[Verb, HoldTimer] = {
-    Verb.FREE: HoldTimer(STUCK_FOR),  # one leader does not add the broker to its ISRs
+    Verb.RESTART_LEADER: HoldTimer(STUCK_FOR),  # one leader does not add the broker to its ISRs
     Verb.ELECT: HoldTimer(roll.LEFT_OUT_FOR),  # partitions of it have no leader
     Verb.RAISE: HoldTimer(OUT_OF_ISR_FOR),  # it is not in its ISRs after the handover to ZooKeeper
 }
@@ -346,7 +346,7 @@ def _leader_restarted(view: ClusterView, broker: int, judged: Recovered) -> Reco
     waiting = judged.decision
     leader = stuck_leader(view, broker) if out_of_isrs(waiting) else None
     text = f"Broker {leader} keeps broker {broker} out of the ISR of all its partitions: restarting broker {leader}."
-    restarted = judged.observe(view, leader is not None, Act(Verb.FREE, text))
+    restarted = judged.observe(view, leader is not None, Act(Verb.RESTART_LEADER, text))
     if leader is None or not out_of_isrs(waiting) or restarted.decision is waiting:
         return restarted
     gate = may_restart(view, broker, leader)

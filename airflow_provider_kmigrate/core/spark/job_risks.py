@@ -127,7 +127,7 @@ def decide(view: ClusterView, lines: Sequence[Line], holder: Holder, now_ms: int
     own = [act for act in acts(lines) if (act.run == holder.run if holder.known else now_ms - act.from_ms < RECENT_MS)]
     reasons = [Reason("Q01", f"Run {act.run}: {act.step} is under way ({act.verb}).") for act in unsettled(own)]
     reasons += _just_done(own, now_ms, calm_ms)
-    reasons += _unwell(view.partitions) if holder.known else []
+    reasons += _unhealthy(view.partitions) if holder.known else []
     return Wait(tuple(reasons)) if reasons else Done("No recent change, and the cluster is healthy.")
 
 
@@ -139,7 +139,7 @@ def _just_done(acts: Sequence[ActSpan], now_ms: int, calm_ms: int) -> list[Reaso
     return [Reason("Q01", text)]
 
 
-def _unwell(partitions: Sequence[Partition] | None) -> list[Reason]:
+def _unhealthy(partitions: Sequence[Partition] | None) -> list[Reason]:
     if partitions is None:
         return [Reason("Q01", "The partitions could not be read.")]
     leaderless = sum(partition.leader < 0 for partition in partitions)
