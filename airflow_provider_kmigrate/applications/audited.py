@@ -374,7 +374,7 @@ def _sent_ms(message: Message) -> int | None:
 def _asked(
     message: Message | None = None, offsets: list[KafkaPartition] | None = None, asynchronous: bool = True
 ) -> list[KafkaPartition]:
-    """The partitions and offsets that a commit with these arguments asks for, as far as they say it."""
+    """The partitions and offsets that these arguments of a commit name."""
     del asynchronous
     if message is not None:
         where, offset = place_of(message)

@@ -252,7 +252,7 @@ class _Delivered:
 
 
 class DeliveryRuns:
-    """One member's deliveries since the last `drain`; counts its deliveries of each partition for as long as it lives."""
+    """One member's deliveries since the last `drain`; counts its deliveries of each partition from its start to its end."""
 
     def __init__(self, group: str, member: str) -> None:
         self._group = group

@@ -99,7 +99,7 @@ def part_of(rows: pa.Table) -> Part:
 
 
 def _once(rows: list[_Row]) -> Iterable[_Row]:
-    """One of two rows under one number of one writer; the same one in whatever order they come."""
+    """One of two rows with the same number of one writer: the same one, in any order of the rows."""
     if len({row[1:3] for row in rows}) == len(rows):
         return rows
     kept: dict[_Row, _Row] = {}

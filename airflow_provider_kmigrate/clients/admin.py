@@ -124,7 +124,7 @@ def connect(properties: Mapping[str, Any]) -> AdminClient:
 
 
 def asked(what: str, future: Future[Any], timeout: float) -> Any:
-    """The result of a librdkafka future within `timeout` seconds; its exceptions become ours, with theirs as the cause."""
+    """The result of a librdkafka future within `timeout` seconds; its exceptions become kmigrate's, with the original as cause."""
     try:
         return future.result(timeout + 1.0)  # librdkafka's own limit comes first, with a better reason
     except FutureTimeoutError as error:

@@ -1,4 +1,4 @@
-"""Replace files whole or not at all, whatever crashes meanwhile, and lock folders among processes."""
+"""Replace files atomically, also if the process or machine crashes, and lock folders among processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWNER, EVERYBODY = 0o600, 0o666  # a new file's mode before the umask
 
 
 def replace(path: Path, data: bytes, like: os.stat_result | None = None, mode: int = OWNER) -> None:
-    """Put `data` at `path`: after a crash the old file is there or the new one, never a part. Raises `Failed`.
+    """Write `data` to `path`: after a crash it has the old content or the new one, never a part. Raises `Failed`.
 
     A new file is for its owner only (it may hold passwords), or has `mode` less the umask. `like` gives it another file's owner
     and mode instead, so that a service that runs as its own user can still read it.

@@ -117,7 +117,7 @@ class Fence:
             raise Fenced.because(outdated(text))
 
     def leave(self) -> None:
-        """End this process's proof of life; the run keeps the cluster. May fail: life ends with the session anyway."""
+        """Delete this process's ephemeral znode; the run still owns the cluster. May fail: the znode ends with the session anyway."""
         with contextlib.suppress(Unavailable):
             found = self._zookeeper.read(self._life)
             if found is not None:

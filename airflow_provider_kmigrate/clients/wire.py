@@ -420,7 +420,7 @@ class Wire:
         return {each.partition_index: each.leader_id for each in answer.partitions}
 
     def find_coordinators(self, groups: Iterable[str]) -> dict[str, int | None]:
-        """For each group the coordinator that this broker knows; None while it knows none or still loads.
+        """Group -> the coordinator that this broker names; None while it has none or is loading.
 
         Creates `__consumer_offsets` if it does not exist yet: check `leaders` first.
         """
@@ -473,7 +473,7 @@ class Wire:
         )
 
     def serves(self, request: Any) -> bool:
-        """True if this node knows the request at all."""
+        """True if this node serves the request in any version."""
         return request.API_KEY in self._exchange(lambda connection, _: connection.keys)
 
     def version_of(self, request: Any, lowest: int, highest: int) -> int:

@@ -183,7 +183,7 @@ class Start(Event):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Event):
-    """The writer lives. `slip_ms`: the worst delay of its own loop since the last one (a busy machine, not Kafka)."""
+    """A sign that the writer runs. `slip_ms`: the worst delay of its own loop since the last one (a busy machine, not Kafka)."""
 
     clock: ClockReading
     slip_ms: int = 0

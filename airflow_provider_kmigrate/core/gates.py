@@ -121,7 +121,7 @@ def together(gates: Iterable[Gate]) -> Gate:
 
 
 def permitted(view: ClusterView, intent: Intent, *, done: bool = False) -> Gate:
-    """The phase lets a step of this kind act. `done`: having nothing left to do counts as met, otherwise as not yet."""
+    """The phase lets a step of this kind act. `done`: a phase with nothing left to do counts as met, otherwise as not yet."""
     position = where(view)
     allowed = permit(position, intent)
     if allowed is PhasePermit.ACT or (done and allowed is PhasePermit.DONE):

@@ -121,7 +121,7 @@ class Threads:
             job.future.cancel()
 
     def _dispatch(self) -> None:
-        """Give each call that may run to a thread; the lane with the fewest running calls comes first."""
+        """Start each call that may run on a thread; the lane with the fewest running calls goes first."""
         while (lane := self._next()) is not None:
             job = lane.waiting.popleft()
             if not lane.waiting:

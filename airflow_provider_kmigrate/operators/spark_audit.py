@@ -73,7 +73,7 @@ class _AuditJob(SparkSubmitOperator):
             left.unlink(missing_ok=True)
 
     def submit(self, context: Context, *arguments: str) -> None:
-        """Run the program with the request and `arguments`. Kafka's properties, which hold secrets, lie there only while it runs."""
+        """Run the program with the request and `arguments`. Kafka's properties, which hold secrets, are on disk only while it runs."""
         place = Path(self.result)
         place.mkdir(parents=True, exist_ok=True)
         self._forget_secrets()  # of a task that was killed

@@ -135,13 +135,13 @@ class Step(ABC):
         raise AssertionError(f"{self.name} was asked to {act.verb} in {context.spec.name}, but it has no such act")
 
     def resume(self, progress: StepProgress) -> Self:
-        """Continue from the progress of earlier lives of this step; before the first observation."""
+        """Continue from the progress of earlier processes of this step; called before the first observation."""
         self.waited = progress.waited_seconds
         return self
 
     @property
     def progress(self) -> StepProgress:
-        """What the next life of this step must know."""
+        """The progress that the next process of this step needs."""
         return StepProgress(waited_seconds=self.waited)
 
     def forget_decision(self) -> None:  # noqa: B027 - most steps remember nothing of what they decided
@@ -217,7 +217,7 @@ def run_step(
 
 
 class StepRunner:
-    """One life of a step. Each `tick` observes once, decides once and acts at most once; the caller sleeps between ticks.
+    """One process's run of a step. Each `tick` observes once, decides once and acts at most once; the caller sleeps between ticks.
 
     A task sleeps blocking (`run_step`), a trigger with asyncio. For one thread at a time. `sync_for`: seconds of mere waiting
     after which a tick returns `Wait`, to be deferred. `observed` is called after each decision, before it takes effect. `repeat`:
@@ -240,7 +240,7 @@ class StepRunner:
         self._narrow: _Narrow | None = None
 
     def tick(self) -> Done | Wait | StepPause:
-        """`Done` and `Wait` end this life.
+        """`Done` and `Wait` end this run.
 
         Raises `Refused` with reasons, `TimedOut` when `step.patience` is over, `Failed` when acting does not help, and what the clients
         raise.
@@ -277,7 +277,7 @@ class StepRunner:
         return self._diary.settled(view, decision)
 
     def _has_waited(self, view: ClusterView, wait: Wait) -> bool:
-        """True if this life has waited long enough; raises `TimedOut` if all lives together have."""
+        """True if this process has waited long enough; raises `TimedOut` if all processes of the step together have."""
         step = self._step
         step.waited = self._diary.waited()
         if step.waited >= step.patience:
@@ -387,7 +387,7 @@ class _Diary:
         self._alarms: tuple[Reason, ...] = ()
 
     def settled(self, view: ClusterView, decision: Decision) -> Decision:
-        """The decision, or a wait if ZooKeeper has only just come back: the effects of its absence show a moment later.
+        """Return the decision, or a wait if ZooKeeper has just become reachable again: the effects of its outage show later.
 
         Sessions that ended meanwhile remove brokers from their ISRs within a second of its return, while brokers still report the
         earlier ISRs (a broker was stopped in that second, and its partitions were left with one replica; met in the fault

@@ -383,7 +383,7 @@ class MemberRunner:
         self._events.put(partial(self._step, event))
 
     def commit(self, where: TopicPartition, generation: int, offset: int) -> CommitAnswer:
-        """Commit from any thread. The member gives the answer; it may never come while ZooKeeper is unavailable."""
+        """Commit from any thread. The answer may never come while ZooKeeper is unavailable."""
         answer: CommitAnswer = Future()
         self._events.put(partial(self._commit_asked, messages.CommitAsked(where, generation, offset), answer))
         return answer
@@ -542,7 +542,7 @@ class MemberRunner:
 
     @_do.register
     def _(self, action: messages.ReadKafka) -> None:
-        """Asked once: the partition's commits wait behind it, and those to ZooKeeper need no Kafka."""
+        """Try once: the partition's commits wait for it, and commits to ZooKeeper do not need Kafka."""
         kafka = self._kafka
         if kafka is None:
             return

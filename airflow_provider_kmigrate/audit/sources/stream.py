@@ -161,7 +161,7 @@ def decoded(source: DataFrame) -> DataFrame:
 
 
 def _decoder() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that a worker runs; see `session.ship_package` for how it comes to have this package."""
+    """The function that a worker runs; see `session.ship_package` for how the worker gets this package."""
 
     def rows(topic: str, partition: int, offset: int, value: bytes | None) -> Iterator[dict[str, Any]]:
         """The place in the topic orders changes of ownership, which is why each group's are in one partition."""

@@ -373,7 +373,7 @@ class _Change:
     patience: CommitTimeouts
 
     def gone_back(self, resetting_groups: Collection[str]) -> Iterator[tuple[_Shown, Case]]:
-        """Steps back. A late commit that was overtaken since is reported alone; if it was not, its effect is still unknown."""
+        """Steps back. A late commit that a newer one has replaced is reported by itself; the effect of any other is still unknown."""
         for key, track in self.after.tracks.items():
             known, terms = self._known(key), 1 + _moves(key.group, self.before.marks, self.after.marks)
             steps = [*known.back_to(track), *(step.behind(known) for step in track.backs)] if known else track.backs

@@ -152,7 +152,7 @@ class GroupRemoved:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """A member of a KIP-848 group described itself, or was given partitions; not `there`: a tombstone of either."""
+    """A record that describes a member of a KIP-848 group, or its partitions; not `there`: a tombstone of either."""
 
     group: str
     member: str

@@ -100,7 +100,7 @@ def assign(
 
 
 def _threads(wanted: Mapping[str, Mapping[str, int]]) -> dict[str, list[str]]:
-    """Topic -> the threads of all members that want it, in order; `-10` comes before `-2`."""
+    """Topic -> the threads of all members that subscribe to it, in order; `-10` comes before `-2`."""
     found: dict[str, list[str]] = defaultdict(list)
     for consumer, topics in wanted.items():
         for topic, streams in topics.items():

@@ -88,7 +88,7 @@ def switch(
 def _kept_from(
     observations: GroupObservations, group: GroupSpec, forbids: Callable[[GroupSeen], tuple[Reason, ...]]
 ) -> Decision | None:
-    """Refuses what every case forbids; waits for what a dead member's place in Kafka may explain, until that is known."""
+    """Refuse what is forbidden in any case; wait if a dead member that Kafka still lists may be the cause, until that is known."""
     if observations.now is None or not (never := forbids(observations.now)):
         return None
     living = observations.without_expiring_members(group)

@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.core.text import summarize
 
 @dataclass(frozen=True, slots=True)
 class OffsetWrite:
-    """One offset to write, and what stands there now; None: nothing, or nothing readable."""
+    """One offset to write, and the present one; None: there is none, or it is unreadable."""
 
     where: TopicPartition
     offset: int

@@ -44,7 +44,7 @@ def other_wave(asked: object, wave: int) -> bool:
 
 
 def not_in_file(groups: Iterable[GroupSpec], wave: object, names: Iterable[str]) -> tuple[Reason, ...]:
-    """What a run was asked for that the cluster file does not have: such a run would do nothing and succeed."""
+    """F09 for groups and waves that a run names and the cluster file does not have: such a run would do nothing and succeed."""
     groups = tuple(groups)
     waves, known = sorted({group.wave for group in groups}), sorted(group.name for group in groups)
     unknown = [f"group {name}" for name in sorted(set(names) - set(known))]
@@ -224,7 +224,7 @@ def _mode(observations: TwoObservations) -> Iterator[PreflightFinding]:
 
 
 def _resets(observations: TwoObservations) -> Iterator[PreflightFinding]:
-    """Recorded resets without a migrating member, which alone can apply them; the first one may come in weeks."""
+    """K46: recorded resets in a group without a migrating member. Only such a member applies them, and the first may join in weeks."""
     if waiting := pending(observations.now):
         level = warns if observations.now.of_kind(MemberKind.MIGRATING) else blocks
         yield level("K46", f"recorded offset resets that no member has applied: {waiting}")

@@ -387,7 +387,7 @@ def _due(read: PartitionRead, case: Case) -> Iterator[Case]:
 
 
 def _judge(read: PartitionRead, case: Case) -> Iterator[tuple[Case, bool]]:
-    """Lost is what lies behind the group's horizon, or outside the log as it was read after the acknowledgement."""
+    """A record is lost if the group has read past it, or if it is outside the log as read after the acknowledgement."""
     if case.first == UNKNOWN_OFFSET:
         yield case, False
         return

@@ -138,7 +138,7 @@ class StalledDualWrite:
         return self._begun(), Act(Verb.CONTROLLER_FAILOVER, text)
 
     def _begun(self) -> StalledDualWrite:
-        """Count a recovery before it begins, so that a process which dies in it leaves a trace."""
+        """Count a recovery before it begins, so that it is counted even if the process is killed in it."""
         return replace(self, times=self.times + 1, decided=True, since=None, untouched=None)
 
     def _observe_health(self, view: ClusterView, *, healthy: bool) -> StalledDualWrite:

@@ -161,7 +161,7 @@ def copied(view: ClusterView, since: ClusterView) -> Decision:
 
 
 def _over(view: ClusterView) -> Decision | None:
-    """Done once no dual-write comes any more, naming brokers that were left behind; None while there is one."""
+    """Done once the dual-write has ended, naming brokers that were left behind; None while it runs."""
     if not ended(view):
         return None
     behind = [reason.text for reason in where(view).reasons if reason.cause is Cause.LEFT_BEHIND]

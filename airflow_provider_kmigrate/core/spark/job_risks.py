@@ -108,7 +108,7 @@ RECENT_MS: Final = 3_600_000  # maximum age of an act that counts if ZooKeeper c
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The run that owns the cluster; None: no run. Not `known`: ZooKeeper could not be asked, or is gone after a migration."""
+    """The run that owns the cluster; None: no run. Not `known`: ZooKeeper could not be read, or is switched off after a migration."""
 
     run: str | None = None
     known: bool = True
