@@ -224,7 +224,7 @@ def _mode(observations: TwoObservations) -> Iterator[PreflightFinding]:
 
 
 def _resets(observations: TwoObservations) -> Iterator[PreflightFinding]:
-    """K46: recorded resets in a group without a migrating member. Only such a member applies them, and the first may join in weeks."""
+    """K46 for recorded resets. They block without a migrating member: only such a member applies them, and may join weeks later."""
     if waiting := pending(observations.now):
         level = warns if observations.now.of_kind(MemberKind.MIGRATING) else blocks
         yield level("K46", f"recorded offset resets that no member has applied: {waiting}")
