@@ -268,6 +268,7 @@ class AuditedConsumer(AuditedClient):
         self._assignment.moved(place(partition), partition.offset)
 
     def pause(self, partitions: list[KafkaPartition]) -> None:
+        """As the consumer's; paused partitions are not assigned again by `watch`."""
         self._consumer.pause(partitions)
         self._assignment.pause(partitions, paused=True)
 

@@ -233,6 +233,7 @@ class RollbackGroupsOperator(StepOperator):
         return {"goal": self.goal or context["params"].get("goal") or str(Goal.ZOOKEEPER_CONSUMERS)}
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Roll back one group after another; the first failure leaves the rest as they are."""
         steps = [build(step_context.spec, self.kind, {"group": group, "goal": arguments["goal"]}) for group in self.groups]
         for step in steps:
             run_step(step, step_context)

@@ -68,6 +68,7 @@ class MigrationStepOperator(StepOperator):
         self.deferrable = self.deferrable and step not in IN_ONE_PROCESS
 
     def execute(self, context: Context) -> str:
+        """Skip the task if the run's conf sets the param `skip_if`."""
         if self.skip_if and context["params"].get(self.skip_if):
             raise AirflowSkipException(f"The run's conf sets {self.skip_if}.")
         return super().execute(context)

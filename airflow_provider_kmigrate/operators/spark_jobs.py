@@ -90,6 +90,7 @@ class HoldSparkJobOperator(SparkJobOperator):
         return super().execute(context)
 
     def run_in(self, control: JobControl, spec: ClusterSpec, run: str) -> str:
+        """Skip if the policy wants no hold for this step; refuse (H05) while the kill switch is on."""
         policy = control.job.hold
         risky = self._risky(control) if self.risky is None and policy is HoldPolicy.RISKY else bool(self.risky)
         if not policy.wants(risky=risky):

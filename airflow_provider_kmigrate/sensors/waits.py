@@ -41,6 +41,7 @@ class ClusterQuietSensor(BaseSensorOperator):
         """Nothing to stop or release: it starts no process, changes nothing and holds nothing."""
 
     def poke(self, context: Context) -> PokeReturnValue:
+        """Observe once. A refusal fails the sensor at once; everything else is waited for."""
         del context
         try:
             with watching(self.cluster_file, self.log.info) as step_context:
@@ -81,6 +82,7 @@ class AuditVerdictSensor(BaseSensorOperator):
         """Nothing to stop or release: it starts no process, changes nothing and holds nothing."""
 
     def poke(self, context: Context) -> PokeReturnValue:
+        """Read the verdict once, and push the time at which it was judged (XCom `JUDGED_AT`)."""
         try:
             document = stored(self.path, self.conn_id)
         except Unavailable as error:

@@ -41,6 +41,7 @@ class WindowSensor(BaseSensorOperator):
         """Nothing to stop or release: it starts no process, changes nothing and holds nothing."""
 
     def poke(self, context: Context) -> bool:
+        """True in the window. Skips another wave's run, and a group that has left ZooKeeper."""
         if other_wave(context["params"].get("wave"), self.wave):
             raise AirflowSkipException(f"This run does not move wave {self.wave}.")
         try:

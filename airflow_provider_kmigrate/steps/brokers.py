@@ -225,6 +225,7 @@ class RollBackCanary(RollBackBroker):
     doing = "roll back canary"
 
     def decide_restart(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
+        """As for any broker, but refuse if nothing was changed within `_ROLLED_BACK_WITHIN` seconds."""
         decision = rollback.decide_roll_back_canary(view, before, self.node.id, self.target)
         untouched = stage_on_disk(view.brokers[self.node.id].files) is not roll.STAGE[self.target]
         if isinstance(decision, Wait) and untouched and view.taken_at - first.taken_at > _ROLLED_BACK_WITHIN:

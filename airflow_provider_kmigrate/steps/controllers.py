@@ -87,6 +87,7 @@ class FinalizeController(NodeStep):
         return controllers.decide_finalize(view, self._moved.old, self.node.id, self._approved)
 
     def act(self, context: StepContext, act: Act) -> None:
+        """Take the flag away. Before the restart: refuse if the rollback is lost, and note that the finalization has begun."""
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
             super().act(context, act)
         self.nodes = (self.node,)  # from here on only this one changes

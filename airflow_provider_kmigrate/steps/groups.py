@@ -111,6 +111,7 @@ class SetMode(GroupStep):
         self._unstable_since: float | None = None  # since when the group is under that mode and not stable
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Write the mode and wait; refuse (V30) if the group stays unstable for `_SHARE` of the patience."""
         observations = self.observe(view)
         decision = group_move.mode_not_needed(observations.now, self.group, self._mode) or group_move.set_mode(
             observations, self.group, self._mode
@@ -266,6 +267,7 @@ class WatchGroup(_Watching):
         self.min_watch = _judged_for(group)
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Wait until the group was healthy for long enough; refuse (V30) once it is worse, and stay refused."""
         if self._worse:
             return Refuse(self._worse)
         seen, at = self.seen(view), view.taken_at
@@ -299,6 +301,7 @@ class RollBackGroup(GroupStep):
         self._since = 0.0  # when this move was first decided
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Decide the next move towards the goal; each finished move is followed by the next one."""
         observations = self.observe(view)
         missing = unread(observations.now, self.group.name)
         if missing or observations.now is None:

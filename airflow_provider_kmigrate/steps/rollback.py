@@ -104,6 +104,7 @@ class ControllerFailover(Step):
         self._stalled = StalledDualWrite()
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """Decide the failover, compared with the first observation that shows a finished copy and the quorum."""
         copied = view.zk is not None and isinstance(view.zk.migration, Migration)
         if self._before is None and view.quorum is not None and copied:
             self._before = view
@@ -150,6 +151,7 @@ class StopController(NodeStep):
         return rollback.decide_stop(view, self._moved.old, self.node.id, self._terms)
 
     def act(self, context: StepContext, _act: Act) -> None:
+        """Stop the node, after a check that this worker can write the backup that the handover needs."""
         context.backup.prove_writable()  # this worker most likely does the handover; afterwards there is no controller
         context.say(f"{self.node.name} stopped after {stop_node(context, self.node):.1f} s.")
 
@@ -201,6 +203,7 @@ class ZooKeeperLeads(Step):
         return rollback.decide_zookeeper_leads(view)
 
     def act(self, context: StepContext, _act: Act) -> None:
+        """Elect leaders of the leaderless partitions, then wait for one interval."""
         context.tools.admin.elect_preferred(gates.leaderless(context.observer.observe(Fields.PARTITIONS)))
         context.clock.sleep(self.interval)
 
@@ -215,6 +218,7 @@ class WipeController(NodeStep):
         return rollback.decide_wipe(view, self.node.id)
 
     def act(self, context: StepContext, _act: Act) -> None:
+        """Move the directories away on the node; fenced, and nothing is deleted."""
         context.tools.host(self.node).wipe_storage(self.node, context.spec.cluster_id, context.fence.token)
 
 

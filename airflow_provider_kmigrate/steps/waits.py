@@ -154,6 +154,7 @@ class PreferredLeaders(Step):
         return roll.decide_leaders(view)
 
     def act(self, context: StepContext, _act: Act) -> None:
+        """Elect one batch, then wait for one interval."""
         batch = roll.batch(context.observer.observe(Fields.PARTITIONS), self._batch, self._total)
         context.tools.admin.elect_preferred(batch)
         context.clock.sleep(self.interval)

@@ -108,6 +108,7 @@ class EmbeddedConsumer:
         self._poller = threading.Thread(target=self._poll, daemon=True, name="kmigrate-kafka-member")
 
     def start(self) -> None:
+        """Start the polling thread; it joins the group once topics are wanted."""
         self._poller.start()
 
     def want(self, topics: frozenset[str]) -> None:
