@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.probe.workload import GroupPlan
 from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
 from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
+from tests.kit.workload import GroupPlan
 
 GROUP, MEMBERS, PARTITIONS, RATE, SECONDS = "load", 6, 12, 300.0, 420
 

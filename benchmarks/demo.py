@@ -18,12 +18,12 @@ from typing import Any
 
 from airflow_provider_kmigrate.core.events import Ack
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
-from airflow_provider_kmigrate.probe.workload import Workload
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing, stalls_by_act
 from benchmarks.spark_side import SparkSide, beside
 from tests.kit.load import summary_of
 from tests.kit.localcluster.plan import Shape
+from tests.kit.workload import Workload
 
 APPLICATIONS = (OldApplication("reports", "clicks", bake="0s"),)
 

@@ -1,6 +1,6 @@
 """The event log of audited clients: events numbered per writer without a gap, sinks to write them, readers.
 
-A writer whose only purpose is the record (a workload, a probe) ends when it cannot write. A wrapper around a user's consumer must
+A writer whose only purpose is the record (the probe) ends when it cannot write. A wrapper around a user's consumer must
 never end: with `must_write=False` an event that cannot be written is given up, its number stays unused, and the stop gives the
 reason; the audit is then incomplete and says so.
 

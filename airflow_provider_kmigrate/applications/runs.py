@@ -1,4 +1,4 @@
-"""What audited clients share: their event log, heartbeats between polls, runs of records, the content of workload records."""
+"""What audited clients share: their event log, heartbeats between polls, runs of records, the content of numbered records."""
 
 from __future__ import annotations
 

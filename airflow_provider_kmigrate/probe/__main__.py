@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.audit.verdict import Level, as_dict, combine
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.probe.probe import RATE, Probe
-from airflow_provider_kmigrate.probe.workload import all_run, format_processes
+from airflow_provider_kmigrate.probe.stream import all_run
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,7 +42,8 @@ def _properties(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _status(probe: Probe) -> int:
     found = probe.status()
-    print(format_processes(found), end="")  # noqa: T201
+    for writer, process in found.items():
+        print(f"  {writer:<24} {process.state:<8} pid {process.pid or '-'}")  # noqa: T201
     return 0 if all_run(found) else 3
 
 

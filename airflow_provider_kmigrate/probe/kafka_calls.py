@@ -1,4 +1,4 @@
-"""Kafka calls of a workload besides producing and consuming; librdkafka's errors become ours."""
+"""Kafka calls of the probe besides producing and consuming; librdkafka's errors become ours."""
 
 from __future__ import annotations
 

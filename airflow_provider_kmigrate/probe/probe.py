@@ -10,9 +10,11 @@ events are read from any mount of the place; only that machine can see and end t
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -22,11 +24,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, Level, LevelHealth, of_facts
-from airflow_provider_kmigrate.core.ledger import Facts
-from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.model import ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, quiet_admin, wait_for_leaders
-from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan, WorkloadProgress, plan_of
+from airflow_provider_kmigrate.probe.stream import PROPERTIES, Stream, StreamProgress, read_plan
 
 _REPLICAS: Final = 3
 _CONFIG: Final = {
@@ -104,45 +106,64 @@ GROUP: Final = "kmigrate-probe"
 RATE: Final = 5.0  # records a second for each partition
 
 
-class Probe:
+@dataclass(frozen=True, slots=True)
+class ProbePlan:
+    """One sender of `rate` records a second, and one receiver; both end by themselves after `max_seconds`."""
+
+    rate: float
+    max_seconds: float
+    run: str = field(default_factory=lambda: os.urandom(3).hex())  # separates its writers from those of another run
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return (TOPIC,)
+
+    def senders(self) -> tuple[str, ...]:
+        return (f"producer0-{self.run}",)
+
+    def receivers(self) -> tuple[str, ...]:
+        return (f"{GROUP}.0-{self.run}",)
+
+    def unowned(self, seen: StreamProgress, found: Iterable[TopicPartition]) -> str:
+        """What is missing until the receiver has every partition; empty: nothing."""
+        found = tuple(found)
+        return seen.unowned(GROUP, found) if found else f"no broker shows topic {TOPIC}"
+
+    def unread(self, seen: StreamProgress) -> int:
+        """The number of acknowledged offsets that are not committed."""
+        return seen.unread(GROUP, self.topics)
+
+
+class Probe(Stream):
     """One run of the probe, which lives in `folder`. Any process may repeat every call.
 
     `rate`: records a second for each partition. After `max_seconds` a forgotten probe ends itself.
     """
 
+    module = "airflow_provider_kmigrate.probe.process"
+    plan: ProbePlan
+
     def __init__(
         self, folder: Path | str, properties: Mapping[str, str], *, rate: float = RATE, max_seconds: float = 24 * 3600.0
     ) -> None:
-        self.folder = Path(folder).absolute()
-        self._rate, self._max_seconds = rate, max_seconds
-        self._properties = dict(properties)
+        super().__init__(folder, properties, ProbePlan(rate, max_seconds))
+        if self.begun:
+            self.plan = read_plan(self.folder, ProbePlan)
 
     def start(self, timeout: float = 90.0) -> None:
         """Make or complete the topic, start both processes, wait until records flow. Does nothing if they run.
 
         Raises `Refused` if the folder holds a run that has ended, ours if the brokers refuse, `TimedOut` if no record flows.
         """
-        if (self.folder / "plan.json").exists():
+        if self.begun:
             self._refuse_ended()
             return
-        rate, groups = self._rate * ensure_topic(self._properties, TOPIC, timeout), (GroupPlan(GROUP, members=1),)
-        plan = WorkloadPlan((TOPIC,), rate, groups=groups, max_seconds=self._max_seconds)
-        Workload(self.folder, self._properties, plan).start(timeout)
-
-    @property
-    def events(self) -> Path:
-        """The folder of both processes' events."""
-        return self.folder / "events"
+        self.plan = replace(self.plan, rate=self.plan.rate * ensure_topic(self._properties, TOPIC, timeout))
+        super().start(timeout)
 
     def forget_properties(self) -> None:
         """Delete the file that may hold secrets: the processes have read it. The caller that ends the probe must bring them."""
-        (self.folder / "properties.json").unlink(missing_ok=True)
-
-    def _workload(self) -> Workload:
-        plan = files.read_object(self.folder / "plan.json")
-        if plan is None or (self.folder / "properties.json").exists():
-            return Workload.attach(self.folder)
-        return Workload(self.folder, self._properties, plan_of(plan))
+        (self.folder / PROPERTIES).unlink(missing_ok=True)
 
     def _refuse_ended(self) -> None:
         found = self.status()
@@ -151,23 +172,9 @@ class Probe:
             text = f"The probe in {self.folder} has ended: {', '.join(ended) or 'it was killed before it started a process'}."
             raise Refused.because(Reason("Y05", text))
 
-    def status(self) -> dict[str, Process]:
-        """Both processes, by writer; nothing before the first start."""
-        if not (self.folder / "plan.json").exists():
-            return {}
-        return self._workload().status()
-
-    def stop(self, drain: float = 60.0) -> None:
-        """End the sender, let the receiver read the remaining records for at most `drain` seconds, end it."""
-        if self.status():
-            self._workload().stop(drain)
-
-    def facts(self) -> Facts:
-        """The facts so far; complete only after `stop`."""
-        return self._workload().facts()
-
     def evidence(self) -> tuple[tuple[AuditFinding, ...], LevelHealth]:
-        """Findings and health for `core.audit.verdict.combine`."""
+        """Findings and health for `core.audit.verdict.combine`. Raises `Refused` (Y01) if the folder holds no probe."""
+        read_plan(self.folder, ProbePlan)
         return of_facts(self.facts(), Level.PROBE)
 
 
@@ -242,7 +249,7 @@ def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
 
     Raises `Refused` (Y09) if they do not within `patience` seconds.
     """
-    progress = WorkloadProgress(events)
+    progress = StreamProgress(events)
     before, deadline = _so_far(progress), time.monotonic() + patience
     while time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -253,6 +260,6 @@ def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
     raise Refused.because(Reason("Y09", text))
 
 
-def _so_far(progress: WorkloadProgress) -> tuple[int, int]:
+def _so_far(progress: StreamProgress) -> tuple[int, int]:
     progress.update()
     return progress.acked, sum(offset for offsets in progress.committed.values() for offset in offsets.values())

@@ -1,4 +1,4 @@
-"""One process of the probe's load: it sends numbered records, or receives them as a member of a group; each writes its events.
+"""One process of the probe: it sends numbered records, or receives them as a member of a group; each writes its events.
 
 The sender: every partition of some topics, at an exact rate; librdkafka, idempotent, acks=all. The rate is open-loop: a stalled
 cluster delays acknowledgements, never the sending, so latencies are not flattered by a producer that waits. Latencies are
@@ -7,20 +7,18 @@ librdkafka's own, from `produce()` to the acknowledgement.
 The receiver commits its deliveries once a second. `applications.audited` has the order of its writes, and its workaround for
 librdkafka's stall.
 
-`python -m airflow_provider_kmigrate.probe.process produce | consume`
+`python -m airflow_provider_kmigrate.probe.process FOLDER WRITER`
 """
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
-from zlib import crc32
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -35,7 +33,8 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.probe.kafka_calls import PartitionWatch, kafka_calls
-from airflow_provider_kmigrate.probe.workload import MAX_SECONDS, Protocol
+from airflow_provider_kmigrate.probe.probe import GROUP, ProbePlan
+from airflow_provider_kmigrate.probe.stream import PROPERTIES, read_plan
 
 #: With more than one request in flight a leader change makes librdkafka 2.16 store records twice in spite of idempotence: of two
 #: requests under way the first is refused (NOT_LEADER), the second arrives out of sequence, librdkafka takes a new producer epoch
@@ -59,43 +58,41 @@ _FIRST_TOPIC_S = 60.0
 _FLUSH_S = 130.0  # longer than message.timeout.ms: by then every record is acknowledged or given up
 
 
+class Setup(NamedTuple):
+    """What a sender and a receiver both need. `topics`: names, or patterns that begin with `^`."""
+
+    events: Path
+    writer: str
+    properties: Mapping[str, str]
+    topics: tuple[str, ...]
+    lifetime: Lifetime
+
+
 class Sender:
-    """Sends `rate` records per second to its `share` (index, count) of the partitions until `lifetime` is over.
+    """Sends `rate` records per second to all partitions in turn until its lifetime is over.
 
     Then it waits for outstanding acknowledgements and writes its stop.
     """
 
-    def __init__(
-        self,
-        events: Path,
-        writer: str,
-        properties: Mapping[str, str],
-        topics: tuple[str, ...],
-        lifetime: Lifetime,
-        *,
-        rate: float,
-        share: tuple[int, int],
-        record_bytes: int,
-    ) -> None:
-        self._topics, self._lifetime = topics, lifetime
-        self._rate, self._share, self._record_bytes = rate, share, record_bytes
-        self._name = writer.encode()
+    def __init__(self, setup: Setup, *, rate: float, record_bytes: int = 100) -> None:
+        self._topics, self._lifetime, self._rate, self._record_bytes = setup.topics, setup.lifetime, rate, record_bytes
+        self._name = setup.writer.encode()
         self._numbers: Counter[TopicPartition] = Counter()
         self._turn = 0
         self._here: TopicPartition | None = None
         self._due_here = 0
         self._refused: set[TopicPartition] = set()
-        producer = Producer({**DEFAULTS, **properties, "client.id": writer})
+        producer = Producer({**DEFAULTS, **setup.properties, "client.id": setup.writer})
         self._producer = AuditedProducer(
             producer,
-            FileSink(events),
-            writer=writer,
-            topics=topics,
+            FileSink(setup.events),
+            writer=setup.writer,
+            topics=setup.topics,
             identify=_content,
             each_latency=True,
             must_write=True,
         )
-        self._watch = PartitionWatch(producer, topics)
+        self._watch = PartitionWatch(producer, setup.topics)
 
     def run(self) -> None:
         """Send until the end. Raises `TimedOut` if there is no topic to write to."""
@@ -157,22 +154,15 @@ class Sender:
 
     def _next_partition(self) -> TopicPartition | None:
         if self._due_here == 0:
-            self._here, self._due_here = self._move_on(), _IN_A_ROW
+            self._turn += 1
+            mine = self.mine(self._watch.partitions)
+            self._here, self._due_here = (mine[self._turn % len(mine)] if mine else None), _IN_A_ROW
         self._due_here -= 1
         return self._here
 
-    def _move_on(self) -> TopicPartition | None:
-        partitions = self._watch.partitions
-        for _ in range(len(partitions)):
-            self._turn += 1
-            where = partitions[self._turn % len(partitions)]
-            if self._is_mine(where):
-                return where
-        return None
-
-    def _is_mine(self, where: TopicPartition) -> bool:
-        index, count = self._share
-        return count == 1 or (crc32(where.topic.encode()) + where.partition) % count == index
+    def mine(self, partitions: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
+        """Those of the partitions that this sender feeds: all."""
+        return partitions
 
     def _finish(self) -> str:
         """Wait for every outstanding acknowledgement; returns why the record is incomplete, or an empty text."""
@@ -195,37 +185,31 @@ RECEIVER_DEFAULTS: Final = {
     "fetch.wait.max.ms": "100",
     "fetch.min.bytes": "65536",  # with the line above: ten fetches a second and broker, however slowly records trickle in
 }
-_STRATEGY: Final[Mapping[Protocol, str]] = {"cooperative": "cooperative-sticky", "eager": "range"}
 _POLL_S = 0.1
 
 
 class Receiver:
-    """Receives until `lifetime` is over; then commits, leaves the group and writes its stop.
+    """Receives until its lifetime is over; then commits, leaves the group and writes its stop.
 
-    `topics`: names, or patterns that begin with `^`. Batches of `batch_s` seconds are written and committed. `connect` makes the
-    client from its properties.
+    Batches of `batch_s` seconds are written and committed. `connect` makes the client from its properties.
     """
 
     def __init__(
         self,
-        events: Path,
-        writer: str,
-        properties: Mapping[str, str],
-        topics: tuple[str, ...],
-        lifetime: Lifetime,
+        setup: Setup,
         *,
         group: str,
-        protocol: Protocol = "cooperative",
+        strategy: str = "cooperative-sticky",
         batch_s: float = 1.0,
         connect: Callable[[dict[str, Any]], Consumer] = Consumer,
     ) -> None:
-        self._topics, self._lifetime, self._batch_s = topics, lifetime, batch_s
+        self._topics, self._lifetime, self._batch_s = setup.topics, setup.lifetime, batch_s
         self._committed: dict[TopicPartition, int] = {}
-        fixed = {"group.id": group, "client.id": writer, "partition.assignment.strategy": _STRATEGY[protocol]}
+        fixed = {"group.id": group, "client.id": setup.writer, "partition.assignment.strategy": strategy}
         self._consumer = AuditedConsumer.of(
-            {**RECEIVER_DEFAULTS, **properties, **fixed},
-            FileSink(events),
-            writer=writer,
+            {**RECEIVER_DEFAULTS, **setup.properties, **fixed},
+            FileSink(setup.events),
+            writer=setup.writer,
             batch_s=batch_s,
             identify=_content,
             must_write=True,
@@ -283,12 +267,13 @@ class Receiver:
 
 
 _CHECK_S = 1.0
+_MAX_S: Final = 6 * 3600.0
 
 
 class Lifetime:
     """Ends at SIGTERM or SIGINT, when the folder of the events is gone, or after `max_seconds`."""
 
-    def __init__(self, folder: Path, max_seconds: float = MAX_SECONDS) -> None:
+    def __init__(self, folder: Path, max_seconds: float = _MAX_S) -> None:
         self._folder = folder
         self._deadline = time.monotonic() + max_seconds
         self._next_check = 0.0
@@ -318,74 +303,31 @@ class Lifetime:
         return not self._folder.is_dir()
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Exit code 0: done; 1: it failed and says why."""
-    arguments = _parser().parse_args(argv)
+def run(argv: Sequence[str], client: Callable[[Path, str], Sender | Receiver]) -> int:
+    """Run the client of a folder and a writer. Exit code 0: done; 1: it failed and says why."""
+    folder, writer = argv
     try:
-        {"produce": _produce, "consume": _consume}[arguments.verb](arguments)
+        client(Path(folder), writer).run()
     except KMigrateError as error:
-        print(f"{arguments.verb} failed: {error}", file=sys.stderr)  # noqa: T201  # a command line
+        print(f"{writer} failed: {error}", file=sys.stderr)  # noqa: T201  # a command line
         return 1
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.probe.process", description=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    client = argparse.ArgumentParser(add_help=False)
-    client.add_argument(
-        "--events", type=Path, required=True, help="folder for the event files; the process ends when it is removed"
-    )
-    client.add_argument("--writer", required=True, help="name of this run of this process, unlike any other")
-    client.add_argument("--properties", type=Path, help="JSON file of librdkafka properties")
-    client.add_argument("--bootstrap", help="instead of bootstrap.servers in --properties")
-    client.add_argument(
-        "--topic", action="append", required=True, help="a name, or a pattern that begins with ^; may be repeated"
-    )
-    client.add_argument("--max-seconds", type=float, default=MAX_SECONDS)
-    produce = verbs.add_parser("produce", parents=[client], help="numbered records at an exact rate until SIGTERM")
-    produce.add_argument("--rate", type=float, default=500.0, help="records per second (%(default)s)")
-    produce.add_argument("--bytes", type=int, default=100, help="size of a record's value (%(default)s)")
-    produce.add_argument("--share", default="0/1", help="i/n: feed one n-th of the partitions (%(default)s)")
-    consume = verbs.add_parser("consume", parents=[client], help="one member of a classic group until SIGTERM")
-    consume.add_argument("--group", required=True)
-    consume.add_argument("--protocol", choices=("cooperative", "eager"), default="cooperative")
-    consume.add_argument("--batch-seconds", type=float, default=1.0, help="time between commits (%(default)s)")
-    return parser
+def setup_of(folder: Path, writer: str, topics: tuple[str, ...], max_seconds: float) -> Setup:
+    """The setup of a process that the stream in this folder has started; takes its signals."""
+    properties = files.read_object(folder / PROPERTIES) or {}
+    if not properties.get("bootstrap.servers"):
+        raise Refused.because(Reason("Y01", f"There is no bootstrap.servers in {folder / PROPERTIES}."))
+    events = folder / "events"
+    return Setup(events, writer, properties, topics, Lifetime(events, max_seconds).listen())
 
 
-def _properties(arguments: argparse.Namespace) -> Mapping[str, str]:
-    found = files.read_object(arguments.properties) if arguments.properties else {}
-    if found is None:
-        raise _unconnected(f"There is no file {arguments.properties}.")
-    if arguments.bootstrap:
-        found["bootstrap.servers"] = arguments.bootstrap
-    if not found.get("bootstrap.servers"):
-        raise _unconnected("There is no bootstrap.servers.")
-    return found
-
-
-def _unconnected(text: str) -> Refused:
-    return Refused.because(Reason("Y01", text))
-
-
-def _client(arguments: argparse.Namespace) -> tuple[Path, str, Mapping[str, str], tuple[str, ...], Lifetime]:
-    """What sender and receiver have in common."""
-    properties, topics = _properties(arguments), tuple(arguments.topic)
-    lifetime = Lifetime(arguments.events, arguments.max_seconds).listen()
-    return arguments.events, arguments.writer, properties, topics, lifetime
-
-
-def _produce(arguments: argparse.Namespace) -> None:
-    index, _, count = arguments.share.partition("/")
-    share = (int(index), int(count))
-    Sender(*_client(arguments), rate=arguments.rate, share=share, record_bytes=arguments.bytes).run()
-
-
-def _consume(arguments: argparse.Namespace) -> None:
-    how = {"group": arguments.group, "protocol": arguments.protocol, "batch_s": arguments.batch_seconds}
-    Receiver(*_client(arguments), **how).run()
+def _client(folder: Path, writer: str) -> Sender | Receiver:
+    plan = read_plan(folder, ProbePlan)
+    setup = setup_of(folder, writer, plan.topics, plan.max_seconds)
+    return Sender(setup, rate=plan.rate) if writer in plan.senders() else Receiver(setup, group=GROUP)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(sys.argv[1:], _client))

@@ -13,7 +13,6 @@ from airflow_provider_kmigrate.applications.event_log import EventLog, FileSink
 from airflow_provider_kmigrate.core.events import Start, WriterRole
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns, flows, has_ended
-from airflow_provider_kmigrate.probe.workload import WorkloadPlan
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -22,7 +21,7 @@ def left_behind(place: Path, run: str, machine: str) -> Path:
     """What a probe of that machine has on a folder that is shared."""
     folder = place / run
     (folder / "events").mkdir(parents=True)
-    (folder / "plan.json").write_text(json.dumps(WorkloadPlan(("t",), run="r").as_dict()))
+    (folder / "plan.json").write_text(json.dumps({"schema": 2, "rate": 15.0, "max_seconds": 60.0, "run": "r"}))
     (folder / "machine").write_text(machine)
     log = EventLog(FileSink(folder / "events"), "producer0-r")
     log.write(Start(log.stamp(), WriterRole.PRODUCER, log.clock.reading(), os.getpid()))

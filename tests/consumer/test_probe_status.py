@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_kmigrate.core.model import Process, ProcessState
 from airflow_provider_kmigrate.probe.__main__ import main
-from airflow_provider_kmigrate.probe.workload import GroupPlan, WorkloadPlan, all_run, format_processes
+from airflow_provider_kmigrate.probe.probe import Probe
+from airflow_provider_kmigrate.probe.stream import all_run
 
 RUNS, ENDED, UNKNOWN = Process(ProcessState.RUNNING, 7), Process(ProcessState.STOPPED), Process(ProcessState.UNKNOWN)
 
@@ -20,10 +20,8 @@ RUNS, ENDED, UNKNOWN = Process(ProcessState.RUNNING, 7), Process(ProcessState.ST
 )
 def test_a_workload_runs_where_all_of_it_does_and_there_is_any(found: dict[str, Process], expected: bool) -> None:
     assert all_run(found) is expected
-    assert format_processes(found).count("\n") == len(found)
 
 
 def test_a_probe_of_which_nothing_was_started_does_not_run(tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text(json.dumps(WorkloadPlan(("t",), (GroupPlan("g"),)).as_dict()))
-    (tmp_path / "properties.json").write_text("{}")
+    Probe(tmp_path, {})._prepare()
     assert main(["status", "--dir", str(tmp_path)]) == 3

@@ -1,8 +1,9 @@
-"""The load generator without a cluster: runs from records, event files, plans, progress."""
+"""The probe and the load without a cluster: runs from records, event files, plans, progress."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,11 @@ from airflow_provider_kmigrate.core.events import (
     WriterRole,
 )
 from airflow_provider_kmigrate.exceptions import Failed, Refused
-from airflow_provider_kmigrate.probe import process as cli
 from airflow_provider_kmigrate.probe.kafka_calls import matches
-from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan, WorkloadProgress, plan_of
+from airflow_provider_kmigrate.probe.probe import ProbePlan
+from airflow_provider_kmigrate.probe.process import Lifetime, Setup
+from airflow_provider_kmigrate.probe.stream import Stream, StreamPlan, StreamProgress, read_plan
+from tests.kit.workload import GroupPlan, SharingSender, Workload, WorkloadPlan, plan_of
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -199,26 +202,32 @@ def test_a_folder_that_was_removed_stays_removed(tmp_path: Path) -> None:
 PLAN = WorkloadPlan(("^load-", "x"), 300.0, 2, (GroupPlan("g", 2, "eager"), GroupPlan("h", 1, topics=("x",))), run="r")
 
 
-def test_a_plan_survives_its_file() -> None:
-    assert plan_of(json.loads(json.dumps(PLAN.as_dict()))) == PLAN
+@pytest.mark.parametrize(("plan", "make"), [(PLAN, plan_of), (ProbePlan(15.0, 60.0, "r"), ProbePlan)])
+def test_a_plan_survives_its_file(tmp_path: Path, plan: StreamPlan, make: Callable[..., object]) -> None:
+    Stream(tmp_path, {}, plan)._prepare()
+    assert read_plan(tmp_path, make) == plan
 
 
-@pytest.mark.parametrize("change", [{"schema": 2}, {"groups": None}, {"colour": "red"}, {"topics": 3}])
-def test_a_plan_of_another_release_is_refused(change: dict[str, object]) -> None:
-    with pytest.raises(Refused):
-        plan_of(PLAN.as_dict() | change)
+@pytest.mark.parametrize("change", [{"schema": 1}, {"schema": None}, {"rate": None}, {"colour": "red"}])
+def test_a_plan_of_another_release_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    whole = {"schema": 2, "rate": 15.0, "max_seconds": 60.0, "run": "r"} | change
+    (tmp_path / "plan.json").write_text(json.dumps({name: value for name, value in whole.items() if value is not None}))
+    with pytest.raises(Refused) as caught:
+        read_plan(tmp_path, ProbePlan)
+    assert [reason.code for reason in caught.value.reasons] == ["Y01"]
 
 
 def test_a_plan_has_one_process_a_producer_and_member() -> None:
-    assert set(PLAN.producer_commands()) == {"producer0-r", "producer1-r"}
-    assert set(PLAN.consumer_commands()) == {"g.0-r", "g.1-r", "h.0-r"}
-    commands = PLAN.producer_commands() | PLAN.consumer_commands()
-    assert "150.0" in commands["producer1-r"]
-    assert "--topic=x" in commands["h.0-r"]
-    assert "--topic=^load-" not in commands["h.0-r"]
-    paths = ["--events", "e", "--writer", "w", "--bootstrap", "h:1"]
-    for command in commands.values():
-        assert cli._parser().parse_args([command[0], *paths, *command[1:]]).verb == command[0]
+    assert set(PLAN.senders()) == {"producer0-r", "producer1-r"}
+    assert {writer: group.name for writer, group in PLAN.group_of().items()} == {"g.0-r": "g", "g.1-r": "g", "h.0-r": "h"}
+    assert [PLAN.topics_of(group) for group in PLAN.groups] == [("^load-", "x"), ("x",)]
+
+
+def test_each_partition_belongs_to_one_of_the_senders(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "w", {"bootstrap.servers": "127.0.0.1:1"}, ("t",), Lifetime(tmp_path))
+    partitions = tuple(TopicPartition(topic, index) for topic in ("load-a", "x") for index in range(6))
+    senders = [SharingSender(setup._replace(writer=f"w{i}"), (i, 3), rate=1.0, record_bytes=50) for i in range(3)]
+    assert sorted(where for sender in senders for where in sender.mine(partitions)) == sorted(partitions)
 
 
 def test_a_folder_without_a_workload_is_refused(tmp_path: Path) -> None:
@@ -234,20 +243,20 @@ def test_a_used_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_progress_follows_what_is_written(tmp_path: Path) -> None:
-    log, progress, group = begun(tmp_path, "m"), WorkloadProgress(tmp_path), GroupPlan("g", 2)
+    log, progress, group = begun(tmp_path, "m"), StreamProgress(tmp_path), GroupPlan("g", 2)
     assert progress.update().started == {"m"}
-    assert progress.unsettled(group, [A, B]).startswith("2 of 2 partitions of group g have no owner (")
+    assert group.unsettled(progress, [A, B]).startswith("2 of 2 partitions of group g have no owner (")
     log.own("g", 1, OwnershipChange.ACQUIRED, [A, B])
-    assert progress.update().unsettled(group, [A, B]) == "1 of 2 members of group g own partitions"
-    assert not progress.unsettled(GroupPlan("g", 1), [A, B])
+    assert group.unsettled(progress.update(), [A, B]) == "1 of 2 members of group g own partitions"
+    assert not GroupPlan("g", 1).unsettled(progress, [A, B])
     plan = WorkloadPlan(("t", "^b"), groups=(GroupPlan("g", 1, topics=("t",)), GroupPlan("g", 1)))
     other = TopicPartition("b1", 0)
-    assert progress.unowned(plan, []) == "no broker shows topic t of group g"
-    assert progress.unowned(plan, [A, B]) == "no broker shows topic ^b of group g"
-    assert progress.unowned(plan, [A, B, other]) == "1 of 3 partitions of group g have no owner (b1-0)"
+    assert plan.unowned(progress, []) == "no broker shows topic t of group g"
+    assert plan.unowned(progress, [A, B]) == "no broker shows topic ^b of group g"
+    assert plan.unowned(progress, [A, B, other]) == "1 of 3 partitions of group g have no owner (b1-0)"
     log.own("g", 2, OwnershipChange.RELEASED, [B])
     begun(tmp_path, "n").own("g", 2, OwnershipChange.ACQUIRED, [B])
-    assert not progress.update().unsettled(group, [A, B])
+    assert not group.unsettled(progress.update(), [A, B])
 
 
 @pytest.mark.parametrize(

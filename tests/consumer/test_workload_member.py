@@ -13,8 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.applications.runs import pack
 from airflow_provider_kmigrate.core.events import Commit, DeliveryRun, Event, Ownership, Remark, TopicPartition
-from airflow_provider_kmigrate.probe.process import Lifetime, Receiver
-from airflow_provider_kmigrate.probe.workload import Protocol
+from airflow_provider_kmigrate.probe.process import Lifetime, Receiver, Setup
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -107,7 +106,7 @@ def play(folder: Path, polls: list[Message | None], answers: list[Answer], **opt
     lifetime = Lifetime(folder)
     client = Client(lifetime, polls, answers)
     client.refuse_commits = options.pop("refuse_commits", False)
-    Receiver(folder, "m", {}, ("t",), lifetime, group="g", connect=client, **options).run()
+    Receiver(Setup(folder, "m", {}, ("t",), lifetime), group="g", connect=client, **options).run()
     return client, read_events(folder).events
 
 
@@ -118,10 +117,10 @@ def kinds(events: list[Event]) -> list[str]:
 OFFSETS: list[Answer] = [[KafkaPartition("t", 0, 7), KafkaPartition("t", 1, OFFSET_INVALID)]]
 
 
-@pytest.mark.parametrize("protocol", ["cooperative", "eager"])
-def test_a_member_writes_before_it_commits_and_releases_after(tmp_path: Path, protocol: Protocol) -> None:
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_a_member_writes_before_it_commits_and_releases_after(tmp_path: Path, strategy: str) -> None:
     polls = [Message(A, 7), Message(A, 8), None, Message(B, 0)]
-    client, events = play(tmp_path, list(polls), list(OFFSETS), protocol=protocol)
+    client, events = play(tmp_path, list(polls), list(OFFSETS), strategy=strategy)
     assert kinds(events) == ["Start", "Ownership", "DeliveryRun", "DeliveryRun", "Commit", "Ownership", "Stop"]
     assert client.assigned == [[("t", 0, 7), ("t", 1, OFFSET_BEGINNING)]]
     assert client.committed_offsets == [[9, 1]]

@@ -1,4 +1,4 @@
-"""The load generator as processes: against librdkafka's own mock brokers, and (marked) against a real cluster."""
+"""The probe's and the load's processes: against librdkafka's own mock brokers, and (marked) against a real cluster."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.probe import process as cli
-from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
+from airflow_provider_kmigrate.probe.probe import Probe
+from airflow_provider_kmigrate.probe.stream import Stream
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
+from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
 from tests.waiting import wait_until
 
 
@@ -36,25 +37,30 @@ def mock_brokers() -> Iterator[str]:
     home.flush(0)
 
 
-def consume_once(bootstrap: str, events: Path, writer: str) -> subprocess.Popen[bytes]:
-    command = ["consume", "--events", str(events), "--writer", writer, "--bootstrap", bootstrap, "--group", "g", "--topic=^load-"]
-    return subprocess.Popen([sys.executable, "-m", cli.__name__, *command], stderr=subprocess.DEVNULL)
+def receiver(stream: Stream) -> subprocess.Popen[bytes]:
+    """The first receiver of a stream of which nothing else runs."""
+    stream._prepare()
+    command = [sys.executable, "-m", stream.module, str(stream.folder), stream.plan.receivers()[0]]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+
+def events_of(stream: Stream, ending: str) -> Path:
+    return stream.events / f"{stream.plan.receivers()[0]}.{ending}"
 
 
 def test_a_client_process_ends_cleanly_by_signal_and_when_its_folder_goes(mock_brokers: str, tmp_path: Path) -> None:
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        folder.mkdir()
-    processes = [consume_once(mock_brokers, folder, "m") for folder in folders]
+    properties, plan = {"bootstrap.servers": mock_brokers}, WorkloadPlan(("^load-",), groups=(GroupPlan("g", 1),))
+    probe, load = Probe(tmp_path / "one", properties), Workload(tmp_path / "two", properties, plan)
+    processes = [receiver(stream) for stream in (probe, load)]
     try:
-        for folder in folders:
-            wait_until(lambda folder=folder: (folder / "m.jsonl").exists(), "an event file")  # type: ignore[misc]
+        for stream in (probe, load):
+            wait_until(lambda stream=stream: events_of(stream, "jsonl").exists(), "an event file")  # type: ignore[misc]
         processes[0].send_signal(signal.SIGTERM)
         assert processes[0].wait(90) == 0  # librdkafka gives a request up after 60 s
-        assert json.loads((folders[0] / "m.done").read_text())["clean"] is True
-        folders[1].rename(tmp_path / "gone")
+        assert json.loads(events_of(probe, "done").read_text())["clean"] is True
+        load.folder.rename(tmp_path / "gone")
         assert processes[1].wait(90) == 0  # librdkafka gives a request up after 60 s
-        assert not folders[1].exists()
+        assert not load.folder.exists()
     finally:
         for process in processes:
             process.kill()
@@ -62,7 +68,9 @@ def test_a_client_process_ends_cleanly_by_signal_and_when_its_folder_goes(mock_b
 
 
 def test_a_process_that_cannot_start_says_why(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", cli.__name__, "produce", "--events", str(tmp_path), "--writer", "p", "--topic=t"]
+    probe = Probe(tmp_path, {})
+    probe._prepare()
+    command = [sys.executable, "-m", Probe.module, str(tmp_path), *probe.plan.senders()]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 1
     assert "bootstrap.servers" in result.stderr

@@ -27,12 +27,12 @@ from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
-from airflow_provider_kmigrate.probe.workload import GroupPlan
 from benchmarks import direct
 from benchmarks.airflow_ui import Airflow, serving, title
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster.plan import Shape
+from tests.kit.workload import GroupPlan
 from tests.system import evidence
 from tests.system.cell_table import table
 from tests.system.cells import Cell, Diary, save, wall

@@ -23,13 +23,13 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Failed
-from airflow_provider_kmigrate.probe.workload import GroupPlan
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster import clocks
 from tests.kit.localcluster.plan import Shape
+from tests.kit.workload import GroupPlan
 from tests.system import disks, fault_cells, linked, proxy, troubles
 from tests.system.cells import save
 from tests.system.journey import EXACTLY, HELD, Journey

@@ -19,11 +19,11 @@ from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns
-from airflow_provider_kmigrate.probe.workload import GroupPlan
 from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
 from benchmarks.spark_side import SparkSide, beside
 from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster.plan import Shape
+from tests.kit.workload import GroupPlan
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")

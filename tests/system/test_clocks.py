@@ -8,7 +8,6 @@ import pytest
 
 from airflow_provider_kmigrate.core.ledger.facts import LedgerVerdict
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.steps.prepare import observe_preflight, run_backup
 from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
@@ -16,6 +15,7 @@ from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster import clocks
 from tests.kit.localcluster.cluster import lent
 from tests.kit.localcluster.plan import Shape
+from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
 

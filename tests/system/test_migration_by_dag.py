@@ -21,11 +21,11 @@ from airflow_provider_kmigrate.core.model import TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.observe import Observer
-from airflow_provider_kmigrate.probe.workload import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.spec import load
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.kit.load import TopicPlan, create_topics, summary_of
 from tests.kit.localcluster.plan import Shape
+from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
 from tests.system.evidence import EVERYTHING
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=160), pytest.mark.timeout(420)]

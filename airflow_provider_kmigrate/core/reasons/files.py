@@ -1,4 +1,4 @@
-"""Entries of the cluster file, Airflow connections, the workload and the probe."""
+"""Entries of the cluster file, Airflow connections, the probe."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ do: Write each thing in one place; `zookeeper.connect` of a broker has the right
 do: TLS: PEM files. SASL: a user with PLAIN or SCRAM. Another type: name or create a connection of the type in the text.
 never: Disable certificate checks, or fall back to PLAINTEXT. Put a secret into an extra of your own naming. Change the type of a connection in use.
 
-Y the workload and the probe
-about: the workload and the probe: records of our own
-when: around a migration, and on test clusters
+Y the probe
+about: the probe: records of our own
+when: during a migration
 intro: Records that kmigrate itself sends and receives to check whether anything is lost. None of these codes concerns the cluster.
 
-Y01 The workload or probe cannot be used like this
+Y01 The probe cannot be used like this
 means: The folder has none, has one already, or a plan of another release; or the brokers are not known.
 meanwhile: Yes.
 do: None there: name the folder of the one that runs, or start one.

@@ -1,0 +1,293 @@
+"""The processes of a stream of records, which outlive their starter, their progress and their facts.
+
+Everything lies in one folder: `plan.json` (what runs), `properties.json` (how to reach Kafka; readable by the owner only),
+`processes/<writer>/` (pid, birth and output of each process), `events/`. Removing the folder ends the processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol, TypeVar
+
+import airflow_provider_kmigrate
+from airflow_provider_kmigrate.applications.event_log import EventLog, EventReader, FileSink, Reading, read_events
+from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
+from airflow_provider_kmigrate.core.events import (
+    Ack,
+    Commit,
+    Event,
+    Expect,
+    LogExtent,
+    Ownership,
+    OwnershipChange,
+    Remark,
+    Start,
+    TopicPartition,
+    WriterRole,
+)
+from airflow_provider_kmigrate.core.ledger import Facts, balance
+from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
+from airflow_provider_kmigrate.probe.kafka_calls import extents, matches, partitions_of, quiet_admin
+
+_SCHEMA: Final = 2
+_PLAN: Final = "plan.json"
+PROPERTIES: Final = "properties.json"
+_POLL_S = 0.1
+_STOP_SENDER_S = 140.0  # longer than a sender waits for its last acknowledgement
+_STOP_RECEIVER_S = 60.0  # a last commit may wait for the coordinator as long as a session
+_KILLED_S = 10.0
+
+
+class StreamProgress:
+    """Call `update` to read the events since the last time."""
+
+    def __init__(self, events: Path) -> None:
+        self._reader = EventReader(events)
+        self.started: set[str] = set()
+        self.acked = 0
+        self.producing: set[str] = set()
+        self.ends: dict[TopicPartition, int] = {}  # after the last acknowledged record
+        self.committed: dict[str, dict[TopicPartition, int]] = defaultdict(dict)  # by group
+        self.owners: dict[str, dict[TopicPartition, set[str]]] = defaultdict(lambda: defaultdict(set))
+
+    def update(self) -> StreamProgress:
+        """Read the events since the last call; returns itself."""
+        for event in self._reader.read().events:
+            self._take(event)
+        return self
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Start():
+                self.started.add(event.stamp.writer)
+            case Ack():
+                self._ack(event)
+            case Ownership():
+                self._own(event)
+            case Commit(ok=True):
+                for at in event.offsets:
+                    self.committed[event.group][TopicPartition(at.topic, at.partition)] = at.offset
+
+    def _ack(self, event: Ack) -> None:
+        self.acked += event.count
+        self.producing.add(event.stamp.writer)
+        where = TopicPartition(event.topic, event.partition)
+        self.ends[where] = max(self.ends.get(where, 0), event.last + 1)
+
+    def _own(self, event: Ownership) -> None:
+        for where in event.partitions:
+            owners = self.owners[event.group][where]
+            if event.change is OwnershipChange.ACQUIRED:
+                owners.add(event.member)
+            else:
+                owners.discard(event.member)
+
+    def unowned(self, group: str, wanted: Iterable[TopicPartition]) -> str:
+        """What is missing until some member of the group owns each of these partitions; empty: nothing."""
+        wanted = set(wanted)
+        missing = sorted(where for where in wanted if not self.owners[group][where])
+        first = ", ".join(where.name for where in missing[:5])
+        return f"{len(missing)} of {len(wanted)} partitions of group {group} have no owner ({first})" if missing else ""
+
+    def unread(self, group: str, topics: Sequence[str]) -> int:
+        """The number of acknowledged offsets of the topics that the group has not committed."""
+        committed = self.committed[group]
+        return sum(max(0, end - committed.get(where, 0)) for where, end in self.ends.items() if matches(topics, where.topic))
+
+
+class StreamPlan(Protocol):
+    """What runs: a dataclass of JSON values. `topics`: names, or patterns that begin with `^`. Processes are named as writers."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def topics(self) -> tuple[str, ...]: ...
+
+    def senders(self) -> tuple[str, ...]: ...
+
+    def receivers(self) -> tuple[str, ...]: ...
+
+    def unowned(self, seen: StreamProgress, found: Iterable[TopicPartition]) -> str:
+        """What is missing until the receivers share these partitions, which some broker shows now; empty: nothing."""
+
+    def unread(self, seen: StreamProgress) -> int:
+        """The number of acknowledged offsets that are not committed."""
+
+
+P = TypeVar("P")
+
+
+def read_plan(folder: Path | str, make: Callable[..., P]) -> P:
+    """What `make` builds from the values of the folder's plan. Raises `Refused` (Y01) if there is none that it can read."""
+    values = files.read_object(Path(folder) / _PLAN)
+    if values is None:
+        raise Refused.because(Reason("Y01", f"There is no probe in {folder}."))
+    if (schema := values.pop("schema", None)) != _SCHEMA:
+        raise _unreadable(f"It has schema {schema!r}; this release reads {_SCHEMA}.")
+    try:
+        return make(**values)
+    except (KeyError, TypeError) as error:
+        raise _unreadable(f"It is damaged: {error!r}.") from error
+
+
+def _unreadable(why: str) -> Refused:
+    return Refused.because(Reason("Y01", f"The plan of a probe cannot be read. {why}"))
+
+
+def all_run(found: Mapping[str, Process]) -> bool:
+    """True if there are processes, and all of them run."""
+    return bool(found) and all(process.state is ProcessState.RUNNING for process in found.values())
+
+
+class Stream:
+    """The stream that lives in `folder`. Any process may repeat `status` and `stop`.
+
+    Each of its processes runs `python -m MODULE FOLDER WRITER` and finds there what it needs.
+    """
+
+    module: ClassVar[str]
+
+    def __init__(self, folder: Path | str, properties: Mapping[str, str], plan: StreamPlan) -> None:
+        self.folder = Path(folder).absolute()
+        self.events = self.folder / "events"
+        self.plan = plan
+        self._given = dict(properties)
+
+    @property
+    def begun(self) -> bool:
+        """True if the folder holds a stream already."""
+        return (self.folder / _PLAN).exists()
+
+    @property
+    def _properties(self) -> Mapping[str, str]:
+        return files.read_object(self.folder / PROPERTIES) or self._given
+
+    def start(self, timeout: float = 90.0) -> None:
+        """Start receivers, wait until they own every partition, start senders, wait for an acknowledgement from each.
+
+        Raises `Refused` if the folder holds a stream already, `TimedOut` or `Failed` with the end of a log if it does not
+        start; no process of it runs then.
+        """
+        self._prepare()
+        deadline, senders = time.monotonic() + timeout, self.plan.senders()
+        try:
+            self._spawn(self.plan.receivers())
+            self._wait(self._unsettled(), deadline)
+            self._spawn(senders)
+            self._wait(lambda seen: _without("acknowledgement", set(senders) - seen.producing), deadline)
+        except BaseException:
+            self._end(self._processes(), 0.0)
+            raise
+
+    def _prepare(self) -> None:
+        if self.begun:
+            raise Refused.because(Reason("Y01", f"{self.folder} already holds a probe."))
+        atomic.make_folder(self.events)
+        atomic.replace(self.folder / PROPERTIES, json.dumps(self._given).encode())
+        atomic.replace(self.folder / _PLAN, json.dumps({"schema": _SCHEMA, **asdict(self.plan)}, indent=1).encode())
+        writers = (*self.plan.senders(), *self.plan.receivers())
+        self._testify("begin", lambda log: log.write(Expect(log.stamp(), writers)))
+
+    def _testify(self, what: str, say: Callable[[EventLog], None]) -> None:
+        """Write statements, each by a writer of its own, so that a killed caller leaves no record without its stop."""
+        log = EventLog(FileSink(self.events), f"control-{what}-{os.urandom(3).hex()}")
+        log.write(Start(log.stamp(), WriterRole.CONTROL, log.clock.reading(), os.getpid()))
+        say(log)
+        log.close(clean=True)
+
+    def _spawn(self, writers: Iterable[str]) -> None:
+        for writer in writers:
+            process = NodeProcess(self.folder / "processes" / writer)
+            argv = (sys.executable, "-m", self.module, str(self.folder), writer)
+            process.define(Launch(argv, env={"PYTHONPATH": str(Path(airflow_provider_kmigrate.__file__).parents[1])}))
+            process.start()
+
+    def _processes(self, writers: Iterable[str] | None = None) -> list[NodeProcess]:
+        there = {path.parent.name: path.parent for path in sorted(self.folder.glob("processes/*/launch.json"))}
+        return [NodeProcess(there[name]) for name in (there if writers is None else writers) if name in there]
+
+    def status(self) -> dict[str, Process]:
+        """The processes, by writer; nothing before the first start."""
+        return {process.folder.name: process.find() for process in self._processes()}
+
+    def progress(self) -> StreamProgress:
+        return StreamProgress(self.events)
+
+    def _unsettled(self) -> Callable[[StreamProgress], str]:
+        plan, admin = self.plan, quiet_admin(self._properties)
+
+        def unsettled(seen: StreamProgress) -> str:
+            waiting = _without("start", set(plan.receivers()) - seen.started)
+            # Again each time: a broker may not know yet of topics that were created a moment ago.
+            return waiting or plan.unowned(seen, partitions_of(admin, plan.topics))
+
+        return unsettled
+
+    def _wait(self, unmet: Callable[[StreamProgress], str], deadline: float) -> None:
+        progress = self.progress()
+        while what := unmet(progress.update()):
+            ended = [process for process in self._processes() if process.find().state is ProcessState.STOPPED]
+            if ended:
+                raise Failed(f"{ended[0].folder.name} ended by itself; {ended[0].log_tail(10)}")
+            if time.monotonic() > deadline:
+                raise TimedOut(f"the stream in {self.folder} does not start: {what}; its events were kept")
+            time.sleep(_POLL_S)
+
+    def stop(self, drain: float = 60.0) -> None:
+        """Stop senders, read the logs' extents, wait until everything is read, stop receivers.
+
+        The wait ends after `drain` seconds, or with the last receiver; the ledger then shows what is unread. A process that does
+        not end on SIGTERM is killed, which the ledger shows too.
+        """
+        ran = any(process.state is not ProcessState.STOPPED for process in self.status().values())
+        self._end(self._processes(self.plan.senders()), _STOP_SENDER_S)
+        if ran:
+            self._testify("end", self._note_extents)
+            self._drain(time.monotonic() + drain)
+        self._end(self._processes(self.plan.receivers()), _STOP_RECEIVER_S)
+
+    def _note_extents(self, log: EventLog) -> None:
+        try:
+            for one in extents(self._properties, self.plan.topics):
+                log.write(LogExtent(log.stamp(), *one))
+        except KMigrateError as error:  # the ledger does with less
+            log.write(Remark(log.stamp(), "control-no-extents", str(error)))
+
+    def _drain(self, deadline: float) -> None:
+        progress, receivers = self.progress(), self._processes(self.plan.receivers())
+        while self.plan.unread(progress.update()) and time.monotonic() < deadline:
+            if all(process.find().state is ProcessState.STOPPED for process in receivers):
+                return
+            time.sleep(_POLL_S)
+
+    def _end(self, processes: Iterable[NodeProcess], grace: float) -> None:
+        """Send SIGTERM to all, and SIGKILL after `grace` seconds to those still running."""
+        pids = [(process, process.signal(signal.SIGTERM if grace else signal.SIGKILL)) for process in processes]
+        deadline = time.monotonic() + grace
+        for process, pid in pids:
+            if not process.wait_gone(pid, max(0.0, deadline - time.monotonic())):
+                process.signal(signal.SIGKILL)
+                process.wait_gone(pid, _KILLED_S)
+
+    def reading(self) -> Reading:
+        return read_events(self.events)
+
+    def facts(self) -> Facts:
+        """The ledger of all events so far; complete only after `stop`."""
+        reading = self.reading()
+        return balance(reading.events, refused=reading.refused)
+
+
+def _without(what: str, writers: set[str]) -> str:
+    return f"no {what} of {', '.join(sorted(writers))}" if writers else ""
