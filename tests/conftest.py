@@ -33,6 +33,14 @@ def _seconds(item: pytest.Item) -> float:
     return 0.0 if marker is None else marker.kwargs.get("seconds", 5.0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_fsync() -> Iterator[None]:
+    """Nothing waits for the disk: no test in this process cuts the power (tests/machines does), and ten thousand waits are minutes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _handle: None)
+        yield
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Iterator[None]:
     try:

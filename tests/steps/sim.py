@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,6 +53,11 @@ from tests.steps.sim_nodes import (
     well,
 )
 from tests.steps.sim_zookeeper import SimZooKeeper
+
+
+@cache
+def _replicas(partition: int, brokers: int) -> tuple[int, ...]:
+    return tuple((partition + r) % brokers for r in range(min(3, brokers)))
 
 
 @dataclass
@@ -222,8 +228,7 @@ class SimCluster:
             self.controller_epoch, self.state_epoch, self.zookeeper_controller = self.controller_epoch + 1, self.epoch, -1
 
     def _replicas(self, partition: int) -> tuple[int, ...]:
-        count = min(3, self.brokers)
-        return tuple((partition + r) % self.brokers for r in range(count))
+        return _replicas(partition, self.brokers)
 
     # What a look shows.
 
@@ -233,16 +238,20 @@ class SimCluster:
         self.clock.time += 0.1
         if self.kraft_owns and not self.finalized and self.offset is not None and self.led:
             self._dual_write(self.offset)
+        # Once for each observation: a search makes a million of them.
+        up = frozenset(b.id for b in self.spec.brokers if self._up(b.id))
+        health = {b.id: self._health(b.id) for b in self.spec.brokers}
+        in_sync = {broker for broker, its in health.items() if its.in_sync} - self.uninformed
         view = ClusterView(
             name=self.spec.name,
             moving=self.moving,
             taken_at=self.clock.time,
             kafka_cluster_id=CLUSTER_ID,
-            brokers={n.id: self._broker(n) for n in self.spec.brokers},
+            brokers={n.id: self._broker(n, health[n.id], up) for n in self.spec.brokers},
             controllers={n.id: self._controller(n) for n in self.spec.controllers},
             quorum=self._quorum(),
             zk=self.zk(),
-            partitions=self._partitions(),
+            partitions=self._partitions(in_sync),
             min_insync={"t": min(2, self.brokers - 1) or 1},
             client_metrics=(),
             topics=({}, {}),
@@ -273,10 +282,8 @@ class SimCluster:
         taken = {broker: Taken(self.broker_config(broker)) for broker in ids}
         return ClusterEnvironment(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=10.0, taken=taken, one_machine=True)
 
-    def _broker(self, node: NodeSpec) -> Broker:
+    def _broker(self, node: NodeSpec, health: Health, up: frozenset[int]) -> Broker:
         mine = self.nodes[node.role, node.id]
-        up = [b.id for b in self.spec.brokers if self._up(b.id)]
-        health = self._health(node.id)
         # One in migration mode waits for a word before it answers.
         reported = node.id not in self.uninformed or mine.stage is not FileStage.MIGRATION
         mode = MODES.get(mine.stage) if mine.stage and health.seconds is not None and reported else None
@@ -285,7 +292,7 @@ class SimCluster:
             process_of(mine),
             mode,
             mine.stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION},
-            frozenset(up if mode else []),
+            up if mode else frozenset(),
             None if self.kraft_owns else self.zookeeper_controller,
             files_of(mine),
             health.seconds,
@@ -327,12 +334,12 @@ class SimCluster:
             unflagged=znodes.node_ids("unflagged", self.unflagged) if self.unflagged else frozenset(),
         )
 
-    def _partitions(self) -> tuple[Partition, ...]:
+    def _partitions(self, in_sync: set[int]) -> tuple[Partition, ...]:
         rows = []
         for partition, leader in self.leaders.items():
             replicas = self._replicas(partition)
             out = self.kept_out if self.out_of_isr or leader == self.stuck else ()
-            isr = tuple(b for b in replicas if self._health(b).in_sync and b not in out and b not in self.uninformed)
+            isr = tuple(b for b in replicas if b in in_sync and b not in out)
             headless = self.kraft_owns and partition in self.leaderless
             if leader not in isr or headless:
                 self.leaders[partition] = -1 if headless or not isr else isr[0]

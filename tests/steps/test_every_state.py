@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -38,12 +37,6 @@ Key = tuple[object, ...]
 NOT_TO_BE_STARTED = (
     "topics deleted"  # controllers, by anybody, until the way back has set their directories aside: the runbook says so
 )
-
-
-@pytest.fixture(autouse=True)
-def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody pulls a plug here, and thousands of runs write their journals: a sixth of the time was the disk's."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 class Hurried(SimClock):
