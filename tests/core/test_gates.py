@@ -9,9 +9,13 @@ from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.model import Age, ClusterView, LiveMembers, Malformed, NodeFiles, Partition, ZkController
 from tests.core.views import (
     CONTROLLERS,
+    DUAL,
+    DUAL_ZK,
+    DUAL_ZK_EARLIER,
     FILES,
-    KRAFT,
+    FLAGGED,
     MIG,
+    PRE,
     UP,
     ZK,
     cluster,
@@ -22,24 +26,19 @@ from tests.core.views import (
     with_zk,
 )
 
-FLAGGED = (True, True, True)
-PRE = cluster([ZK, ZK, ZK], FLAGGED, -1)
-DUAL = cluster([MIG, MIG, MIG], FLAGGED, 90)
-ALL_KRAFT = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90)
 BLIND = ClusterView(taken_at=0.0)
-EARLIER = cluster([MIG, MIG, MIG], FLAGGED, 80)
-SET_BACK = with_broker(ALL_KRAFT, 1, files=NodeFiles(FILES[ZK]))
+SET_BACK = with_broker(DUAL, 1, files=NodeFiles(FILES[ZK]))
 FINAL = {"process.roles": "controller"}
 
 
 def written(most: float, offset: int = 89, epoch: int = 5) -> ClusterView:
-    """DUAL, of which ZooKeeper's clock tells too when /migration was written; its last record is 92."""
-    return with_zk(DUAL, migration=replace(migration(offset, epoch=epoch), age=Age(0.0, most)))
+    """DUAL_ZK, of which ZooKeeper's clock tells too when /migration was written; its last record is 92."""
+    return with_zk(DUAL_ZK, migration=replace(migration(offset, epoch=epoch), age=Age(0.0, most)))
 
 
 UNUSED = replace(cluster([ZK, ZK, ZK]), controllers={c: controller(c, None, used=False) for c in CONTROLLERS})
 USED = replace(cluster([ZK, ZK, ZK]), controllers={c: controller(c, None, used=True) for c in CONTROLLERS})
-LEADERLESS = replace(DUAL, partitions=(Partition("t", 0, -1, (0,), ()),))
+LEADERLESS = replace(DUAL_ZK, partitions=(Partition("t", 0, -1, (0,), ()),))
 
 
 def claimed_by_another(view: ClusterView) -> ClusterView:
@@ -61,16 +60,20 @@ CASES = [
     ("G5 all", gates.all_flagged(PRE), GateState.MET),
     ("G5 one silent", gates.all_flagged(cluster([ZK], (True, True, None), -1)), GateState.NOT_YET),
     ("G5 one bare", gates.all_flagged(cluster([ZK], (True, True, False), -1)), GateState.NEVER),
-    ("G7 moved", gates.dual_write_alive(DUAL, EARLIER), GateState.MET),
-    ("G7 frozen", gates.dual_write_alive(DUAL, DUAL), GateState.NOT_YET),
-    ("G7 first look", gates.dual_write_alive(DUAL, None), GateState.NOT_YET),
+    ("G7 moved", gates.dual_write_alive(DUAL_ZK, DUAL_ZK_EARLIER), GateState.MET),
+    ("G7 frozen", gates.dual_write_alive(DUAL_ZK, DUAL_ZK), GateState.NOT_YET),
+    ("G7 first look", gates.dual_write_alive(DUAL_ZK, None), GateState.NOT_YET),
     ("G7 not copied", gates.dual_write_alive(PRE, None), GateState.NOT_YET),
-    ("G7 claimed, with the first record", gates._claimed(with_zk(DUAL, migration=migration(1))), GateState.MET),
-    ("G7 claimed, nothing copied", gates._claimed(with_zk(DUAL, migration=migration(0))), GateState.NOT_YET),
-    ("G7 old epoch", gates.dual_write_alive(with_zk(DUAL, migration=migration(95, epoch=4)), EARLIER), GateState.NOT_YET),
+    ("G7 claimed, with the first record", gates._claimed(with_zk(DUAL_ZK, migration=migration(1))), GateState.MET),
+    ("G7 claimed, nothing copied", gates._claimed(with_zk(DUAL_ZK, migration=migration(0))), GateState.NOT_YET),
+    (
+        "G7 old epoch",
+        gates.dual_write_alive(with_zk(DUAL_ZK, migration=migration(95, epoch=4)), DUAL_ZK_EARLIER),
+        GateState.NOT_YET,
+    ),
     ("G7 written just now", gates.dual_write_alive(written(0.4), None), GateState.MET),
     ("G7 written a while ago", gates.dual_write_alive(written(gates.JUST_NOW), None), GateState.NOT_YET),
-    ("G7 written a while ago, and moved", gates.dual_write_alive(written(9.0), EARLIER), GateState.MET),
+    ("G7 written a while ago, and moved", gates.dual_write_alive(written(9.0), DUAL_ZK_EARLIER), GateState.MET),
     ("G7 written just now, and behind", gates.dual_write_alive(written(0.4, offset=88), None), GateState.NOT_YET),
     ("G7 written just now, before an election", gates.dual_write_alive(written(0.4, epoch=4), None), GateState.NOT_YET),
     (
@@ -80,39 +83,39 @@ CASES = [
     ),
     (
         "G7 written just now, claimed by another one",
-        gates.dual_write_alive(claimed_by_another(written(0.4)), EARLIER),
+        gates.dual_write_alive(claimed_by_another(written(0.4)), DUAL_ZK_EARLIER),
         GateState.NOT_YET,
     ),
-    ("G7 moved since the copy", gates.dual_write_moves(DUAL, EARLIER), GateState.MET),
+    ("G7 moved since the copy", gates.dual_write_moves(DUAL_ZK, DUAL_ZK_EARLIER), GateState.MET),
     ("G7 the copy is just over", gates.dual_write_moves(written(0.4), cluster([MIG, MIG, MIG], FLAGGED, -1)), GateState.NOT_YET),
     ("G7 written just now is no movement", gates.dual_write_moves(written(0.4), written(0.4)), GateState.NOT_YET),
-    ("G8 all", gates.all_in_migration_mode(DUAL), GateState.MET),
+    ("G8 all", gates.all_in_migration_mode(DUAL_ZK), GateState.MET),
     ("G8 one plain", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1)), GateState.NOT_YET),
     ("G8 one plain, the one to roll", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1), but=(2,)), GateState.MET),
-    ("G8 a broker nobody listed", gates.all_in_migration_mode(with_zk(DUAL, broker_ids=(0, 1, 2, 7))), GateState.NOT_YET),
-    ("G9 none", gates.no_client_metrics(DUAL), GateState.MET),
-    ("G9 one", gates.no_client_metrics(replace(DUAL, client_metrics=("sub1",))), GateState.NEVER),
-    ("G13 all led", gates.no_leaderless(DUAL), GateState.MET),
+    ("G8 a broker nobody listed", gates.all_in_migration_mode(with_zk(DUAL_ZK, broker_ids=(0, 1, 2, 7))), GateState.NOT_YET),
+    ("G9 none", gates.no_client_metrics(DUAL_ZK), GateState.MET),
+    ("G9 one", gates.no_client_metrics(replace(DUAL_ZK, client_metrics=("sub1",))), GateState.NEVER),
+    ("G13 all led", gates.no_leaderless(DUAL_ZK), GateState.MET),
     ("G13 one headless", gates.no_leaderless(LEADERLESS), GateState.NOT_YET),
-    ("no groups", gates.no_live_groups(DUAL), GateState.MET),
-    ("a live old group", gates.no_live_groups(with_zk(DUAL, live_groups=("g",))), GateState.NEVER),
-    ("all KRaft", gates.all_kraft(ALL_KRAFT), GateState.MET),
-    ("one not", gates.all_kraft(DUAL), GateState.NOT_YET),
-    ("one still in ZooKeeper", gates.all_kraft(with_zk(ALL_KRAFT, broker_ids=(2,))), GateState.NOT_YET),
-    ("lag", gates.lag_below(DUAL, 5), GateState.MET),
-    ("too much lag", gates.lag_below(DUAL, 1), GateState.NOT_YET),
-    ("quorum", gates.quorum_healthy(DUAL), GateState.MET),
-    ("voter behind", gates.quorum_healthy(DUAL, max_lag=-1), GateState.NOT_YET),
-    ("files of their modes", gates.files_in_stage(ALL_KRAFT), GateState.MET),
+    ("no groups", gates.no_live_groups(DUAL_ZK), GateState.MET),
+    ("a live old group", gates.no_live_groups(with_zk(DUAL_ZK, live_groups=("g",))), GateState.NEVER),
+    ("all KRaft", gates.all_kraft(DUAL), GateState.MET),
+    ("one not", gates.all_kraft(DUAL_ZK), GateState.NOT_YET),
+    ("one still in ZooKeeper", gates.all_kraft(with_zk(DUAL, broker_ids=(2,))), GateState.NOT_YET),
+    ("lag", gates.lag_below(DUAL_ZK, 5), GateState.MET),
+    ("too much lag", gates.lag_below(DUAL_ZK, 1), GateState.NOT_YET),
+    ("quorum", gates.quorum_healthy(DUAL_ZK), GateState.MET),
+    ("voter behind", gates.quorum_healthy(DUAL_ZK, max_lag=-1), GateState.NOT_YET),
+    ("files of their modes", gates.files_in_stage(DUAL), GateState.MET),
     ("an older file", gates.files_in_stage(SET_BACK), GateState.NEVER),
     ("an older file of the node that is restarted", gates.files_in_stage(SET_BACK, but=[1]), GateState.MET),
-    ("a file of no mode", gates.files_in_stage(with_broker(ALL_KRAFT, 1, files=NodeFiles({}))), GateState.NEVER),
-    ("a file unread", gates.files_in_stage(with_broker(ALL_KRAFT, 1, files=NodeFiles())), GateState.NOT_YET),
-    ("a flag less", gates.files_in_stage(with_controller(ALL_KRAFT, 3001, files=NodeFiles(FINAL))), GateState.NEVER),
-    ("at boot", gates.controllers_start_at_boot(ALL_KRAFT), GateState.MET),
+    ("a file of no mode", gates.files_in_stage(with_broker(DUAL, 1, files=NodeFiles({}))), GateState.NEVER),
+    ("a file unread", gates.files_in_stage(with_broker(DUAL, 1, files=NodeFiles())), GateState.NOT_YET),
+    ("a flag less", gates.files_in_stage(with_controller(DUAL, 3001, files=NodeFiles(FINAL))), GateState.NEVER),
+    ("at boot", gates.controllers_start_at_boot(DUAL), GateState.MET),
     (
         "not at boot",
-        gates.controllers_start_at_boot(with_controller(ALL_KRAFT, 3001, process=replace(UP, at_boot=False))),
+        gates.controllers_start_at_boot(with_controller(DUAL, 3001, process=replace(UP, at_boot=False))),
         GateState.NOT_YET,
     ),
 ]
@@ -185,12 +188,12 @@ def test_a_controller_whose_directory_was_not_read_is_not_empty():
     ids=["moved away", "quick", "stuck", "nowhere to go"],
 )
 def test_a_slow_stop_that_leaves_leaders_behind_is_an_alarm(rows, seconds, state):
-    assert gates.left_in_charge(replace(DUAL, partitions=rows), 0, seconds).state is state
+    assert gates.left_in_charge(replace(DUAL_ZK, partitions=rows), 0, seconds).state is state
 
 
 def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
     both = gates.together(
-        (gates.no_leaderless(LEADERLESS), gates.no_client_metrics(replace(DUAL, client_metrics=("s",))), gates.MET)
+        (gates.no_leaderless(LEADERLESS), gates.no_client_metrics(replace(DUAL_ZK, client_metrics=("s",))), gates.MET)
     )
     assert both.state is GateState.NEVER
     assert [reason.code for reason in both.reasons] == ["G13", "G09"]
@@ -198,20 +201,20 @@ def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
 
 def test_groups_are_named_with_their_members():
     groups = {f"g{number:02}": LiveMembers(number, 1) for number in range(12)}
-    named = gates.living(with_zk(DUAL, live_groups=tuple(groups), live_members=groups))
+    named = gates.living(with_zk(DUAL_ZK, live_groups=tuple(groups), live_members=groups))
     assert named.startswith("g00 (1 migrating), g01 (1 ZooKeeper, 1 migrating), ")
     assert named.endswith(" and 2 more")
-    assert gates.living(with_zk(DUAL, live_groups=("g",))) == "g", "members unread"
-    assert (gates.living(DUAL), gates.living(BLIND), gates.alarm_of_living(BLIND)) == ("", "", "")
+    assert gates.living(with_zk(DUAL_ZK, live_groups=("g",))) == "g", "members unread"
+    assert (gates.living(DUAL_ZK), gates.living(BLIND), gates.alarm_of_living(BLIND)) == ("", "", "")
     [reason] = gates.no_live_groups(
-        with_zk(replace(DUAL, name="prod"), live_groups=("g",), live_members={"g": LiveMembers(3, 0)})
+        with_zk(replace(DUAL_ZK, name="prod"), live_groups=("g",), live_members={"g": LiveMembers(3, 0)})
     ).reasons
     assert "g (3 ZooKeeper)" in reason.text
     assert "kmigrate_consumers__prod " in reason.text
 
 
 def test_groups_that_starve_are_told_what_cures_them():
-    view = with_zk(replace(DUAL, name="prod"), live_groups=("g",))
+    view = with_zk(replace(DUAL_ZK, name="prod"), live_groups=("g",))
     [reason] = gates.no_group_without_coordinator(view).reasons
     assert reason.code == "G21"
     assert "kmigrate_consumers__prod" in reason.text

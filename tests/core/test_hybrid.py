@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.migration.waits import hybrid_overdue
 from airflow_provider_kmigrate.core.model import ClusterView, Malformed
-from tests.core.views import KRAFT, MIG, ZK, cluster, with_zk
+from tests.core.views import FLAGGED, KRAFT, MIG, ZK, cluster, with_zk
 
-FLAGGED = (True, True, True)
 BEGAN, LIMIT = 1_800_000_000.0, 14_400.0
 
 

@@ -7,9 +7,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.model import Malformed, ZkController
 from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, alarms, ended, permit, refusal, where
-from tests.core.views import KRAFT, MIG, ZK, cluster, migration, with_zk
-
-FLAGGED, BARE = (True, True, True), (False, False, False)
+from tests.core.views import BARE, FLAGGED, KRAFT, MIG, ZK, cluster, migration, with_zk
 
 SEEN = [
     ("plain", cluster([ZK, ZK, ZK]), Phase.ZOOKEEPER),

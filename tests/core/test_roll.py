@@ -11,10 +11,23 @@ from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.roll import decide_restart, is_canary, is_first, may_stop, next_to_roll, postponed
 from airflow_provider_kmigrate.core.model import LiveMembers, NodeFiles, Partition, Process, ZkController
-from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, broker, cluster, migration, partitions, shrunk, with_broker, with_zk
+from tests.core.views import (
+    DOWN,
+    FLAGGED,
+    KRAFT,
+    MIG,
+    PRE,
+    UP,
+    ZK,
+    broker,
+    cluster,
+    migration,
+    partitions,
+    shrunk,
+    with_broker,
+    with_zk,
+)
 
-FLAGGED = (True, True, True)
-PRE = cluster([ZK, ZK, ZK], FLAGGED, -1)
 HYBRID = cluster([KRAFT, MIG, MIG], FLAGGED, 90)
 MIGRATION_FILE = NodeFiles({"zookeeper.connect": "z", "zookeeper.metadata.migration.enable": "true"})
 KRAFT_FILE = NodeFiles({"process.roles": "broker"})

@@ -30,10 +30,16 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
 )
 from tests.core.views import (
+    BARE,
     DOWN,
+    DUAL,
+    DUAL_ZK,
+    DUAL_ZK_EARLIER,
     FILES,
+    FLAGGED,
     KRAFT,
     MIG,
+    PRE,
     UP,
     ZK,
     cluster,
@@ -44,11 +50,6 @@ from tests.core.views import (
     with_zk,
 )
 
-FLAGGED, BARE = (True, True, True), (False, False, False)
-PRE = cluster([ZK, ZK, ZK], FLAGGED, -1)
-DUAL_ZK = cluster([MIG, MIG, MIG], FLAGGED, 90)
-BEFORE = cluster([MIG, MIG, MIG], FLAGGED, 80)
-DUAL = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90)
 LED_BY_ANOTHER = replace(DUAL, quorum=replace(DUAL.quorum, leader_id=3001))
 DUAL_BEFORE = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 80)
 FINAL = cluster([KRAFT, KRAFT, KRAFT], BARE, 90)
@@ -85,15 +86,15 @@ def outcome(decision):
         (waits.brokers_registered(PRE, frozenset({0, 1, 2, 3})), (Wait, ["R03"])),
         (waits.brokers_registered(with_broker(PRE, 1, listed_by=frozenset({1})), frozenset({0, 1, 2})), (Wait, ["R03"])),
         (waits.brokers_registered(ClusterView(0.0), frozenset({0})), (Wait, ["G00"])),
-        (waits.copied(DUAL_ZK, BEFORE), (Done, [])),
+        (waits.copied(DUAL_ZK, DUAL_ZK_EARLIER), (Done, [])),
         (waits.copied(DUAL_ZK, DUAL_ZK), (Wait, ["G07"])),
-        (waits.copied(cluster([MIG, MIG, MIG], FLAGGED, -1), BEFORE), (Wait, ["P11"])),
+        (waits.copied(cluster([MIG, MIG, MIG], FLAGGED, -1), DUAL_ZK_EARLIER), (Wait, ["P11"])),
         (waits.copied(PRE, PRE), (Refuse, ["P01"])),
-        (waits.copied(replace(DUAL_ZK, partitions=LEADERLESS), BEFORE), (Act, [])),
-        (waits.copied(replace(DUAL_ZK, partitions=None), BEFORE), (Wait, ["G00"])),
+        (waits.copied(replace(DUAL_ZK, partitions=LEADERLESS), DUAL_ZK_EARLIER), (Act, [])),
+        (waits.copied(replace(DUAL_ZK, partitions=None), DUAL_ZK_EARLIER), (Wait, ["G00"])),
         (waits.copied(FINAL, FINAL), (Done, [])),
-        (waits.lag_small(DUAL_ZK, BEFORE, 5), (Done, [])),
-        (waits.lag_small(DUAL_ZK, BEFORE, 0), (Wait, ["G07"])),
+        (waits.lag_small(DUAL_ZK, DUAL_ZK_EARLIER, 5), (Done, [])),
+        (waits.lag_small(DUAL_ZK, DUAL_ZK_EARLIER, 0), (Wait, ["G07"])),
         (waits.lag_small(FINAL, FINAL, 0), (Done, [])),
         (waits.equivalent(replace(DUAL_ZK, topics=({}, {}), stored=STORED)), (Done, [])),
         (waits.equivalent(DUAL_ZK), (Wait, ["G00", "G00"])),
@@ -389,7 +390,7 @@ def test_an_old_audit_is_not_acted_on(judged_at, fine):
         (cluster([MIG, MIG, MIG], FLAGGED, -1), False),
         (cluster([MIG, MIG, MIG], FLAGGED, 0), False),
         (cluster([MIG, MIG, MIG], FLAGGED, 1), True),
-        (BEFORE, True),
+        (DUAL_ZK_EARLIER, True),
     ],
 )
 def test_the_dual_write_must_move_since_the_first_observation_of_a_finished_copy(so_far, kept):

@@ -6,14 +6,13 @@ import pytest
 
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.model import NodeFiles
-from tests.core.views import FILES, KRAFT, MIG, ZK, cluster, migration, with_broker, with_controller, with_zk
+from tests.core.views import BARE, DUAL, FILES, FLAGGED, KRAFT, MIG, ZK, cluster, migration, with_broker, with_controller, with_zk
 
-FLAGGED, BARE, NONE = (True, True, True), (False, False, False), (None, None, None)
+NONE = (None, None, None)
 HOUR = 3600.0
 BORN = 1_000_000.0
 HYBRID = cluster([KRAFT, MIG, MIG], FLAGGED, 90)
 OLD = with_zk(HYBRID, migration=replace(migration(90), created_at=BORN))
-DUAL = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90)
 
 
 def codes(reasons):

@@ -107,3 +107,10 @@ def with_controller(view: ClusterView, node: int, **changes: object) -> ClusterV
 def with_zk(view: ClusterView, **changes: object) -> ClusterView:
     assert view.zk is not None
     return replace(view, zk=replace(view.zk, **changes))  # type: ignore[arg-type]
+
+
+FLAGGED, BARE = (True, True, True), (False, False, False)
+PRE = cluster([ZK, ZK, ZK], FLAGGED, -1)
+DUAL_ZK = cluster([MIG, MIG, MIG], FLAGGED, 90)
+DUAL_ZK_EARLIER = cluster([MIG, MIG, MIG], FLAGGED, 80)
+DUAL = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90)
