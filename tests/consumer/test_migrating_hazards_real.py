@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from airflow_provider_kmigrate.applications.event_log import read_events
-from airflow_provider_kmigrate.groups.__main__ import main
+from airflow_provider_kmigrate.groups import main
 from tests.consumer.migrating_group import (
     Load,
     Member,

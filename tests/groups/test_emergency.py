@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.coordination.registration import (
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.move import held
 from airflow_provider_kmigrate.exceptions import Fenced
-from airflow_provider_kmigrate.groups.__main__ import _COMMANDS, parser, set_back
+from airflow_provider_kmigrate.groups import _COMMANDS, parser, set_back
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 
 GROUP, WANTS = "billing", Registration("static", {"t": 1})

@@ -25,8 +25,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite
 from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.groups.__main__ import main, scanned
-from airflow_provider_kmigrate.groups.report import SCHEMA, copied, document, table
+from airflow_provider_kmigrate.groups import SCHEMA, copied, document, main, scanned, table
 from tests.consumer.migrating_group import Member as Migrating
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent

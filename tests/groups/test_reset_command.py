@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_kmigrate import groups as command
 from airflow_provider_kmigrate.clients.group_reads import groups_in
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.groups import __main__ as command
 from tests.groups.test_emergency import GROUP, World
 
 PATH = GroupPaths(GROUP).reset(TopicPartition("t", 0))

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Remark, To
 from airflow_provider_kmigrate.core.groups.members import rebalancing
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.groups.__main__ import main
+from airflow_provider_kmigrate.groups import main
 from airflow_provider_kmigrate.spec import load
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
