@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.audit.canary import measured, processes_of
-from airflow_provider_kmigrate.audit.control import Control
+from airflow_provider_kmigrate.audit.judge import Control
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
 from airflow_provider_kmigrate.core.audit.canary import HISTORY, CanaryPlan, CanaryTimes, Measured, ProcessSpan, judge, series
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from airflow_provider_kmigrate.audit.policy import AuditPolicy
+from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.core.audit.verdict import BEFORE_THE_STEP, AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.events import Ownership, OwnershipChange, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Case, Facts, LedgerFinding

@@ -8,39 +8,70 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from airflow_provider_kmigrate.audit import checks, reporting, request
+from airflow_provider_kmigrate.audit import checks, queries, report, request
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
-from airflow_provider_kmigrate.audit.control import Control
-from airflow_provider_kmigrate.audit.engines.engine import Engine
-from airflow_provider_kmigrate.audit.judge import judge
-from airflow_provider_kmigrate.audit.policy import AuditPolicy
-from airflow_provider_kmigrate.audit.reporting import Audited, Result
-from airflow_provider_kmigrate.audit.request import LogsRequest, Request, StreamRequest
+from airflow_provider_kmigrate.audit.judge import Control, judge
+from airflow_provider_kmigrate.audit.queries import Engine
+from airflow_provider_kmigrate.audit.request import AuditPolicy, LogsRequest, ReportRequest, Request, StreamRequest
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.events_kept import limits
+from airflow_provider_kmigrate.core.audit.report_facts import Ledger, Subject, collect
 from airflow_provider_kmigrate.core.audit.verdict import (
     AuditFinding,
     AuditOutcome,
+    AuditVerdict,
+    CanaryVerdict,
     Level,
     LevelHealth,
     as_dict,
     combine,
     of_facts,
 )
-from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut
+from airflow_provider_kmigrate.core.event_lines import decode
+from airflow_provider_kmigrate.core.events import Event
+from airflow_provider_kmigrate.core.ledger import Facts
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 LevelFindings = tuple[tuple[AuditFinding, ...], LevelHealth]  # the findings about something, and how complete their evidence is
+_MOST: Final = 300_000  # events that are kept in memory for pictures, about 1 kB each
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """The result for one source. `refused`: lines that are no events, each with the reason; `pictured`: events for a report.
+
+    Of its `partitions` the `suspects` were judged event by event.
+    """
+
+    level: Level
+    facts: Facts
+    findings: tuple[AuditFinding, ...]
+    health: LevelHealth
+    refused: tuple[tuple[str, str], ...] = ()
+    pictured: tuple[Event, ...] = ()
+    canary: CanaryVerdict | None = None
+    partitions: int = 0
+    suspects: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The verdict over all sources, and its evidence."""
+
+    verdict: AuditVerdict
+    sources: tuple[Audited, ...]
 
 
 def run(
@@ -88,7 +119,7 @@ def audit(
         findings,
         replace(health, malformed=len(control.refused), owner_changes=owner_changes, includes=includes),
         tuple(control.refused),
-        reporting.events(engine) if pictured else (),
+        _pictured(engine) if pictured else (),
         compare_canary(engine, control, canary, findings, policy.required_evidence.since) if canary else None,
         judged.partitions,
         judged.suspects,
@@ -123,7 +154,7 @@ def main(
             if leave and result.verdict.outcome is AuditOutcome.PASS:
                 leave()
         if wanted.report:
-            reporting.write(wanted.report, result, options.folder)
+            write_report(wanted.report, result, options.folder)
         write(result, options.folder)
     except KMigrateError as error:
         print(f"no verdict: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
@@ -147,13 +178,13 @@ def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -
     Before the first event in the topic its ledger does not exist, and is left out.
     """
     from airflow_provider_kmigrate.audit.logs import observation  # noqa: PLC0415  # need Spark
-    from airflow_provider_kmigrate.audit.sources import storage, stream  # noqa: PLC0415  # need Spark
+    from airflow_provider_kmigrate.audit.sources import stream  # noqa: PLC0415  # needs Spark
 
     plan = stream.StreamPlan(wanted.topic, wanted.folder, wanted.checkpoint)
     session = _spark(engine)
     events = stream.EventStream(session, observation.properties(wanted), plan)
     events.catch_up()
-    written = any(name.startswith("row_kind=") for name in storage.Storage(session).names(wanted.folder))
+    written = any(name.startswith("row_kind=") for name in stream.Storage(session).names(wanted.folder))
     gone = set() if written else {wanted.folder}
     left = (replace(source, ledgers=tuple(place for place in source.ledgers if place not in gone)) for source in sources)
     return tuple(left), limits(wanted.topic, events.marks())
@@ -169,7 +200,7 @@ def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Level
 
 
 def _spark(engine: Engine) -> SparkSession:
-    from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine  # noqa: PLC0415  # needs Spark
+    from airflow_provider_kmigrate.audit.session import SparkEngine  # noqa: PLC0415  # needs Spark
 
     if not isinstance(engine, SparkEngine):
         raise TypeError("only Spark reads logs and topics")
@@ -179,10 +210,9 @@ def _spark(engine: Engine) -> SparkSession:
 @contextmanager
 def _spark_engine(wanted: Request) -> Iterator[Engine]:
     """Imported only if needed: it is a large package, and may be missing."""
-    from airflow_provider_kmigrate.audit import session as sessions  # noqa: PLC0415
-    from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine  # noqa: PLC0415
+    from airflow_provider_kmigrate.audit.session import SparkEngine, start  # noqa: PLC0415
 
-    with sessions.start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings) as session:
+    with start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings) as session:
         yield SparkEngine(session)
 
 
@@ -198,6 +228,34 @@ def write(result: Result, folder: Path) -> None:
     }
     for name, text in texts.items():
         atomic.replace(folder / name, text.encode(), mode=atomic.EVERYBODY)
+
+
+def _pictured(engine: Engine) -> tuple[Event, ...]:
+    """Events of the attached source: all, or of a large one those of owners and stalls."""
+    few = engine.ask(queries.EVENT_COUNT)["n"][0].as_py() > _MOST
+    lines = engine.ask(queries.FEW_LINES if few else queries.ALL_LINES)["line"].to_pylist()
+    return tuple(map(decode, lines))
+
+
+def write_report(wanted: ReportRequest, result: Result, folder: Path) -> report.AuditReport:
+    """Write `report.html` and `report.json` into the folder.
+
+    Raises `Failed` if a journal is unreadable or the folder not writable.
+    """
+    subject = Subject(wanted.cluster, wanted.cluster_id, wanted.run, time.time_ns() // 1_000_000)
+    pictured = [event for source in result.sources for event in source.pictured]
+    ledgers = [Ledger(source.level, source.facts) for source in result.sources]
+    try:
+        journal = journal_lines.read(_lines(wanted.journals))
+        return report.write(collect(subject, result.verdict, ledgers=ledgers, journal=journal, events=pictured), folder)
+    except OSError as error:
+        raise Failed(f"the report cannot be written in {folder}: {error}") from error
+
+
+def _lines(journals: Iterable[str]) -> Iterator[str]:
+    for place in map(Path, journals):
+        for path in sorted(place.glob("*.jsonl")) if place.is_dir() else [place]:
+            yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 if __name__ == "__main__":

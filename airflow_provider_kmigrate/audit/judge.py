@@ -1,4 +1,4 @@
-"""Derives a source's facts: clean partitions are counted, suspects go through the ledger, which concludes from both.
+"""Derives a source's facts: the few events about writers and owners are always read whole, clean partitions are counted, suspects go through the ledger, which concludes from both.
 
 A suspect is checked whole, in a process of Spark's: the columns of `schema.EVENTS` become its events again.
 """
@@ -7,29 +7,85 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from airflow_provider_kmigrate.audit import latencies, queries
-from airflow_provider_kmigrate.audit.control import Control
-from airflow_provider_kmigrate.audit.engines.engine import Engine
-from airflow_provider_kmigrate.audit.policy import AuditPolicy
+from airflow_provider_kmigrate.audit import queries
+from airflow_provider_kmigrate.audit.queries import Engine
+from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.schema import RowKind
 from airflow_provider_kmigrate.audit.screen import accounts, screen
-from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Stamp, TopicPartition
+from airflow_provider_kmigrate.core import events
+from airflow_provider_kmigrate.core.event_lines import decode
+from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Ownership, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, Produce, conclude, produce_between
 from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit, Book, Part
-from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes, unmet
-from airflow_provider_kmigrate.core.ledger.ownership import produce_facts
+from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes, Refusals, unmet
+from airflow_provider_kmigrate.core.ledger.ownership import AckTimes, produce_facts
 from airflow_provider_kmigrate.core.ledger.partition import Checked, Limits, Setting, check
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.exceptions import Refused
 
 _DELIVERY, _ACK = RowKind.DELIVERY.value, RowKind.ACK.value
 _WANTED: Final = pa.schema([("topic", pa.string()), ("part", pa.int32())])
+_LATENCIES: Final = pa.schema([("producer", pa.string()), ("bucket", pa.int64()), ("n", pa.int64())])
 _ANSWER: Final = pa.schema([("checked", pa.binary())])
+_NOW: Final = (1 << 63) - 1  # of an unknown time
+
+
+@dataclass(slots=True)
+class Control:
+    """The control events of an audit, and the lines that are no events.
+
+    `events`: starts, stops, ownership and the like, and producers' latencies, each once. `starts`: the first one of each writer.
+    """
+
+    events: list[Event]
+    refused: list[tuple[str, str]]  # why, and the line
+    refused_ms: list[int | None]  # of each the latest time at which it can have been written; None: unknown
+    starts: dict[str, Start] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, engine: Engine) -> Control:
+        """Read them from the engine. Raises `Refused` (X04) if a line has a schema version that this release does not know."""
+        rows = engine.ask(queries.CONTROL).to_pylist()
+        _refuse_versions([row["why"] for row in rows if row["row_kind"] == RowKind.VERSION])
+        written = (row["line"] for row in rows if row["row_kind"] in {RowKind.CONTROL, RowKind.LATENCY})
+        lines = [row for row in rows if row["row_kind"] == RowKind.REFUSED]
+        lines.sort(key=lambda row: (row["why"], row["line"], row["t_ms"] or _NOW))
+        refused = [(row["why"], row["line"]) for row in lines]
+        control = cls([decode(line) for line in dict.fromkeys(written)], refused, [row["t_ms"] or None for row in lines])
+        for event in control.events:
+            if isinstance(event, Start):
+                known = control.starts.get(event.stamp.writer, event)
+                control.starts[event.stamp.writer] = min(known, event, key=lambda start: start.stamp.event_seq)
+        return control
+
+    @property
+    def changes(self) -> list[Ownership]:
+        """The changes of ownership."""
+        return [event for event in self.events if isinstance(event, Ownership)]
+
+    def refusals(self, since: int | None) -> Refusals:
+        """Why lines are no events. `since`: start of the step, ms since the epoch."""
+        found: tuple[list[str], list[str]] = [], []
+        for (why, _), ms in zip(self.refused, self.refused_ms, strict=True):
+            found[since is not None and ms is not None and ms < since].append(why)
+        return Refusals(*found)
+
+
+def _refuse_versions(found: list[str]) -> None:
+    if found:
+        text = f"{len(found)} lines have another schema version, first: {min(found)}."
+        raise Refused.because(Reason.of(AuditCause.SCHEMA_UNKNOWN, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +121,39 @@ def judge(engine: Engine, control: Control, policy: AuditPolicy) -> Judged:
 def _produce(engine: Engine, book: Book, policy: AuditPolicy, *, repeated: bool) -> Produce:
     if policy.window is not None:
         return produce_between(book.produced, *policy.window, policy.max_cases)
-    return produce_facts(book, latencies.of_producers(engine, repeated=repeated), policy.max_cases)
+    return produce_facts(book, latencies_of(engine, repeated=repeated), policy.max_cases)
+
+
+def latencies_of(engine: Engine, *, repeated: bool) -> dict[str, AckTimes]:
+    """Acknowledgements and their latencies as the ledger needs them. `repeated`: some events were read more than once."""
+    records = engine.ask(queries.acked_records(once=repeated)).to_pylist()
+    gaps = {row["producer"]: row["ms"] for row in engine.ask(queries.ack_gaps(once=repeated)).to_pylist()}
+    counts = _histograms(engine, queries.ack_latencies(once=repeated))
+    names = ((row["producer"], row["n"]) for row in records)
+    return {name: AckTimes(n, counts.get(name, ()), gaps.get(name)) for name, n in names}
+
+
+def _histograms(engine: Engine, question: str) -> dict[str, events.Histogram]:
+    """The histogram of each producer."""
+    table = _added(engine.map(question, _add_batches, _LATENCIES))
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for name, bucket, n in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        found[name].append((bucket, n))
+    return {name: tuple(sorted(pairs)) for name, pairs in found.items()}
+
+
+def _add_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Histograms of the same producer added up, a batch at a time. Runs in Spark's workers."""
+    for batch in batches:
+        pairs = np.asarray(pc.list_flatten(batch["latency"]).to_numpy(), np.int64)
+        names = batch["producer"].take(pc.list_parent_indices(batch["latency"])[::2])
+        rows = pa.table({"producer": names, "bucket": pairs[::2], "n": pairs[1::2]}, schema=_LATENCIES)
+        yield from _added(rows).cast(_LATENCIES).to_batches()
+
+
+def _added(rows: pa.Table) -> pa.Table:
+    names = ["producer", "bucket"]
+    return rows.group_by(names).aggregate([("n", "sum")]).select([*names, "n_sum"]).rename_columns([*names, "n"])
 
 
 def _check_all(engine: Engine, places: Collection[TopicPartition], setting: Setting) -> list[Checked]:

@@ -1,4 +1,4 @@
-"""The audit's questions to an engine: plain SQL that Spark and the tests' oracle read alike.
+"""The audit's questions, and the engine that answers them: plain SQL that Spark and the tests' oracle read alike.
 
 Names avoid words that either dialect reserves. Sums are cast, because not every dialect keeps a sum of whole numbers one. Views:
 `events` (`schema`), and small tables attached for one question: `writers`, `owned`, `wanted`.
@@ -8,9 +8,38 @@ Names avoid words that either dialect reserves. Sums are cast, because not every
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol, TypeAlias
+
+import pyarrow as pa
 
 from airflow_provider_kmigrate.core.ledger.health import SLOT_MS, STEADY_SLOTS
+
+Data: TypeAlias = "pa.Table | str"  # in memory, or a folder of Parquet as `schema.EVENTS` has it
+
+
+class Engine(Protocol):
+    """Answers questions about attached data. The text of a question is the same for all engines.
+
+    Functions may run in other processes, with all that they refer to. Every method raises `Failed` with the engine's own words.
+    """
+
+    name: str
+
+    def attach(self, view: str, data: Sequence[Data]) -> None:
+        """Attach everything in `data` under a name; replaces an earlier one."""
+
+    def ask(self, question: str) -> pa.Table:
+        """The answer, whole."""
+
+    def map(
+        self, question: str, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answer: pa.Schema
+    ) -> pa.Table:
+        """Apply the function to the answer's batches, in parallel."""
+
+    def each(self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema) -> pa.Table:
+        """Apply the function to all rows with the same keys, in parallel."""
+
 
 # The first of the longest waits is found by one number: its length, then its place among so many.
 _LONGEST_MS, _RUNS = 1 << 33, 1 << 29

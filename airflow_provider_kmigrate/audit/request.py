@@ -17,20 +17,42 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
-from airflow_provider_kmigrate.audit.policy import AuditPolicy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, LogSample
 from airflow_provider_kmigrate.core.audit.verdict import Level
-from airflow_provider_kmigrate.core.ledger import Demand
+from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPolicy:
+    """The settings of an audit's judgement. Times are milliseconds.
+
+    `skew_ms`: by how much the members' clocks may differ. `max_cases`: counter-examples kept of a finding. `window`: limits
+    stalls and gaps to what was sent or delivered from .. before (ms since the epoch). `allow`: findings that are shown and do
+    not fail, such as `redelivered` if clients are killed on purpose. `required`: levels that must have been measured; None: those
+    of the sources. `max_gap_ms`, `max_unowned_ms`: the longest wait and the longest time without an owner that may pass.
+    `required_evidence`: the least evidence, from `since` on, of `groups`. `alive_since` as for `core.ledger.balance`: for an audit of
+    clients that run on; None: all must have stopped.
+    """
+
+    skew_ms: int = 100
+    max_cases: int = 20
+    window: tuple[int, int] | None = None
+    allow: frozenset[str] = frozenset()
+    required: Collection[Level] | None = None
+    max_gap_ms: int | None = None
+    max_unowned_ms: int | None = None
+    alive_since: int | None = None
+    required_evidence: Demand = ANY_EVIDENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import queries
-from airflow_provider_kmigrate.audit.engines.engine import Engine
+from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Writer
 from airflow_provider_kmigrate.core.ledger.facts import Gap

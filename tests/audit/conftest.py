@@ -25,7 +25,7 @@ def spark_session() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def spark(spark_session: Any) -> Any:
-    from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine  # noqa: PLC0415
+    from airflow_provider_kmigrate.audit.session import SparkEngine  # noqa: PLC0415
 
     return SparkEngine(spark_session)
 

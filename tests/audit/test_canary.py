@@ -10,10 +10,9 @@ import pytest
 pytest.importorskip("pyspark", reason="the audit has its own environment")
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.job import run
-from airflow_provider_kmigrate.audit.policy import AuditPolicy
-from airflow_provider_kmigrate.audit.request import parse
+from airflow_provider_kmigrate.audit.queries import Engine
+from airflow_provider_kmigrate.audit.request import AuditPolicy, parse
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, CanaryVerdict, Level

@@ -23,8 +23,8 @@ from airflow_provider_kmigrate.applications.audited import AuditedConsumer
 from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.audit import job
-from airflow_provider_kmigrate.audit.engines.engine import Engine
-from airflow_provider_kmigrate.audit.policy import AuditPolicy
+from airflow_provider_kmigrate.audit.queries import Engine
+from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause

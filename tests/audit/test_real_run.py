@@ -18,9 +18,9 @@ import pytest
 pytest.importorskip("py4j", reason="only Spark's own environment has it")
 
 from airflow_provider_kmigrate.audit import connector, job, request
-from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.logs import observation
-from airflow_provider_kmigrate.audit.policy import AuditPolicy
+from airflow_provider_kmigrate.audit.queries import Engine
+from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level
@@ -114,7 +114,7 @@ def test_a_real_run_passes_and_names_its_levels(real: Run, spark: Any, tmp_path:
     assert facts.acked == facts.delivered[GROUP] > 500
     wanted = request.load(real.request).report
     assert wanted is not None
-    report = job.reporting.write(wanted, result, tmp_path)
+    report = job.write_report(wanted, result, tmp_path)
     document = json.loads(report.json.read_text())
     assert document["verdict"]["outcome"] == "PASS"
     assert len(document["owners"]) == 4

@@ -9,10 +9,8 @@ import pytest
 
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit.control import Control
-from airflow_provider_kmigrate.audit.engines.engine import Engine
-from airflow_provider_kmigrate.audit.judge import part_of
-from airflow_provider_kmigrate.audit.queries import EVENTS_OF
+from airflow_provider_kmigrate.audit.judge import Control, part_of
+from airflow_provider_kmigrate.audit.queries import EVENTS_OF, Engine
 from airflow_provider_kmigrate.audit.schema import rows_of, table_of
 from airflow_provider_kmigrate.audit.screen import Screened, accounts, screen
 from airflow_provider_kmigrate.audit.sources.source import Source, attach

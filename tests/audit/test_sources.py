@@ -15,10 +15,9 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 import pyarrow.parquet as pq
 
 from airflow_provider_kmigrate.applications.event_log import FileSink
-from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.job import main, run
-from airflow_provider_kmigrate.audit.policy import AuditPolicy
-from airflow_provider_kmigrate.audit.request import Request, parse
+from airflow_provider_kmigrate.audit.queries import Engine
+from airflow_provider_kmigrate.audit.request import AuditPolicy, Request, parse
 from airflow_provider_kmigrate.audit.schema import RowKind, rows_of, table_of
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, outcome_of

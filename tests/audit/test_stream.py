@@ -24,11 +24,10 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.applications.event_log import TopicSink
 from airflow_provider_kmigrate.audit import connector, job
-from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine
 from airflow_provider_kmigrate.audit.schema import RowKind
+from airflow_provider_kmigrate.audit.session import SparkEngine
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
-from airflow_provider_kmigrate.audit.sources.storage import Storage
-from airflow_provider_kmigrate.audit.sources.stream import EventStream, StreamPlan
+from airflow_provider_kmigrate.audit.sources.stream import EventStream, Storage, StreamPlan
 from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.event_lines import decode, encode

@@ -12,7 +12,7 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import job, queries, request
-from airflow_provider_kmigrate.audit.engines.engine import Engine
+from airflow_provider_kmigrate.audit.queries import Engine
 from tests.kit import spark_training
 
 

@@ -9,7 +9,7 @@ from typing import Self
 import duckdb
 import pyarrow as pa
 
-from airflow_provider_kmigrate.audit.engines.engine import Data
+from airflow_provider_kmigrate.audit.queries import Data
 from airflow_provider_kmigrate.exceptions import Failed
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.clients.maven import cache, resolved
+from airflow_provider_kmigrate.audit.connector import cache, resolved
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.kit.localcluster.jars import java

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from airflow_provider_kmigrate.audit.engines.engine import Engine
+from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.schema import Row, RowKind, rows_of, rows_of_line, table_of
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode

@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line, table_of
 from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
 from airflow_provider_kmigrate.audit.sources.kafka_source import READING, options_of
-from airflow_provider_kmigrate.audit.sources.storage import Storage
 from airflow_provider_kmigrate.clients.admin import cluster_id, read_marks
 from airflow_provider_kmigrate.core.audit.events_kept import misfit, newest_written, refuse_removed
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
@@ -31,7 +31,7 @@ from airflow_provider_kmigrate.core.events import LogMark, Ownership, TopicParti
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.spark.hold import batch_offsets
-from airflow_provider_kmigrate.exceptions import Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
 
 _VERSION: Final = 2
 _TIE: Final = "kmigrate-stream.json"
@@ -184,3 +184,59 @@ def _decoder() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
                 yield from table_of(found).to_batches()
 
     return read
+
+
+class Storage:
+    """Small files on whatever file system Spark writes to: local, HDFS, an object store. Paths are as Spark takes them.
+
+    Every method raises `Failed`. Needs a session with a driver of its own, not Spark Connect.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._jvm: Any = session._jvm  # noqa: SLF001  # the only way to Hadoop's file systems
+        self._configuration: Any = session._jsc.hadoopConfiguration()  # noqa: SLF001
+
+    def exists(self, path: str) -> bool:
+        """True for a file and for a folder."""
+        return bool(self._call(path, lambda system, place: system.exists(place)))
+
+    def names(self, path: str) -> list[str]:
+        """The names in a folder; empty if there is none."""
+        if not self.exists(path):
+            return []
+        return [each.getPath().getName() for each in self._call(path, lambda system, place: system.listStatus(place))]
+
+    def read(self, path: str) -> str | None:
+        """A file's text, None if there is none."""
+        if not self.exists(path):
+            return None
+        return str(self._call(path, self._read))
+
+    def _read(self, system: Any, place: Any) -> Any:
+        stream = system.open(place)
+        try:
+            return self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        finally:
+            stream.close()
+
+    def write(self, path: str, text: str) -> None:
+        """Write a new file, whole or not at all; an existing one is an error."""
+
+        def put(system: Any, place: Any) -> None:
+            part = self._jvm.org.apache.hadoop.fs.Path(f"{path}.part")
+            stream = system.create(part, True)
+            stream.write(bytearray(text.encode()))
+            stream.close()
+            if not system.rename(part, place):
+                raise Failed(f"cannot write {path}: there is a file already")
+
+        self._call(path, put)
+
+    def _call(self, path: str, act: Any) -> Any:
+        try:
+            place = self._jvm.org.apache.hadoop.fs.Path(path)
+            return act(place.getFileSystem(self._configuration), place)
+        except Py4JJavaError as error:
+            raise Failed(f"cannot reach {path}: {error.java_exception.toString()}") from error
+        except Py4JError as error:
+            raise Failed(f"cannot reach {path}: {str(error).strip().partition(chr(10))[0]}") from error

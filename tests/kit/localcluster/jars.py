@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from airflow_provider_kmigrate.audit.connector import cache, resolved
 from airflow_provider_kmigrate.clients import commands
-from airflow_provider_kmigrate.clients.maven import cache, resolved
 from airflow_provider_kmigrate.exceptions import Refused
 
 __all__ = ["cache", "jars", "java"]

@@ -1,1 +1,0 @@
-"""The engine that answers the audit's questions."""
