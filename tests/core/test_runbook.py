@@ -3,7 +3,7 @@
 import ast
 import importlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -25,15 +25,15 @@ WORDS = 190  # of the longest entry; most have fewer than 120
 
 
 @cache
-def modules() -> dict[str, ast.Module]:
-    """Path below the package -> its syntax tree; without the registry itself."""
+def modules() -> dict[str, list[ast.AST]]:
+    """Path below the package -> every node of its syntax tree; without the registry itself."""
     paths = (path for path in PACKAGE.rglob("*.py") if REGISTRY not in path.as_posix())
-    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    return {str(path.relative_to(PACKAGE)): list(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) for path in paths}
 
 
-def codes_in(tree: ast.AST) -> set[str]:
+def codes_in(nodes: Iterable[ast.AST]) -> set[str]:
     """Every constant that has the form of a code."""
-    constants = (each for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str))
+    constants = (each for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str))
     return {each.value for each in constants if CODE.fullmatch(each.value)}
 
 
@@ -46,22 +46,18 @@ def given_causes() -> set[AuditCause]:
     """Every finding of an audit that the package names."""
     return {
         AuditCause[each.attr]
-        for tree in modules().values()
-        for each in ast.walk(tree)
+        for nodes in modules().values()
+        for each in nodes
         if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "AuditCause"
     }
 
 
-def calls(tree: ast.Module, names: Collection[str]) -> Iterator[ast.Call]:
-    return (
-        each
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in names
-    )
+def calls(nodes: Iterable[ast.AST], names: Collection[str]) -> Iterator[ast.Call]:
+    return (each for each in nodes if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in names)
 
 
 def reasons() -> Iterator[tuple[str, ast.Call]]:
-    return ((f"{module}:{call.lineno}", call) for module, tree in modules().items() for call in calls(tree, {"Reason"}))
+    return ((f"{module}:{call.lineno}", call) for module, nodes in modules().items() for call in calls(nodes, {"Reason"}))
 
 
 def test_every_code_has_one_entry_and_every_entry_a_code() -> None:
@@ -124,14 +120,14 @@ def test_decisions_do_not_compare_codes() -> None:
     """A code is for people; what a decision must recognise is a `Cause`, or a value of its own."""
     found = [
         f"{module}:{each.lineno}"
-        for module, tree in modules().items()
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Compare | ast.Set | ast.MatchValue) and (codes_in(each) or of_reason(each))
+        for module, nodes in modules().items()
+        for each in nodes
+        if isinstance(each, ast.Compare | ast.Set | ast.MatchValue) and (codes_in(ast.walk(each)) or of_reason(each))
     ]
     found += [
         f"{module}:{each.lineno}"
-        for module, tree in modules().items()
-        for each in ast.walk(tree)
+        for module, nodes in modules().items()
+        for each in nodes
         if isinstance(each, ast.If | ast.IfExp | ast.comprehension | ast.Match | ast.Subscript)
         for asked in questions(each)
         if of_reason(asked)
@@ -168,8 +164,8 @@ def test_codes_are_written_out() -> None:
     """A code that is put together at run time would escape these tests."""
     computed = [
         f"{module}:{call.lineno}"
-        for module, tree in modules().items()
-        for call in calls(tree, {"Reason", "Problem", "blocks", "warns", "unknown"})
+        for module, nodes in modules().items()
+        for call in calls(nodes, {"Reason", "Problem", "blocks", "warns", "unknown"})
         for code in [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "code")]
         if isinstance(code, ast.JoinedStr | ast.BinOp)
     ]
@@ -179,8 +175,8 @@ def test_codes_are_written_out() -> None:
 def test_every_refusal_has_its_reasons() -> None:
     bare = [
         f"{module}:{call.lineno}"
-        for module, tree in modules().items()
-        for call in calls(tree, REFUSALS)
+        for module, nodes in modules().items()
+        for call in calls(nodes, REFUSALS)
         if len(call.args) + len(call.keywords) < 2
     ]
     assert bare == []
