@@ -82,7 +82,7 @@ class Shell:
 
     def delivers(self) -> frozenset[TopicPartition]:
         """What it hands over, and what handlers still work on after a stop, as long as the session is proven."""
-        if self.paused:
+        if self.paused or not self.active:
             return frozenset()
         stopping = {where for where, held in self.member.held.items() if held.stage is PartitionStage.STOPPING}
         proven = stopping if self.member.live and self.world.now < self.member.lease else set()

@@ -87,12 +87,16 @@ class World:
 
     # --------------------------------------------------------------------------------------------------------- truth
 
-    def deliverers(self, where: TopicPartition) -> list[str]:
-        """Who may have a record of this partition in hand at this instant."""
-        return [
-            *(name for name, shell in self.members.items() if where in shell.delivers()),
-            *(name for name, old in self.old.items() if where in old.active),
-        ]
+    def deliverers(self) -> defaultdict[TopicPartition, list[str]]:
+        """Who may have a record of each partition in hand at this instant."""
+        found = defaultdict[TopicPartition, list[str]](list)
+        for name, shell in self.members.items():
+            for where in shell.delivers():
+                found[where].append(name)
+        for name, old in self.old.items():
+            for where in old.active:
+                found[where].append(name)
+        return found
 
     def places(self) -> Iterator[TopicPartition]:
         return (TopicPartition(topic, p) for topic, partitions in self.zk.topics.items() for p in partitions)

@@ -225,9 +225,9 @@ class Members(RuleBasedStateMachine):
     @invariant()
     @precondition(lambda self: hasattr(self, "world"))
     def one_owner(self) -> None:
+        deliverers = self.world.deliverers()
         for where in self.world.places():
-            deliverers = self.world.deliverers(where)
-            assert len(deliverers) <= 1, f"{where} is delivered by {deliverers}"
+            assert len(deliverers[where]) <= 1, f"{where} is delivered by {deliverers[where]}"
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -242,7 +242,7 @@ class Members(RuleBasedStateMachine):
         world.quiesce()
         self.one_owner()
         expected = self._expected()
-        assert {where: world.deliverers(where) for where in expected} == {
+        assert {where: world.deliverers()[where] for where in expected} == {
             where: [thread.rpartition("-")[0]] for where, thread in expected.items()
         }
         assert {where: node.data for where, node in world.zk.owners.items()} == expected
@@ -428,7 +428,7 @@ def test_a_claim_under_way_when_a_session_ends_leaves_no_znode_of_the_next_one()
     state.time_passes(seconds=7.0)
     state.application_works_while_the_coordinator_falters(choice=1, seconds=0.1, takes=[False] * 2, which=1)
     state.teardown()
-    assert state.world.deliverers(TopicPartition("t", 1)) == ["g_c-3"], "the old consumer has it"
+    assert state.world.deliverers()[TopicPartition("t", 1)] == ["g_c-3"], "the old consumer has it"
 
 
 def test_a_claim_that_worked_in_a_session_not_heard_of_yet_is_released_once_it_is_not_wanted() -> None:
