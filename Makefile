@@ -56,7 +56,7 @@ lint: $(STAMP) ## check format, lint, layers and types
 	$(BIN)/mypy
 
 check: lint ## fast: lint, and every test that needs no cluster and no Spark and is not slow
-	$(BIN)/pytest -q -n 3 --dist loadfile -m "not cluster and not slow" --ignore tests/audit
+	$(BIN)/pytest -q -n 3 --dist loadgroup -m "not cluster and not slow" --ignore tests/audit
 
 test: setup setup-spark ## all tests but the long ones: the audit on Spark, real clusters, everything else (15 minutes)
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not long" tests/audit

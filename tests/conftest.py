@@ -24,7 +24,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """So that no worker is left alone with a long one at the end."""
+    """The longest first, so that no worker is left alone with one at the end.
+
+    For `--dist loadgroup`: the tests of a file stay together, and one worker has all that need Airflow's database and API server,
+    whose start takes ten seconds of a processor.
+    """
+    airflow = {item.path for item in items if "airflow_db" in getattr(item, "fixturenames", ())}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("airflow" if item.path in airflow else item.location[0]))
     items.sort(key=_seconds, reverse=True)
 
 

@@ -24,7 +24,7 @@ CLUSTER = "-1Sh-9_ISia_zwGINzRvyQ"
 OLD = "broker.id=1\nzookeeper.connect=zk1:2181\n"
 NEW = OLD + "zookeeper.metadata.migration.enable=true\n"
 META = f"#\nversion=0\nbroker.id=1\ncluster.id={CLUSTER}\n"
-SLEEPER = [sys.executable, "-ISc", "import time; print('started', flush=True); time.sleep(600)"]
+SLEEPER = ["/bin/sh", "-c", "echo started; exec sleep 600"]
 STUBBORN = [
     sys.executable,
     "-ISc",

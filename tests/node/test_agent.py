@@ -37,6 +37,14 @@ def node(tmp_path: Path) -> Iterator[Node]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """One machine, and one agent, for all tests that change nothing on it."""
+    made = Node(tmp_path_factory.mktemp("unchanged"))
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., Node]]:
     made: list[Node] = []
@@ -53,10 +61,10 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Node]]:
 # Configuration and requests
 
 
-def test_hello_names_the_roles(node: Node) -> None:
-    said = node.ok("hello")
+def test_hello_names_the_roles(unchanged: Node) -> None:
+    said = unchanged.ok("hello")
     assert said["protocol"] == 1
-    assert said["roles"]["broker"]["properties"] == str(node.properties)
+    assert said["roles"]["broker"]["properties"] == str(unchanged.properties)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +122,9 @@ def test_a_configuration_behind_a_link_is_refused(node: Node) -> None:
         (b'{"v": 1, "id": 1, "verb": "job", "role": "broker", "wait": 1%b}\n' % (b"0" * 400), "malformed"),
     ],
 )
-def test_a_request_that_is_wrong_is_refused_and_the_next_one_answered(node: Node, line: bytes, code: str) -> None:
-    assert node.say(line)["error"]["code"] == code
-    assert node.ok("hello")
+def test_a_request_that_is_wrong_is_refused_and_the_next_one_answered(unchanged: Node, line: bytes, code: str) -> None:
+    assert unchanged.say(line)["error"]["code"] == code
+    assert unchanged.ok("hello")
 
 
 def test_a_frame_that_is_too_large_ends_the_connection(node: Node) -> None:
@@ -149,9 +157,9 @@ def test_a_file_is_replaced_with_its_owner_mode_and_labels(node: Node) -> None:
 @pytest.mark.parametrize(
     "change", [{"length": 3}, {"sha256": "0" * 64}, {"content": OLD[:10]}, {"content": ""}, {"content": "\u20ac"}, {"content": 7}]
 )
-def test_a_file_that_is_not_what_was_sent_is_not_written(node: Node, change: dict[str, Any]) -> None:
-    assert node.refused("install_file", **file(NEW) | change) == "content"
-    assert node.properties.read_text() == OLD
+def test_a_file_that_is_not_what_was_sent_is_not_written(unchanged: Node, change: dict[str, Any]) -> None:
+    assert unchanged.refused("install_file", **file(NEW) | change) == "content"
+    assert unchanged.properties.read_text() == OLD
 
 
 def test_remains_of_a_killed_writer_are_removed(node: Node) -> None:
@@ -220,9 +228,9 @@ def test_a_folder_of_a_third_user_is_refused(make: Callable[..., Node]) -> None:
     assert node.refused("facts") == "owner"
 
 
-def test_a_directory_that_node_json_does_not_name_is_refused(node: Node) -> None:
-    assert node.refused("write_meta", folder="/etc", **file(META)) == "path"
-    assert node.refused("write_meta", folder=str(node.data.parent), **file(META)) == "path"
+def test_a_directory_that_node_json_does_not_name_is_refused(unchanged: Node) -> None:
+    assert unchanged.refused("write_meta", folder="/etc", **file(META)) == "path"
+    assert unchanged.refused("write_meta", folder=str(unchanged.data.parent), **file(META)) == "path"
 
 
 # The fence
@@ -369,7 +377,7 @@ def test_a_job_that_was_killed_after_others_restarted_the_node_stops_nothing(nod
 def test_a_request_during_a_job_is_refused_with_what_the_job_does(make: Callable[..., Node]) -> None:
     node = make(
         process={"start": [sys.executable, "-ISc", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]},
-        stop_timeout=3,
+        stop_timeout=1,
     )
     node.ok("start", job="s1")
     node.ended("s1")
@@ -489,8 +497,8 @@ def test_directories_of_a_node_that_runs_are_not_touched(controller: Node) -> No
         os.kill(controller.pid(), signal.SIGKILL)
 
 
-def test_a_brokers_directories_are_never_set_aside(node: Node) -> None:
-    assert node.refused("set_aside", node=1) == "role"
+def test_a_brokers_directories_are_never_set_aside(unchanged: Node) -> None:
+    assert unchanged.refused("set_aside", node=1) == "role"
 
 
 # Facts
