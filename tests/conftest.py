@@ -26,12 +26,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, so that no worker is left alone with one at the end.
 
-    For `--dist loadgroup`: the tests of a file stay together, and one worker has all that need Airflow's database and API server,
-    whose start takes ten seconds of a processor.
+    For `--dist loadgroup`: the tests of a file stay together, and two workers have all files that need Airflow's database and API
+    server, whose start takes ten seconds of a processor.
     """
-    airflow = {item.path for item in items if "airflow_db" in getattr(item, "fixturenames", ())}
+    airflow = sorted({item.path for item in items if "airflow_db" in getattr(item, "fixturenames", ())})
+    groups = {path: f"airflow {number % 2}" for number, path in enumerate(airflow)}
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("airflow" if item.path in airflow else item.location[0]))
+        item.add_marker(pytest.mark.xdist_group(groups.get(item.path, item.location[0])))
     items.sort(key=_seconds, reverse=True)
 
 
