@@ -215,6 +215,7 @@ _EXAMPLES = {
     HTTP: "--conn-schema https --conn-host deployer.example.org/restart",
 }
 _ZOOKEEPER_PORT = "2181"
+_ON = frozenset({"true", "t", "1"})  # as librdkafka reads it; it takes 0 and f for false
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _CHROOT = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\x00-\x20]+)+")
 _UNUSABLE = {
@@ -481,11 +482,15 @@ def _usable(fields: ConnectionFields, properties: Mapping[str, str]) -> None:
         if name in properties:
             fields.refuse(f"{name} cannot be used", "kmigrate's own client reads PEM files only.", f"Instead, {remedy}.")
     for name in properties:
-        if name.endswith("_cb"):
+        if name.endswith("_cb") or name == "plugin.library.paths":
             fields.refuse(f"{name} cannot be used", "kmigrate does not run code from a connection.", "Remove it.")
-    if properties.get("enable.ssl.certificate.verification") == "false":
-        text = "enable.ssl.certificate.verification is false"
+    verification = properties.get("enable.ssl.certificate.verification", "true")
+    if verification.lower() not in _ON:
+        text = f"enable.ssl.certificate.verification is {verification}"
         fields.refuse(text, "Any server could then pretend to be a broker.", "Name the CA in ssl.ca.location.")
+    if properties.get("ssl.endpoint.identification.algorithm", "https") not in {"https", "none"}:
+        text = "ssl.endpoint.identification.algorithm has a wrong value"
+        fields.refuse(text, "Host names would be verified by one client of kmigrate only.", "Write https, or remove it.")
     _usable_protocol(fields, properties)
 
 

@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSett
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.model import ConnectionFacts
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unavailable, Unreachable
 
 _BROKEN_CONNECTION = 255  # ssh's exit code for it
@@ -114,6 +115,7 @@ class Tools:
     chroot: str = ""
     instances: Instances = field(default_factory=lambda: Instances("", {}, {}))
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)  # librdkafka's properties
+    connections: ConnectionFacts = field(default_factory=ConnectionFacts)
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """As `clients.group_reads` reads it; empty if no broker answers."""
@@ -121,6 +123,18 @@ class Tools:
             return topic_settings(self.kafka, topics)
         except Unavailable:
             return {}
+
+
+def connection_facts(settings: ClusterSettings) -> ConnectionFacts:
+    """How the connections of these settings are protected, by their sections of the cluster file."""
+    wires, zk = {"kafka": settings.brokers, "quorum": settings.controllers}, settings.zookeeper
+    unverified = {name for name, wire in wires.items() if wire.protocol.endswith("SSL") and not wire.verify_hostname}
+    readable = {name for name, wire in wires.items() if (wire.protocol, wire.sasl_mechanism) == ("SASL_PLAINTEXT", "PLAIN")}
+    return ConnectionFacts(
+        frozenset(unverified | ({"zookeeper"} if zk.use_tls and not zk.verify_hostname else set())),
+        frozenset(readable | ({"zookeeper"} if zk.digest and not zk.use_tls else set())),
+        tuple(name for name, used in (("TLS", zk.use_tls), ("SASL", zk.sasl_mechanism)) if used),
+    )
 
 
 @contextmanager
@@ -136,7 +150,8 @@ def opened(settings: ClusterSettings, cluster: str = "") -> Iterator[Tools]:
     admin, zk = Admin(settings.kafka), ZooKeeper(settings.zookeeper)
     try:
         instances = Instances(cluster, settings.hosts, settings.webhooks)
-        yield Tools(zk, admin, wires, host, settings.zookeeper.chroot, instances, settings.kafka.properties)
+        chroot, kafka = settings.zookeeper.chroot, settings.kafka.properties
+        yield Tools(zk, admin, wires, host, chroot, instances, kafka, connection_facts(settings))
     finally:
         for client in (wires, agents, admin, zk):
             client.close()

@@ -10,6 +10,18 @@ CONTROLLER_STOPS = 60.0
 """Seconds within which a controller stops, if it ever does: it has no leaders to move. 0.3 to 5.3 s were measured."""
 
 
+_LOOPBACK = frozenset({"localhost", "localhost.localdomain", "127.0.0.1"})
+
+
+def machine(host: str) -> str:
+    """The machine that a host name means, in one spelling: no capitals, no dot at the end, `localhost` for its own address.
+
+    Other names of one machine are not known here: no name is resolved. 127.0.0.2 and the like may be machines of their own.
+    """
+    name = host.lower().rstrip(".")
+    return "localhost" if name in _LOOPBACK else name
+
+
 class NodeRole(StrEnum):
     """What a node is; kmigrate moves clusters with dedicated controllers only."""
 
@@ -206,6 +218,9 @@ class ClusterSpec:
     controller_security: str = "PLAINTEXT"
     controller_security_written: bool = True  # in the cluster file; false: its default
     controller_conn_id: str = ""  # TLS and SASL of the controller listener; empty: as the Kafka connection has them
+    unverified: frozenset[str] = (
+        frozenset()
+    )  # sections whose connection may leave host names unverified: `verify_hostname: false`
     controller_properties: Mapping[str, str] = field(default_factory=dict)  # extra keys for every controller
     kafka_release: str = ""  # the release that every broker runs, such as 3.9.2; brokers report only 3.9
     path: str = ""

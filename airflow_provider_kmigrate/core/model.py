@@ -585,3 +585,15 @@ class ClusterEnvironment:
     now: float = 0.0
     taken: Mapping[int, Taken | None] = field(default_factory=dict)
     one_machine: bool = False  # every node and ZooKeeper run on this machine: there is one clock
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFacts:
+    """How kmigrate's own connections are protected; each is named by its section of the cluster file.
+
+    `unverified`: TLS that accepts any host name; `readable`: a password without TLS; `zookeeper`: TLS or SASL towards ZooKeeper.
+    """
+
+    unverified: frozenset[str] = frozenset()
+    readable: frozenset[str] = frozenset()
+    zookeeper: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ other finding.
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from airflow_provider_kmigrate.core.cluster import GroupSpec, NodeRole
+from airflow_provider_kmigrate.core.cluster import GroupSpec, NodeRole, machine
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec.model import (
@@ -27,6 +28,7 @@ from airflow_provider_kmigrate.spec.model import (
     CONNECT,
     DEFAULT_DRIVER,
     DEFAULT_PORTS,
+    PLACEHOLDER,
     REMOVED_HOST_KEYS,
     RENAMED,
     ClusterFile,
@@ -220,6 +222,17 @@ class NodeEntry:
         usable = all(isinstance(value, str | int) and not isinstance(value, bool) for value in values)
         return values if usable else None
 
+    def agent(self) -> tuple[NodeRole, str] | None:
+        """The role and the filled words of `connect`, which lead to one agent; None for another driver, or without usable words."""
+        words, values = self.keys.get("connect"), self.scalars("id", "host", "properties")
+        text = " ".join(map(str, words)) if isinstance(words, list) else words
+        if not (text and isinstance(text, str)) or values is None or _driver(self) != DEFAULT_DRIVER:
+            return None
+        number, host, properties = map(str, values)
+        places = {"id": number, "host": machine(host), "properties": properties}
+        known = set(PLACEHOLDER.findall(text)) <= places.keys()
+        return (self.role, PLACEHOLDER.sub(lambda place: places[place[1]], text)) if known else None
+
 
 def entries(data: object) -> list[NodeEntry]:
     """Every node of the file that is a mapping."""
@@ -241,6 +254,7 @@ def check(data: object, line: Line) -> Iterator[Problem]:
     nodes = entries(data)
     for names, what, fix in _UNIQUE:
         yield from _repeated(nodes, line, names, what, fix)
+    yield from _one_agent(nodes, line)
     yield from _needs(nodes)
     yield from _secrets(data)
     yield from _groups(data)
@@ -252,9 +266,30 @@ def _repeated(
     nodes: list[NodeEntry], line: Line, names: tuple[str, ...], what: str, fix: Callable[[NodeEntry, NodeEntry], str]
 ) -> Iterator[Problem]:
     given = ((node, values) for node in nodes if (values := node.scalars(*names)) is not None)
-    for node, other, values in _repeats(given):
+    for node, other, values in _repeats((node, _folded(names, values)) for node, values in given):
         found = f"{':'.join(map(str, values))}, which {dotted(other.loc)} in line {line(other.loc)} also has"
         yield Problem("F05", (*node.loc, names[-1]), found, expected=f"{what} that no other node has", fix=fix(node, other))
+
+
+def _folded(names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values with hosts as machines, and paths without what does not change them."""
+    folds = {"host": machine} | dict.fromkeys(("properties", "log_dir", "state"), posixpath.normpath)
+    return tuple(folds[name](str(value)) if name in folds else value for name, value in zip(names, values, strict=True))
+
+
+def _one_agent(nodes: list[NodeEntry], line: Line) -> Iterator[Problem]:
+    """An agent has one unit, file and directory for each role: two nodes of a role behind it would be one."""
+    given = ((node, agent) for node in nodes if (agent := node.agent()) is not None)
+    for node, other, (role, _) in _repeats(given):
+        if _file(node) == _file(other):
+            continue  # found already
+        found = f"the agent of {dotted(other.loc)} in line {line(other.loc)}, whose role {role} is one node"
+        fix = f"put {dotted(node.loc)} on a machine of its own, or give it a connect that leads to an agent of its own"
+        yield Problem("F05", (*node.loc, "connect"), found, expected=f"an agent that has no other {role}", fix=fix)
+
+
+def _file(node: NodeEntry) -> tuple[Any, ...]:
+    return _folded(("host", "properties"), node.scalars("host", "properties") or ("", ""))
 
 
 def _id_fix(node: NodeEntry, other: NodeEntry) -> str:

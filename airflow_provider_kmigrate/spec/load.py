@@ -228,6 +228,7 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
         controller_security=file.quorum.security_protocol,
         controller_security_written="security_protocol" in file.quorum.model_fields_set,
         controller_conn_id=file.quorum.conn_id or "",
+        unverified=frozenset(name for name in ("zookeeper", "kafka", "quorum") if not getattr(file, name).verify_hostname),
         controller_properties=file.quorum.properties,
         kafka_release=file.kafka_release or "",
         path=path,

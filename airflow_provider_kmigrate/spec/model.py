@@ -38,7 +38,7 @@ _DURATION = r"^(?:[0-9]+(?:\.[0-9]+)?|(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+)$"
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?Z$"
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly")
 _CRON = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))  # minute, hour, day, month, day of the week
-_PLACEHOLDER = re.compile(r"(?<![${])\{(\w+)\}(?!\})")  # neither ${SHELL} nor {{template}}
+PLACEHOLDER = re.compile(r"(?<![${])\{(\w+)\}(?!\})")  # neither ${SHELL} nor {{template}}
 _PLACEHOLDERS = {"connect": ("id", "host", "properties"), "switch": ("group", "instance", "host", "kind")}
 
 
@@ -66,7 +66,7 @@ def _words(value: object, info: ValidationInfo) -> object:
             raise PydanticCustomError(COMMAND_ERROR, COMMAND_ERROR, {"found": f"a command with {str(error).lower()}"}) from error
     if isinstance(value, list):
         known = _PLACEHOLDERS[info.field_name or ""]
-        for name in _PLACEHOLDER.findall(" ".join(str(word) for word in value)):
+        for name in PLACEHOLDER.findall(" ".join(str(word) for word in value)):
             if name not in known:
                 listed = ", ".join(f"{{{each}}}" for each in known)
                 raise PydanticCustomError(COMMAND_ERROR, COMMAND_ERROR, {"found": f"{{{name}}}", "expected": f"only {listed}"})
@@ -328,10 +328,16 @@ DEFAULT_DRIVER: Literal["agent"] = "agent"
 CONNECT = "ssh -T -o BatchMode=yes {host} sudo -n /usr/local/sbin/kmigrate-node serve"
 
 
+def _verify_hostname() -> Any:
+    expected = "true, or false to confirm that its connection accepts any host name in the servers' certificates (B9f)"
+    return key(expected, False, default=True)
+
+
 class ConnectionSection(Section):
     """Which Airflow connection holds the address and the secrets."""
 
     conn_id: ConnectionId = key("the id of an Airflow connection", "prod_zk")
+    verify_hostname: StrictBool = _verify_hostname()
 
 
 class Hosts(Section):
@@ -397,6 +403,7 @@ class QuorumSection(Section):
     conn_id: ConnectionId | None = key(
         "the id of an Airflow connection with the controller listener's TLS and SASL", "prod_controllers", default=None
     )
+    verify_hostname: StrictBool = _verify_hostname()
     listener: str = key("the controllers' listener name", "CONTROLLER", default="CONTROLLER", pattern=r"^[A-Za-z0-9_.\-]+$")
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = key(
         "the controller listener's protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL", "SASL_SSL", default="PLAINTEXT"
@@ -451,6 +458,9 @@ class PolicySection(Section):
     )
 
 
+_CONFIRMS = "; `verify_hostname: false` confirms that this connection accepts any host name in the servers' certificates (B9f)"
+
+
 class ClusterFile(Section):
     """One Kafka cluster that kmigrate may move from ZooKeeper to KRaft."""
 
@@ -462,8 +472,8 @@ class ClusterFile(Section):
         "q1Sh-9_ISia_zwGINzRvyQ",
         pattern=r"^[A-Za-z0-9_-]{22}$",
     )
-    zookeeper: ConnectionSection = key("a mapping with conn_id", {"conn_id": "prod_zk"})
-    kafka: ConnectionSection = key("a mapping with conn_id", {"conn_id": "prod_kafka"})
+    zookeeper: ConnectionSection = key(f"a mapping with conn_id{_CONFIRMS}", {"conn_id": "prod_zk"})
+    kafka: ConnectionSection = key(f"a mapping with conn_id{_CONFIRMS}", {"conn_id": "prod_kafka"})
     kafka_release: str | None = key(
         "the Kafka release that every broker runs; brokers report only its first two numbers",
         "3.9.2",

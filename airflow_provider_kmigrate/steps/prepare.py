@@ -67,7 +67,8 @@ def as_json(finding: PreflightFinding) -> dict[str, str]:
 
 def _facts(context: StepContext, view: ClusterView) -> PreflightFacts:
     configs = {node.id: _config(context, node.id) if view.answered(node.id) else None for node in context.spec.brokers}
-    return PreflightFacts(context.spec, context.tools.chroot, configs, view.metadata_version)
+    connections = context.tools.connections
+    return PreflightFacts(context.spec, context.tools.chroot, configs, view.metadata_version, connections=connections)
 
 
 def _config(context: StepContext, broker: int) -> dict[str, str] | None:

@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients import connections
 from airflow_provider_kmigrate.clients.connections import secrets_of
-from airflow_provider_kmigrate.clients.settings import HostSettings, WireSecurity, ZooKeeperSettings
+from airflow_provider_kmigrate.clients.settings import (
+    ClusterSettings,
+    HostSettings,
+    KafkaSettings,
+    WireSecurity,
+    ZooKeeperSettings,
+)
+from airflow_provider_kmigrate.clients.tools import connection_facts
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.model import ConnectionFacts
 from airflow_provider_kmigrate.exceptions import Refused
 
 CANARY = "canary-5e1f0c"
@@ -203,7 +211,12 @@ class TestKafka:
             (kafka(**{"ssl.key.pem": CANARY}), ["N03"]),
             (kafka(**{"ssl.ca.pem": "x", "ssl.keystore.location": "x"}), ["N03", "N03"]),
             (kafka(oauth_cb="os.system"), ["N03"]),
-            (kafka(**{"enable.ssl.certificate.verification": False}), ["N03"]),
+            *[
+                (kafka(**{"enable.ssl.certificate.verification": off}), ["N03"])
+                for off in (False, "False", "0", 0, "f", "no", "")
+            ],
+            (kafka(**{"ssl.endpoint.identification.algorithm": "None"}), ["N03"]),
+            (kafka(**{"plugin.library.paths": "/tmp/evil"}), ["N03"]),
             (kafka(**{"security.protocol": "TLS"}), ["N03"]),
             (kafka(**SASL | {"sasl.mechanism": "OAUTHBEARER"}), ["N03"]),
             (kafka(**SASL | {"sasl.password": ""}), ["N03"]),
@@ -380,3 +393,27 @@ class TestSecrets:
             for secret in secrets_of({"extra": {"ssl.key.pem": PEM}})
             if secret.startswith("-----") and "\n" not in secret and "\\n" not in secret
         ]
+
+
+def protected(**changes: Any) -> ClusterSettings:
+    plain = ClusterSettings(ZooKeeperSettings("zk:2181"), KafkaSettings({}), WireSecurity(), WireSecurity())
+    return replace(plain, **changes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (protected(), ConnectionFacts()),
+        (protected(brokers=WireSecurity("SSL", verify_hostname=False)), ConnectionFacts(unverified=frozenset({"kafka"}))),
+        (protected(brokers=WireSecurity("PLAINTEXT", verify_hostname=False)), ConnectionFacts()),
+        (protected(controllers=WireSecurity("SASL_SSL", verify_hostname=False)), ConnectionFacts(unverified=frozenset({"quorum"}))),
+        (protected(controllers=WireSecurity("SASL_PLAINTEXT", sasl_mechanism="PLAIN")), ConnectionFacts(readable=frozenset({"quorum"}))),
+        (protected(brokers=WireSecurity("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256")), ConnectionFacts()),
+        (protected(brokers=WireSecurity("SASL_SSL", sasl_mechanism="PLAIN")), ConnectionFacts()),
+        (protected(zookeeper=ZooKeeperSettings("zk", use_tls=True, verify_hostname=False)), ConnectionFacts(unverified=frozenset({"zookeeper"}), zookeeper=("TLS",))),
+        (protected(zookeeper=ZooKeeperSettings("zk", digest="u:p")), ConnectionFacts(readable=frozenset({"zookeeper"}))),
+        (protected(zookeeper=ZooKeeperSettings("zk", sasl_mechanism="DIGEST-MD5")), ConnectionFacts(zookeeper=("SASL",))),
+    ],
+)  # fmt: skip
+def test_connections_say_how_they_are_protected(settings: ClusterSettings, expected: ConnectionFacts) -> None:
+    assert connection_facts(settings) == expected

@@ -106,7 +106,8 @@ def by_two_names(view: ClusterView, facts: PreflightFacts) -> Case:
     """One machine, which the cluster file calls 127.0.0.1 for brokers and localhost for controllers."""
     brokers = tuple(replace(broker, host="127.0.0.1") for broker in facts.spec.brokers)
     controllers = tuple(
-        replace(controller, host="localhost", log_dir=f"/kraft{controller.id}") for controller in facts.spec.controllers
+        replace(controller, host="localhost", port=controller.id, log_dir=f"/kraft{controller.id}")
+        for controller in facts.spec.controllers
     )
     return spec(brokers=brokers, controllers=controllers)(view, facts)
 

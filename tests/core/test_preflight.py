@@ -43,7 +43,8 @@ Change = Callable[[ClusterView, PreflightFacts], Case]
 
 
 def node(number: int, role: NodeRole = NodeRole.BROKER) -> NodeSpec:
-    return NodeSpec(number, role, f"node{number}", 9092, HOSTS, log_dir="/kraft")
+    port = 9092 if role is NodeRole.BROKER else 9093
+    return NodeSpec(number, role, f"node{number}", port, HOSTS, log_dir="/kraft")
 
 
 def config(number: int, **changes: str) -> dict[str, str]:

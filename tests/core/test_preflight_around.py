@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.reasons.registry import ENTRIES, entry
 from tests.core import test_preflight as base
 from tests.core import test_preflight_actors as actors
 from tests.core import test_preflight_alike as alike
+from tests.core import test_preflight_protection as protection
 from tests.core import test_preflight_security as security
 from tests.core import test_preflight_versions as versions
 from tests.core import test_preflight_written as written
@@ -40,7 +41,8 @@ from tests.core.test_preflight import (
     spec,
 )
 
-ROWS = [*versions.ROWS, *security.ROWS, *alike.ROWS, *actors.ROWS]
+WEAK = [(name, change, ["B9f"]) for name, change, found in protection.ROWS if found]
+ROWS = [*versions.ROWS, *security.ROWS, *protection.LISTENERS, *WEAK, *alike.ROWS, *actors.ROWS]
 
 
 def test_every_code_of_preflight_has_a_test() -> None:

@@ -7,10 +7,12 @@ import pytest
 
 from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core import rollback as back_gates
+from airflow_provider_kmigrate.core.cluster import HostSpec
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse
 from airflow_provider_kmigrate.core.migration import controllers
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState
 from airflow_provider_kmigrate.core.preflight.checks import findings
+from airflow_provider_kmigrate.core.preflight.findings import Severity
 from tests.core.test_preflight import CLUSTER_ID, Case, config, healthy
 
 OF_BROKER_1 = {"/data": {"version": "0", "broker.id": "1", "cluster.id": CLUSTER_ID}}
@@ -70,9 +72,59 @@ def test_containers_of_one_host_may_have_one_path_and_two_places() -> None:
     assert [finding.code for finding in findings(view, facts) if finding.code == "M01"] == []
 
 
+SAME, PODS = ("ssh", "{host}", "kmigrate-node", "serve"), ("docker", "exec", "-i", "kafka-{id}", "kmigrate-node", "serve")
+
+
+def beside(opened: str, port: int = 9093, host: str = "node0", connect: tuple[str, ...] = SAME, **extra: str) -> Case:
+    """Controller 3001 on the machine of broker 0, whose file has these listeners."""
+    view, facts = healthy()
+    hosts = HostSpec("agent", "/etc/kafka/server.properties", connect=connect)
+    nodes = [
+        replace(node, hosts=hosts, **({"host": host, "port": port} if node.id == 3001 else {}))  # type: ignore[arg-type]
+        for node in facts.spec.nodes()
+    ]
+    files = replace(view.brokers[0].files, properties=config(0, listeners=opened))
+    spec = replace(facts.spec, brokers=tuple(nodes[:3]), controllers=tuple(nodes[3:]), controller_properties=extra)
+    brokers = {**view.brokers, 0: replace(view.brokers[0], files=files)}
+    return replace(view, brokers=brokers), replace(facts, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("case", "severities"),
+    [
+        (beside("PLAINTEXT://:9092,SSL://node0:9093"), [Severity.BLOCK]),
+        (beside("PLAINTEXT://:9092, ssl://[::]:9093 "), [Severity.BLOCK]),
+        (beside("SSL://:9093", host="NODE0."), [Severity.BLOCK]),
+        (beside("SSL://:9093", connect=PODS), [Severity.UNKNOWN]),
+        (beside("SSL://:9094", listeners="CONTROLLER://:9094"), [Severity.BLOCK]),
+        (beside("SSL://:9093", listeners="CONTROLLER://:9094"), []),
+        (beside("SSL://:9094"), []),
+        (beside("SSL://:9093", host="node00"), []),
+        (beside("A://:${env:PORT}"), []),
+        (beside("PLAINTEXT://:0", port=9092), []),
+    ],
+)  # fmt: skip
+def test_a_controllers_port_is_no_listeners_of_a_broker_on_its_machine(case: Case, severities: list[Severity]) -> None:
+    assert [finding.severity for finding in findings(*case) if finding.code == "M01"] == severities
+
+
+def test_a_file_that_was_not_read_shows_no_port() -> None:
+    view, facts = beside("SSL://:9093", port=9092)
+    unread = replace(view.brokers[0], files=NodeFiles(None, view.brokers[0].files.meta))
+    assert "M01" not in {each.code for each in findings(replace(view, brokers={**view.brokers, 0: unread}), facts)}
+
+
+@pytest.mark.parametrize(("host", "same"), [("node0", True), ("NODE0", True), ("node0.", True), ("node0.example.org", False)])
+def test_one_machine_by_two_spellings_has_one_data_directory(host: str, same: bool) -> None:
+    view, facts = beside_broker_0("/data")
+    moved = tuple(replace(node, host=host) if node.host == "node0" else node for node in facts.spec.controllers)
+    found = findings(view, replace(facts, spec=replace(facts.spec, controllers=moved)))
+    assert ("M01" in {each.code for each in found}) is same
+
+
 def test_two_controllers_on_one_host_need_two_directories() -> None:
     view, facts = healthy()
-    alike = tuple(replace(node, host="one") for node in facts.spec.controllers)
+    alike = tuple(replace(node, host="one", port=node.id) for node in facts.spec.controllers)
     found = findings(view, replace(facts, spec=replace(facts.spec, controllers=alike)))
     assert [finding.code for finding in found] == ["M01"] * 2
 

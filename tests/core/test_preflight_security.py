@@ -42,14 +42,6 @@ from tests.core.test_preflight import (
     spec,
 )
 
-PLAIN_MAP = "PLAINTEXT:PLAINTEXT"
-TLS_ONLY = {
-    "listeners": "CLIENTS://:9093",
-    "listener_security_protocol_map": "CLIENTS:SSL",
-    "inter_broker_listener_name": "CLIENTS",
-    "ssl_client_auth": "required",
-}
-
 ROWS: list[Row] = [
     ("custom authorizer", everywhere(authorizer_class_name="com.example.Rules"), ["B8a"]),
     ("custom authorizer, ready for KRaft", both(everywhere(authorizer_class_name="com.example.Rules"), spec(controller_properties={"authorizer.class.name": "com.example.KRaft"})), []),
@@ -76,12 +68,6 @@ ROWS: list[Row] = [
     ("SCRAM between brokers, PLAIN for controllers", both(everywhere(**SCRAM, sasl_mechanism_controller_protocol="PLAIN", listener_name_controller_plain_sasl_jaas_config="x"), SASL_CONTROLLERS), []),
     ("PLAIN between brokers, SCRAM for controllers in a file", both(everywhere(**PLAIN, sasl_mechanism_controller_protocol="SCRAM-SHA-256"), SASL_CONTROLLERS), ["B9d"]),
     ("SCRAM inherited by controllers", both(spec(controller_security="SASL_SSL"), everywhere(sasl_mechanism_inter_broker_protocol="SCRAM-SHA-256")), ["B9d"]),
-    ("controllers' listener prepared as SASL_SSL, default in the cluster file", everywhere(listener_security_protocol_map=f"{PLAIN_MAP},CONTROLLER:SASL_SSL"), ["B9e"]),
-    ("controllers' listener prepared as in the cluster file", both(everywhere(listener_security_protocol_map=f"{PLAIN_MAP},CONTROLLER:SSL"), spec(controller_security="SSL")), []),
-    ("controllers' listener prepared in the clear, SSL in the cluster file", both(everywhere(listener_security_protocol_map=f"{PLAIN_MAP},CONTROLLER:PLAINTEXT"), spec(controller_security="SSL")), []),
-    ("controllers' listener prepared in one file", written_1(listener_security_protocol_map=f"{PLAIN_MAP},controller:ssl"), ["B9e"]),
-    ("TLS brokers, nothing said of the controllers", both(everywhere(**TLS_ONLY), spec(controller_security_written=False)), ["B9e"]),
-    ("TLS brokers, controllers in the clear as written", everywhere(**TLS_ONLY), []),
     ("guarded znodes", tree(guarded=("sasl",)), ["B10a"]),
     ("TLS towards ZooKeeper", everywhere(zookeeper_ssl_client_enable="true"), ["B10a"]),
     ("znodes to be guarded", everywhere(zookeeper_set_acl="true"), ["B10a"]),

@@ -168,6 +168,11 @@ spark_jobs:
         cluster = spec.loads(GOOD + f"quorum: {{properties: {{ssl.keystore.password: '{reference}'}}}}\n")
         assert cluster.controller_properties["ssl.keystore.password"] == reference
 
+    def test_a_section_confirms_that_its_connection_accepts_any_host_name(self) -> None:
+        assert spec.loads(GOOD).unverified == frozenset()
+        text = changed("{conn_id: prod_zk}", "{conn_id: prod_zk, verify_hostname: false}")
+        assert spec.loads(text + "quorum: {verify_hostname: false}\n").unverified == {"zookeeper", "quorum"}
+
     def test_the_controllers_listener_is_named_in_upper_case(self) -> None:
         assert spec.loads(GOOD + "quorum: {listener: ctl}\n").controller_listener == "CTL"
 
@@ -178,7 +183,7 @@ spark_jobs:
         assert spec.loads(text).brokers[1].host == "kafka1"
 
     def test_braces_of_other_tools_are_left_alone(self) -> None:
-        words = ["bash", "-c", 'echo ${HOME} {{x}} {"a": 1} {a,b}']
+        words = ["bash", "-c", 'echo ${HOME} {{x}} {"a": 1} {a,b}', "{host}"]
         text = changed('    - "{host}"\n', "".join(f"    - {json.dumps(word)}\n" for word in words))
         assert spec.loads(text).brokers[0].hosts.connect[1:-1] == tuple(words)
 
@@ -233,7 +238,26 @@ WRONG = [
     ("stop_timeout: 10m", "stop_timeout: 10 minutes", [("F04", 15, "brokers[2].stop_timeout")]),
     ("stop_timeout: 10m", "stop_timeout: 0", [("F04", 15, "brokers[2].stop_timeout")]),
     ("id: 1, host: kafka1", "id: 0, host: kafka1", [("F05", 14, "brokers[1].id")]),
-    ("kafka1, rack: 1, port: 19092", "kafka0, properties: /b", [("F05", 14, "brokers[1].port")]),
+    (
+        "kafka1, rack: 1, port: 19092",
+        "kafka0, properties: /b",
+        [("F05", 14, "brokers[1].connect"), ("F05", 14, "brokers[1].port")],
+    ),
+    ("kafka1, rack: 1, port: 19092", "KAFKA0., properties: /b, connect: x", [("F05", 14, "brokers[1].port")]),
+    ("host: kafka1", "host: Kafka0", [("F05", 14, "brokers[1].properties")]),
+    ("host: kafka1", "host: kafka0, properties: /etc//kafka/./server.properties", [("F05", 14, "brokers[1].properties")]),
+    ("host: kafka1", "host: kafka0., properties: /b", [("F05", 14, "brokers[1].connect")]),
+    (CONNECT, "  connect: /usr/bin/agent\n", [("F05", 11, "brokers[1].connect"), ("F05", 12, "brokers[2].connect")]),
+    (
+        "host: ctl0, log_dir: /var/lib/kraft",
+        "host: KAFKA1, port: 19092, properties: /c, log_dir: /k",
+        [("F05", 17, "controllers[0].port")],
+    ),
+    (
+        "zookeeper: {conn_id: prod_zk}",
+        "zookeeper: {conn_id: prod_zk, verify_hostname: no}",
+        [("F04", 3, "zookeeper.verify_hostname")],
+    ),
     ("host: kafka1", "host: kafka0", [("F05", 14, "brokers[1].properties")]),
     ("id: 3000", "id: 1", [("F05", 17, "controllers[0].id")]),
     ("host: ctl0, log_dir: /var/lib/kraft", "host: ctl0", [("F04", 17, "controllers[0].log_dir")]),

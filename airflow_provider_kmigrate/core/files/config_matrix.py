@@ -195,6 +195,13 @@ def listener_names(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(entry.split(":", 1)[0].strip().upper() for entry in entries)
 
 
+def listener_ports(properties: Mapping[str, str]) -> dict[int, str]:
+    """The ports that the node opens, each with its listener's name; without those that only a reference names, and 0 (any)."""
+    entries = (entry.strip() for entry in (setting(properties, "listeners") or "PLAINTEXT://:9092").split(","))
+    found = ((entry.rpartition(":")[2], entry.partition(":")[0].upper()) for entry in entries)
+    return {int(port): name for port, name in found if port.isdecimal() and int(port)}
+
+
 def problems(
     properties: Mapping[str, str],
     stage: FileStage,

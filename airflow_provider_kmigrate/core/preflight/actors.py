@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec, machine
 from airflow_provider_kmigrate.core.files import config_matrix
-from airflow_provider_kmigrate.core.files.config_matrix import needs_version_0, setting, whose_else
+from airflow_provider_kmigrate.core.files.config_matrix import listener_ports, needs_version_0, setting, whose_else
 from airflow_provider_kmigrate.core.model import (
     DEFAULT,
     Broker,
@@ -204,16 +204,50 @@ def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
             yield blocks("M01", f"{node.hosts.properties} of controller {node.id} on {node.host} is {whose}")
         if shared := list(_shared(view, facts, node)):
             yield blocks("M01", f"one place on {node.host} for controller {node.id} and another: {summarize(shared)}")
+        yield from _ports(view, facts, node)
+
+
+def _ports(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[PreflightFinding]:
+    """A controller beside a node with a listener on its port; behind another pipe it may have a network of its own."""
+    for other in _beside(facts, node):
+        opened = _opened(view, facts, other)
+        taken = [f"{port} ({opened[port]} of {other.name})" for port in sorted(_opened(view, facts, node).keys() & opened.keys())]
+        if taken and _one_pipe(node, other):
+            yield blocks("M01", f"controller {node.id} on {node.host} would have the port of another node: {summarize(taken)}")
+        elif taken:
+            yield unknown(
+                "M01", f"whether controller {node.id} on {node.host} shares a network with a node of its port: {summarize(taken)}"
+            )
+
+
+def _beside(facts: PreflightFacts, node: NodeSpec) -> Iterator[NodeSpec]:
+    """The other nodes on a controller's machine; of two controllers one names the other."""
+    later = (other for other in facts.spec.controllers if other.id > node.id)
+    return (other for other in (*facts.spec.brokers, *later) if machine(other.host) == machine(node.host))
+
+
+def _opened(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> dict[int, str]:
+    """The ports of a node: a broker's from its file, a controller's as its file will have them."""
+    if node.role is NodeRole.BROKER:
+        properties = _files(view, node).properties
+        return {} if properties is None else listener_ports(properties)
+    listeners = setting(facts.spec.controller_properties, "listeners")
+    return listener_ports({"listeners": listeners}) if listeners else {node.port: facts.spec.controller_listener}
+
+
+def _one_pipe(one: NodeSpec, other: NodeSpec) -> bool:
+    """Whether both are processes of one operating system: containers have a pipe each, such as `docker exec -i kafka-{id}`."""
+    words = " ".join(one.hosts.connect)
+    return one.hosts.driver == other.hosts.driver and one.hosts.connect == other.hosts.connect and "{id}" not in words
 
 
 def _shared(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[str]:
-    """Directories of nodes on one host that are equal or nested, as far as paths show.
+    """Directories of nodes on one machine that are equal or nested, as far as paths show.
 
     What was read at that path decides: nodes in containers of one host may have one path and two places.
     """
     seen = _files(view, node).meta or {}
-    later = (other for other in facts.spec.controllers if other.id > node.id)
-    for other in (each for each in (*facts.spec.brokers, *later) if each.host == node.host):
+    for other in _beside(facts, node):
         for mine in _dirs(view, facts, node):
             for path in _dirs(view, facts, other):
                 theirs = (_files(view, other).meta or {}).get(path)

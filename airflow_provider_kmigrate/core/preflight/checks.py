@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.offsets_topic import Agreement
 from airflow_provider_kmigrate.core.phase import kraft_owns
-from airflow_provider_kmigrate.core.preflight import actors, controllers, files, security, unread, versions, written
+from airflow_provider_kmigrate.core.preflight import actors, controllers, files, protection, security, unread, versions, written
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
@@ -204,6 +204,7 @@ _CHECKS: tuple[Check, ...] = (
     *written.CHECKS,
     *versions.CHECKS,
     *security.CHECKS,
+    *protection.CHECKS,
     *controllers.CHECKS,
     *written.SAME_VALUE_CHECKS,
     *actors.CHECKS,

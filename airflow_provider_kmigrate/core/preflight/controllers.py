@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster import NodeSpec, machine
 from airflow_provider_kmigrate.core.files.config_matrix import (
     AUTHORIZERS,
     FileStage,
@@ -91,12 +91,12 @@ def _sasl_user(keys: Mapping[str, str], listener: str, mechanism: str) -> str | 
     return f"User:{match[1] or match[2]}" if match and known else None
 
 
-_MECHANISM = "sasl.mechanism.controller.protocol"
+MECHANISM = "sasl.mechanism.controller.protocol"
 Keys = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Rendered:
+class Rendered:
     """The controllers' future keys; and of each node that connects to their listener the name, the future keys, the present file.
 
     The controllers' file is the one that they inherit from.
@@ -107,7 +107,7 @@ class _Rendered:
     nodes: tuple[tuple[str, Keys, Keys], ...]
 
 
-def _rendered(view: ClusterView, facts: PreflightFacts) -> _Rendered | None:
+def rendered(view: ClusterView, facts: PreflightFacts) -> Rendered | None:
     """The future keys; None if the file that controllers inherit from is not a ZooKeeper-mode broker's, or was not read."""
     files, spec = zookeeper_files(view), facts.spec
     source = files.get(spec.brokers[0].id)
@@ -116,7 +116,7 @@ def _rendered(view: ClusterView, facts: PreflightFacts) -> _Rendered | None:
     how = RenderFacts.of(spec, "")
     keys = controller_keys(source, spec.controllers[0], FileStage.CONTROLLER_MIGRATION, how)
     brokers = ((f"broker {broker}", with_controllers(file, FileStage.MIGRATION, how), file) for broker, file in files.items())
-    return _Rendered(how.listener, keys, (("the controllers", keys, source), *brokers))
+    return Rendered(how.listener, keys, (("the controllers", keys, source), *brokers))
 
 
 def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -125,7 +125,7 @@ def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
     Until the log is loaded they accept super users only, whatever `allow.everyone.if.no.acl.found` says. Without their votes it
     is never loaded: measured, a quorum of three found no leader.
     """
-    there = _rendered(view, facts)
+    there = rendered(view, facts)
     if there is None or setting(there.controllers, "authorizer.class.name") not in AUTHORIZERS.values():
         return
     open_to_all = is_true(there.controllers, "allow.everyone.if.no.acl.found")
@@ -146,19 +146,19 @@ def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
         )
 
 
-def _names(there: _Rendered) -> Iterator[tuple[str, str | None, bool]]:
+def _names(there: Rendered) -> Iterator[tuple[str, str | None, bool]]:
     """Each node with its name at the controllers, and whether B13b reports it already."""
     for who, keys, file in there.nodes:
-        name = principal(keys, there.controllers, there.listener, setting(keys, _MECHANISM) or "GSSAPI")
+        name = principal(keys, there.controllers, there.listener, setting(keys, MECHANISM) or "GSSAPI")
         own, listed = name_between_brokers(file), super_users(file)
         yield who, name, name == own and (name is None or listed is None or name not in listed)
 
 
 def _logins(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    there = _rendered(view, facts)
+    there = rendered(view, facts)
     if there is None or not facts.spec.controller_security.startswith("SASL"):
         return
-    nodes = [(who, setting(keys, _MECHANISM) or "GSSAPI", keys, file) for who, keys, file in there.nodes]
+    nodes = [(who, setting(keys, MECHANISM) or "GSSAPI", keys, file) for who, keys, file in there.nodes]
     if scram := sorted({mechanism for _, mechanism, _, _ in nodes if mechanism.upper().startswith("SCRAM")}):
         yield blocks("B9d", f"the controllers' listener would use {summarize(scram)}")
         return
@@ -181,7 +181,7 @@ def _has_own_login(file: Keys) -> bool:
 
 def _file(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Refusals that rendering the controllers' file would cause later, reported before any controller exists."""
-    there = _rendered(view, facts)
+    there = rendered(view, facts)
     found = problems(there.controllers, FileStage.CONTROLLER_MIGRATION, controller_listener=there.listener) if there else ()
     yield from of_file("the controllers", found)
 
@@ -193,7 +193,7 @@ def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
     servers = _here(connects.get(first.id, ""))
     if not any(servers):
         return
-    here = {node.host for node in facts.spec.brokers if any(_here(connects.get(node.id, "")))}
+    here = {machine(node.host) for node in facts.spec.brokers if any(_here(connects.get(node.id, "")))}
     away = [node.name for node in facts.spec.controllers if not _shares(node, first, here)]
     if away:
         grave, named = (blocks, "names") if all(servers) else (warns, "names beside others")
@@ -207,7 +207,7 @@ def _shares(controller: NodeSpec, broker: NodeSpec, here: set[str]) -> bool:
     """Whether a ZooKeeper server is on the controller's machine, too."""
     if controller.hosts.driver == broker.hosts.driver == "local":
         return True
-    return controller.host in here or (_is_loopback(controller.host) and any(map(_is_loopback, here)))
+    return machine(controller.host) in here or (_is_loopback(controller.host) and any(map(_is_loopback, here)))
 
 
 def _here(connect: str) -> list[bool]:

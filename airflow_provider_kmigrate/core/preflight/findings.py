@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.model import (
     BrokerMode,
     ClusterEnvironment,
     ClusterView,
+    ConnectionFacts,
     Partition,
     Reason,
     TopicMetadata,
@@ -84,6 +85,7 @@ class PreflightFacts:
     configs: Mapping[int, Mapping[str, str] | None] = field(default_factory=dict)
     metadata_version: str | None = None
     environment: ClusterEnvironment = field(default_factory=ClusterEnvironment)
+    connections: ConnectionFacts = field(default_factory=ConnectionFacts)
 
     @property
     def broker_settings(self) -> Mapping[str, tuple[str, ...]]:

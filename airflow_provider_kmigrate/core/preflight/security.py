@@ -9,12 +9,11 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     AUTHORIZERS,
     chroot_of,
     is_true,
-    listener_names,
     references,
     setting,
 )
 from airflow_provider_kmigrate.core.model import ClusterView, Malformed, ZkAcl
-from airflow_provider_kmigrate.core.preflight.controllers import BUILDER, name_between_brokers, security_of, super_users
+from airflow_provider_kmigrate.core.preflight.controllers import BUILDER, name_between_brokers, super_users
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
@@ -130,24 +129,6 @@ def _uncertain(acl: ZkAcl, builder: bool) -> bool:
     return (kind != "User" and not builder) or wildcard or (acl.pattern == "PREFIXED" and acl.name == "*")
 
 
-def _controllers_listener(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    spec, files = facts.spec, zookeeper_files(view)
-    named = {broker: security_of(keys, spec.controller_listener) for broker, keys in files.items()}
-    # Its own name: no file says anything of it. PLAINTEXT: the cluster file cannot protect it less, and is what is rendered.
-    ours = {spec.controller_listener, spec.controller_security, "PLAINTEXT"}
-    if other := [f"broker {broker} {protocol}" for broker, protocol in named.items() if protocol not in ours]:
-        text = f"the listener {spec.controller_listener} is {spec.controller_security} in the cluster file, in brokers' files it is not"
-        yield blocks("B9e", f"{text}: {summarize(other)}")
-    plain = [
-        broker for broker, keys in files.items() if "PLAINTEXT" in {security_of(keys, name) for name in listener_names(keys)}
-    ]
-    if files and not plain and spec.controller_security == "PLAINTEXT" and not spec.controller_security_written:
-        yield blocks(
-            "B9e",
-            "no listener of any broker is PLAINTEXT, but the controllers' would be, because the cluster file says nothing of it",
-        )
-
-
 def _users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     tree, configs = facts.environment.tree, zookeeper_configs(facts)
     if tree is None or not configs:
@@ -252,7 +233,6 @@ CHECKS: tuple[Check, ...] = (
     _authorizers,
     _acls,
     _rules_elsewhere,
-    _controllers_listener,
     _users,
     _towards_zookeeper,
     _large_answers,

@@ -20,14 +20,16 @@ M The nodes' machines
 about: the nodes' machines
 when: when a node is formatted, started or stopped
 
-M01 A file or directory of another node
-means: The cluster file gives a node a file or directory that belongs to another one or is unknown. The wrong node would be stopped, or its data moved away. kmigrate formats only empty directories and moves away only its own.
+M01 A file, directory or port of another node
+means: The cluster file gives a node a file, directory or port that belongs to another one or is unknown. The wrong node would be stopped, its data moved away, or a node not start. kmigrate formats only empty directories and moves away only its own.
 meanwhile: Yes: nothing was formatted, written or moved.
 do: Check what is in it. Correct `host`, `properties` or `log_dir` of this node in the cluster file.
+do: A port: choose one for the controller (`port`) that no listener of a broker on that machine has. It cannot be changed later.
 do: A controller needs a `log_dir` and a file that nothing else uses, neither inside the other. Save what is needed, then empty the directory, or move an unused file of the package away.
 do: Clear the task.
 never: Use `kafka-storage.sh format --ignore-formatted`. Change `broker.id` in the file to match. Move away the file of a running process.
 source: reliability: every act is identified; measured: a rollback moved a running broker's data
+ask: See whether the controller has a network of its own (a pod, or a container with published ports); else choose another port.
 
 M02 A command is missing or wrong
 means: A command has an unknown placeholder in braces, or the `launch.json` of a node with driver `local` has no command that formats. Nothing was run.

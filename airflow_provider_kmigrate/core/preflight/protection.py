@@ -1,0 +1,137 @@
+"""Preflight's checks of protection: certificates that nobody verifies, passwords that anyone may read, listeners in the clear.
+
+What brokers have already stays as it is, so it is a warning. What kmigrate would add may not be weaker than that without a word in
+the cluster file: the controllers' listener, and kmigrate's own connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from airflow_provider_kmigrate.core.files.config_matrix import inter_broker_listener, is_true, listener_names, references, setting
+from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.preflight.controllers import MECHANISM, Rendered, rendered, security_of
+from airflow_provider_kmigrate.core.preflight.findings import (
+    Check,
+    PreflightFacts,
+    PreflightFinding,
+    blocks,
+    warns,
+    zookeeper_files,
+)
+from airflow_provider_kmigrate.core.text import summarize
+
+Keys = Mapping[str, str]
+_ALGORITHM = "ssl.endpoint.identification.algorithm"
+_MECHANISMS = "sasl.enabled.mechanisms"
+_VERIFYING = frozenset({"https", "ldaps"})  # as Java knows them; with an empty value it accepts any host name
+
+
+def _controllers_listener(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    spec, files = facts.spec, zookeeper_files(view)
+    named = {broker: security_of(keys, spec.controller_listener) for broker, keys in files.items()}
+    # Its own name: no file says anything of it. PLAINTEXT: the cluster file cannot protect it less, and is what is rendered.
+    ours = {spec.controller_listener, spec.controller_security, "PLAINTEXT"}
+    if other := [f"broker {broker} {protocol}" for broker, protocol in named.items() if protocol not in ours]:
+        text = f"the listener {spec.controller_listener} is {spec.controller_security} in the cluster file, in brokers' files it is not"
+        yield blocks("B9e", f"{text}: {summarize(other)}")
+    plain = [
+        broker for broker, keys in files.items() if "PLAINTEXT" in {security_of(keys, name) for name in listener_names(keys)}
+    ]
+    if files and not plain and spec.controller_security == "PLAINTEXT" and not spec.controller_security_written:
+        yield blocks(
+            "B9e",
+            "no listener of any broker is PLAINTEXT, but the controllers' would be, because the cluster file says nothing of it",
+        )
+
+
+def _of_brokers(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
+    """What brokers have today; the migration leaves it as it is."""
+    files = zookeeper_files(view)
+    if any_name := [f"broker {broker}" for broker, keys in files.items() if not _verifies_brokers(keys)]:
+        yield warns("B9f", f"brokers do not verify each other's host names ({_ALGORITHM}): {summarize(any_name)}")
+    if any_name := [f"broker {broker}" for broker, keys in files.items() if not _verifies_zookeeper(keys)]:
+        yield warns("B9f", f"brokers do not verify ZooKeeper's host names (zookeeper.{_ALGORITHM}): {summarize(any_name)}")
+    plain = {broker: [name for name in listener_names(keys) if _sends_passwords(keys, name)] for broker, keys in files.items()}
+    if listed := [f"{', '.join(names)} of broker {broker}" for broker, names in plain.items() if names]:
+        yield warns("B9f", f"listeners with PLAIN, but without TLS: {summarize(listed)}")
+
+
+def _of_controllers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """The listener that kmigrate renders, compared with the one between brokers."""
+    there = rendered(view, facts)
+    if there is None:
+        return
+    if _sends_passwords(there.controllers, there.listener):
+        _, _, source = there.nodes[0]
+        weaker = _has_protection(source) and not _written(facts, there, MECHANISM, _MECHANISMS)
+        text = f"the controllers' listener would be SASL_PLAINTEXT with PLAIN ({MECHANISM}), between brokers it is {_between(source)}"
+        yield (blocks if weaker else warns)("B9f", text)
+    if security_of(there.controllers, there.listener).endswith("SSL"):
+        yield from _unverified(facts, there)
+
+
+def _unverified(facts: PreflightFacts, there: Rendered) -> Iterator[PreflightFinding]:
+    unverified = {who: file for who, keys, file in there.nodes if not _verifies(keys, there.listener)}
+    weaker = [who for who, file in unverified.items() if _between(file).endswith("SSL") and _verifies_brokers(file)]
+    if weaker and not _written(facts, there, _ALGORITHM):
+        yield blocks(
+            "B9f", f"host names of controllers would not be verified, unlike brokers' ({_ALGORITHM}), by {summarize(weaker)}"
+        )
+    elif unverified:
+        yield warns("B9f", f"host names of controllers will not be verified ({_ALGORITHM}), by {summarize(unverified)}")
+
+
+def _of_connections(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Connections of kmigrate; a section of the cluster file may confirm that one does not verify host names."""
+    found, said = facts.connections.unverified, facts.spec.unverified
+    if silent := sorted(found - said):
+        yield blocks("B9f", f"kmigrate's own connections would not verify host names: {summarize(silent)}")
+    if confirmed := sorted(found & said):
+        yield warns(
+            "B9f", f"kmigrate's own connections do not verify host names, as the cluster file says: {summarize(confirmed)}"
+        )
+    if readable := sorted(facts.connections.readable):
+        yield warns("B9f", f"kmigrate's own connections send their password without TLS: {summarize(readable)}")
+
+
+def _verifies(keys: Keys, listener: str) -> bool:
+    """Whether a client with these keys verifies host names on a TLS listener: an empty value, and no other, switches it off."""
+    value = keys.get(f"listener.name.{listener.lower()}.{_ALGORITHM}", keys.get(_ALGORITHM))
+    return value is None or bool(references(value)) or value.strip().lower() in _VERIFYING
+
+
+def _verifies_brokers(keys: Keys) -> bool:
+    listener = inter_broker_listener(keys)
+    return not security_of(keys, listener).endswith("SSL") or _verifies(keys, listener)
+
+
+def _verifies_zookeeper(keys: Keys) -> bool:
+    """Anything but `https` switches it off (KafkaConfig.setZooKeeperClientProperty)."""
+    value = keys.get(f"zookeeper.{_ALGORITHM}")
+    off = value is not None and not references(value) and value.strip().lower() != "https"
+    return not (off and is_true(keys, "zookeeper.ssl.client.enable"))
+
+
+def _sends_passwords(keys: Keys, listener: str) -> bool:
+    """Whether clients may log in with PLAIN on a listener without TLS."""
+    enabled = setting(keys, f"listener.name.{listener.lower()}.{_MECHANISMS}") or setting(keys, _MECHANISMS) or "GSSAPI"
+    return security_of(keys, listener) == "SASL_PLAINTEXT" and "PLAIN" in {name.strip().upper() for name in enabled.split(",")}
+
+
+def _between(keys: Keys) -> str:
+    return security_of(keys, inter_broker_listener(keys))
+
+
+def _has_protection(keys: Keys) -> bool:
+    """Whether what is sent between brokers holds no password that anyone may read, and not just because it holds none at all."""
+    return _between(keys) != "PLAINTEXT" and not _sends_passwords(keys, inter_broker_listener(keys))
+
+
+def _written(facts: PreflightFacts, there: Rendered, *keys: str) -> bool:
+    """Whether `quorum.properties` names one of these keys, for all listeners or the controllers': it is meant."""
+    prefix = f"listener.name.{there.listener.lower()}."
+    return any(name in facts.spec.controller_properties for key in keys for name in (key, prefix + key))
+
+
+CHECKS: tuple[Check, ...] = (_controllers_listener, _of_brokers, _of_controllers, _of_connections)
