@@ -441,7 +441,14 @@ def _chroot(fields: ConnectionFields) -> str:
     if len(set(given.values())) > 1:
         fields.refuse(f"{' and '.join(given)} name different chroots", "Only one can be right.", "Write it in one place.")
     chroot = next(iter(given.values()), "")
-    if chroot and ("," in chroot or not _CHROOT.fullmatch(chroot)):
+    if "," in given.get("host", ""):
+        fields.refuse(
+            "host has a chroot before its last server",
+            "ZooKeeper's client would take the rest of the text for a part of the path, and use the first server only.",
+            "Write the chroot once, at the end. If zookeeper.connect of the brokers is like that, write their first server into host,"
+            " and all behind it, as it is, into extra.chroot.",
+        )
+    elif chroot and not _CHROOT.fullmatch(chroot):
         fields.refuse(
             "the chroot is not a znode's path",
             "Expected /name once, at the end of host.",

@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec, NodeRole, machine
+from airflow_provider_kmigrate.core.files.config_matrix import MATRIX, FileStage, may_be_added
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec.model import (
@@ -205,6 +206,7 @@ _SECRET_OPTION = re.compile(
 )
 _REFERENCE = re.compile(r"\$\{[^}:]+:[^}]*\}")
 _SWITCH = re.compile(r"true|false", re.IGNORECASE)  # tokenauth="true"
+_CONTROLLERS = (FileStage.CONTROLLER_MIGRATION, FileStage.CONTROLLER_FINAL)
 _SECTIONS = {"brokers": NodeRole.BROKER, "controllers": NodeRole.CONTROLLER}
 
 
@@ -257,6 +259,7 @@ def check(data: object, line: Line) -> Iterator[Problem]:
     yield from _one_agent(nodes, line)
     yield from _needs(nodes)
     yield from _secrets(data)
+    yield from _quorum(data)
     yield from _groups(data)
     yield from _jobs(data)
     yield from _audit(data)
@@ -365,6 +368,26 @@ def _is_secret(key: str, value: str) -> bool:
         return True
     options = ("".join(match) for match in _SECRET_OPTION.findall(value))
     return any(not _REFERENCE.fullmatch(option) and not _SWITCH.fullmatch(option) for option in options)
+
+
+_PLACES = frozenset({"listeners", "log.dirs", "metadata.log.dir"})  # rendering takes these from `quorum.properties`
+_KNOWN = [key for key in MATRIX if key.islower() and "*" not in key]
+_NEARLY = 0.93  # of 1: one letter of ten
+
+
+def _quorum(data: object) -> Iterator[Problem]:
+    """Keys of `quorum.properties` that no controller's file would ever have, and those with a typo."""
+    properties = _under(_under(data, "quorum"), "properties")
+    for key in map(str, properties if isinstance(properties, dict) else ()):
+        loc = ("quorum", "properties", key)
+        near = [] if key in MATRIX else difflib.get_close_matches(key, _KNOWN, 1, _NEARLY)
+        if not any(may_be_added(key, stage) for stage in _CONTROLLERS) and key not in _PLACES:
+            found = "a key that kmigrate decides itself: it would be left out without a word"
+            yield Problem("F04", loc, found, expected="what controllers need beside the brokers' keys", fix="remove it")
+        elif near:
+            yield Problem(
+                "F04", loc, "a key that Kafka does not know", expected=f"its name `{near[0]}`", fix=f"write `{near[0]}`"
+            )
 
 
 def _property_maps(data: object) -> Iterator[tuple[Loc, Mapping[Any, Any]]]:

@@ -101,6 +101,10 @@ class TestZooKeeper:
     def test_kerberos_needs_no_password(self) -> None:
         assert connections.zookeeper_settings("c", zookeeper(extra={"sasl_mechanism": "GSSAPI"})).sasl_mechanism == "GSSAPI"
 
+    def test_a_chroot_after_every_server_may_be_written_as_what_it_is(self) -> None:
+        settings = connections.zookeeper_settings("c", zookeeper(extra={"chroot": "/kafka,zk2:2181/kafka"}))
+        assert (settings.hosts, settings.chroot) == ("zk1:2181", "/kafka,zk2:2181/kafka")
+
     def test_tls_as_the_form_and_as_a_uri_carry_it(self) -> None:
         extra = {
             "use_tls": "True",
@@ -125,6 +129,7 @@ class TestZooKeeper:
             ({"host": f"u:{CANARY}@zk1"}, ["N03"]),
             ({"host": "zk1:99999999"}, ["N03"]),
             ({"host": "zk1/kafka,zk2/kafka"}, ["N03"]),
+            ({"host": "zk1/kafka,zk2", "extra": {"chroot": "/kafka,zk2"}}, ["N03"]),
             ({"host": "zk1/../x"}, ["N03"]),
             ({"host": "zk1/a//b"}, ["N03"]),
             ({"host": "zk1/a", "extra": {"chroot": "/b"}}, ["N03"]),

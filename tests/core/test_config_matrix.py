@@ -51,6 +51,21 @@ HEALTHY = {
 }
 
 
+#: Kafka's names for the brokers' defaults of topics' settings (ServerTopicConfigSynonyms of 3.9).
+DEFAULTS_OF_TOPICS = [
+    "compression.gzip.level", "compression.lz4.level", "compression.type", "compression.zstd.level",
+    "log.cleaner.delete.retention.ms", "log.cleaner.max.compaction.lag.ms", "log.cleaner.min.cleanable.ratio",
+    "log.cleaner.min.compaction.lag.ms", "log.cleanup.policy", "log.flush.interval.messages", "log.flush.interval.ms",
+    "log.flush.scheduler.interval.ms", "log.index.interval.bytes", "log.index.size.max.bytes",
+    "log.local.retention.bytes", "log.local.retention.ms", "log.message.downconversion.enable",
+    "log.message.format.version", "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms",
+    "log.message.timestamp.difference.max.ms", "log.message.timestamp.type", "log.preallocate", "log.retention.bytes",
+    "log.retention.hours", "log.retention.minutes", "log.retention.ms", "log.roll.hours", "log.roll.jitter.hours",
+    "log.roll.jitter.ms", "log.roll.ms", "log.segment.bytes", "log.segment.delete.delay.ms", "message.max.bytes",
+    "min.insync.replicas", "unclean.leader.election.enable",
+]  # fmt: skip
+
+
 def test_every_row_says_something_for_every_stage() -> None:
     letters = {str(letter) for letter in Rule}
     assert all(len(row) == len(FileStage) and set(row) <= letters for row in MATRIX.values())
@@ -181,7 +196,13 @@ def test_listener_keys_belong_to_the_inter_broker_listener_only() -> None:
     stage = FileStage.CONTROLLER_FINAL
     assert rule("listener.name.int.ssl.keystore.location", stage, "INT") is Rule.SAME
     assert rule("listener.name.ext.ssl.keystore.location", stage, "INT") is Rule.ABSENT
-    assert rule("log.retention.hours", stage) is Rule.ABSENT
+    assert rule("num.io.threads", stage) is Rule.ABSENT
+
+
+@pytest.mark.parametrize("stage", [FileStage.CONTROLLER_MIGRATION, FileStage.CONTROLLER_FINAL])
+def test_controllers_have_the_brokers_defaults_of_every_topic_setting(stage: FileStage) -> None:
+    assert [key for key in DEFAULTS_OF_TOPICS if rule(key, stage) is not Rule.SAME] == []
+    assert rule("log.dir", stage) is Rule.ABSENT
     assert rule("log.retention.hours", FileStage.KRAFT) is Rule.SAME
 
 

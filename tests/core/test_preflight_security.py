@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import Malformed, NodeFiles
+from airflow_provider_kmigrate.core.model import ConnectionFacts, Malformed, NodeFiles
 from airflow_provider_kmigrate.core.preflight import security as preflight_security
 from airflow_provider_kmigrate.core.preflight.checks import findings
 from airflow_provider_kmigrate.core.preflight.findings import Severity
@@ -39,8 +39,15 @@ from tests.core.test_preflight import (
     controller_files,
     controller_ids,
     healthy,
+    known,
     spec,
 )
+
+
+def known_type(text: str) -> Change:
+    """Every broker runs with a keystore of this type."""
+    return lambda view, facts: (view, replace(facts, configs={i: config(i, ssl_keystore_type=text) for i in facts.configs}))
+
 
 ROWS: list[Row] = [
     ("custom authorizer", everywhere(authorizer_class_name="com.example.Rules"), ["B8a"]),
@@ -73,6 +80,8 @@ ROWS: list[Row] = [
     ("znodes to be guarded", everywhere(zookeeper_set_acl="true"), ["B10a"]),
     ("files differ towards ZooKeeper", written_1(zookeeper_ssl_protocol="TLSv1.2"), ["B10a", "B10a"]),
     ("controller without ZooKeeper's identity", both(everywhere(zookeeper_set_acl="true"), controller_files(NodeFiles(KRAFT_FILE, {}, has_metadata_log=False))), ["B10a", "B10a"]),
+    ("ZooKeeper with TLS, no file says how", known(connections=ConnectionFacts(zookeeper=("TLS",))), ["B10a"]),
+    ("ZooKeeper with SASL", known(connections=ConnectionFacts(zookeeper=("SASL",))), ["B10a"]),
     ("large znodes", large_topic, ["B10b"]),
     ("password without secret", tree(broker_settings={"1": ("ssl.keystore.password",)}), ["B11", "B16", "W11", "W13"]),
     ("passwords, secrets differ", both(tree(broker_settings={"1": ("listener.name.a.plain.sasl.jaas.config",)}), both(everywhere(password_encoder_secret="a"), written_1(password_encoder_secret="b"))), ["B11", "B16", "W11", "W13"]),
@@ -83,6 +92,10 @@ ROWS: list[Row] = [
     ("keystore of all brokers", both(tree(broker_settings={"<default>": ("ssl.truststore.location",)}), written_1(ssl_truststore_location="/t")), ["B16", "W13"]),
     ("keystore that the file has, too", both(tree(broker_settings={"1": ("listener.name.tls.ssl.keystore.location",)}), everywhere(listener_name_tls_ssl_keystore_location="/k")), ["W13"]),
     ("keystore of a listener that the file has for all", both(tree(broker_settings={"1": ("listener.name.tls.ssl.keystore.location",)}), everywhere(ssl_keystore_location="/k")), ["W13"]),
+    ("keystore exchanged since, another one in the file", both(tree(broker_settings={"1": ("listener.name.tls.ssl.keystore.location",)}), both(everywhere(ssl_keystore_location="/2023"), running_1(ssl_keystore_location="/2023", listener_name_tls_ssl_keystore_location="/2026"))), ["B16", "W13"]),
+    ("keystore exchanged since in its place", both(tree(broker_settings={"1": ("listener.name.tls.ssl.keystore.location",)}), both(everywhere(ssl_keystore_location="/k"), running_1(ssl_keystore_location="/k", listener_name_tls_ssl_keystore_location="/k"))), ["W13"]),
+    ("keystore of another type since", both(tree(broker_settings={"<default>": ("ssl.keystore.type",)}), both(everywhere(ssl_keystore_type="JKS"), known_type("PEM"))), ["B16", "W13"]),
+    ("keystore by a reference", both(tree(broker_settings={"1": ("ssl.keystore.location",)}), both(everywhere(config_providers="env", ssl_keystore_location="${env:K}"), running_1(config_providers="env", ssl_keystore_location="/k"))), ["W13"]),
     ("truststore where the file has a keystore", both(tree(broker_settings={"1": ("listener.name.tls.ssl.truststore.location",)}), everywhere(ssl_keystore_location="/k")), ["B16", "W13"]),
     ("keystore of a listener where the file has that of another", both(tree(broker_settings={"1": ("listener.name.tls.ssl.keystore.location",)}), everywhere(listener_name_b_ssl_keystore_location="/k")), ["B16", "W13"]),
     ("login of a listener, one for all does not count", both(tree(broker_settings={"1": ("listener.name.a.plain.sasl.jaas.config",)}), everywhere(password_encoder_secret="a", sasl_jaas_config="b")), ["B16", "W11", "W13"]),
@@ -92,6 +105,11 @@ ROWS: list[Row] = [
     ("listener opened", both(tree(broker_settings={"1": ("listeners",)}), running_1(listeners="A://:1,B://:2")), ["B16", "W13"]),
     ("listener opened, and in the file", both(tree(broker_settings={"1": ("listeners",)}), everywhere(listeners="A://:1,B://:2")), ["W13"]),
     ("protocols of listeners", both(tree(broker_settings={"1": ("listener.security.protocol.map",)}), everywhere(listener_security_protocol_map="A:SSL")), ["B16", "W13"]),
+    ("engine of TLS on controllers", everywhere(ssl_engine_factory_class="com.example.Engine"), ["B8a"]),
+    ("provider of references on controllers", everywhere(config_providers="vault", config_providers_vault_class="com.example.Vault"), ["B8a"]),
+    ("provider of Kafka's", everywhere(config_providers="env", config_providers_env_class="org.apache.kafka.common.config.provider.EnvVarConfigProvider"), []),
+    ("class of brokers alone", everywhere(replica_selector_class="com.example.Selector"), []),
+    ("class named for controllers", spec(controller_properties={"metric.reporters": "x", "security.x.class": "com.example.X"}), ["B8a"]),
     ("custom principals", everywhere(principal_builder_class="com.example.Names"), ["B8a"]),
     ("Kafka's own principals", everywhere(principal_builder_class="org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"), []),
     ("no super users", secured(super_users=""), ["B13b"] * 3),
@@ -123,6 +141,7 @@ ROWS: list[Row] = [
     ("all servers on each broker's machine", both(remote(600.0), everywhere(zookeeper_connect="localhost:2181, 127.0.0.1:2182/kafka")), ["B17"]),
     ("ensemble on the machines of controllers, too", both(both(remote(600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), beside_brokers), []),
     ("all ports of containers on this machine", both(both(remote(600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), by_two_names), []),
+    ("chroot after every server", both(known(chroot="/kafka,zk2:2181/kafka"), everywhere(zookeeper_connect="zk1:2181/kafka,zk2:2181/kafka")), ["W21"]),
     ("ensemble on this machine, and all nodes", everywhere(zookeeper_connect="localhost:2181/kafka"), []),
 ]  # fmt: skip
 

@@ -13,6 +13,7 @@ from tests.core.preflight_around import (
     environment,
     everywhere,
     release,
+    tree,
 )
 from tests.core.test_preflight import (
     Change,
@@ -20,6 +21,7 @@ from tests.core.test_preflight import (
     healthy,
 )
 
+TOKENS = both(everywhere(delegation_token_secret_key="x"), tree(tokens=2))
 ROWS: list[Row] = [
     ("release 3.5", release("3.5-IV2"), ["B1b"]),
     ("release of before", release("3.3-IV3"), ["B1b"]),
@@ -34,6 +36,8 @@ ROWS: list[Row] = [
     ("3.8, patch not told", release("3.8-IV0"), ["W4"]),
     ("3.8.1", release("3.8-IV0", "3.8.1"), []),
     ("3.9.0", release("3.9-IV0", "3.9.0"), []),
+    ("3.8.1 with delegation tokens", both(release("3.8-IV0", "3.8.1"), TOKENS), ["W4"]),
+    ("3.9.0 with delegation tokens", both(release("3.9-IV0", "3.9.0"), TOKENS), []),
     ("another release than the cluster file says", release("3.9-IV0", "3.8.1"), ["B1a"]),
     ("mixed releases", environment(releases={0: "3.9-IV0", 1: "3.8-IV0", 2: "3.9-IV0"}), ["B1a", "W4"]),
     ("version behind the release", both(release("3.9-IV0"), everywhere(inter_broker_protocol_version="3.8-IV0")), ["W4"]),

@@ -96,6 +96,7 @@ def test_a_controller_inherits_what_it_shares_with_the_brokers_and_no_more() -> 
         "zookeeper.metadata.migration.enable": "true",
         "zookeeper.session.timeout.ms": "18000",
         "num.partitions": "12",
+        "log.retention.hours": "48",
         "controller.quorum.voters": "3000@ctl0:9093",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "INT:PLAINTEXT,EXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -272,6 +273,36 @@ def test_controllers_take_the_mechanism_by_which_nodes_log_in() -> None:
     assert parse(controller_properties(scram, NODE, FileStage.CONTROLLER_FINAL, facts))[key] == "PLAIN"
     assert key not in parse(controller_properties(SASL, NODE, FileStage.CONTROLLER_FINAL, facts))
     assert key not in parse(broker_properties(scram, FileStage.KRAFT, facts))
+
+
+RBAC = (
+    PLAIN
+    + """\
+authorizer.class.name=com.example.ServerAuthorizer
+example.authorizer.access.rule.providers=EXAMPLE,ZK_ACL
+super.users=User:admin
+"""
+)
+FOR_KRAFT = {
+    "authorizer.class.name": "com.example.KRaftAuthorizer",
+    "example.authorizer.access.rule.providers": "EXAMPLE,KRAFT_ACL",
+    "super.users": "User:admin;User:ANONYMOUS",
+    "num.io.threads": "8",
+}
+
+
+def test_brokers_in_kraft_mode_have_the_controllers_settings_of_an_authorizer_that_is_not_kafkas() -> None:
+    facts = RenderFacts("3000@ctl0:9093", "3.9-IV0", controller_properties=FOR_KRAFT)
+    broker = parse(broker_properties(RBAC, FileStage.KRAFT, facts))
+    controller = parse(controller_properties(RBAC, NODE, FileStage.CONTROLLER_FINAL, facts))
+    assert {key: broker[key] for key in FOR_KRAFT if "authorizer" in key} == {
+        key: FOR_KRAFT[key] for key in FOR_KRAFT if "authorizer" in key
+    }
+    assert (broker["super.users"], "num.io.threads" in broker) == ("User:admin", False)
+    assert {key: controller[key] for key in FOR_KRAFT} == FOR_KRAFT
+    migrating = parse(broker_properties(RBAC, FileStage.MIGRATION, facts))
+    assert migrating["authorizer.class.name"] == "com.example.ServerAuthorizer"
+    assert "authorizer.class.name" not in parse(broker_properties(PLAIN, FileStage.KRAFT, facts))
 
 
 def test_controllers_of_tiered_storage_know_of_it() -> None:

@@ -168,6 +168,13 @@ spark_jobs:
         cluster = spec.loads(GOOD + f"quorum: {{properties: {{ssl.keystore.password: '{reference}'}}}}\n")
         assert cluster.controller_properties["ssl.keystore.password"] == reference
 
+    @pytest.mark.parametrize(
+        "key",
+        ["listeners", "log.dirs", "zookeeper.ssl.protocol", "num.io.threads", "metadata.max.idle.interval.ms", "ssl.protocol"],
+    )
+    def test_controllers_may_have_keys_of_their_own(self, key: str) -> None:
+        assert spec.loads(f"{GOOD}quorum: {{properties: {{{key}: x}}}}\n").controller_properties == {key: "x"}
+
     def test_a_section_confirms_that_its_connection_accepts_any_host_name(self) -> None:
         assert spec.loads(GOOD).unverified == frozenset()
         text = changed("{conn_id: prod_zk}", "{conn_id: prod_zk, verify_hostname: false}")
@@ -317,6 +324,17 @@ WRONG = [
     ("policy:", "audit: {conn_id: s, result: r, events: [/e]}\npolicy:", [("F04", 18, "audit.result")]),
     ("policy:", "audit: {conn_id: s, result: /r, events: [/e], level: logs}\npolicy:", [("F04", 18, "audit.level")]),
     ("policy:", "quorum: {properties: {sasl.jaas.config: x}}\npolicy:", [("F06", 18, "quorum.properties.sasl.jaas.config")]),
+    *(
+        ("policy:", f"quorum: {{properties: {{{key}: x}}}}\npolicy:", [("F04", 18, f"quorum.properties.{key}")])
+        for key in (
+            "zookeeper.metadata.migration.enable",
+            "zookeeper.connect",
+            "process.roles",
+            "broker.id",
+            "super.user",
+            "log.dir",
+        )
+    ),
     ("policy:", "quorum: {properties: {a.b: [x]}}\npolicy:", [("F04", 18, "quorum.properties.a.b")]),
     ("policy:", "name: other\npolicy:", [("F05", 18, "name")]),
 ]

@@ -97,6 +97,22 @@ MATRIX: Mapping[str, str] = {
     "remote.log.storage.system.enable": "SSSSS",  # controllers validate topics' settings: without it remote.storage.enable is refused
     "controller.quota.window.num": "SSSSS",
     "controller.quota.window.size.seconds": "SSSSS",
+    # Defaults of topics' settings (ServerTopicConfigSynonyms): controllers validate changes with them, and report them for new topics.
+    "compression.*": "SSSSS",
+    "log.cleaner.delete.retention.ms": "SSSSS",
+    "log.cleaner.max.compaction.lag.ms": "SSSSS",
+    "log.cleaner.min.cleanable.ratio": "SSSSS",
+    "log.cleaner.min.compaction.lag.ms": "SSSSS",
+    "log.cleanup.policy": "SSSSS",
+    "log.flush.*": "SSSSS",
+    "log.index.*": "SSSSS",
+    "log.local.retention.*": "SSSSS",
+    "log.message.*": "SSSSS",
+    "log.preallocate": "SSSSS",
+    "log.retention.*": "SSSSS",
+    "log.roll.*": "SSSSS",
+    "log.segment.*": "SSSSS",
+    "message.max.bytes": "SSSSS",
 }
 """Key or prefix -> one letter of `Rule` for each `FileStage`. Keys without a row: SAME on brokers, ABSENT on controllers."""
 
@@ -125,6 +141,11 @@ def forbidden(key: str, stage: FileStage) -> bool:
     """Whether the table excludes the key from the stage; keys without a row are left to the user."""
     row = MATRIX.get(key) or _prefix_row(key)
     return row is not None and _cell(row, stage) is Rule.ABSENT
+
+
+def may_be_added(key: str, stage: FileStage) -> bool:
+    """Whether `quorum.properties` may have the key: it is neither excluded from the stage nor decided by kmigrate."""
+    return rule(key, stage) is not Rule.REQUIRED and not forbidden(key, stage)
 
 
 def _cell(row: str, stage: FileStage) -> Rule:

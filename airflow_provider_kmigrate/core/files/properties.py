@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     Rule,
     forbidden,
     inter_broker_listener,
+    may_be_added,
     node_id,
     problems,
     references,
@@ -257,6 +258,7 @@ FAST_FAILOVER: Mapping[FileStage, Mapping[str, str]] = {
 }
 """What policy `fast_failover` adds in which stage (measured). Controllers balance leaders themselves once they own the cluster."""
 
+_AUTHORIZER = "authorizer.class.name"
 _HEADER = "# Rendered by kmigrate from a broker's server.properties.\n"
 _DEFAULT_PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 
@@ -359,7 +361,7 @@ def _shared(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts)
         "controller.listener.names": facts.listener,
         "listener.security.protocol.map": _protocol_map(properties, facts),
         **_controller_security(properties, facts),
-        **_authorizer(properties, stage),
+        **_authorizer(properties, stage, facts),
         **(FAST_FAILOVER.get(stage, {}) if facts.fast_failover else {}),
     }
 
@@ -395,11 +397,7 @@ def _inherited(properties: Mapping[str, str], stage: FileStage, facts: RenderFac
 
 
 def _extra(stage: FileStage, facts: RenderFacts) -> dict[str, str]:
-    return {
-        key: value
-        for key, value in facts.controller_properties.items()
-        if rule(key, stage) is not Rule.REQUIRED and not forbidden(key, stage)
-    }
+    return {key: value for key, value in facts.controller_properties.items() if may_be_added(key, stage)}
 
 
 def _protocol_map(properties: Mapping[str, str], facts: RenderFacts) -> str:
@@ -438,8 +436,15 @@ def _prefix(listener: str) -> str:
     return f"listener.name.{listener.lower()}."
 
 
-def _authorizer(properties: Mapping[str, str], stage: FileStage) -> dict[str, str]:
-    name = setting(properties, "authorizer.class.name")
-    if name not in AUTHORIZERS or stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION}:
+def _authorizer(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts) -> dict[str, str]:
+    """The authorizer of a KRaft node. Of one that is not Kafka's, the cluster file has the class and the settings for KRaft.
+
+    Brokers get those settings too, such as `confluent.authorizer.access.rule.providers`: with other ones than the controllers' they
+    do not start, or read other rules.
+    """
+    name = setting(properties, _AUTHORIZER)
+    if name is None or stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION}:
         return {}
-    return {"authorizer.class.name": AUTHORIZERS[name]}
+    if name in AUTHORIZERS:
+        return {_AUTHORIZER: AUTHORIZERS[name]}
+    return {key: value for key, value in facts.controller_properties.items() if "authorizer" in key.split(".")}

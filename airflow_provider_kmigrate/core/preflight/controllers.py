@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec, machine
 from airflow_provider_kmigrate.core.files.config_matrix import (
     AUTHORIZERS,
     FileStage,
+    chroot_of,
     inter_broker_listener,
     is_true,
     problems,
@@ -35,6 +36,12 @@ from airflow_provider_kmigrate.core.preflight.findings import (
 from airflow_provider_kmigrate.core.text import summarize
 
 BUILDER = "principal.builder.class"
+_CLASS = ("class", "class.name")
+_OF_KAFKA = ("org.apache.kafka.", "kafka.")
+#: With questions of their own (B8a).
+_REPORTED_APART = frozenset(
+    {BUILDER, "authorizer.class.name", "alter.config.policy.class.name", "create.topic.policy.class.name"}
+)
 _USERNAME = re.compile(r"""\busername\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 
@@ -186,6 +193,15 @@ def _file(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding
     yield from of_file("the controllers", found)
 
 
+def _classes(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Classes that a controller loads when it starts: its machine is new, and may have Kafka's own jars only."""
+    there = rendered(view, facts)
+    named = {key: value for key, value in (there.controllers if there else {}).items() if key.endswith(_CLASS) and value.strip()}
+    strange = {key: value for key, value in named.items() if not value.strip().startswith(_OF_KAFKA) and not references(value)}
+    if others := [f"{key} {value.strip()}" for key, value in sorted(strange.items()) if key not in _REPORTED_APART]:
+        yield unknown("B8a", f"whether the controllers' machines have the jars of {summarize(others)}")
+
+
 def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Controllers inherit the first broker's ZooKeeper address as written; of several servers the client tries the next."""
     first = facts.spec.brokers[0]
@@ -201,6 +217,17 @@ def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
             f"zookeeper.connect of {first.name} {named} its own machine ({connects[first.id]}); elsewhere are {summarize(away)}"
         )
         yield grave("B17", text)
+
+
+def _chroots(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
+    """A chroot after every server: ZooKeeper's client takes all behind the first slash for the path."""
+    connects = {broker: setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_files(view).items()}
+    if odd := [
+        f"broker {broker} {connect}"
+        for broker, connect in connects.items()
+        if not references(connect) and "," in chroot_of(connect)
+    ]:
+        yield warns("W21", f"zookeeper.connect has a chroot before its last server: {summarize(odd)}")
 
 
 def _shares(controller: NodeSpec, broker: NodeSpec, here: set[str]) -> bool:
@@ -223,4 +250,4 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-CHECKS: tuple[Check, ...] = (_known, _logins, _ensemble, _file)
+CHECKS: tuple[Check, ...] = (_known, _logins, _ensemble, _chroots, _classes, _file)

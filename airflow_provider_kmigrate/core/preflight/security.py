@@ -158,13 +158,15 @@ def _towards_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
         yield blocks("B10a", f"brokers' files differ in how they reach ZooKeeper: {summarize(differ)}")
     yield from _of_controllers(view, {key: next(iter(files.values())).get(key) for key in keys if key not in differ})
     tree = facts.environment.tree
-    guarded = sorted(
-        {*(tree.guarded if tree else ()), *(["TLS"] if any(key.startswith("zookeeper.ssl.") for key in keys) else [])}
+    in_files = ["TLS"] if any(key.startswith("zookeeper.ssl.") for key in keys) else []
+    guarded = sorted({*(tree.guarded if tree else ()), *in_files, *facts.connections.zookeeper})
+    by_options = (
+        "" if in_files or "TLS" not in guarded else ", which they have from KAFKA_OPTS, for their files have no zookeeper.ssl.*"
     )
     if guarded or any(is_true(properties, "zookeeper.set.acl") for properties in files.values()):
         yield unknown(
             "B10a",
-            f"ZooKeeper authenticates brokers ({summarize(guarded) or 'zookeeper.set.acl'}); the controllers' credentials are unknown",
+            f"ZooKeeper authenticates brokers ({summarize(guarded) or 'zookeeper.set.acl'}{by_options}); the controllers' credentials are unknown",
         )
 
 

@@ -104,6 +104,8 @@ DEFECTS = (
     _defect("a null /migration hangs, policies get other arguments", "3.9.2", 19480, 19026),
 )
 
+_TOKENS = _defect("delegation tokens that expire at once, or are renewed for another time", "3.9.0", 17315)
+
 _WORKS = {(3, 6): (2, None), (3, 7): (1, 2), (3, 8): (0, 1), (3, 9): (0, 0)}
 """Line -> from which patch on it may be migrated, and from which on without a warning."""
 
@@ -190,6 +192,15 @@ def _release(release: KafkaVersion) -> Iterator[PreflightFinding]:
             yield unknown(code, f"brokers run Kafka {release} of an unknown patch level; {release}.0 has: {text}")
 
 
+def _tokens(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """A defect that only clusters with delegation tokens have: their clients lose access after the takeover."""
+    tree = facts.environment.tree
+    releases = {broker: parse(text or "") for broker, text in sorted(facts.environment.releases.items())}
+    old = {broker: release for broker, release in releases.items() if release and _TOKENS.concerns(release)}
+    if tree and tree.tokens and old:
+        yield warns("W4", f"{tree.tokens} delegation tokens, and {_TOKENS} in {pairs(old)}")
+
+
 def _protocol_behind(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Only if all brokers have one version that may be migrated: otherwise that is the finding."""
     own = values(zookeeper_configs(facts), _PROTOCOL)
@@ -262,4 +273,4 @@ def _number(version: str) -> tuple[int, int]:
     return release.line if release else (0, 0)
 
 
-CHECKS: tuple[Check, ...] = (_versions, _releases, _protocol_behind, _log_dirs, _tiered, _ensemble)
+CHECKS: tuple[Check, ...] = (_versions, _releases, _tokens, _protocol_behind, _log_dirs, _tiered, _ensemble)

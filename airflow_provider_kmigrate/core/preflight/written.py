@@ -56,6 +56,7 @@ _MAP = "listener.security.protocol.map"
 _LISTENERS = ("listeners", "advertised.listeners", _MAP)
 _LISTENER = re.compile(r"(?:listener\.name\.[^.]+\.)?(?:.+\.)?(?:ssl\.(?:keystore|truststore)\..*|ssl\.key\.password|sasl\..*)")
 
+_REPORTED = (".location", ".type")  # of a key store; its passwords are not
 _OF_ONE_LISTENER = re.compile(r"^listener\.name\.[^.]+\.(?=ssl\.)")
 
 
@@ -105,18 +106,21 @@ def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFind
             ]
             only += [f"broker {broker} {key}" for key in missing]
     if only:
-        yield blocks("B16", f"settings of listeners that brokers have only dynamically: {summarize(only)}")
+        yield blocks("B16", f"settings of listeners that brokers have only dynamically, or with another value: {summarize(only)}")
 
 
 def _starts_with(file: Mapping[str, str], key: str, in_force: Mapping[str, str]) -> bool:
-    """Whether a listener exists with this file alone; a dynamic protocol map hides the controllers' listener from it.
+    """Whether a listener exists as it is now with this file alone; a dynamic protocol map hides the controllers' listener from it.
 
-    If no other listener exists, Kafka uses the key without its name. That is enough for keystores, which are exchanged while the
-    listener runs; but not for logins and mechanisms.
+    Without a key for this listener Kafka takes the one without its name: that is enough for keystores, but not for logins and
+    mechanisms. A keystore that was exchanged since may be expired or gone at its old place.
     """
     if key in _LISTENERS:
         return key != _MAP and setting(file, key) == setting(in_force, key)
-    return any(setting(file, name) is not None for name in (key, _OF_ONE_LISTENER.sub("", key)))
+    written = setting(file, key) or setting(file, _OF_ONE_LISTENER.sub("", key))
+    if written is None or references(written) or not key.endswith(_REPORTED):
+        return written is not None
+    return written == (setting(in_force, key) or written)
 
 
 SAME_VALUE_CHECKS: tuple[Check, ...] = (_agree, _dynamic)

@@ -80,11 +80,11 @@ B8a A class that is not Kafka's
 means: It is unknown whether this authorizer, principal builder or policy works without ZooKeeper. In KRaft mode it runs on the controllers. A builder must implement KafkaPrincipalSerde; alter.config.policy gets other arguments than before.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Ask its maker for the KRaft version, and how to move its rules. Try it on a test cluster.
-do: Put its jar on the controllers. Name an authorizer under `quorum.properties: {authorizer.class.name: ...}` in the cluster file.
+do: Put its jar on the controllers. Name an authorizer's class for KRaft, and every setting of it that changes, under `quorum.properties: {authorizer.class.name: ...}` in the cluster file. Brokers in KRaft mode get what has `authorizer` in its key, too.
 do: A policy: see `alter.config.policy.kraft.compatibility.enable` (3.9.2).
 never: Migrate without an authorizer for the time being, or remove the builder: all rights are written for its names.
 source: KIP-866; KAFKA-15098; KIP-590, KafkaPrincipalSerde; KAFKA-19026; KIP-1252
-ask: Ask the maker of the class whether it implements KafkaPrincipalSerde, and put its jar on the controllers too.
+ask: Put the jar of the class on the controllers' machines too; ask the maker of a principal builder whether it implements KafkaPrincipalSerde.
 
 B8c Znodes that the copy cannot read
 means: The copy reads every rule, user and setting. One that it cannot read ends the active controller's process, and its successor's.
@@ -206,12 +206,12 @@ source: KIP-226, STATIC_BROKER_CONFIG; reliability: one change at a time
 ask: Compare kafka-configs.sh --describe --all --entity-type brokers --entity-name N with the file; let kmigrate's user DESCRIBE_CONFIGS the cluster.
 
 B16 Listeners that exist only dynamically
-means: A KRaft broker opens its listeners before it reads dynamic settings: it does not start, or refuses clients there. Controllers never have them (measured).
+means: A KRaft broker opens its listeners before it reads dynamic settings: it does not start, or refuses clients there. Controllers never have them (measured). A key store that was exchanged dynamically may be expired, or gone, at the place in the file.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: Write each setting of the text into each broker's file, with the value in force. No restart is needed.
+do: Write each setting into the file of the broker that the text names, with the value in force there. No restart is needed.
 do: `listeners`, `advertised.listeners`, `listener.security.protocol.map`: restart the broker with its file, then delete the dynamic one: `kafka-configs.sh --bootstrap-server $B --entity-type brokers --entity-name N --alter --delete-config <key>`.
 never: Delete a dynamic listener before that restart: its clients are disconnected.
-source: measured: listeners refused connections and TLS, no start; SslFactory, CertificateEntries.ensureCompatible
+source: measured: listeners refused connections and TLS, no start; KAFKA-17431; SslFactory, CertificateEntries.ensureCompatible
 
 B17 A broker's ZooKeeper is its own machine
 means: Controllers inherit `localhost` in zookeeper.connect. On another machine it leads nowhere, or to another cluster's ZooKeeper.
@@ -339,4 +339,12 @@ meanwhile: Yes, as safe as before. Nothing was changed.
 do: `kafka-acls.sh --bootstrap-server $B --list`. Ask the owner of each; create it again if it does not match.
 never: Delete rules that you do not understand.
 source: cp-ansible#1805, strimzi#11612
+
+W21 A chroot before the last server
+means: ZooKeeper's client takes all behind the first slash for the path. Brokers use the first server only, and their znodes lie under that odd path. Controllers get the same text.
+meanwhile: Yes, as safe as before, as long as that one server runs.
+do: The migration works with it. In the ZooKeeper connection write the first server into `host`, and all behind it, as it is, into `extra.chroot`.
+do: After the migration ZooKeeper is gone, and the path with it.
+never: Correct the text in the files: under the right path there is no cluster, and brokers would begin an empty one.
+source: ZooKeeper programmer's guide: connection strings with a chroot
 """)
