@@ -451,6 +451,8 @@ def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, term
         return Done(f"Controller {controller_id} is stopped.")
     gate = _spared(view, controller)
     gate = before_stop(view, before, terms) if gate.met else gate
+    if gate.met and (strange := config_matrix.not_its_process(controller)) is not None:
+        return Refuse((strange,))
     text = f"No broker needs controller {controller_id} any more, and nothing would be lost with it."
     return Act(Verb.STOP, text) if gate.met else unmet(gate)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -127,6 +128,28 @@ def test_two_controllers_on_one_host_need_two_directories() -> None:
     alike = tuple(replace(node, host="one", port=node.id) for node in facts.spec.controllers)
     found = findings(view, replace(facts, spec=replace(facts.spec, controllers=alike)))
     assert [finding.code for finding in found] == ["M01"] * 2
+
+
+STRANGE = Controller(3001, Process(ProcessState.RUNNING), files=NodeFiles(None, {"/kraft": {}}, has_metadata_log=False))
+
+
+@pytest.mark.parametrize(
+    ("changes", "strange"),
+    [
+        ({}, True),
+        ({"process": STOPPED}, False),
+        ({"answers": True}, False),
+        ({"files": NodeFiles(None, OWN, has_metadata_log=False)}, False),
+        ({"files": NodeFiles(None, {"/kraft": {}}, has_metadata_log=True)}, False),
+        ({"files": NodeFiles()}, False),
+    ],
+)
+def test_a_process_that_is_no_controllers_blocks_and_is_never_stopped(changes: dict[str, Any], strange: bool) -> None:
+    view, facts = healthy()
+    view = replace(view, controllers={**view.controllers, 3001: replace(STRANGE, **changes)})
+    assert ("M01" in {each.code for each in findings(view, facts)}) is strange
+    decision = rollback.decide_stop(view, view, 3001)
+    assert (isinstance(decision, Refuse) and decision.reasons[0].code == "M01") is strange
 
 
 def test_a_controller_is_not_provisioned_in_a_directory_of_another_node() -> None:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
-from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Reason, could_not_read, same_version
+from airflow_provider_kmigrate.core.model import Controller, NodeFiles, ProcessState, Reason, could_not_read, same_version
 
 
 class FileStage(StrEnum):
@@ -355,6 +355,17 @@ def not_its_own(controller: Controller) -> Reason | None:
     if not theirs:
         return None
     return Reason("M01", f"{foreign_directories(theirs)}, not of controller {controller.id}.")
+
+
+def not_its_process(controller: Controller) -> Reason | None:
+    """M01: a process runs in a controller's place, but nobody has formatted a directory for it: a broker's unit, most likely."""
+    files, running = controller.files, controller.process.state is ProcessState.RUNNING
+    if controller.answers or not running or not files.meta or any(files.meta.values()) or files.has_metadata_log is not False:
+        return None
+    text = (
+        f"the process of controller {controller.id} runs, but its directory is empty and it does not answer: it is another node's"
+    )
+    return Reason("M01", text)
 
 
 def foreign_directories(theirs: Mapping[str, str]) -> str:

@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     PreflightFacts,
     PreflightFinding,
     blocks,
+    refused,
     topics_in_zookeeper,
     unknown,
     values,
@@ -202,6 +203,8 @@ def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
             yield blocks("M01", f"{path} of controller {node.id} is the directory of node {other}")
         if (whose := whose_else(node.id, files.properties)) is not None:
             yield blocks("M01", f"{node.hosts.properties} of controller {node.id} on {node.host} is {whose}")
+        if (strange := config_matrix.not_its_process(view.controller(node.id))) is not None:
+            yield from refused((strange,), "reliability: every act is identified; simulated: a rollback stopped every broker")
         if shared := list(_shared(view, facts, node)):
             yield blocks("M01", f"one place on {node.host} for controller {node.id} and another: {summarize(shared)}")
         yield from _ports(view, facts, node)

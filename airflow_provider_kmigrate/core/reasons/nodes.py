@@ -21,13 +21,13 @@ about: the nodes' machines
 when: when a node is formatted, started or stopped
 
 M01 A file, directory or port of another node
-means: The cluster file gives a node a file, directory or port that belongs to another one or is unknown. The wrong node would be stopped, its data moved away, or a node not start. kmigrate formats only empty directories and moves away only its own.
+means: The cluster file gives a node a file, directory, port or process that belongs to another one or is unknown. The wrong node would be stopped, its data moved away, or a node not start. kmigrate formats only empty directories and moves away only its own.
 meanwhile: Yes: nothing was formatted, written or moved.
 do: Check what is in it. Correct `host`, `properties` or `log_dir` of this node in the cluster file.
-do: A port: choose one for the controller (`port`) that no listener of a broker on that machine has. It cannot be changed later.
-do: A controller needs a `log_dir` and a file that nothing else uses, neither inside the other. Save what is needed, then empty the directory, or move an unused file of the package away.
-do: Clear the task.
-never: Use `kafka-storage.sh format --ignore-formatted`. Change `broker.id` in the file to match. Move away the file of a running process.
+do: A port: choose one for the controller (`port`) that no listener of that machine's brokers has.
+do: A controller needs a `log_dir` and a file that nothing else uses, neither inside the other. Save what is needed, then empty the directory, or move an unused file of the package away. Clear the task.
+do: A process: correct the role's unit in `/etc/kmigrate/node.json`.
+never: Stop a process before you know whose it is. Use `kafka-storage.sh format --ignore-formatted`. Change `broker.id` in the file to match. Move away the file of a running process.
 source: reliability: every act is identified; measured: a rollback moved a running broker's data
 ask: See whether the controller has a network of its own (a pod, or a container with published ports); else choose another port.
 
