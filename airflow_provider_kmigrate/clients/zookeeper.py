@@ -62,6 +62,29 @@ from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, F
 _CHANGES = ("/config/changes", "/kafka-acl-changes", "/kafka-acl-extended-changes")
 _GUARDED = ("/controller_epoch", "/brokers/topics", "/config")
 _WRITES = 2 | 4  # ZooKeeper's WRITE and CREATE
+#: What brokers, controllers, consumers and kmigrate keep at the top of the tree.
+_ROOTS = frozenset(
+    [
+        "/_kmigrate",
+        "/admin",
+        "/brokers",
+        "/cluster",
+        "/config",
+        "/consumers",
+        "/controller",
+        "/controller_epoch",
+        "/delegation_token",
+        "/feature",
+        "/isr_change_notification",
+        "/kafka-acl",
+        "/kafka-acl-changes",
+        "/kafka-acl-extended",
+        "/kafka-acl-extended-changes",
+        "/latest_producer_id_block",
+        "/log_dir_event_notification",
+        "/migration",
+    ]
+)
 _CMAK = "/kafka-manager"  # outside all chroots
 _VERSION = re.compile(r"Zookeeper version: ([0-9][0-9.]*)")
 _NEWEST = 20  # notifications that are reported
@@ -358,14 +381,21 @@ class ZooKeeper:
         """The servers of the connection, each asked for its version on a connection of its own."""
         return servers(self._settings)
 
-    def tree(self, path: str = "/") -> Iterator[tuple[str, bytes | None]]:
-        """Every znode below `path` and itself, parents first; znodes that vanish meanwhile are left out. For backups."""
-        level = [path]
+    def tree(self) -> Iterator[tuple[str, bytes | None]]:
+        """Every znode of the cluster, parents first; znodes that vanish meanwhile are left out. For backups.
+
+        Without a chroot other applications' znodes are beside ours, which are theirs to read.
+        """
+        level = ["/"] if self._settings.chroot else sorted(_ROOTS & self._top())
         while level:
             found = [(name, data) for name, (data, _) in self._session.stream("tree", ReadKind.DATA, level)]
             yield from found
             families = self._session.stream("tree", ReadKind.CHILDREN, (name for name, _ in found))
             level = [f"{name.rstrip('/')}/{child}" for name, children in families for child in sorted(children)]
+
+    def _top(self) -> set[str]:
+        (names,) = self._session.read("tree", ZnodeRead(ReadKind.CHILDREN, "/"))
+        return {f"/{name}" for name in names or ()}
 
     def read(self, path: str) -> tuple[bytes, int] | None:
         """A znode's data and version; None if it is absent."""

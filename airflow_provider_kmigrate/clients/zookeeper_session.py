@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from importlib.util import find_spec
 from typing import Any, ClassVar, Final, NamedTuple
 
 from kazoo import exceptions as kazoo
@@ -37,9 +38,22 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import batches
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import (
+    AuthenticationFailed,
+    Failed,
+    KMigrateError,
+    Refused,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+)
 
 _NO_WATCH = b"\0"
+_SASL_MODULES = {
+    "DIGEST-MD5": ("puresasl",),
+    "GSSAPI": ("puresasl", "kerberos"),
+}  # kazoo loses its own word for one that is missing
 
 
 class ReadKind(IntEnum):
@@ -360,6 +374,12 @@ def access(settings: ZooKeeperSettings) -> dict[str, Any]:
 def _sasl(settings: ZooKeeperSettings) -> dict[str, Any] | None:
     if settings.sasl_mechanism is None:
         return None
+    if missing := [name for name in _SASL_MODULES[settings.sasl_mechanism] if find_spec(name) is None]:
+        text = (
+            f"SASL {settings.sasl_mechanism} towards ZooKeeper needs {' and '.join(missing)}, which this machine does not have."
+        )
+        install = "Install it on every worker and the triggerer: pip install 'airflow-provider-kmigrate[sasl]'"
+        raise Refused.because(Reason("N03", f"{text} {install}{', and kerberos' if 'kerberos' in missing else ''}."))
     if settings.sasl_mechanism == "GSSAPI":
         return {
             "mechanism": "GSSAPI",

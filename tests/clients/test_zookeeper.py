@@ -7,18 +7,22 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import kazoo.exceptions
 import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.connection import ConnectionHandler
 
+from airflow_provider_kmigrate.clients import zookeeper_session
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import REGISTERED, ROLLED_BACK, ROOT, Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, error_for
+from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, ReadKind, access, error_for
 from airflow_provider_kmigrate.core.model import (
     Age,
     BrokerMode,
@@ -33,6 +37,7 @@ from airflow_provider_kmigrate.exceptions import (
     Failed,
     Forbidden,
     KMigrateError,
+    Refused,
     TimedOut,
     Unavailable,
     Unreachable,
@@ -156,6 +161,45 @@ class TestAllowList:
     def test_one_forbidden_operation_forbids_the_transaction(self) -> None:
         with ZooKeeper(ZooKeeperSettings("127.0.0.1:1")) as client, pytest.raises(Forbidden):
             client.commit([Create("/_kmigrate"), Delete("/brokers", 0)], holding=Held())
+
+
+class TestSharedEnsemble:
+    TREE: ClassVar = {"/": ["brokers", "hbase", "migration"], "/brokers": ["ids"], "/brokers/ids": [], "/migration": []}
+
+    @pytest.mark.parametrize(
+        ("chroot", "expected"),
+        [
+            ("", ["/brokers", "/migration", "/brokers/ids"]),
+            ("/kafka", ["/", "/brokers", "/hbase", "/migration", "/brokers/ids"]),
+        ],
+    )
+    def test_a_backup_without_a_chroot_reads_no_other_applications_znodes(self, chroot: str, expected: list[str]) -> None:
+        seen: list[str] = []
+
+        def stream(_what: str, kind: ReadKind, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
+            for path in paths:
+                seen.append(path)
+                yield path, (b"", None) if kind is ReadKind.DATA else self.TREE.get(path, [])
+
+        client = ZooKeeper(ZooKeeperSettings("h:2181", chroot))
+        client._session = SimpleNamespace(read=lambda _, *__: [self.TREE["/"]], stream=stream)  # type: ignore[assignment]
+        assert [path for path, _ in client.tree()] == expected
+        assert ("/hbase" in seen) is bool(chroot)
+
+
+class TestSasl:
+    @pytest.mark.parametrize(("mechanism", "missing"), [("DIGEST-MD5", ["puresasl"]), ("GSSAPI", ["kerberos"]), ("GSSAPI", [])])
+    def test_a_package_that_is_missing_is_named(
+        self, mechanism: str, missing: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(zookeeper_session, "find_spec", lambda name: None if name in missing else object())
+        settings = ZooKeeperSettings("127.0.0.1:1", sasl_mechanism=mechanism, sasl_user="u", sasl_password="hidden")
+        if not missing:
+            assert access(settings)["sasl_options"]["mechanism"] == mechanism
+            return
+        with ZooKeeper(settings) as client, pytest.raises(Refused, match=f"N03.*{missing[0]}.*pip install") as caught:
+            client.view()
+        assert "hidden" not in str(caught.value)
 
 
 class TestNoServer:

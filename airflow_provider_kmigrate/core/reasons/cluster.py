@@ -143,7 +143,7 @@ means: No controller answers as the leader, or one is more than 1,000 records be
 meanwhile: With a leader, yes. Without one, brokers serve but nothing can be created, elected or moved.
 do: `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status`; add `--replication` for the lags. An election takes seconds, a lag falls by itself.
 do: Longer: fewer than a majority run. Start the missing controllers, each with its own directory and the flag (G05).
-do: Read the controllers' logs.
+do: All run, and none leads: search their logs for `UnknownHostException`. A name that did not resolve when a controller started stays unresolved: before any broker has moved, restart that controller.
 never: Start a controller with an empty directory to make up the number (R11).
 
 G21 Groups still live on ZooKeeper
