@@ -82,7 +82,10 @@ class Rehearsal:
             raise self.failure
         session = SimSession(self.ensemble, SimZooKeeper(self.cluster))
         try:
-            tools: Any = SimpleNamespace(zk=session, admin=self.cluster, host=lambda _: SimHost(self.cluster), chroot="/kafka")
+            host, connections = SimHost(self.cluster), self.cluster.connections
+            tools: Any = SimpleNamespace(
+                zk=session, admin=self.cluster, host=lambda _: host, chroot="/kafka", connections=connections
+            )
             yield Access(tools, self, self.cluster.clock)
         finally:
             session.close()

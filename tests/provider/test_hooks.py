@@ -18,6 +18,7 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.settings import HostSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.tools import opened
+from airflow_provider_kmigrate.core.model import ConnectionFacts
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.hooks.connections import (
     BrokerHostHook,
@@ -109,12 +110,14 @@ controllers: [{id: 3000, host: c, log_dir: /l}]
 class TestTools:
     def test_the_connections_of_a_cluster_file_become_its_clients(self, connection: Define) -> None:
         connection("zk", "kmigrate_zookeeper", host="zk1/kafka")
-        connection("kf", "kafka", extra={"bootstrap.servers": "k:9092"})
+        any_name = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "none"}
+        connection("kf", "kafka", extra={"bootstrap.servers": "k:9092", **any_name})
         connection("hosts", "kmigrate_host", extra={"environment": {"A": "x"}})
         cluster = loads(CLUSTER_FILE)
         with opened(settings_of(cluster), cluster.name) as tools:
             assert tools.chroot == "/kafka"
             assert [tools.wire(node).endpoint for node in cluster.nodes()] == ["k:9092", "c:9093"]
+            assert tools.connections == ConnectionFacts(unverified=frozenset({"kafka"}))
 
     @pytest.mark.parametrize("absent", ["zk", "kf", "hosts"])
     def test_a_missing_connection_is_refused_with_the_key_that_names_it(

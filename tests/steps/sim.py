@@ -20,6 +20,7 @@ from airflow_provider_kmigrate.core.model import (
     BrokerRegistration,
     ClusterEnvironment,
     ClusterView,
+    ConnectionFacts,
     Controller,
     Fields,
     LogDir,
@@ -98,6 +99,7 @@ class SimCluster:
     known: bytes | None = None  # the note of brokers that a roll has moved into migration mode
     meddled: bool = False  # somebody took a controller's flag: that it finalizes is not the tool's doing
     unflagged: bytes | None = None  # the note of controllers whose flag a finalization takes
+    connections: ConnectionFacts = field(default_factory=ConnectionFacts)  # how the tool's own are protected
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -362,7 +364,12 @@ class SimCluster:
         lags = {("t", partition): self.behind for partition in self.leaders}
         wire = SimpleNamespace(replica_lags=lambda: lags)
         tools = SimpleNamespace(
-            host=lambda node: SimHost(self), wire=lambda node: wire, admin=self, zk=SimZooKeeper(self), chroot="/kafka"
+            host=lambda node: SimHost(self),
+            wire=lambda node: wire,
+            admin=self,
+            zk=SimZooKeeper(self),
+            chroot="/kafka",
+            connections=self.connections,
         )
         store = BackupStore(folder, "sim", CLUSTER_ID)
         if not store.folder.exists():

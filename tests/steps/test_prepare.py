@@ -3,7 +3,7 @@
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.model import BrokerMode, ConnectionFacts
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
@@ -64,6 +64,13 @@ def test_brokers_of_different_versions_are_refused(tmp_path):
     with pytest.raises(Refused) as refused:
         run_backup(context)
     assert refused.value.reasons[0].code == "B1a"
+
+
+def test_preflight_judges_its_own_connections(tmp_path):
+    cluster = SimCluster(connections=ConnectionFacts(unverified=frozenset({"kafka"})))
+    with pytest.raises(Refused) as refused:
+        run_preflight(cluster.context(tmp_path))
+    assert [reason.code for reason in refused.value.reasons] == ["B9f"]
 
 
 def test_preflight_tells_all_that_blocks_and_touches_nothing(tmp_path):
