@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import socket
 import ssl
 import struct
@@ -54,6 +55,9 @@ Call = Callable[[Any], Any]
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _MAX_ROUNDS = 3  # PLAIN needs one, SCRAM two
+_ROUNDS = re.compile(rb"\Ar=.*,i=([^,]*)")  # of SCRAM's first answer (RFC 5802)
+_FEWEST = 4096  # iterations: Kafka's own minimum (ScramMechanism)
+_DIGITS = 7  # of their number: more iterations would take minutes
 
 
 def from_kafka(settings: KafkaSettings) -> WireSecurity:
@@ -115,6 +119,12 @@ def _mechanism(security: WireSecurity) -> Any:
 
 
 def _believe(mechanism: Any, proof: bytes, where: str) -> None:
+    rounds = _ROUNDS.search(proof)
+    if rounds and not (rounds[1].isdigit() and len(rounds[1]) <= _DIGITS and int(rounds[1]) >= _FEWEST):
+        text = f"{where}: the node's SCRAM asks for {rounds[1][:20].decode(errors='replace')} iterations"
+        raise AuthenticationFailed(
+            f"{text}; brokers have {_FEWEST} or more, and with fewer the answer would give the password away"
+        )
     try:
         mechanism.receive(proof)
     except (ValueError, KeyError) as error:  # SCRAM: the node must prove that it knows the password too

@@ -72,8 +72,8 @@ class TestTls:
 class Sasl:
     """The node's half of PLAIN and SCRAM (RFC 5802), as Kafka answers it."""
 
-    def __init__(self, mechanism: str, password: str = PASSWORD, *, honest: bool = True) -> None:
-        self.mechanism = mechanism
+    def __init__(self, mechanism: str, password: str = PASSWORD, *, honest: bool = True, iterations: bytes = b"4096") -> None:
+        self.mechanism, self._iterations = mechanism, iterations
         self.handlers = {HANDSHAKE: self._handshake, AUTHENTICATE: self._step, METADATA: metadata()}
         self._password = password
         self._honest = honest
@@ -93,7 +93,7 @@ class Sasl:
         if message.startswith(b"n,,"):
             self._bare = message[3:]
             nonce = self._bare.split(b"r=")[1] + b"ours"
-            self._first = b"r=" + nonce + b",s=" + base64.b64encode(b"salt") + b",i=4096"
+            self._first = b"r=" + nonce + b",s=" + base64.b64encode(b"salt") + b",i=" + self._iterations
             return self._answer(self._first)
         algorithm = self.mechanism.replace("SCRAM-SHA-", "sha")
         salted = hashlib.pbkdf2_hmac(algorithm, self._password.encode(), b"salt", 4096)
@@ -140,6 +140,12 @@ class TestSasl:
 
 
 class TestSaslRefusals:
+    @pytest.mark.parametrize("iterations", [b"1", b"4095", b"-4096", b"99999999", b"", b"-1000000000000000000000000000000"])
+    def test_a_node_that_wants_few_iterations_gets_no_proof_of_the_password(self, iterations: bytes) -> None:
+        node = Sasl("SCRAM-SHA-256", iterations=iterations)
+        with FakeNode(node.handlers) as served, pytest.raises(AuthenticationFailed, match="iterations"):
+            cluster_id(served, sasl("SCRAM-SHA-256"))
+
     def test_a_node_that_does_not_know_the_password_is_no_node_of_ours(self) -> None:
         with FakeNode(Sasl("SCRAM-SHA-256", honest=False).handlers) as node, pytest.raises(AuthenticationFailed):
             cluster_id(node, sasl("SCRAM-SHA-256"))
