@@ -123,7 +123,7 @@ ROWS: list[Row] = [
     ("SASL brokers among super users", both(secured(**PLAIN), SASL_CONTROLLERS), []),
     ("SASL brokers, controllers in the clear", secured(**PLAIN), ["B13b"]),
     ("SASL brokers, controllers in the clear, nobody a super user there", both(secured(**PLAIN), spec(controller_properties={"super.users": "User:broker;User:ANONYMOUS"})), []),
-    ("SASL brokers, TLS controllers that ask for no certificate", both(secured(**PLAIN), spec(controller_security="SSL")), ["B13b"]),
+    ("SASL brokers, TLS controllers that ask for no certificate", both(secured(**PLAIN), spec(controller_security="SSL")), ["B9f", "B13b"]),
     ("SASL brokers, TLS controllers, name not told", both(secured(**PLAIN, ssl_client_auth="required"), spec(controller_security="SSL")), ["B13b"]),
     ("SASL brokers, controllers with another authorizer", both(secured(**PLAIN), spec(controller_properties={"authorizer.class.name": "com.example.KRaft"})), []),
     ("super users by reference", secured(super_users="${env:SUPER_USERS}", config_providers="env"), ["B13b"] * 3),

@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.core.text import summarize
 Keys = Mapping[str, str]
 _ALGORITHM = "ssl.endpoint.identification.algorithm"
 _MECHANISMS = "sasl.enabled.mechanisms"
+_CLIENT_AUTH = "ssl.client.auth"
 _VERIFYING = frozenset({"https", "ldaps"})  # as Java knows them; with an empty value it accepts any host name
 
 
@@ -62,8 +63,11 @@ def _of_controllers(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefli
     there = rendered(view, facts)
     if there is None:
         return
+    _, _, source = there.nodes[0]
+    if _identifies(source, inter_broker_listener(source)) and _serves_anyone(there.controllers, there.listener):
+        text = f"the controllers' listener would be SSL for clients without a certificate ({_CLIENT_AUTH}), between brokers it is {_between(source)}"
+        yield (warns if _written(facts, there, _CLIENT_AUTH) else blocks)("B9f", text)
     if _sends_passwords(there.controllers, there.listener):
-        _, _, source = there.nodes[0]
         weaker = _has_protection(source) and not _written(facts, there, MECHANISM, _MECHANISMS)
         text = f"the controllers' listener would be SASL_PLAINTEXT with PLAIN ({MECHANISM}), between brokers it is {_between(source)}"
         yield (blocks if weaker else warns)("B9f", text)
@@ -117,6 +121,18 @@ def _sends_passwords(keys: Keys, listener: str) -> bool:
     """Whether clients may log in with PLAIN on a listener without TLS."""
     enabled = setting(keys, f"listener.name.{listener.lower()}.{_MECHANISMS}") or setting(keys, _MECHANISMS) or "GSSAPI"
     return security_of(keys, listener) == "SASL_PLAINTEXT" and "PLAIN" in {name.strip().upper() for name in enabled.split(",")}
+
+
+def _identifies(keys: Keys, listener: str) -> bool:
+    """Whether a listener serves only clients that log in, or have a certificate."""
+    auth = setting(keys, f"listener.name.{listener.lower()}.{_CLIENT_AUTH}") or setting(keys, _CLIENT_AUTH) or "none"
+    security = security_of(keys, listener)
+    return security.startswith("SASL") or (security == "SSL" and (bool(references(auth)) or auth.lower() == "required"))
+
+
+def _serves_anyone(keys: Keys, listener: str) -> bool:
+    """Whether a listener has TLS, but identifies nobody; one in the clear is B9e's."""
+    return security_of(keys, listener) == "SSL" and not _identifies(keys, listener)
 
 
 def _between(keys: Keys) -> str:

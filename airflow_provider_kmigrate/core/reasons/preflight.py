@@ -116,7 +116,7 @@ source: KIP-900; KAFKA-14830; KAFKA-15219
 B9d No usable login for the controllers' listener
 means: A node that uses SASL towards the controllers without a login for its mechanism does not start: a controller never, a broker when it is rolled. SCRAM has no user there before the copy.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: SCRAM: use TLS, GSSAPI or PLAIN there: `quorum.security_protocol: SSL` in the cluster file, or SASL_SSL and `sasl.mechanism.controller.protocol=PLAIN` in every broker's file. Between brokers SCRAM stays.
+do: SCRAM: use TLS, GSSAPI or PLAIN there: `quorum.security_protocol: SSL` in the cluster file, with `ssl.client.auth: required` under `quorum.properties`, or SASL_SSL and `sasl.mechanism.controller.protocol=PLAIN` in every broker's file. Between brokers SCRAM stays.
 do: Write the key of the text into every broker's file; controllers inherit it. No restart is needed.
 do: PLAIN on a listener `CONTROLLER`: `listener.name.controller.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="..." user_broker="...";`
 do: A JAAS file has it: each controller's service needs that file too.
@@ -127,18 +127,18 @@ ask: See that the JAAS file of each service (java.security.auth.login.config), c
 B9e A controllers' listener with less protection than was meant
 means: The cluster file decides how the controllers' listener is protected. Rendered as PLAINTEXT, anyone who reaches the port may write the cluster's metadata.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: Write into the cluster file what is meant: `quorum.security_protocol: SASL_SSL` (or SSL), with the login of B9d.
+do: Write into the cluster file what is meant: `quorum.security_protocol: SASL_SSL` with the login of B9d, or SSL with client certificates (B9f).
 do: PLAINTEXT is meant, on a closed network: write `quorum.security_protocol: PLAINTEXT`. If brokers' files have another protocol for this listener, choose a `quorum.listener` that none of them names: a change of their map needs a restart (B15).
 never: Rely on `listener.name.controller.*` keys in the brokers' files: without the protocol they have no effect.
 source: KIP-595; rendered by core/files/properties.py
 
-B9f Host names that are not verified, or passwords without TLS
-means: Without verified names any certificate of the same CA passes for a broker. PLAIN without TLS shows passwords on the network. It blocks what kmigrate would add: a controllers' listener weaker than that between brokers, a connection of its own that accepts any name. It warns of what brokers have already, because the migration leaves that as it is, and of what the cluster file confirms.
+B9f Host names or clients that are not verified, or passwords without TLS
+means: Without verified names any certificate of the same CA passes for a broker; without a login or certificate any client writes metadata; PLAIN without TLS shows passwords. What kmigrate would add blocks: a controllers' listener weaker than that between brokers, a connection of its own that accepts any name. What brokers have, which stays as it is, and what the cluster file confirms, is a warning.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: The controllers' listener: `quorum.security_protocol: SASL_SSL`; take an empty `ssl.endpoint.identification.algorithm` of that listener out of the files.
-do: It is meant so: write the key in the text, with its value, under `quorum.properties` in the cluster file.
+do: The controllers' listener: `quorum.security_protocol: SASL_SSL`, or SSL with `ssl.client.auth: required` under `quorum.properties`; take an empty `ssl.endpoint.identification.algorithm` of that listener out of the files.
+do: It is meant so: write the key in the text, with its value, under `quorum.properties`.
 do: A connection: let it verify names (`verify_hostname` true; Kafka: no `ssl.endpoint.identification.algorithm`), or write `verify_hostname: false` into its section of the cluster file.
-do: Brokers' files: give certificates the brokers' names, or clients TLS, as a change of its own.
+do: Brokers' files: correct them as a change of its own.
 never: Confirm it to make the finding go away: ask who is responsible for the network.
 source: KIP-294; RFC 4616: PLAIN needs TLS; KafkaConfig.setZooKeeperClientProperty
 
