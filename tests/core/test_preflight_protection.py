@@ -56,6 +56,8 @@ LISTENERS: list[Row] = [
     ("controllers' listener prepared in the clear, SSL in the cluster file", both(everywhere(listener_security_protocol_map=f"{PLAIN_MAP},CONTROLLER:PLAINTEXT"), spec(controller_security="SSL")), []),
     ("controllers' listener prepared in one file", written_1(listener_security_protocol_map=f"{PLAIN_MAP},controller:ssl"), ["B9e"]),
     ("TLS brokers, nothing said of the controllers", both(everywhere(**TLS_ONLY), spec(controller_security_written=False)), ["B9e"]),
+    ("TLS between brokers, a plain listener for clients, nothing said of the controllers", both(everywhere(**TLS_ONLY | {"listeners": "CLIENTS://:9093,OLD://:9092", "listener_security_protocol_map": "CLIENTS:SSL,OLD:PLAINTEXT"}), spec(controller_security_written=False)), ["B9e"]),
+    ("nothing between brokers, nothing said of the controllers", spec(controller_security_written=False), []),
     ("TLS brokers, controllers in the clear as written", everywhere(**TLS_ONLY), []),
 ]  # fmt: skip
 

@@ -36,13 +36,11 @@ def _controllers_listener(view: ClusterView, facts: PreflightFacts) -> Iterator[
     if other := [f"broker {broker} {protocol}" for broker, protocol in named.items() if protocol not in ours]:
         text = f"the listener {spec.controller_listener} is {spec.controller_security} in the cluster file, in brokers' files it is not"
         yield blocks("B9e", f"{text}: {summarize(other)}")
-    plain = [
-        broker for broker, keys in files.items() if "PLAINTEXT" in {security_of(keys, name) for name in listener_names(keys)}
-    ]
+    plain = [broker for broker, keys in files.items() if _between(keys) == "PLAINTEXT"]
     if files and not plain and spec.controller_security == "PLAINTEXT" and not spec.controller_security_written:
         yield blocks(
             "B9e",
-            "no listener of any broker is PLAINTEXT, but the controllers' would be, because the cluster file says nothing of it",
+            "no broker is PLAINTEXT towards the others, but the controllers' listener would be, because the cluster file says nothing of it",
         )
 
 
