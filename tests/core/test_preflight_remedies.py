@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.model import ConnectionFacts
@@ -70,6 +72,18 @@ def test_every_line_that_a_finding_offers_ends_it(change: Change) -> None:
     left = blocking(findings(*after))
     assert not [each.code for each in left if _OFFER.search(each.reason.text)]
     assert Counter(each.code for each in left) <= Counter(each.code for each in blocking(findings(*before))) - Counter(offering)
+
+
+@given(st.sampled_from(files.REPAIRED), st.sampled_from(CASES))
+def test_so_it_does_beside_another_defect(one: tuple[str, Change, list[str]], other: tuple[str, Change, list[str]]) -> None:
+    try:
+        before = one[1](*other[1](*healthy()))
+    except AssertionError:  # the other took away what this one changes
+        return
+    after, offering = followed(before)
+    left = Counter(each.code for each in blocking(findings(*after)))
+    assert left <= Counter(each.code for each in blocking(findings(*before)))
+    assert not offering or left.total() < len(blocking(findings(*before)))
 
 
 def test_the_lines_of_some_findings_were_followed() -> None:
