@@ -89,7 +89,7 @@ ROWS: list[tuple[str, Change, list[Severity]]] = [
     ("the same, as the cluster file says", both(everywhere(**PLAIN), plain_as_written("SASL_PLAINTEXT")), [WARN]),
     ("SCRAM between brokers, PLAIN in the clear to controllers", both(everywhere(**SCRAM_BETWEEN), IN_CLEAR), [BLOCK]),
     ("SCRAM between brokers, PLAIN over TLS to controllers", both(everywhere(**SCRAM_BETWEEN), SASL_CONTROLLERS), []),
-    ("nothing between brokers, PLAIN in the clear to controllers", both(everywhere(listener_name_controller_plain_sasl_jaas_config=LOGIN), plain_as_written("SASL_PLAINTEXT")), [WARN]),
+    ("nothing between brokers, PLAIN in the clear to controllers", both(everywhere(sasl_mechanism_controller_protocol="PLAIN", listener_name_controller_plain_sasl_jaas_config=LOGIN), IN_CLEAR), [WARN]),
     ("SASL between brokers, TLS without certificates to controllers", both(everywhere(**PLAIN), SSL_CONTROLLERS), [BLOCK]),
     ("certificates between brokers, not to controllers, by the files", both(everywhere(**TLS_ONLY, listener_name_controller_ssl_client_auth="requested"), SSL_CONTROLLERS), [BLOCK]),
     ("the same, as the cluster file says", both(everywhere(**TLS_ONLY), properties(ssl_client_auth="none")), [WARN]),

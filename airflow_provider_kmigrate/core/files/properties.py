@@ -447,4 +447,4 @@ def _authorizer(properties: Mapping[str, str], stage: FileStage, facts: RenderFa
         return {}
     if name in AUTHORIZERS:
         return {_AUTHORIZER: AUTHORIZERS[name]}
-    return {key: value for key, value in facts.controller_properties.items() if "authorizer" in key.split(".")}
+    return {key: value for key, value in facts.controller_properties.items() if "authorizer" in key}
