@@ -376,13 +376,13 @@ _NEARLY = 0.93  # of 1: one letter of ten
 
 
 def _quorum(data: object) -> Iterator[Problem]:
-    """Keys of `quorum.properties` that no controller's file would ever have, and those with a typo."""
+    """Keys of `quorum.properties` that rendering ignores, and keys with a typo."""
     properties = _under(_under(data, "quorum"), "properties")
     for key in map(str, properties if isinstance(properties, dict) else ()):
         loc = ("quorum", "properties", key)
         near = [] if key in MATRIX else difflib.get_close_matches(key, _KNOWN, 1, _NEARLY)
         if not any(may_be_added(key, stage) for stage in _CONTROLLERS) and key not in _PLACES:
-            found = "a key that kmigrate decides itself: it would be left out without a word"
+            found = "a key that kmigrate sets itself, or that no controller may have: it would be ignored"
             yield Problem("F04", loc, found, expected="what controllers need beside the brokers' keys", fix="remove it")
         elif near:
             yield Problem(

@@ -211,15 +211,16 @@ def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
 
 
 def _ports(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[PreflightFinding]:
-    """A controller beside a node with a listener on its port; behind another pipe it may have a network of its own."""
+    """A controller beside a node with a listener on its port; with another `connect` it may have a network of its own."""
     for other in _beside(facts, node):
         opened = _opened(view, facts, other)
         taken = [f"{port} ({opened[port]} of {other.name})" for port in sorted(_opened(view, facts, node).keys() & opened.keys())]
-        if taken and _one_pipe(node, other):
+        if taken and _one_system(node, other):
             yield blocks("M01", f"controller {node.id} on {node.host} would have the port of another node: {summarize(taken)}")
         elif taken:
             yield unknown(
-                "M01", f"whether controller {node.id} on {node.host} shares a network with a node of its port: {summarize(taken)}"
+                "M01",
+                f"whether controller {node.id} on {node.host} has another network than the node with its port: {summarize(taken)}",
             )
 
 
@@ -238,8 +239,8 @@ def _opened(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> dict[in
     return listener_ports({"listeners": listeners}) if listeners else {node.port: facts.spec.controller_listener}
 
 
-def _one_pipe(one: NodeSpec, other: NodeSpec) -> bool:
-    """Whether both are processes of one operating system: containers have a pipe each, such as `docker exec -i kafka-{id}`."""
+def _one_system(one: NodeSpec, other: NodeSpec) -> bool:
+    """Whether both run in one operating system: for containers `connect` differs, as in `docker exec -i kafka-{id}`."""
     words = " ".join(one.hosts.connect)
     return one.hosts.driver == other.hosts.driver and one.hosts.connect == other.hosts.connect and "{id}" not in words
 

@@ -1,7 +1,7 @@
-"""Preflight's checks of protection: certificates that nobody verifies, passwords that anyone may read, listeners in the clear.
+"""Preflight's checks of protection: certificates that are not verified, passwords without TLS, listeners in plaintext.
 
-What brokers have already stays as it is, so it is a warning. What kmigrate would add may not be weaker than that without a word in
-the cluster file: the controllers' listener, and kmigrate's own connections.
+What brokers have stays as it is, so it is a warning. What kmigrate adds must not be weaker, unless the cluster file confirms it: the
+controllers' listener, and kmigrate's own connections.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _controllers_listener(view: ClusterView, facts: PreflightFacts) -> Iterator[
 
 
 def _of_brokers(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
-    """What brokers have today; the migration leaves it as it is."""
+    """What brokers have now; the migration does not change it."""
     files = zookeeper_files(view)
     if any_name := [f"broker {broker}" for broker, keys in files.items() if not _verifies_brokers(keys)]:
         yield warns("B9f", f"brokers do not verify each other's host names ({_ALGORITHM}): {summarize(any_name)}")
@@ -129,7 +129,7 @@ def _identifies(keys: Keys, listener: str) -> bool:
 
 
 def _serves_anyone(keys: Keys, listener: str) -> bool:
-    """Whether a listener has TLS, but identifies nobody; one in the clear is B9e's."""
+    """Whether a listener has TLS, but identifies no client; B9e checks one in plaintext."""
     return security_of(keys, listener) == "SSL" and not _identifies(keys, listener)
 
 
@@ -138,7 +138,7 @@ def _between(keys: Keys) -> str:
 
 
 def _has_protection(keys: Keys) -> bool:
-    """Whether what is sent between brokers holds no password that anyone may read, and not just because it holds none at all."""
+    """Whether brokers log in to each other, or use TLS, without a password that anyone may read."""
     return _between(keys) != "PLAINTEXT" and not _sends_passwords(keys, inter_broker_listener(keys))
 
 
