@@ -358,12 +358,12 @@ def not_its_own(controller: Controller) -> Reason | None:
 
 
 def not_its_process(controller: Controller) -> Reason | None:
-    """M01: a process runs in a controller's place, but nobody has formatted a directory for it: a broker's unit, most likely."""
+    """M01: a process runs as this controller, but its directory is not formatted: most likely its unit is a broker's."""
     files, running = controller.files, controller.process.state is ProcessState.RUNNING
     if controller.answers or not running or not files.meta or any(files.meta.values()) or files.has_metadata_log is not False:
         return None
     text = (
-        f"the process of controller {controller.id} runs, but its directory is empty and it does not answer: it is another node's"
+        f"a process runs as controller {controller.id}, but its directory is empty and it does not answer: it is another node's"
     )
     return Reason("M01", text)
 
