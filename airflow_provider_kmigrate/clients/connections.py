@@ -6,6 +6,7 @@
 | kafka | brokers | unused | librdkafka's properties, as Airflow's Kafka provider has them |
 | kmigrate_controller | the controller listener | login and password: SASL; host: what *Test* asks | CONTROLLER_EXTRAS |
 | kmigrate_host | the nodes' commands | unused | HOST_EXTRAS: names and values for their environment |
+| ssh | the nodes' machines | login, password and port; the hosts are in the cluster file | as Airflow's SSH provider has them |
 | http | webhooks that restart instances of consumers | as Airflow's HTTP provider has them, `schema` http or https | headers |
 
 A connection is a mapping as Airflow has it: `conn_type`, `host`, `port`, `login`, `password`, `schema` and `extra` (a mapping or its
@@ -27,6 +28,7 @@ from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
     HostSettings,
     KafkaSettings,
+    SshSettings,
     WebhookSettings,
     WireSecurity,
     ZooKeeperSettings,
@@ -198,7 +200,7 @@ def _is_variable(name: object) -> bool:
 
 
 ZOOKEEPER, KAFKA, CONTROLLER, HOST = "kmigrate_zookeeper", "kafka", "kmigrate_controller", "kmigrate_host"
-HTTP = "http"
+HTTP, SSH = "http", "ssh"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ZOOKEEPER_MECHANISMS = ("DIGEST-MD5", "GSSAPI")
 _TLS_EXTRAS = ("ca_file", "cert_file", "key_file", "key_password", "verify_hostname")
@@ -213,6 +215,7 @@ _EXAMPLES = {
     CONTROLLER: """--conn-extra '{"protocol": "PLAINTEXT"}'""",
     HOST: """--conn-extra '{"environment": {}}'""",
     HTTP: "--conn-schema https --conn-host deployer.example.org/restart",
+    SSH: """--conn-login kmigrate --conn-extra '{"key_file": "/etc/kmigrate/id_ed25519"}'""",
 }
 _ZOOKEEPER_PORT = "2181"
 _ON = frozenset({"true", "t", "1"})  # as librdkafka reads it; it takes 0 and f for false
@@ -314,6 +317,21 @@ def host_settings(conn_id: str, connection: Connection) -> HostSettings:
     return HostSettings(plain | secret)
 
 
+_UNVERIFIED = ("no_host_key_check", "ignore_hostkey_verification", "allow_host_key_change")
+
+
+def ssh_settings(conn_id: str, connection: Connection) -> SshSettings:
+    """The connection as it is, if it verifies the machines' host keys."""
+    fields = ConnectionFields(conn_id, connection, SSH, None)
+    for name in _UNVERIFIED:
+        if fields.flag(name, default=False):
+            why = "Any machine could then pretend to be a node, and get its files with their secrets."
+            remedy = "Remove it, and add the key of each node to ~/.ssh/known_hosts of Airflow's user on each worker and the triggerer."
+            fields.refuse(f"{name} is true", why, remedy)
+    fields.check()
+    return SshSettings(conn_id, connection)
+
+
 def webhook_settings(conn_id: str, connection: Connection) -> WebhookSettings:
     """The address, from schema (http or https), host, port, or a whole URL in host, as Airflow's HTTP provider takes them."""
     fields = ConnectionFields(conn_id, connection, HTTP, None)
@@ -339,6 +357,7 @@ def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
         controllers=_controllers(spec, brokers, lookup),
         hosts={conn_id: host_settings(conn_id, lookup(conn_id)) for conn_id in host_connections(spec)},
         webhooks={conn_id: webhook_settings(conn_id, lookup(conn_id)) for conn_id in webhook_connections(spec)},
+        ssh={conn_id: ssh_settings(conn_id, lookup(conn_id)) for conn_id in ssh_connections(spec)},
         cluster_id=spec.cluster_id,
     )
 
@@ -346,6 +365,11 @@ def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
 def host_connections(spec: ClusterSpec) -> tuple[str, ...]:
     """The ids of the connections that nodes and consumer groups name for their commands, each once."""
     return tuple(sorted(({node.hosts.conn_id for node in spec.nodes()} | {group.conn_id for group in spec.groups}) - {""}))
+
+
+def ssh_connections(spec: ClusterSpec) -> tuple[str, ...]:
+    """The ids of the SSH connections that nodes name, each once."""
+    return tuple(sorted({node.hosts.ssh_conn_id for node in spec.nodes()} - {""}))
 
 
 def webhook_connections(spec: ClusterSpec) -> tuple[str, ...]:
@@ -366,6 +390,7 @@ def named_connections(spec: ClusterSpec) -> dict[str, tuple[str, str]]:
     named = dict.fromkeys(webhook_connections(spec), (HTTP, f"a webhook {where}"))
     named |= dict.fromkeys((group.conn_id for group in spec.groups if group.conn_id), (HOST, f"a group's conn_id {where}"))
     named |= dict.fromkeys(sorted({node.hosts.conn_id for node in spec.nodes()} - {""}), (HOST, f"hosts.conn_id {where}"))
+    named |= dict.fromkeys(ssh_connections(spec), (SSH, f"hosts.ssh_conn_id {where}"))
     if spec.controller_conn_id:
         named[spec.controller_conn_id] = (CONTROLLER, f"quorum.conn_id {where}")
     named[spec.kafka_conn_id] = (KAFKA, f"kafka.conn_id {where}")

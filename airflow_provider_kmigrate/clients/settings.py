@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 _BROKER_PORT = 9092
 _SERVER = re.compile(r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -75,6 +76,14 @@ class HostSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SshSettings:
+    """An Airflow SSH connection that verifies host keys. `fields` are Airflow's own, for `SSHHook`; they hold its secrets."""
+
+    conn_id: str
+    fields: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class WebhookSettings:
     """The user's own service that restarts instances; address and headers may hold secrets."""
 
@@ -87,7 +96,7 @@ class WebhookSettings:
 class ClusterSettings:
     """Settings to reach everything of one cluster.
 
-    `hosts` and `webhooks` have an entry for each connection id that nodes and consumer groups name.
+    `hosts`, `ssh` and `webhooks` have an entry for each connection id that nodes and consumer groups name.
     """
 
     zookeeper: ZooKeeperSettings
@@ -96,4 +105,5 @@ class ClusterSettings:
     controllers: WireSecurity
     hosts: Mapping[str, HostSettings] = field(default_factory=dict)
     webhooks: Mapping[str, WebhookSettings] = field(default_factory=dict)
+    ssh: Mapping[str, SshSettings] = field(default_factory=dict)
     cluster_id: str = ""

@@ -23,8 +23,8 @@ from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.commands import LocalRunner, fill
 from airflow_provider_kmigrate.clients.group_reads import topic_settings
 from airflow_provider_kmigrate.clients.hosts import Host, host_for
-from airflow_provider_kmigrate.clients.hosts.agent import Agents
-from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, WebhookSettings, WireSecurity
+from airflow_provider_kmigrate.clients.hosts.agent import Agents, Pipe, no_ssh
+from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, SshSettings, WebhookSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec, NodeRole, NodeSpec
@@ -137,8 +137,17 @@ def connection_facts(settings: ClusterSettings) -> ConnectionFacts:
     )
 
 
+OpenSsh = Callable[[SshSettings, str], Pipe]
+"""Opens a pipe to `kmigrate-node` on a host, through an Airflow SSH connection."""
+
+
+def agents_of(settings: ClusterSettings, ssh: OpenSsh | None) -> Agents:
+    """The agents of a cluster. Without `ssh`, nodes behind an Airflow SSH connection are refused."""
+    return Agents(no_ssh if ssh is None else lambda node: ssh(settings.ssh[node.hosts.ssh_conn_id], node.host))
+
+
 @contextmanager
-def opened(settings: ClusterSettings, cluster: str = "") -> Iterator[Tools]:
+def opened(settings: ClusterSettings, cluster: str = "", ssh: OpenSsh | None = None) -> Iterator[Tools]:
     """Tools that connect on first use and are closed at the end in any case. `cluster`: its name, for webhooks."""
 
     def host(node: NodeSpec) -> Host:
@@ -146,7 +155,7 @@ def opened(settings: ClusterSettings, cluster: str = "") -> Iterator[Tools]:
         return host_for(node, connection.environment if connection else None, agents, settings.cluster_id)
 
     wires = Wires({NodeRole.BROKER: settings.brokers, NodeRole.CONTROLLER: settings.controllers})
-    agents = Agents()
+    agents = agents_of(settings, ssh)
     admin, zk = Admin(settings.kafka), ZooKeeper(settings.zookeeper)
     try:
         instances = Instances(cluster, settings.hosts, settings.webhooks)

@@ -33,6 +33,8 @@ class NodeRole(StrEnum):
 class HostSpec:
     """How to reach a node's machine. `connect` is an argument list; `{id}`, `{host}` and `{properties}` are filled in.
 
+    An agent is behind `connect` or behind the Airflow SSH connection `ssh_conn_id`, never behind both.
+
     `stop_timeout`: a broker may take 300 s to stop (controlled shutdown in migration mode); for a controller see `NodeSpec`.
     """
 
@@ -42,6 +44,7 @@ class HostSpec:
     connect: tuple[str, ...] = ()  # runs `kmigrate-node serve` on the node's machine, with a pipe to it
     stop_timeout: float = 330.0
     conn_id: str = ""  # the connection whose environment `connect` gets; empty: none
+    ssh_conn_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

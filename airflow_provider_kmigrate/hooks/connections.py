@@ -30,10 +30,12 @@ from airflow_provider_kmigrate.clients.connections import (
     settings_for,
     zookeeper_settings,
 )
+from airflow_provider_kmigrate.clients.hosts.agent import PATH, Pipe
 from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
     HostSettings,
     KafkaSettings,
+    SshSettings,
     WireSecurity,
     ZooKeeperSettings,
 )
@@ -41,8 +43,8 @@ from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import Brokers
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.model import Malformed, ZkView
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable
+from airflow_provider_kmigrate.core.model import Malformed, Reason, ZkView
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Refused, Unavailable
 
 _FIELDS = ("conn_type", "host", "port", "login", "password", "schema", "extra")
 _TEST_TIMEOUT = 5.0  # seconds for each bootstrap server
@@ -69,6 +71,20 @@ def get(conn_id: str, conn_type: str, named_in: str = "") -> Connection:
 def _fields(connection: AirflowConnection) -> dict[str, Any]:
     """The connection's fields. Not `extra_dejson`: it reads broken JSON as an empty mapping, and its masks come after the fact."""
     return {name: getattr(connection, name) for name in _FIELDS}
+
+
+_SERVE = ("sudo", "-n", PATH, "serve")
+
+
+def open_ssh(settings: SshSettings, host: str, argv: tuple[str, ...] = _SERVE) -> Pipe:
+    """A pipe to `kmigrate-node` on a host, or to another program there. Raises as `SshPipe`, and `Refused` without Airflow's SSH provider."""
+    try:
+        from airflow_provider_kmigrate.hooks.ssh import SshPipe  # noqa: PLC0415  # an extra that few clusters need
+    except ImportError as error:
+        text = f"connection {settings.conn_id} needs Airflow's SSH provider, which is not installed here: {error}."
+        remedy = "`pip install 'airflow-provider-kmigrate[ssh]'` on each worker and the triggerer."
+        raise Refused.because(Reason("N03", text, remedy)) from error
+    return SshPipe(settings, host, argv)
 
 
 def settings_of(spec: ClusterSpec) -> ClusterSettings:

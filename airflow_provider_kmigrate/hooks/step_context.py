@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.migration.waits import needs_rollback_prerequisites
 from airflow_provider_kmigrate.core.model import Fields, Reason
 from airflow_provider_kmigrate.exceptions import Fenced, Unavailable
-from airflow_provider_kmigrate.hooks.connections import settings_of
+from airflow_provider_kmigrate.hooks.connections import open_ssh, settings_of
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
@@ -79,7 +79,7 @@ class Access(NamedTuple):
 @contextmanager
 def connected(spec: ClusterSpec) -> Iterator[Access]:
     """Open a cluster through Airflow's connections. Raises as `settings_of`."""
-    with opened(settings_of(spec), spec.name) as tools, Observer(spec, tools) as observer:
+    with opened(settings_of(spec), spec.name, open_ssh) as tools, Observer(spec, tools) as observer:
         yield Access(tools, observer, SystemClock())
 
 

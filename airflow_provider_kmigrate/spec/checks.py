@@ -32,9 +32,11 @@ from airflow_provider_kmigrate.spec.model import (
     PLACEHOLDER,
     REMOVED_HOST_KEYS,
     RENAMED,
+    WAYS,
     ClusterFile,
     Hosts,
     seconds,
+    with_defaults,
 )
 from airflow_provider_kmigrate.spec.model import section as section_of
 
@@ -193,7 +195,7 @@ def _field(loc: Loc) -> tuple[type[BaseModel] | None, FieldInfo | None]:
     return section, field
 
 
-_NEEDS = {"agent": ("properties", "connect"), "local": ("properties", "state")}
+_NEEDS = {"agent": ("properties", WAYS[0]), "local": ("properties", "state")}
 _SECRET_KEY = re.compile(r"password|jaas|secret|\.key$|\.pem$|token", re.IGNORECASE)
 #: Named like a secret, but none: sasl.oauthbearer.token.endpoint.url, delegation.token.max.lifetime.ms, password.encoder.iterations.
 _NO_SECRET = re.compile(
@@ -241,7 +243,7 @@ def entries(data: object) -> list[NodeEntry]:
     hosts = _under(data, "hosts")
     defaults = hosts if isinstance(hosts, dict) else {}
     return [
-        NodeEntry(loc, role, {"port": DEFAULT_PORTS[role], **defaults, **_given(item)})
+        NodeEntry(loc, role, {"port": DEFAULT_PORTS[role], **with_defaults(defaults, _given(item))})
         for section, role in _SECTIONS.items()
         for loc, item in mappings(data, section)
     ]
@@ -258,6 +260,7 @@ def check(data: object, line: Line) -> Iterator[Problem]:
         yield from _repeated(nodes, line, names, what, fix)
     yield from _one_agent(nodes, line)
     yield from _needs(nodes)
+    yield from _one_way(data)
     yield from _secrets(data)
     yield from _quorum(data)
     yield from _groups(data)
@@ -337,13 +340,25 @@ def _driver(node: NodeEntry) -> object:
 def _missing_keys(node: NodeEntry) -> list[str]:
     driver = _driver(node)
     needs = _NEEDS.get(driver, ()) if isinstance(driver, str) else ()
-    return [name for name in needs if node.keys.get(name) is None]
+    return [name for name in needs if all(node.keys.get(key) is None for key in (WAYS if name in WAYS else (name,)))]
 
 
 def _missing(loc: Loc, driver: object) -> Problem:
     why = "every node needs it" if loc[-1] == "properties" else f"the {shown(driver)} driver needs it"
     expected = f"the key here or, as a default for all nodes, in `hosts`: {why}"
-    return Problem("F04", loc, "nothing", expected, fix=f"add `{loc[-1]}`")
+    fix = "add `ssh_conn_id` with the id of an Airflow SSH connection, or `connect`" if loc[-1] in WAYS else f"add `{loc[-1]}`"
+    return Problem("F04", loc, "nothing", expected, fix)
+
+
+def _one_way(data: object) -> Iterator[Problem]:
+    """A command, or its environment, beside an SSH connection in one place: which of them counts?"""
+    hosts = _under(data, "hosts")
+    given: list[Item] = [(("hosts",), hosts)] if isinstance(hosts, dict) else []
+    for loc, keys in [*given, *(item for section in _SECTIONS for item in mappings(data, section))]:
+        for other in ("connect", "conn_id"):
+            if keys.get("ssh_conn_id") and keys.get(other):
+                found, expected = f"`{other}` beside `ssh_conn_id`", "one way to the agent"
+                yield Problem("F05", (*loc, other), found, expected, fix="remove one of the two")
 
 
 def _secrets(data: object) -> Iterator[Problem]:

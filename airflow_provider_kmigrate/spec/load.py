@@ -41,6 +41,7 @@ from airflow_provider_kmigrate.spec.model import (
     Hosts,
     Instance,
     SparkJob,
+    with_defaults,
 )
 
 _TAG = "tag:yaml.org,2002:"
@@ -265,7 +266,7 @@ def _written(section: SparkJob | Audit | GroupSection | Instance) -> dict[str, A
 
 
 def _node(defaults: Hosts, node: BrokerSection | ControllerSection, role: NodeRole) -> NodeSpec:
-    hosts = HostSpec(**{"driver": DEFAULT_DRIVER, **_given(defaults), **_given(node)})
+    hosts = HostSpec(**{"driver": DEFAULT_DRIVER, **with_defaults(_given(defaults), _given(node))})
     return NodeSpec(node.id, role, node.host, node.port, hosts, node.rack, node.log_dir)
 
 

@@ -354,8 +354,11 @@ class Hosts(Section):
     state: FilePath | None = key(
         "the absolute path of the local driver's folder for the node", "/var/lib/kmigrate/broker-0", default=None
     )
+    ssh_conn_id: ConnectionId | None = key(
+        "the id of an Airflow SSH connection through which the driver agent reaches each node's `host`", "prod_ssh", default=None
+    )
     connect: Command = key(
-        "a command that runs `kmigrate-node serve` on the node's machine, with a pipe to it; the driver agent needs it",
+        "instead of `ssh_conn_id`: a command that runs `kmigrate-node serve` on the node's machine, with a pipe to it",
         CONNECT,
         default=(),
     )
@@ -526,6 +529,16 @@ RENAMED: Mapping[str, str] = {
     "spark_jobs.repeats_harmless": "idempotent_sink",
 }
 """Key that older cluster files have, with its sections -> its name now. The error (F04) names the new key."""
+
+WAYS = ("ssh_conn_id", "connect")
+"""The ways to an agent, of which a node has one."""
+
+
+def with_defaults(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A node's own keys over those of `hosts`; its own way to the agent replaces the default one, whichever that is."""
+    replaced = WAYS if any(own.get(way) for way in WAYS) else ()
+    return {key: value for key, value in defaults.items() if key not in replaced} | dict(own)
+
 
 REMOVED_HOST_KEYS = frozenset({"start", "stop", "status", "read", "write", "format", "wipe", "kill_after"})
 """Keys of the removed driver `command`. The error (F04) prints the section that replaces them."""

@@ -301,6 +301,28 @@ KNOWN: dict[str, dict[str, Any]] = {
 }
 
 
+class TestSsh:
+    def ssh(self, **extra: Any) -> dict[str, Any]:
+        return {"conn_type": "ssh", "login": "kmigrate", "extra": {"private_key": CANARY} | extra}
+
+    def test_it_is_kept_as_it_is_for_the_hook_and_never_shown(self) -> None:
+        found = self.ssh(host_key="ssh-ed25519 AAAA", conn_timeout="5", no_host_key_check="false", of_the_users=1)
+        settings = connections.ssh_settings("c", found)
+        assert settings.fields == found
+        assert CANARY not in repr(settings)
+
+    @pytest.mark.parametrize("name", ["no_host_key_check", "allow_host_key_change", "ignore_hostkey_verification"])
+    @pytest.mark.parametrize("value", [True, "true", "True"])
+    def test_a_connection_that_does_not_verify_host_keys_is_refused(self, name: str, value: object) -> None:
+        assert codes(connections.ssh_settings, self.ssh(**{name: value})) == ["N03"]
+
+    def test_an_extra_that_says_neither_true_nor_false_is_refused(self) -> None:
+        assert codes(connections.ssh_settings, self.ssh(no_host_key_check="1")) == ["N03"]
+
+    def test_another_type_is_refused(self) -> None:
+        assert codes(connections.ssh_settings, self.ssh() | {"conn_type": "sftp"}) == ["N03"]
+
+
 class TestCluster:
     def settings(self, spec: ClusterSpec) -> connections.ClusterSettings:
         return connections.settings_for(spec, connections.lookup_in(KNOWN, spec))
@@ -310,6 +332,14 @@ class TestCluster:
         assert settings.zookeeper == ZooKeeperSettings("zk1:2181")
         assert (settings.brokers, settings.controllers) == (WireSecurity(), WireSecurity())
         assert settings.hosts == {"hosts": HostSettings({"A": "x"})}
+
+    def test_the_ssh_connection_that_nodes_name(self) -> None:
+        hosts = HostSpec("agent", "/p", ssh_conn_id="ssh")
+        spec = replace(SPEC, brokers=tuple(replace(node, hosts=hosts) for node in SPEC.brokers))
+        lookup = connections.lookup_in(KNOWN | {"ssh": {"conn_type": "ssh"}}, spec)
+        assert connections.settings_for(spec, lookup).ssh["ssh"].fields == {"conn_type": "ssh"}
+        with pytest.raises(Refused, match=r"N01.*ssh, which hosts.ssh_conn_id in prod.yaml names.*--conn-type ssh"):
+            self.settings(spec)
 
     def test_controllers_take_the_brokers_identity_unless_they_have_their_own(self) -> None:
         spec = replace(SPEC, kafka_conn_id="sasl", controller_security="SASL_PLAINTEXT")

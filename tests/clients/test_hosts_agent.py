@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from airflow_provider_kmigrate.clients.hosts import agent, host_for, kept_as
-from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents
+from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Program
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unavailable, Unreachable
@@ -58,6 +58,13 @@ def host(node: NodeSpec, agents: Agents) -> AgentHost:
 
 def nothing(_: float) -> None:
     pass
+
+
+def child_of(agents: Agents, node: NodeSpec) -> subprocess.Popen[bytes]:
+    """The process that holds the pipe."""
+    pipe = agents(node, None)._pipe
+    assert isinstance(pipe, Program)
+    return pipe._child
 
 
 def test_every_verb(host: AgentHost, node: NodeSpec, machine: Node) -> None:
@@ -160,8 +167,7 @@ def test_a_directory_that_the_agent_does_not_know_is_named(host: AgentHost, node
 
 def test_a_pipe_that_breaks_is_opened_again(host: AgentHost, node: NodeSpec, agents: Agents) -> None:
     host.status(node)
-    child = agents(node, None)._child
-    assert child is not None
+    child = child_of(agents, node)
     os.kill(child.pid, signal.SIGKILL)
     child.wait(10)
     assert host.status(node).state is ProcessState.STOPPED
@@ -182,9 +188,7 @@ def test_a_pipe_that_breaks_during_a_restart_does_not_matter(
         wait_until(
             lambda: machine.ok("job").get("done", [{}])[-1:] and machine.ok("job")["done"][-1]["act"] == "stop", "it stops", 10
         )
-        child = agents(node, None)._child
-        assert child is not None
-        os.kill(child.pid, signal.SIGKILL)
+        os.kill(child_of(agents, node).pid, signal.SIGKILL)
 
     cutter = threading.Thread(target=cut)
     cutter.start()
@@ -228,8 +232,13 @@ for line in sys.stdin:
     [
         (("/no/such/ssh",), Failed, "cannot run"),
         (("sh", "-c", "echo 'kafka0: Connection refused' >&2; exit 255"), Unreachable, "Connection refused"),
-        (("sh", "-c", "echo 'sudo: a password is required' >&2; exit 1"), Refused, "M03.*a password is required"),
-        (("sh", "-c", "echo 'kmigrate-node: not found' >&2; exit 127"), Refused, "M03.*not found"),
+        (
+            ("sh", "-c", "echo 'sudo: a password is required' >&2; exit 1"),
+            Refused,
+            "M03.*a password is required; sudo needs this line",
+        ),
+        (("sh", "-c", "echo 'kmigrate-node: not found' >&2; exit 127"), Refused, "M03.*not found; install the agent there"),
+        (("sh", "-c", "echo 'kmigrate-node: /etc/x' >&2; exit 2"), Refused, "M03.*exit code 2: kmigrate-node: /etc/x "),
         (("echo", "Welcome to kafka0!"), Failed, "Welcome to kafka0"),
         ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 99, "ok": {}}')), Failed, "another request"),
         ((sys.executable, "-c", ANSWERS.format("[" * 100_000)), Failed, "no kmigrate-node"),
@@ -303,7 +312,7 @@ def test_an_agent_that_hangs_is_given_up(machine: Node, agents: Agents) -> None:
     connection = agents(node, None)
     with pytest.raises(TimedOut):
         connection.ask("hello", 0.2)
-    assert connection._child is None
+    assert connection._pipe is None
 
 
 def test_an_agent_of_another_protocol_is_refused(machine: Node, tmp_path: Path, agents: Agents) -> None:
@@ -330,3 +339,93 @@ def test_one_connection_serves_many_threads(host: AgentHost, node: NodeSpec, age
         thread.join()
     assert answers == [ProcessState.STOPPED] * 8
     assert len(agents._connections) == 1
+
+
+class FakePipe:
+    """A pipe whose answers are written by the test; an empty one is its end."""
+
+    command = "sudo -n kmigrate-node serve"
+
+    def __init__(self, *answers: bytes | Exception, code: int | None = None, said: str = "") -> None:
+        self.answers, self.code, self.said, self.open = list(answers), code, said, True
+
+    def is_open(self) -> bool:
+        return self.open
+
+    def write(self, data: bytes, timeout: float) -> None:
+        assert timeout > 0
+        if not self.open:
+            raise BrokenPipeError
+        assert json.loads(data)["v"] == 1
+
+    def read(self, timeout: float) -> bytes:
+        assert timeout >= 0
+        answer = self.answers.pop(0) if self.answers else b""
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def ending(self) -> tuple[int | None, str]:
+        return self.code, self.said
+
+    def close(self) -> None:
+        self.open = False
+
+
+def behind(*pipes: FakePipe) -> tuple[agent.Connection, list[FakePipe]]:
+    """A connection that opens one pipe after another, and the pipes that are left."""
+    left = list(pipes)
+    return agent.Connection("broker 1", lambda: left.pop(0)), left
+
+
+def test_an_answer_may_come_in_pieces() -> None:
+    connection, _ = behind(FakePipe(b'{"id": 1, ', b'"ok": {"a": 1}}\n', b'{"id": 2, "ok": {}}\n'))
+    assert connection.ask("hello") == {"a": 1}
+    assert connection.ask("hello") == {}
+
+
+def test_a_pipe_that_broke_is_opened_again_by_the_next_request_only() -> None:
+    first, second = FakePipe(b"half of an ans"), FakePipe(b'{"id": 2, "ok": {}}\n')
+    connection, left = behind(first, second)
+    with pytest.raises(Unreachable, match="ended: nothing on stderr"):
+        connection.ask("facts")
+    assert (first.open, left) == (False, [second])
+    assert connection.ask("facts") == {}
+    second.open = False
+    with pytest.raises(IndexError):
+        connection.ask("facts")
+
+
+def test_a_late_answer_is_never_taken_for_the_next_one() -> None:
+    first, second = FakePipe(TimeoutError(), b'{"id": 1, "ok": {}}\n'), FakePipe(b'{"id": 2, "ok": {"new": 1}}\n')
+    connection, _ = behind(first, second)
+    with pytest.raises(TimedOut):
+        connection.ask("facts")
+    assert not first.open
+    assert connection.ask("facts") == {"new": 1}
+
+
+def test_nodes_of_one_machine_share_its_ssh_connection_and_each_machine_has_its_own() -> None:
+    hosts = HostSpec("agent", properties="/p", ssh_conn_id="prod_ssh")
+    broker, controller = (
+        NodeSpec(1, NodeRole.BROKER, "kafka1", 9092, hosts),
+        NodeSpec(7, NodeRole.CONTROLLER, "kafka1", 9093, hosts),
+    )
+    other = NodeSpec(2, NodeRole.BROKER, "kafka2", 9092, hosts)
+    opened: list[str] = []
+
+    def ssh(node: NodeSpec) -> FakePipe:
+        opened.append(node.host)
+        return FakePipe(b'{"id": 1, "ok": {}}\n', b'{"id": 2, "ok": {}}\n')
+
+    agents = Agents(ssh)
+    for node in (broker, controller, other):
+        agents(node, None).ask("hello")
+    assert opened == ["kafka1", "kafka2"]
+    agents.close()
+
+
+def test_without_airflow_a_node_behind_its_ssh_connection_is_refused() -> None:
+    node = NodeSpec(1, NodeRole.BROKER, "kafka1", 9092, HostSpec("agent", properties="/p", ssh_conn_id="prod_ssh"))
+    with pytest.raises(Refused, match=r"N03.*broker 1.*prod_ssh.*without Airflow.*Run the DAG"):
+        Agents()(node, None).ask("hello")

@@ -93,6 +93,13 @@ class TestGoodFiles:
         assert default.hosts.connect == ("ssh", "{host}", "sudo -n kmigrate-node serve")
         assert given.hosts.connect == ("kubectl", "exec", "a b", "--", "kmigrate-node", "serve")
 
+    def test_a_node_is_behind_its_own_connection_or_command_whatever_the_default_is(self) -> None:
+        own = spec.loads(changed("rack: a}", "rack: a, ssh_conn_id: other}"))
+        assert [(node.hosts.ssh_conn_id, bool(node.hosts.connect)) for node in own.brokers[:2]] == [("other", False), ("", True)]
+        own = spec.loads(changed(CONNECT, "  ssh_conn_id: prod_ssh\n").replace("rack: a}", "rack: a, connect: docker}"))
+        assert [(node.hosts.ssh_conn_id, node.hosts.connect) for node in own.nodes()][:2] == [("", ("docker",)), ("prod_ssh", ())]
+        assert own.controllers[0].hosts.ssh_conn_id == "prod_ssh"
+
     def test_the_driver_is_the_agent_unless_the_file_says_otherwise(self) -> None:
         assert spec.loads(changed("  driver: agent\n", "")) == spec.loads(GOOD)
         local = spec.loads(changed("log_dir: /var/lib/kraft", "log_dir: /var/lib/kraft, driver: local, state: /s")).controllers[0]
@@ -222,7 +229,11 @@ WRONG = [
     ("driver: agent", "start: up", [("F04", 6, "hosts.start")]),
     ("driver: agent", "kill_after: 10m", [("F04", 6, "hosts.kill_after")]),
     ("{id: 0, host: kafka0, rack: a}", "{id: 0, host: kafka0, write: 'put {path}'}", [("F04", 13, "brokers[0].write")]),
-    (CONNECT, "", [("F04", 5, "hosts.connect")]),
+    (CONNECT, "", [("F04", 5, "hosts.ssh_conn_id")]),
+    (CONNECT, CONNECT + "  ssh_conn_id: prod_ssh\n", [("F05", 8, "hosts.connect")]),
+    (CONNECT, "  ssh_conn_id: prod_ssh\n  conn_id: prod_hosts\n", [("F05", 9, "hosts.conn_id")]),
+    ("rack: a}", "rack: a, ssh_conn_id: a, connect: x}", [("F05", 13, "brokers[0].connect")]),
+    (CONNECT, "  ssh_conn_id: prod ssh\n", [("F04", 8, "hosts.ssh_conn_id")]),
     (
         "  driver: agent\n" + "  properties: /etc/kafka/server.properties\n",
         "",

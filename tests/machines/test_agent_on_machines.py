@@ -9,13 +9,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents
+from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Program
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut, Unavailable, Unreachable
@@ -178,9 +179,9 @@ def test_a_unit_starts_at_boot_only_if_it_is_enabled(bench: Bench) -> None:
 
 
 def cut_connection(bench: Bench) -> None:
-    child = bench.connection._child
-    assert child is not None
-    child.kill()
+    pipe = bench.connection._pipe
+    assert isinstance(pipe, Program)
+    pipe._child.kill()
 
 
 def end_sessions(bench: Bench) -> None:
@@ -434,10 +435,10 @@ def test_sudo_allows_nothing_but_the_agent(bench: Bench) -> None:
         "/usr/local/sbin/kmigrate-node serve --config /tmp/node.json",
         "/usr/local/sbin/kmigrate-node run broker r1",
     ):
-        connection = Bench(bench.machine, Agents()).agents(bench.node, None)
-        connection._argv = bench.machine.ssh("sudo", "-n", *command.split())
+        connect = bench.machine.ssh("sudo", "-n", *command.split())
+        node = replace(bench.node, hosts=replace(bench.node.hosts, connect=connect))
         with pytest.raises(Refused, match="a password is required"):
-            connection.ask("hello")
+            Agents()(node, None).ask("hello")
 
 
 def test_a_unit_that_systemd_kills_counts_as_stopped_and_shows_why(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Driver `agent`: `kmigrate-node` on each machine, over any program that gives a pipe to it (ssh, kubectl exec, docker exec).
+"""Driver `agent`: `kmigrate-node` on each machine, over a pipe: any program that gives one, or a channel of an Airflow SSH connection.
 
 One connection a machine serves many requests; it is opened on first use and again after it broke. The agent knows the paths, units and
 commands of its machine and keeps the fence (`node/kmigrate-node` describes the protocol). A stop, a start and a restart are jobs of the
@@ -18,8 +18,9 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from typing import IO, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import IO, Any, Protocol, cast
 
 from airflow_provider_kmigrate.clients.commands import LocalRunner, fill, node_values
 from airflow_provider_kmigrate.clients.hosts import files
@@ -38,22 +39,95 @@ _SAY_EVERY = 60.0
 _TRIES = 3  # of a job that was killed on its machine
 _BROKEN_CONNECTION = 255  # ssh's exit code for it
 _MAX_ANSWER = 64 * 1024 * 1024
+_CHUNK = 65_536
+_END = 5.0  # seconds from the end of a program's output to its exit code
 _SHOWN = 1_000
-_SUDOERS = "kmigrate ALL=(root) NOPASSWD: /usr/local/sbin/kmigrate-node serve"
+PATH = "/usr/local/sbin/kmigrate-node"
+SUDOERS = f"kmigrate ALL=(root) NOPASSWD: {PATH} serve"
+INSTALL = "python -m airflow_provider_kmigrate.node install CLUSTER.yaml"
 
 _NOT_OURS = frozenset({"other_cluster", "holds_data", "path", "running", "restarted"})
 _UNKNOWN = frozenset({"busy", "unknown"})
 _WRONG_SETUP = frozenset({"attributes", "config", "link", "owner", "permission", "protocol", "role", "state", "unit", "verb"})
 
 
-class Connection:
-    """One agent, started by an argument list. Thread-safe: requests are answered one after another."""
+class Pipe(Protocol):
+    """Standard input and output of a program on a node's machine. `command`: what it runs, for messages."""
 
-    def __init__(self, name: str, argv: tuple[str, ...], env: Mapping[str, str]) -> None:
-        self._name, self._argv, self._env = name, argv, env
+    command: str
+
+    def is_open(self) -> bool:
+        """Whether the program still seems to run."""
+
+    def write(self, data: bytes, timeout: float) -> None:
+        """Raises OSError if the program takes no more, or not within `timeout` seconds."""
+
+    def read(self, timeout: float) -> bytes:
+        """What it printed since, empty at its end. Raises TimeoutError after `timeout` seconds without a byte."""
+
+    def ending(self) -> tuple[int | None, str]:
+        """Its exit code and the text of its stderr, a few seconds after the end of its output; None: the connection was lost."""
+
+    def close(self) -> None:
+        """End the pipe alone: jobs are processes of the machine."""
+
+
+class Program:
+    """A pipe to a program of this machine, such as ssh, `kubectl exec` or `docker exec`. Raises `Failed` if it cannot be run."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        self.command = " ".join(argv)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `close`
+        try:
+            self._child = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=dict(env),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            self._errors.close()
+            raise Failed(f"cannot run {argv[0]!r}: {error}") from error
+
+    def is_open(self) -> bool:
+        return self._child.poll() is None
+
+    def write(self, data: bytes, timeout: float) -> None:  # noqa: ARG002  # a program that takes nothing ends with its connection
+        stdin = cast(IO[bytes], self._child.stdin)
+        stdin.write(data)
+        stdin.flush()
+
+    def read(self, timeout: float) -> bytes:
+        out = cast(IO[bytes], self._child.stdout)
+        with selectors.DefaultSelector() as selector:
+            selector.register(out, selectors.EVENT_READ)
+            if not selector.select(timeout):
+                raise TimeoutError
+        return os.read(out.fileno(), _CHUNK)
+
+    def ending(self) -> tuple[int | None, str]:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(_END)
+        self._errors.seek(0)
+        code = self._child.returncode
+        lost = code is None or code < 0 or code == _BROKEN_CONNECTION
+        return None if lost else code, self._errors.read().decode(errors="replace")
+
+    def close(self) -> None:
+        self._child.kill()
+        self._child.communicate()
+        self._errors.close()
+
+
+class Connection:
+    """One agent behind a pipe that is opened on first use, and again after it broke. Thread-safe: one request after another."""
+
+    def __init__(self, name: str, opens: Callable[[], Pipe]) -> None:
+        self._name, self._opens = name, opens
         self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
+        self._pipe: Pipe | None = None
         self._number = 0
 
     def ask(self, verb: str, timeout: float = _TIMEOUT, **fields: object) -> dict[str, Any]:
@@ -62,7 +136,7 @@ class Connection:
             self._number += 1
             request = json.dumps({"v": PROTOCOL, "id": self._number, "verb": verb, **fields}).encode() + b"\n"
             try:
-                answer = self._answer(request, time.monotonic() + timeout)
+                answer = self._answer(request, timeout)
             except KMigrateError:
                 self._end()  # the next answer would be the one to this request
                 raise
@@ -70,14 +144,12 @@ class Connection:
             raise _error_of(self._name, answer.get("error") or {})
         return cast(dict[str, Any], answer["ok"])
 
-    def _answer(self, request: bytes, deadline: float) -> dict[str, Any]:
-        child = self._running()
-        try:
-            cast(IO[bytes], child.stdin).write(request)
-            cast(IO[bytes], child.stdin).flush()
-        except OSError:  # it may have refused its configuration: read why
-            pass
-        line = self._line(child, deadline)
+    def _answer(self, request: bytes, timeout: float) -> dict[str, Any]:
+        pipe = self._opened()
+        deadline = time.monotonic() + timeout  # opening it has time limits of its own
+        with contextlib.suppress(OSError):  # the agent may have refused its configuration: read why
+            pipe.write(request, timeout)
+        line = self._line(pipe, deadline)
         try:
             answer = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -86,63 +158,50 @@ class Connection:
             raise Failed(f"{self._name}: kmigrate-node answered another request: {line[:200]!r}")
         return answer
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._child is not None and self._child.poll() is None:
-            return self._child
-        self._end()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `_end`
-        try:
-            self._child = subprocess.Popen(
-                self._argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env=dict(self._env),
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise Failed(f"{self._name}: cannot run {self._argv[0]!r}: {error}") from error
-        return self._child
+    def _opened(self) -> Pipe:
+        if self._pipe is None or not self._pipe.is_open():
+            self._end()
+            self._pipe = self._opens()
+        return self._pipe
 
-    def _line(self, child: subprocess.Popen[bytes], deadline: float) -> bytes:
-        out, data = cast(IO[bytes], child.stdout), b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(out, selectors.EVENT_READ)
-            while not data.endswith(b"\n"):
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise TimedOut(f"{self._name}: kmigrate-node did not answer in time")
-                chunk = os.read(out.fileno(), 65_536)
-                data += chunk
-                if not chunk or len(data) > _MAX_ANSWER:
-                    raise self._ended(child)
+    def _line(self, pipe: Pipe, deadline: float) -> bytes:
+        data = b""
+        while not data.endswith(b"\n"):
+            try:
+                chunk = pipe.read(max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                raise TimedOut(f"{self._name}: kmigrate-node did not answer in time") from None
+            data += chunk
+            if not chunk or len(data) > _MAX_ANSWER:
+                raise self._ended(pipe)
         return data
 
-    def _ended(self, child: subprocess.Popen[bytes]) -> KMigrateError:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(5)
-        errors = cast(IO[bytes], self._errors)
-        errors.seek(0)
-        said = errors.read().decode(errors="replace").strip()[-_SHOWN:] or "nothing on stderr"
-        if child.returncode in (None, 0, _BROKEN_CONNECTION) or child.returncode < 0:
+    def _ended(self, pipe: Pipe) -> KMigrateError:
+        code, text = pipe.ending()
+        said = text.strip()[-_SHOWN:] or "nothing on stderr"
+        if not code:
             return Unreachable(f"{self._name}: the connection to kmigrate-node ended: {said}")
-        text = f"{self._name}: `{' '.join(self._argv)}` ended with exit code {child.returncode}: {said}"
-        if "sudo: " in said:
-            text += f"; sudo needs this line, with the user of the connection: `{_SUDOERS}`."
+        text = f"{self._name}: `{pipe.command}` ended with exit code {code}: {said}{_advice(said)}"
         return Refused.because(Reason("M03", text))
 
     def _end(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()  # the pipe alone: jobs are processes of the machine
-            child.communicate()
-        if self._errors is not None:
-            self._errors.close()
-            self._errors = None
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            pipe.close()
 
     def close(self) -> None:
-        """End the program that holds the pipe."""
+        """End the pipe."""
         with self._lock:
             self._end()
+
+
+def _advice(said: str) -> str:
+    """What to do about a program that ended before it answered; empty if its words are not known."""
+    if "not found" in said or "No such file" in said:
+        return f"; install the agent there: `{INSTALL}`."
+    if "sudo: " in said:
+        return f"; sudo needs this line, with the user of the connection: `{SUDOERS}`."
+    return ""
 
 
 def _error_of(name: str, error: Mapping[str, object]) -> KMigrateError:
@@ -158,16 +217,28 @@ def _error_of(name: str, error: Mapping[str, object]) -> KMigrateError:
     return Refused.because(Reason("M03", text)) if code in _WRONG_SETUP else Failed(f"{text} ({code})")
 
 
-class Agents:
-    """One kept connection to each machine, made on first use."""
+def no_ssh(node: NodeSpec) -> Pipe:
+    """What opens nodes behind an Airflow SSH connection where there is no Airflow: raises `Refused`."""
+    text = f"{node.name} is reached through Airflow's connection {node.hosts.ssh_conn_id}, and this program runs without Airflow."
+    raise Refused.because(Reason("N03", f"{text} Run the DAG that does the same, or write `connect` for it."))
 
-    def __init__(self) -> None:
+
+class Agents:
+    """One kept connection to each machine, made on first use. `ssh` opens the pipe of a node that has an `ssh_conn_id`."""
+
+    def __init__(self, ssh: Callable[[NodeSpec], Pipe] = no_ssh) -> None:
+        self._ssh = ssh
         self._connections: dict[tuple[str, ...], Connection] = {}
 
     def __call__(self, node: NodeSpec, env: Mapping[str, str] | None) -> Connection:
+        key, opens = self._way(node, env)
+        return self._connections.get(key) or self._connections.setdefault(key, Connection(node.name, opens))
+
+    def _way(self, node: NodeSpec, env: Mapping[str, str] | None) -> tuple[tuple[str, ...], Callable[[], Pipe]]:
+        if node.hosts.ssh_conn_id:
+            return (node.hosts.ssh_conn_id, node.host), partial(self._ssh, node)
         argv = fill(node.hosts.connect, node_values(node))
-        found = self._connections.get(argv)
-        return found or self._connections.setdefault(argv, Connection(node.name, argv, LocalRunner(env).env))
+        return argv, partial(Program, argv, LocalRunner(env).env)
 
     def close(self) -> None:
         """Close every connection."""

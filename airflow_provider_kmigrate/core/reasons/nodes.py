@@ -41,10 +41,17 @@ M03 The agent on a node's machine refuses
 means: `kmigrate-node` is missing or has another version, or `/etc/kmigrate/node.json` does not fit the machine. It follows no link, and writes only in directories of root or of Kafka's user.
 meanwhile: Yes: nothing was stopped or written.
 do: The text names what the agent found. Correct `/etc/kmigrate/node.json` on that machine: real paths, the unit, and every directory of `log.dirs`.
-do: `sudo: a password is required`: install the line of sudoers from the head of `kmigrate-node`.
-do: Another version: install the agent of this kmigrate (`node/kmigrate-node` in the package) on every machine.
-do: Clear the task.
+do: It is missing, of another version, or without its line of sudoers: `python -m airflow_provider_kmigrate.node install CLUSTER.yaml`.
+do: `python -m airflow_provider_kmigrate.node check CLUSTER.yaml` tries every node. Clear the task.
 never: Let the agent act in other directories, or allow it more than `serve` by sudo.
+
+M06 The SSH connection to a node's machine is refused
+means: The machine's host key is unknown or changed, or it does not accept the login of the Airflow connection. Behind a wrong host key another machine would get files with their secrets.
+meanwhile: Yes: nothing was stopped or written.
+do: Host key: compare `ssh-keyscan HOST | ssh-keygen -lf -` with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine's console. If equal, put it into `~/.ssh/known_hosts` of Airflow's user on each worker and the triggerer.
+do: Login: correct login, key and password of the connection, and `authorized_keys` of that user on the machine.
+do: `python -m airflow_provider_kmigrate.node check CLUSTER.yaml` tries every node. Clear the task.
+never: Set `no_host_key_check`. Take a new host key without comparing it.
 
 O Originals
 about: originals in the backup

@@ -1,0 +1,169 @@
+"""Nodes behind an Airflow SSH connection: the client of Airflow's `SSHHook`, and one channel of it as a pipe to a program.
+
+User, port, key, passphrase, host key and `conn_timeout` are the connection's, a jump host is the `ProxyCommand` of ~/.ssh/config: all
+as `SSHHook` reads them. Not its `exec_ssh_client_command`: that one logs all output. Host keys are always verified.
+
+The only module that imports paramiko, which is an extra of this package: `hooks.connections.open_ssh` imports it on first use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shlex
+import threading
+from collections.abc import Callable, Iterator
+
+import paramiko
+from airflow.exceptions import AirflowException
+from airflow.providers.ssh.hooks.ssh import SSHHook
+from airflow.sdk import Connection as AirflowConnection
+
+from airflow_provider_kmigrate.clients.settings import SshSettings
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused, Unreachable
+
+_FIELDS = ("conn_type", "host", "port", "login", "password", "schema")
+_CONNECT = 10  # seconds, unless the connection has a `conn_timeout`; SSHHook would wait without end
+_LOGIN = 15  # seconds for the banner, for the login, and for the start of the program
+_END = 5.0  # seconds from the end of a program's output to its exit code
+_CHUNK = 65_536
+_INTERRUPTED = ("shut down", "timeout")  # paramiko calls a connection that broke during the login a failed login
+_UNKNOWN, _KEY = "not found in known_hosts", "private key"
+
+_log = logging.getLogger("paramiko")
+if (
+    _log.level == logging.NOTSET
+):  # it logs each error with its traceback, once a second while a machine is away, and raises it too
+    _log.setLevel(logging.CRITICAL)
+
+
+class SshPipe:
+    """`clients.hosts.agent.Pipe` over a connection of its own. Raises `Refused` (N03, M06) and `Unreachable` if it cannot be opened."""
+
+    def __init__(self, settings: SshSettings, host: str, argv: tuple[str, ...]) -> None:
+        self.command = shlex.join(argv)
+        with _errors(settings.conn_id, host):
+            self._client = _hook(settings, host).get_conn()
+            try:
+                self._channel = _started(self._client, self.command)
+            except BaseException:
+                self._client.close()
+                raise
+
+    def is_open(self) -> bool:
+        """False once the program ended or the connection broke."""
+        return not self._channel.exit_status_ready()
+
+    def write(self, data: bytes, timeout: float) -> None:
+        """Raises OSError, after `timeout` seconds in which nothing was taken too."""
+        self._channel.settimeout(timeout)
+        try:
+            self._channel.sendall(data)
+        except (paramiko.SSHException, EOFError) as error:
+            raise OSError(f"{error}") from error
+
+    def read(self, timeout: float) -> bytes:
+        """What the program printed, empty at its end. Raises TimeoutError."""
+        self._channel.settimeout(timeout)
+        try:
+            return self._channel.recv(_CHUNK)
+        except TimeoutError:
+            raise
+        except (OSError, paramiko.SSHException, EOFError):
+            return b""
+
+    def ending(self) -> tuple[int | None, str]:
+        """Its exit code, None if the connection broke, and what is on its stderr."""
+        self._channel.status_event.wait(_END)
+        said = b""
+        while self._channel.recv_stderr_ready():
+            said += self._channel.recv_stderr(_CHUNK)
+        code = self._channel.exit_status
+        return None if code < 0 else code, said.decode(errors="replace")
+
+    def close(self) -> None:
+        """End the connection."""
+        self._client.close()
+
+
+def _hook(settings: SshSettings, host: str) -> SSHHook:
+    """The hook for one node: its host, the connection's everything else. It asks no secrets backend again."""
+    extra = settings.fields.get("extra") or "{}"
+    connection = AirflowConnection(
+        conn_id=settings.conn_id,
+        extra=extra if isinstance(extra, str) else json.dumps(dict(extra)),
+        **{name: settings.fields.get(name) for name in _FIELDS},
+    )
+
+    class Hook(SSHHook):
+        @classmethod
+        def get_connection(cls, conn_id: str) -> AirflowConnection:  # noqa: ARG003  # there is but one
+            return connection
+
+    # One attempt: whoever asks knows whether to try again
+    hook = Hook(settings.conn_id, host, banner_timeout=_LOGIN, auth_timeout=_LOGIN, conn_retry_attempts=1)
+    hook.conn_timeout = hook.conn_timeout or _CONNECT
+    hook.no_host_key_check = hook.allow_host_key_change = False  # before release 7 the hook's default was to verify nothing
+    return hook
+
+
+def _started(client: paramiko.SSHClient, command: str) -> paramiko.Channel:
+    """A channel with the program. paramiko waits for the answer to its start without end: then the connection is closed."""
+    transport = client.get_transport()
+    with _at_most(_LOGIN, transport.close):
+        channel = transport.open_session(timeout=_LOGIN)
+        channel.exec_command(command)
+    return channel
+
+
+@contextlib.contextmanager
+def _at_most(seconds: float, end: Callable[[], None]) -> Iterator[None]:
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def _errors(conn_id: str, host: str) -> Iterator[None]:
+    """What SSHHook and paramiko raise, as what it means for a node."""
+    try:
+        yield
+    except paramiko.BadHostKeyException as error:
+        seen = f"its host key is {error.key.fingerprint}, the known one is {error.expected_key.fingerprint}"
+        raise _refused(conn_id, host, f"{seen}: another machine may answer in its place.", _KNOWN.format(host=host)) from error
+    except paramiko.AuthenticationException as error:
+        if any(word in str(error) for word in _INTERRUPTED):
+            raise _lost(host, error) from error
+        remedy = f"Check login, key and password of connection {conn_id}, and ~/.ssh/authorized_keys of that user on {host}."
+        raise _refused(conn_id, host, f"it does not accept the login: {error}", remedy) from error
+    except (FileNotFoundError, PermissionError) as error:
+        raise _refused(conn_id, host, f"{error}", "Put the file on each worker and the triggerer, for Airflow's user.") from error
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        if _UNKNOWN in str(error):
+            raise _refused(conn_id, host, "its host key is not known.", _KNOWN.format(host=host)) from error
+        if _KEY in str(error):
+            raise _refused(conn_id, host, f"{error}", f"Correct the key of connection {conn_id}.") from error
+        raise _lost(host, error) from error
+    except (AirflowException, ValueError) as error:
+        text = f"connection {conn_id} cannot be used: {error}"
+        raise Refused.because(Reason("N03", text, "Correct that field of the connection.")) from error
+
+
+_KNOWN = (
+    "Compare `ssh-keyscan {host} | ssh-keygen -lf -` with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on that machine's own "
+    "console. If they are equal, write the line of ssh-keyscan to ~/.ssh/known_hosts of Airflow's user on each worker and the triggerer."
+)
+
+
+def _refused(conn_id: str, host: str, seen: str, remedy: str) -> Refused:
+    return Refused.because(Reason("M06", f"{host} through connection {conn_id}: {seen}", remedy))
+
+
+def _lost(host: str, error: Exception) -> Unreachable:
+    return Unreachable(f"{host}: no SSH connection: {error or type(error).__name__}")

@@ -1,0 +1,98 @@
+"""`node check`: every verb that a run needs, tried on each node without changing anything.
+
+Its token is 0, below that of every run: a machine where a run has acted refuses to write, and no run is ever refused because of a check.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Connection
+from airflow_provider_kmigrate.core.agent import of_machine, of_node, summary
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
+from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
+
+_TOKEN = 0
+_LOG_LINES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    """One node, or one machine without an answer. `problems`: whole sentences, each with what to do."""
+
+    what: str
+    seen: str = ""
+    problems: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.problems:
+            return f"ok    {self.what}: {self.seen}"
+        return "\n".join((f"FAIL  {self.what}: {self.seen}".rstrip(": "), *(f"      {text}" for text in self.problems)))
+
+
+def check_machine(
+    connection: Connection, nodes: Sequence[NodeSpec], version: str, cluster_id: str, clock: Callable[[], float] = time.time
+) -> Iterator[NodeCheck]:
+    """One line for each node of a machine. `version`: of the agent that it should have; `clock`: seconds since 1970."""
+    try:
+        hello = connection.ask("hello")
+    except KMigrateError as error:
+        yield NodeCheck(_named(nodes), problems=(str(error),))
+        return
+    machine = tuple(map(str, of_machine(hello, version, nodes)))
+    for node in nodes:
+        if (role := hello["roles"].get(node.role)) is None:
+            yield NodeCheck(_named([node]), problems=machine)
+            continue
+        yield _check_node(AgentHost(connection, cluster_id), connection, node, role, machine, clock)
+
+
+def _named(nodes: Sequence[NodeSpec]) -> str:
+    return f"{', '.join(node.name for node in nodes)} on {nodes[0].host}"
+
+
+def _check_node(  # noqa: PLR0917  # what is known of the machine
+    host: AgentHost,
+    connection: Connection,
+    node: NodeSpec,
+    role: dict[str, Any],
+    machine: tuple[str, ...],
+    clock: Callable[[], float],
+) -> NodeCheck:
+    problems, proven = list(machine), ["hello"]
+    try:
+        facts, skew = _facts(connection, node, clock)
+        problems += map(str, of_node(node, role, facts, skew))
+        _prove(host, node, facts, proven.append)
+        return NodeCheck(_named([node]), f"{summary(role, facts, skew)}; tried {', '.join(proven)}", tuple(problems))
+    except KMigrateError as error:
+        return NodeCheck(_named([node]), f"tried {', '.join(proven)}", (*problems, str(error)))
+
+
+def _facts(connection: Connection, node: NodeSpec, clock: Callable[[], float]) -> tuple[dict[str, Any], float]:
+    """The facts, and the seconds by which the machine's clock is ahead, as near to 0 as the time of the answer allows."""
+    asked = clock()
+    facts = connection.ask("facts", role=node.role)
+    answered = clock()
+    ahead, behind = facts["clock"] - answered, facts["clock"] - asked
+    return facts, ahead if ahead > 0 else min(behind, 0.0)
+
+
+def _prove(host: AgentHost, node: NodeSpec, facts: dict[str, Any], worked: Callable[[str], None]) -> None:
+    """Try each verb, and name those that `worked`. Raises `KMigrateError` for the first one that did not."""
+    host.files(node)
+    worked("facts")
+    host.log_tail(node, _LOG_LINES)
+    worked("read_log")
+    try:
+        if facts["file"]:
+            host.put_properties(node, facts["file"]["text"], _TOKEN)
+            worked("install_file (the same bytes)")
+        if node.role is NodeRole.BROKER and facts["process"]["state"] == "running":
+            host.start(node, _TOKEN)
+            worked("start (it runs)")
+    except Fenced:
+        worked("no write, because a run of kmigrate has acted here")

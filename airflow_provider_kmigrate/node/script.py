@@ -1,0 +1,169 @@
+"""The script that installs `kmigrate-node`: one POSIX shell script for all machines of a cluster, and for every way to run it.
+
+`node install` sends it over the nodes' connections; configuration management runs what `--script` prints. It writes three files of
+root, if they are not so already: the agent, its node.json, and one line of sudoers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from shlex import quote
+from typing import Any
+
+from airflow_provider_kmigrate.clients.hosts.agent import PATH, PROTOCOL
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
+from airflow_provider_kmigrate.node import version_of
+
+_DIRECTORIES = "of its properties file"  # in the place of a broker's log_dirs, which the script reads on the machine
+_END = "END_OF_KMIGRATE_NODE"
+
+_SCRIPT = r"""#!/bin/sh
+# Installs kmigrate-node @VERSION@ on a machine of cluster @CLUSTER@. It changes nothing if all is there. As root:
+#   sh FILE MACHINE [--dry-run]     MACHINE is a `host` of the cluster file: @MACHINES@
+set -eu
+umask 022
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
+export PATH LC_ALL
+
+fail() {
+    echo "$machine: $1" >&2
+    exit 1
+}
+
+needs_unit() {
+    systemctl cat -- "$1" >/dev/null 2>&1 || fail "systemd has no unit $1. Name the right one with $2, or write node.json by hand."
+}
+
+# The last value of a key in a properties file.
+value() {
+    sed -n "s/^[[:space:]]*$1[[:space:]]*[=:][[:space:]]*//p" "$2" | tail -n 1
+}
+
+# The directories that a broker's properties file names, as JSON, in $directories.
+directories_of() {
+    [ -f "$1" ] || fail "there is no file $1. Correct hosts.properties in the cluster file."
+    directories=$(value 'log\.dirs' "$1")
+    [ -n "$directories" ] || directories=$(value 'log\.dir' "$1")
+    [ -n "$directories" ] || fail "$1 has neither log.dirs nor log.dir. Write its directories there."
+    directories="$directories,$(value 'metadata\.log\.dir' "$1")"
+    case $directories in *[\\\"]*) fail "the directories in $1 have a backslash or a quote. Write node.json by hand." ;; esac
+    directories=$(printf '%s\n' "$directories" | tr ',' '\n' | sed 's/^[[:space:]]*//; s/[[:space:]]*$//; /^$/d; s/.*/"&"/' | sort -u)
+    directories="[$(printf '%s\n' "$directories" | paste -sd, - | sed 's/,/, /g')]"
+}
+
+# put SOURCE FILE MODE: SOURCE becomes FILE, of root.
+put() {
+    if [ -f "$2" ] && [ ! -L "$2" ] && cmp -s "$1" "$2" && [ "$(stat -c %u:%g:%a "$2")" = "0:0:$3" ]; then
+        echo "$machine: $2 is there"
+        return
+    fi
+    echo "$machine: $writes $2 (root, mode 0$3)"
+    [ "$2" = @PATH@ ] || diff -u "$2" "$1" 2>/dev/null | sed '1,2d; s/^/    /' | grep . || sed 's/^/    /' "$1"
+    [ -z "$dry" ] || return 0
+    install -o root -g root -m "$3" "$1" "$2.kmigrate" # in /etc/sudoers.d, a name with a dot is not read
+    mv -f "$2.kmigrate" "$2"
+}
+
+main() {
+    machine=${1:-} dry=${2:-} writes=writes
+    [ -z "$dry" ] || writes="would write"
+    case $machine in
+@CASES@
+    *) machine=$0 && fail "the first argument is the machine, one of: @MACHINES@" ;;
+    esac
+    [ "$(id -u)" = 0 ] || fail "run this script as root"
+    /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 6))' || fail "there is no /usr/bin/python3 of version 3.6 or later. Install it."
+    for user in @USER@ @LOGIN@; do id -u "$user" >/dev/null 2>&1 || fail "there is no user $user. Name the right ones with --user and --login."; done
+    [ -x @TOOL@ ] || fail "there is no program @TOOL@. Name kafka-storage.sh with --storage-tool."
+    [ -d /etc/sudoers.d ] || fail "there is no /etc/sudoers.d. Install sudo."
+
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    printf '%s\n' "$json" >"$work/node.json"
+    printf '%s\n' @SUDOERS@ >"$work/sudoers"
+    cat >"$work/agent" <<'@END@'
+@AGENT@@END@
+    if command -v visudo >/dev/null; then visudo -cqf "$work/sudoers" >/dev/null || fail "sudo does not accept its line"; fi
+    [ -d /etc/kmigrate ] || [ -n "$dry" ] || install -d -o root -g root -m 755 /etc/kmigrate
+    put "$work/agent" @PATH@ 755
+    put "$work/node.json" /etc/kmigrate/node.json 644
+    put "$work/sudoers" /etc/sudoers.d/kmigrate 440
+    [ -z "$dry" ] || return 0
+    answer=$(echo '{"v": @PROTOCOL@, "id": 1, "verb": "hello"}' | @PATH@ serve 2>&1) || :
+    case $answer in *'"ok"'*) echo "$machine: kmigrate-node answers" ;; *) fail "kmigrate-node does not answer: $answer" ;; esac
+    sudo -n -l -U @LOGIN@ @PATH@ serve >/dev/null 2>&1 || fail "sudo does not read /etc/sudoers.d/kmigrate: see includedir in /etc/sudoers"
+}
+
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the cluster file does not say of the machines. `controller_unit`: of a controller beside a broker."""
+
+    unit: str = "kafka.service"
+    controller_unit: str = "kafka-controller.service"
+    user: str = "kafka"
+    storage_tool: str = "/opt/kafka/bin/kafka-storage.sh"
+    login: str = "kmigrate"
+
+
+def script(cluster: str, machines: Mapping[str, tuple[NodeSpec, ...]], setup: Setup, agent: str) -> str:
+    """All functions of the script; it runs once `main MACHINE [--dry-run]` is added."""
+    values = {
+        "VERSION": version_of(agent),
+        "CLUSTER": cluster,
+        "MACHINES": ", ".join(machines),
+        "CASES": "\n".join(_case(host, nodes, setup) for host, nodes in machines.items()),
+        "USER": quote(setup.user),
+        "LOGIN": quote(setup.login),
+        "TOOL": quote(setup.storage_tool),
+        "SUDOERS": quote(f"{setup.login} ALL=(root) NOPASSWD: {PATH} serve"),
+        "PATH": PATH,
+        "PROTOCOL": str(PROTOCOL),
+        "END": _END,
+        "AGENT": agent,
+    }
+    text = _SCRIPT
+    for name, value in values.items():  # the agent last: its text is not looked into
+        text = text.replace(f"@{name}@", value)
+    return text
+
+
+def _case(host: str, nodes: tuple[NodeSpec, ...], setup: Setup) -> str:
+    """The branch of one machine, which sets $json."""
+    units = _units(nodes, setup)
+    lines = [f"    {quote(host)})"]
+    lines += [f"        needs_unit {quote(unit)} {option}" for unit, option in units.values()]
+    lines += [f"        directories_of {quote(node.hosts.properties)}" for node in nodes if node.role is NodeRole.BROKER]
+    lines += [f"        json={_as_shell(_node_json(nodes, units, setup))} ;;"]
+    return "\n".join(lines)
+
+
+def _units(nodes: tuple[NodeSpec, ...], setup: Setup) -> dict[NodeRole, tuple[str, str]]:
+    """The unit of each role, and the option that names it."""
+    beside = len(nodes) > 1
+    own = (setup.controller_unit, "--controller-unit")
+    return {node.role: own if beside and node.role is NodeRole.CONTROLLER else (setup.unit, "--unit") for node in nodes}
+
+
+def _node_json(nodes: tuple[NodeSpec, ...], units: Mapping[NodeRole, tuple[str, str]], setup: Setup) -> dict[str, Any]:
+    roles = {
+        str(node.role): {
+            "systemd": units[node.role][0],
+            "properties": node.hosts.properties,
+            "log_dirs": _DIRECTORIES if node.role is NodeRole.BROKER else [node.log_dir],
+            "user": setup.user,
+            "storage_tool": [setup.storage_tool],
+            "stop_timeout": node.stop_timeout,
+        }
+        for node in nodes
+    }
+    return {"version": 1, "roles": roles}
+
+
+def _as_shell(config: Mapping[str, Any]) -> str:
+    """JSON as a word of the shell, with the broker's directories put in."""
+    return '"$directories"'.join(quote(part) for part in json.dumps(config, indent=1).split(json.dumps(_DIRECTORIES)))
