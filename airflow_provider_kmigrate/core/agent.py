@@ -26,14 +26,14 @@ def of_machine(hello: Json, version: str, nodes: Iterable[NodeSpec]) -> Iterator
     """What is wrong with the agent itself. `version`: of the agent that this kmigrate brings."""
     host, roles = hello.get("host"), {str(node.role) for node in nodes}
     if hello.get("agent") != version:
-        yield Reason("M03", f"{host} has kmigrate-node {hello.get('agent')}, this kmigrate brings {version}.", _REINSTALL)
+        yield Reason("M03", f"{host} has kmigrate-node {hello.get('agent')}, this kmigrate brings {version}. {_REINSTALL}")
     if not hello.get("root"):
-        yield Reason("M03", f"kmigrate-node on {host} does not run as root and cannot stop a unit.", "Start it by `sudo -n`.")
+        yield Reason("M03", f"kmigrate-node on {host} does not run as root and cannot stop a unit. Start it by `sudo -n`.")
     for role in sorted(hello.get("roles", {}).keys() - roles):
-        text = f"node.json on {host} has the role {role}, the cluster file has no {role} there."
-        yield Reason("M03", text, _EDIT)
+        text = f"node.json on {host} has the role {role}, the cluster file has no {role} there. {_EDIT}"
+        yield Reason("M03", text)
     for role in sorted(roles - hello.get("roles", {}).keys()):
-        yield Reason("M03", f"the cluster file has a {role} on {host}, node.json there does not.", _REINSTALL)
+        yield Reason("M03", f"the cluster file has a {role} on {host}, node.json there does not. {_REINSTALL}")
 
 
 def of_node(node: NodeSpec, role: Json, facts: Json, skew: float) -> Iterator[Reason]:
@@ -48,20 +48,22 @@ def of_node(node: NodeSpec, role: Json, facts: Json, skew: float) -> Iterator[Re
         yield Reason("W8", f"the clock of {node.host} differs by {skew:+.1f} s from the one here.")
     for path, free in sorted(_free(node, facts).items()):
         if free < LEAST_FREE:
-            text = f"{node.name}: {path} has {free / 1024 / 1024:.1f} MiB free, {LEAST_FREE // 1024 // 1024} are needed."
-            yield Reason("M03", text, "Free some space there.")
+            text = f"{node.name}: {path} has {free / 1024 / 1024:.1f} MiB free, {LEAST_FREE // 1024 // 1024} are needed. Free some space there."
+            yield Reason("M03", text)
 
 
 def _paths(node: NodeSpec, role: Json) -> Iterator[Reason]:
     if role["properties"] != node.hosts.properties:
-        text = f"{node.name}: node.json has the properties file {role['properties']}, the cluster file {node.hosts.properties}."
-        yield Reason("M03", text, _EDIT)
+        text = f"{node.name}: node.json has the properties file {role['properties']}, the cluster file {node.hosts.properties}. {_EDIT}"
+        yield Reason("M03", text)
     if node.role is NodeRole.CONTROLLER and role["log_dirs"] != [node.log_dir]:
-        text = f"{node.name}: node.json has the directories {', '.join(role['log_dirs'])}, the cluster file {node.log_dir}."
-        yield Reason("M03", text, _EDIT)
+        text = (
+            f"{node.name}: node.json has the directories {', '.join(role['log_dirs'])}, the cluster file {node.log_dir}. {_EDIT}"
+        )
+        yield Reason("M03", text)
     if node.role is NodeRole.CONTROLLER and not role["has_storage_tool"]:
-        text = f"{node.name}: storage_tool in node.json is no program: the controller's directory could not be formatted."
-        yield Reason("M03", text, "Install Kafka there, or name its kafka-storage.sh in node.json.")
+        text = f"{node.name}: storage_tool in node.json is no program: the controller's directory could not be formatted. Name kafka-storage.sh."
+        yield Reason("M03", text)
 
 
 def _free(node: NodeSpec, facts: Json) -> dict[str, int]:

@@ -81,9 +81,9 @@ def open_ssh(settings: SshSettings, host: str, argv: tuple[str, ...] = _SERVE) -
     try:
         from airflow_provider_kmigrate.hooks.ssh import SshPipe  # noqa: PLC0415  # an extra that few clusters need
     except ImportError as error:
-        text = f"connection {settings.conn_id} needs Airflow's SSH provider, which is not installed here: {error}."
-        remedy = "`pip install 'airflow-provider-kmigrate[ssh]'` on each worker and the triggerer."
-        raise Refused.because(Reason("N03", text, remedy)) from error
+        text = f"connection {settings.conn_id} needs Airflow's SSH provider, which is not installed here: {error}. Install it on each "
+        text += "worker and the triggerer: `pip install 'airflow-provider-kmigrate[ssh]'`."
+        raise Refused.because(Reason("N03", text)) from error
     return SshPipe(settings, host, argv)
 
 

@@ -132,37 +132,31 @@ def _at_most(seconds: float, end: Callable[[], None]) -> Iterator[None]:
 @contextlib.contextmanager
 def _errors(conn_id: str, host: str) -> Iterator[None]:
     """What SSHHook and paramiko raise, as what it means for a node."""
+    where = f"{host} through connection {conn_id}"
     try:
         yield
     except paramiko.BadHostKeyException as error:
         seen = f"its host key is {error.key.fingerprint}, the known one is {error.expected_key.fingerprint}"
-        raise _refused(conn_id, host, f"{seen}: another machine may answer in its place.", _KNOWN.format(host=host)) from error
+        raise _refused(f"{where}: {seen}. Another machine may answer in its place.") from error
     except paramiko.AuthenticationException as error:
         if any(word in str(error) for word in _INTERRUPTED):
             raise _lost(host, error) from error
-        remedy = f"Check login, key and password of connection {conn_id}, and ~/.ssh/authorized_keys of that user on {host}."
-        raise _refused(conn_id, host, f"it does not accept the login: {error}", remedy) from error
+        remedy = "Correct login, key and password of the connection, or authorized_keys of that user on the machine."
+        raise _refused(f"{where}: it does not accept the login: {error} {remedy}") from error
     except (FileNotFoundError, PermissionError) as error:
-        raise _refused(conn_id, host, f"{error}", "Put the file on each worker and the triggerer, for Airflow's user.") from error
+        raise _refused(f"{where}: {error}. Airflow's user needs that file on each worker and the triggerer.") from error
     except (paramiko.SSHException, EOFError, OSError) as error:
         if _UNKNOWN in str(error):
-            raise _refused(conn_id, host, "its host key is not known.", _KNOWN.format(host=host)) from error
+            raise _refused(f"{where}: its host key is not known.") from error
         if _KEY in str(error):
-            raise _refused(conn_id, host, f"{error}", f"Correct the key of connection {conn_id}.") from error
+            raise _refused(f"{where}: {error}. Correct the connection's key.") from error
         raise _lost(host, error) from error
     except (AirflowException, ValueError) as error:
-        text = f"connection {conn_id} cannot be used: {error}"
-        raise Refused.because(Reason("N03", text, "Correct that field of the connection.")) from error
+        raise Refused.because(Reason("N03", f"connection {conn_id} cannot be used: {error}")) from error
 
 
-_KNOWN = (
-    "Compare `ssh-keyscan {host} | ssh-keygen -lf -` with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on that machine's own "
-    "console. If they are equal, write the line of ssh-keyscan to ~/.ssh/known_hosts of Airflow's user on each worker and the triggerer."
-)
-
-
-def _refused(conn_id: str, host: str, seen: str, remedy: str) -> Refused:
-    return Refused.because(Reason("M06", f"{host} through connection {conn_id}: {seen}", remedy))
+def _refused(text: str) -> Refused:
+    return Refused.because(Reason("M06", text))
 
 
 def _lost(host: str, error: Exception) -> Unreachable:

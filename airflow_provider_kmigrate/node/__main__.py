@@ -77,8 +77,8 @@ def shell_in(argv: Sequence[str]) -> tuple[str, ...]:
         return (*argv[:-2], *_SHELL)
     if re.search(r"kmigrate-node serve$", argv[-1]):
         return (*argv[:-1], re.sub(r"\S*kmigrate-node serve$", shlex.join(_SHELL), argv[-1]))
-    text = f"the command {shlex.join(argv)} does not end with `kmigrate-node serve`: no script can be sent through it."
-    raise Refused.because(Reason("M02", text, _BY_HAND))
+    text = f"the command {shlex.join(argv)} does not end with `kmigrate-node serve`: no script can be sent through it. {_BY_HAND}"
+    raise Refused.because(Reason("M02", text))
 
 
 def reach_of(spec: ClusterSpec, lookup: Lookup) -> Reach:
@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
 def _chosen(found: Machines, hosts: Sequence[str]) -> Machines:
     if unknown := sorted(set(hosts) - found.keys()):
         text = f"the cluster file has no host {', '.join(unknown)}; it has {', '.join(found)}."
-        raise Refused.because(Reason("F04", text, "Write the host as the cluster file has it."))
+        raise Refused.because(Reason("F04", text))
     return {host: nodes for host, nodes in found.items() if not hosts or host in hosts}
 
 
@@ -163,7 +163,7 @@ def _login(spec: ClusterSpec, chosen: argparse.Namespace) -> str:
     logins = {str(lookup(conn_id).get("login") or "") for conn_id in ssh_connections(spec)}
     if len(logins) != 1 or "" in logins:
         text = f"the SSH connections {', '.join(ssh_connections(spec))} do not name one login: {', '.join(sorted(logins))}."
-        raise Refused.because(Reason("N03", text, "Name the user with --login, and the machines that it is for with --host."))
+        raise Refused.because(Reason("N03", f"{text} Name it with --login, and its machines with --host."))
     return logins.pop()
 
 
@@ -238,9 +238,8 @@ def _output(pipe: Pipe, text: str) -> str:
     if code == 0 and not said.startswith("{"):
         return said
     if "sudo: " in said or said.startswith("{"):  # a key that may do nothing but `serve`: the agent answers
-        raise Refused.because(
-            Reason("M03", f"the user of the connection may not run a shell of root there: {said[:300]}.", _BY_HAND)
-        )
+        text = f"the user of the connection may not run a shell of root there: {said[:300]}. {_BY_HAND}"
+        raise Refused.because(Reason("M03", text))
     raise Failed(said or f"`{pipe.command}` ended with {code}")
 
 

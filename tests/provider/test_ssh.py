@@ -157,7 +157,7 @@ def test_a_changed_host_key_is_refused_whatever_the_hook_would_do(
     shared: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = Path(shared.other_key_file + ".pub").read_text()
-    assert "another machine may answer in its place" in str(refused(shared, host_key=changed))
+    assert "Another machine may answer in its place" in str(refused(shared, host_key=changed))
     known_hosts(tmp_path, monkeypatch, shared, changed)
     assert "[M06]" in str(refused(shared, host_key=None))
     settings = ssh_settings("prod_ssh", shared.fields(host_key=None))
@@ -178,7 +178,7 @@ def test_a_key_that_the_machine_does_not_know_is_refused(shared: Sshd) -> None:
     ("extra", "text"),
     [
         ({"key_file": "/no/such/key"}, "M06.*No such file.*each worker"),
-        ({"key_file": "/etc/hostname"}, "M06.*Correct the key"),
+        ({"key_file": "/etc/hostname"}, "M06.*Correct the connection's key"),
         ({"key_file": None, "private_key": "-----BEGIN-----\nx\n-----END-----"}, "N03.*cannot be read"),
         ({"private_key": "-----BEGIN-----\nx\n-----END-----"}, "N03"),
         ({"host_key": "ssh-dss AAAA"}, "N03.*not supported"),
