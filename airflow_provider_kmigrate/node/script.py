@@ -62,8 +62,8 @@ put() {
     echo "$machine: $writes $2 (root, mode 0$3)"
     [ "$2" = @PATH@ ] || diff -u "$2" "$1" 2>/dev/null | sed '1,2d; s/^/    /' | grep . || sed 's/^/    /' "$1"
     [ -z "$dry" ] || return 0
-    install -o root -g root -m "$3" "$1" "$2.kmigrate" # in /etc/sudoers.d, a name with a dot is not read
-    mv -f "$2.kmigrate" "$2"
+    install -o root -g root -m "$3" "$1" "$2.$$" # in /etc/sudoers.d, a name with a dot is not read
+    mv -f "$2.$$" "$2"
 }
 
 main() {
@@ -157,7 +157,7 @@ def _node_json(nodes: tuple[NodeSpec, ...], units: Mapping[NodeRole, tuple[str, 
             "log_dirs": _DIRECTORIES if node.role is NodeRole.BROKER else [node.log_dir],
             "user": setup.user,
             "storage_tool": [setup.storage_tool],
-            "stop_timeout": node.stop_timeout,
+            "stop_timeout": int(node.stop_timeout) if node.stop_timeout.is_integer() else node.stop_timeout,
         }
         for node in nodes
     }

@@ -10,12 +10,17 @@ import pytest
 import yaml
 
 from airflow_provider_kmigrate import spec
-from airflow_provider_kmigrate.clients.connections import controller_security, kafka_settings, zookeeper_settings
+from airflow_provider_kmigrate.clients.connections import controller_security, kafka_settings, ssh_settings, zookeeper_settings
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "operators-guide.md").read_text(encoding="utf-8")
-READ = {"kmigrate_zookeeper": zookeeper_settings, "kafka": kafka_settings, "kmigrate_controller": controller_security}
+READ = {
+    "kmigrate_zookeeper": zookeeper_settings,
+    "kafka": kafka_settings,
+    "kmigrate_controller": controller_security,
+    "ssh": ssh_settings,
+}
 
 
 def blocks(text: str, kind: str) -> list[str]:
@@ -66,6 +71,8 @@ def test_all_of_them_were_found() -> None:
     assert [words[0] for words in (*added(README), *added(GUIDE))] == [
         "prod_zk",
         "prod_kafka",
+        "prod_ssh",
+        "prod_ssh",
         "prod_zk",
         "prod_kafka",
         "prod_controllers",

@@ -185,7 +185,7 @@ def test_the_command_prints_a_line_a_node_and_ends_with_1_if_one_fails(machine: 
     )
     assert check(Reach({}, {}), {"kafka1": (bad,)}, CLUSTER, lambda line: said.append(str(line))) == 1
     assert said[0].startswith(
-        "FAIL  broker 2 on kafka1\n      [M03] broker 2: `sh -c echo no >&2; exit 3` ended with exit code 3: no "
+        "FAIL  broker 2 on kafka1\n      [M03] kafka1: `sh -c echo no >&2; exit 3` ended with exit code 3: no "
     )
     said.clear()
     code = check(Reach({}, {}), {"kafka0": (good,)}, CLUSTER, lambda line: said.append(str(line)))

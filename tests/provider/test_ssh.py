@@ -255,6 +255,27 @@ def test_the_connection_that_a_cluster_file_names_is_used(shared: Sshd, connecti
         tools.host(spec.brokers[0]).status(spec.brokers[0])
 
 
+def test_the_connection_chooses_neither_machine_nor_program(shared: Sshd) -> None:
+    other = shared.fields(remote_host="elsewhere.invalid", host="elsewhere.invalid", command="reboot", host_proxy_cmd="touch x")
+    pipe = SshPipe(ssh_settings("prod_ssh", other | {"host": "elsewhere.invalid", "schema": "x"}), HOST, ECHO)
+    pipe.write(b"it is here\n", 5)
+    assert (pipe.read(5), pipe.command) == (b"it is here\n", "cat")
+    pipe.close()
+
+
+def test_what_a_node_answers_is_not_logged(
+    shared: Sshd, machine: Node, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`SSHHook.exec_ssh_client_command` would log each line of it."""
+    caplog.set_level(logging.DEBUG)
+    host, node, agents = host_behind(shared, machine)
+    host.put_properties(node, "ssl.key.password=canary-5e1f0c\n", 7)
+    assert "canary" in host.read_properties(node)
+    agents.close()
+    captured = capfd.readouterr()
+    assert "canary" not in f"{caplog.text}{captured.out}{captured.err}"
+
+
 def test_without_airflows_ssh_provider_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "airflow_provider_kmigrate.hooks.ssh", None)
     with pytest.raises(Refused, match=r"N03.*prod_ssh.*not installed.*pip install 'airflow-provider-kmigrate\[ssh\]'"):

@@ -122,7 +122,10 @@ class Program:
 
 
 class Connection:
-    """One agent behind a pipe that is opened on first use, and again after it broke. Thread-safe: one request after another."""
+    """One agent behind a pipe that is opened on first use, and again after it broke. Thread-safe: one request after another.
+
+    `name`: of its machine, for messages.
+    """
 
     def __init__(self, name: str, opens: Callable[[], Pipe]) -> None:
         self._name, self._opens = name, opens
@@ -232,7 +235,7 @@ class Agents:
 
     def __call__(self, node: NodeSpec, env: Mapping[str, str] | None) -> Connection:
         key, opens = self._way(node, env)
-        return self._connections.get(key) or self._connections.setdefault(key, Connection(node.name, opens))
+        return self._connections.get(key) or self._connections.setdefault(key, Connection(node.host, opens))
 
     def _way(self, node: NodeSpec, env: Mapping[str, str] | None) -> tuple[tuple[str, ...], Callable[[], Pipe]]:
         if node.hosts.ssh_conn_id:

@@ -1,0 +1,242 @@
+"""Nodes behind an Airflow SSH connection, on machines: sshd, sudo and systemd as they are; and the commands that install and check the agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_kmigrate.clients.connections import ssh_settings
+from airflow_provider_kmigrate.clients.hosts import AgentHost, Agents
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.exceptions import Refused, Unreachable
+from airflow_provider_kmigrate.node.__main__ import main
+from tests.kit.machines import CLUSTER, NODE, PORT, USER, Machine, Template, booted, missing, properties, properties_path
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.machines,
+    pytest.mark.long,
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(bool(missing()), reason=missing() or "-"),
+]
+
+FILES = ("/usr/local/sbin/kmigrate-node", "/etc/kmigrate/node.json", "/etc/sudoers.d/kmigrate")
+CLUSTER_FILE = """\
+name: prod
+cluster_id: "{cluster}"
+zookeeper: {{conn_id: zk}}
+kafka: {{conn_id: kf}}
+hosts: {{properties: /etc/kafka/server.properties, ssh_conn_id: prod_ssh}}
+brokers: [{{id: {node}, host: {host}}}]
+controllers: [{{id: 3000, host: {host}, properties: /etc/kafka/controller.properties, log_dir: /var/lib/kafka/controller}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    return Template(tmp_path_factory.mktemp("template"))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, template: Template, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setenv("AIRFLOW_HOME", os.environ.get("AIRFLOW_HOME", str(tmp_path / "airflow")))
+    with booted(tmp_path / "machine", template) as made:
+        yield made
+
+
+def fields(template: Template, **extra: Any) -> dict[str, Any]:
+    """The Airflow connection to every machine of a template."""
+    known = {"key_file": str(template.key), "host_key": template.host_key, "look_for_keys": False, "conn_timeout": 5}
+    return {"conn_type": "ssh", "login": USER, "port": PORT, "extra": known | extra}
+
+
+class Node:
+    """The broker of a machine, as a DAG reaches it."""
+
+    def __init__(self, machine: Machine, connection: dict[str, Any]) -> None:
+        from airflow_provider_kmigrate.hooks.connections import open_ssh  # noqa: PLC0415  # AIRFLOW_HOME comes first
+
+        settings = ssh_settings("prod_ssh", connection)
+        hosts = HostSpec("agent", properties=properties_path("broker"), ssh_conn_id="prod_ssh", stop_timeout=60.0)
+        self.spec = NodeSpec(NODE, NodeRole.BROKER, machine.address, 9092, hosts)
+        self.agents = Agents(lambda node: open_ssh(settings, node.host))
+        self.host = AgentHost(self.agents(self.spec, None), CLUSTER)
+
+    def state(self) -> ProcessState:
+        return self.host.status(self.spec).state
+
+    def refused(self) -> str:
+        with pytest.raises(Refused) as caught:
+            self.state()
+        return str(caught.value)
+
+
+@pytest.fixture
+def node(machine: Machine, template: Template) -> Iterator[Node]:
+    made = Node(machine, fields(template))
+    yield made
+    made.agents.close()
+
+
+def runs(node: Node) -> None:
+    wait_until(lambda: node.state() is ProcessState.RUNNING, "the node runs", 30)
+
+
+def test_a_node_is_changed_and_restarted_over_ssh(node: Node) -> None:
+    runs(node)
+    host, spec, text = node.host, node.spec, properties(note="new")
+    host.put_properties(spec, text, 7)
+    first, down = host.status(spec).pid, []
+    host.restart(spec, 7, {}, lambda _: down.append(node.state()))
+    assert down == [ProcessState.STOPPED]
+    assert host.status(spec).pid not in (None, first)
+    assert host.read_properties(spec) == text
+    assert "started with" in host.log_tail(spec)
+
+
+def test_sshd_that_restarts_costs_one_answer_at_most(machine: Machine, node: Node) -> None:
+    runs(node)
+    machine.run("systemctl", "restart", "ssh")
+    wait_until(machine.has_sshd, "sshd answers", 10)
+    assert node.state() is ProcessState.RUNNING, "a session outlives its sshd"
+    machine.run("loginctl", "terminate-user", USER)
+    wait_until(lambda: node.state() is ProcessState.RUNNING, "the connection is opened again", 10, (Unreachable,))
+    machine.run("systemctl", "stop", "ssh")
+    machine.run("loginctl", "terminate-user", USER)
+    wait_until(lambda: not machine.has_sshd(), "sshd is away", 10)
+    with pytest.raises(Unreachable, match=r"no SSH connection|connection to kmigrate-node ended"):
+        node.state()
+    machine.run("systemctl", "start", "ssh")
+    wait_until(machine.has_sshd, "sshd answers", 10)
+    wait_until(lambda: node.state() is ProcessState.RUNNING, "the connection is opened again", 10, (Unreachable,))
+
+
+def test_a_wrong_host_key_and_a_refused_login_over_ssh(machine: Machine, template: Template, node: Node, tmp_path: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
+    said = Node(machine, fields(template, key_file=str(tmp_path / "other"))).refused()
+    assert "[M06]" in said
+    assert "does not accept the login" in said
+    machine.run(
+        "sh",
+        "-ec",
+        "rm /etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key; systemctl restart ssh",
+    )
+    wait_until(machine.has_sshd, "sshd starts again", 10)
+    said = node.refused()
+    assert "[M06]" in said
+    assert "Another machine may answer in its place" in said
+
+
+def test_what_is_missing_behind_ssh_is_named(machine: Machine, template: Template) -> None:
+    line = machine.path(FILES[2]).read_text().strip()
+    machine.run("rm", FILES[0])
+    said = Node(machine, fields(template)).refused()
+    assert ("[M03]" in said, "node install CLUSTER.yaml" in said) == (True, True), said
+    machine.run("rm", FILES[2])
+    machine.run("sh", "-ec", f"echo >{FILES[0]}; chmod 755 {FILES[0]}")
+    said = Node(machine, fields(template)).refused()
+    assert ("[M03]" in said, "a password is required" in said, line in said) == (True, True, True), said
+
+
+class Command:
+    """The command of a user with a cluster file and its connections."""
+
+    def __init__(self, machine: Machine, template: Template, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys, self.file, self.connections = capsys, folder / "prod.yaml", folder / "connections.json"
+        self.file.write_text(CLUSTER_FILE.format(cluster=CLUSTER, node=NODE, host=machine.address))
+        self.connections.write_text(json.dumps({"prod_ssh": fields(template)}))
+
+    def __call__(self, *words: str) -> tuple[int, str]:
+        code = main([words[0], str(self.file), "--connections", str(self.connections), *words[1:]])
+        said = self._capsys.readouterr()
+        return code, said.out + said.err
+
+
+@pytest.fixture
+def command(machine: Machine, template: Template, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(machine, template, tmp_path, capsys)
+
+
+def allow_more(machine: Machine) -> None:
+    """A login of an administrator, who may run anything by sudo."""
+    machine.path("/etc/sudoers.d/admin").write_text(f"{USER} ALL=(ALL) NOPASSWD: ALL\n")
+
+
+def stops_in_time(machine: Machine) -> None:
+    for unit in ("kafka", "kafka-controller"):
+        override = machine.path(f"/etc/systemd/system/{unit}.service.d/stop.conf")
+        override.parent.mkdir()
+        override.write_text("[Service]\nTimeoutStopSec=10min\n")
+    machine.run("systemctl", "daemon-reload")
+
+
+def test_the_agent_is_installed_and_checked_over_ssh(machine: Machine, command: Command) -> None:
+    machine.run("rm", *FILES)
+    allow_more(machine)
+    code, said = command("install", "--dry-run")
+    assert (code, all(f"would write {path}" in said for path in FILES)) == (0, True), said
+    assert machine.run("sh", "-c", f"ls {' '.join(FILES)}", fails=True) == ""
+    code, said = command("install", "--yes")
+    assert (code, "kmigrate-node answers" in said) == (0, True), said
+    assert machine.run("stat", "-c", "%U:%G:%a", *FILES).split() == ["root:root:755", "root:root:644", "root:root:440"]
+    code, said = command("install", "--yes")
+    assert (code, said.endswith("Nothing to do.\n")) == (0, True), said
+    machine.run("rm", "/etc/sudoers.d/admin")
+
+    code, said = command("check")
+    assert (code, said.count("FAIL"), said.count("[W7]")) == (1, 2, 2), said
+    stops_in_time(machine)
+    before = machine.run("systemctl", "show", "-p", "MainPID", "kafka"), machine.path(properties_path("broker")).read_text()
+    code, said = command("check")
+    assert (code, said.count("ok    ")) == (0, 2), said
+    assert "kafka.service running, TimeoutStopSec=10min, Restart=on-failure, starts at boot" in said
+    assert "install_file (the same bytes), start (it runs)" in said
+    after = machine.run("systemctl", "show", "-p", "MainPID", "kafka"), machine.path(properties_path("broker")).read_text()
+    assert after == before
+    assert machine.run("stat", "-c", "%U:%G:%a", properties_path("broker")) == "root:kafka:640\n"
+
+
+def test_a_login_behind_ssh_that_may_run_nothing_but_the_agent_is_told_of_the_script(machine: Machine, command: Command) -> None:
+    code, said = command("install", "--yes")
+    assert (code, "[M03]" in said, "install --script" in said) == (1, True, True), said
+    machine.run("rm", *FILES)
+    code, script = command("install", "--script")
+    machine.path("/root/install.sh").write_text(script)
+    said = machine.run("sh", "/root/install.sh", machine.address)
+    assert (code, "kmigrate-node answers" in said) == (0, True), said
+    assert machine.run("sh", "/root/install.sh", machine.address).count(" is there") == len(FILES)
+    stops_in_time(machine)
+    code, said = command("check")
+    assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        ("userdel kafka", "no user kafka"),
+        ("rm /opt/kafka/bin/kafka-storage.sh", "no program /opt/kafka/bin/kafka-storage.sh"),
+        ("rm /etc/kafka/server.properties", "no file /etc/kafka/server.properties"),
+        (
+            "rm /usr/local/lib/systemd/system/kafka-controller.service; systemctl daemon-reload",
+            "no unit kafka-controller.service",
+        ),
+    ],
+)
+def test_a_machine_behind_ssh_that_is_not_ready_gets_no_agent(
+    machine: Machine, command: Command, break_it: str, said: str
+) -> None:
+    machine.run("systemctl", "stop", "kafka")
+    machine.run("rm", FILES[0], FILES[1])
+    allow_more(machine)
+    machine.run("sh", "-ec", break_it)
+    code, shown = command("install", "--yes")
+    assert (code, said in shown) == (1, True), shown
+    assert machine.run("sh", "-c", f"ls {FILES[0]} {FILES[1]}", fails=True) == ""
