@@ -141,21 +141,21 @@ OpenSsh = Callable[[SshSettings, str], Pipe]
 """Opens a pipe to `kmigrate-node` on a host, through an Airflow SSH connection."""
 
 
-def agents_of(settings: ClusterSettings, ssh: OpenSsh | None) -> Agents:
-    """The agents of a cluster. Without `ssh`, nodes behind an Airflow SSH connection are refused."""
-    return Agents(no_ssh if ssh is None else lambda node: ssh(settings.ssh[node.hosts.ssh_conn_id], node.host))
-
-
 @contextmanager
 def opened(settings: ClusterSettings, cluster: str = "", ssh: OpenSsh | None = None) -> Iterator[Tools]:
-    """Tools that connect on first use and are closed at the end in any case. `cluster`: its name, for webhooks."""
+    """Tools that connect on first use and are closed at the end in any case. `cluster`: its name, for webhooks.
+
+    Raises `Refused` without `ssh` if nodes are behind an Airflow SSH connection.
+    """
+    if ssh is None and settings.ssh:
+        raise no_ssh(next(iter(settings.ssh)))
 
     def host(node: NodeSpec) -> Host:
         connection = settings.hosts.get(node.hosts.conn_id)
         return host_for(node, connection.environment if connection else None, agents, settings.cluster_id)
 
     wires = Wires({NodeRole.BROKER: settings.brokers, NodeRole.CONTROLLER: settings.controllers})
-    agents = agents_of(settings, ssh)
+    agents = Agents(ssh and (lambda node: ssh(settings.ssh[node.hosts.ssh_conn_id], node.host)))
     admin, zk = Admin(settings.kafka), ZooKeeper(settings.zookeeper)
     try:
         instances = Instances(cluster, settings.hosts, settings.webhooks)

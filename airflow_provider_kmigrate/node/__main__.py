@@ -148,7 +148,7 @@ def _chosen(found: Machines, hosts: Sequence[str]) -> Machines:
 def _lookup(spec: ClusterSpec, connections: Path | None) -> Lookup:
     if connections is not None:
         return lookup_in(read_connections(connections), spec)
-    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")  # as `airflow connections get`: else it reads no database
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"  # as `airflow connections get`: else it reads no database
     from airflow_provider_kmigrate.hooks.connections import get  # noqa: PLC0415  # Airflow takes a second to import
 
     named = named_connections(spec)

@@ -16,6 +16,14 @@ import pytest
 
 from airflow_provider_kmigrate.clients.hosts import agent, host_for, kept_as
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Program
+from airflow_provider_kmigrate.clients.settings import (
+    ClusterSettings,
+    KafkaSettings,
+    SshSettings,
+    WireSecurity,
+    ZooKeeperSettings,
+)
+from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unavailable, Unreachable
@@ -427,5 +435,14 @@ def test_nodes_of_one_machine_share_its_ssh_connection_and_each_machine_has_its_
 
 def test_without_airflow_a_node_behind_its_ssh_connection_is_refused() -> None:
     node = NodeSpec(1, NodeRole.BROKER, "kafka1", 9092, HostSpec("agent", properties="/p", ssh_conn_id="prod_ssh"))
-    with pytest.raises(Refused, match=r"N03.*broker 1.*prod_ssh.*without Airflow.*Run the DAG"):
-        Agents()(node, None).ask("hello")
+    with pytest.raises(Refused, match=r"N03.*prod_ssh.*without Airflow.*Run the DAG"):
+        Agents()(node, None)
+    settings = ClusterSettings(
+        ZooKeeperSettings("zk:1"),
+        KafkaSettings({}),
+        WireSecurity(),
+        WireSecurity(),
+        ssh={"prod_ssh": SshSettings("prod_ssh", {})},
+    )
+    with pytest.raises(Refused, match=r"N03.*prod_ssh"), opened(settings):
+        pytest.fail("one refusal for the cluster, not one a node")

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models.connection import Connection
 from airflow.sdk._shared.secrets_masker import redact
+from airflow.utils.session import create_session
 
 from airflow_provider_kmigrate.clients.connections import ssh_settings
 from airflow_provider_kmigrate.clients.hosts import AgentHost, Agents
@@ -305,3 +308,17 @@ def test_no_key_in_logs_errors_reprs_or_output(
     assert [text for text in seen if any(secret in text for secret in [*lines, password])] == []
     assert [line for line in [*lines, password] if line in str(redact(f"careless: {line}"))] == []
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+def test_the_commands_ask_airflow_for_the_connection(
+    shared: Sshd, airflow_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of tasks Airflow reads its database only if told to."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with create_session() as session:
+        session.add(Connection(conn_id="in_the_database", conn_type="ssh", login=shared.login, port=shared.port))
+    (tmp_path / "prod.yaml").write_text(CLUSTER_FILE.replace("prod_ssh", "in_the_database"))
+    argv = [sys.executable, "-m", "airflow_provider_kmigrate.node", "check", str(tmp_path / "prod.yaml"), "--host", HOST]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    expected = f"FAIL  broker 0 on {HOST}\n      [M06] {HOST} through connection in_the_database: its host key is not known."
+    assert (done.returncode, expected in done.stdout) == (1, True), done

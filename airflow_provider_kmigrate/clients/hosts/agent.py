@@ -220,25 +220,28 @@ def _error_of(name: str, error: Mapping[str, object]) -> KMigrateError:
     return Refused.because(Reason("M03", text)) if code in _WRONG_SETUP else Failed(f"{text} ({code})")
 
 
-def no_ssh(node: NodeSpec) -> Pipe:
-    """What opens nodes behind an Airflow SSH connection where there is no Airflow: raises `Refused`."""
-    text = f"{node.name} is reached through Airflow's connection {node.hosts.ssh_conn_id}, and this program runs without Airflow."
-    raise Refused.because(Reason("N03", f"{text} Run the DAG that does the same, or write `connect` for it."))
+def no_ssh(conn_id: str) -> Refused:
+    """The refusal of a program without Airflow, which alone reads its connections."""
+    text = f"The nodes are reached through Airflow's connection {conn_id}, and this program runs without Airflow."
+    return Refused.because(Reason("N03", f"{text} Run the DAG that does the same, or write `connect` in the cluster file."))
 
 
 class Agents:
     """One kept connection to each machine, made on first use. `ssh` opens the pipe of a node that has an `ssh_conn_id`."""
 
-    def __init__(self, ssh: Callable[[NodeSpec], Pipe] = no_ssh) -> None:
+    def __init__(self, ssh: Callable[[NodeSpec], Pipe] | None = None) -> None:
         self._ssh = ssh
         self._connections: dict[tuple[str, ...], Connection] = {}
 
     def __call__(self, node: NodeSpec, env: Mapping[str, str] | None) -> Connection:
+        """Raises `Refused` for a node behind an SSH connection if there is no `ssh`."""
         key, opens = self._way(node, env)
         return self._connections.get(key) or self._connections.setdefault(key, Connection(node.host, opens))
 
     def _way(self, node: NodeSpec, env: Mapping[str, str] | None) -> tuple[tuple[str, ...], Callable[[], Pipe]]:
-        if node.hosts.ssh_conn_id:
+        if node.hosts.ssh_conn_id and self._ssh is None:
+            raise no_ssh(node.hosts.ssh_conn_id)
+        if node.hosts.ssh_conn_id and self._ssh is not None:
             return (node.hosts.ssh_conn_id, node.host), partial(self._ssh, node)
         argv = fill(node.hosts.connect, node_values(node))
         return argv, partial(Program, argv, LocalRunner(env).env)
