@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import httpx
 
@@ -141,6 +142,10 @@ OpenSsh = Callable[[SshSettings, str], Pipe]
 """Opens a pipe to `kmigrate-node` on a host, through an Airflow SSH connection."""
 
 
+def _pipe(settings: ClusterSettings, ssh: OpenSsh, node: NodeSpec) -> Pipe:
+    return ssh(settings.ssh[node.hosts.ssh_conn_id], node.host)
+
+
 @contextmanager
 def opened(settings: ClusterSettings, cluster: str = "", ssh: OpenSsh | None = None) -> Iterator[Tools]:
     """Tools that connect on first use and are closed at the end in any case. `cluster`: its name, for webhooks.
@@ -155,7 +160,7 @@ def opened(settings: ClusterSettings, cluster: str = "", ssh: OpenSsh | None = N
         return host_for(node, connection.environment if connection else None, agents, settings.cluster_id)
 
     wires = Wires({NodeRole.BROKER: settings.brokers, NodeRole.CONTROLLER: settings.controllers})
-    agents = Agents(ssh and (lambda node: ssh(settings.ssh[node.hosts.ssh_conn_id], node.host)))
+    agents = Agents(partial(_pipe, settings, ssh) if ssh else None)
     admin, zk = Admin(settings.kafka), ZooKeeper(settings.zookeeper)
     try:
         instances = Instances(cluster, settings.hosts, settings.webhooks)

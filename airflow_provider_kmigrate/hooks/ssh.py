@@ -68,11 +68,12 @@ class SshPipe:
         """What the program printed, empty at its end. Raises TimeoutError."""
         self._channel.settimeout(timeout)
         try:
-            return self._channel.recv(_CHUNK)
+            data: bytes = self._channel.recv(_CHUNK)
         except TimeoutError:
             raise
         except (OSError, paramiko.SSHException, EOFError):
             return b""
+        return data
 
     def ending(self) -> tuple[int | None, str]:
         """Its exit code, None if the connection broke, and what is on its stderr."""
