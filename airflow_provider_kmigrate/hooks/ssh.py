@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable, Iterator
 
 import paramiko
-from airflow.exceptions import AirflowException
 from airflow.providers.ssh.hooks.ssh import SSHHook
 from airflow.sdk import Connection as AirflowConnection
+from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_kmigrate.clients.settings import SshSettings
 from airflow_provider_kmigrate.core.model import Reason
