@@ -33,9 +33,7 @@ _INTERRUPTED = ("shut down", "timeout")  # paramiko calls a connection that brok
 _UNKNOWN, _KEY = "not found in known_hosts", "private key"
 
 _log = logging.getLogger("paramiko")
-if (
-    _log.level == logging.NOTSET
-):  # it logs each error with its traceback, once a second while a machine is away, and raises it too
+if _log.level == logging.NOTSET:  # it raises what it logs, and a machine that is away is asked once a second
     _log.setLevel(logging.CRITICAL)
 
 
