@@ -392,7 +392,7 @@ def test_a_link_of_the_services_user_is_neither_read_nor_written(bench: Bench, s
     as_kafka(machine, script)
     said = []
     for act in (
-        lambda: bench.ask("facts", partition_ids=True),
+        lambda: bench.ask("facts"),
         lambda: host.restart(node, 7, {DATA: META}, nothing),
         lambda: host.put_properties(node, META, 7),
         lambda: host.stop(node, 7),

@@ -62,14 +62,15 @@ class Node:
             "properties": str(self.properties),
             "log_dirs": [str(self.data)],
             "user": pwd.getpwuid(os.geteuid()).pw_name,
+            "state": str(self.state / "broker"),
             "stop_timeout": 10,
         } | fields
         self.configure({"broker": self.entry})
         self.agent: subprocess.Popen[bytes] | None = None
         self.token = 5
 
-    def configure(self, roles: dict[str, Any], **more: Any) -> None:
-        self.config.write_text(json.dumps({"version": 1, "state": str(self.state), "roles": roles} | more))
+    def configure(self, roles: dict[str, Any]) -> None:
+        self.config.write_text(json.dumps({"version": 1, "roles": roles}))
         self.config.chmod(0o644)
 
     def say(self, line: bytes) -> dict[str, Any]:
