@@ -7,6 +7,7 @@ It is what a person in a hurry would write, and the measure of what the DAG's ca
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.settings import WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
@@ -25,6 +26,9 @@ from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_
 from airflow_provider_kmigrate.core.plan import MIGRATION, stages
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.spec import load
+from tests.kit.localcluster import members
+from tests.kit.localcluster.agents import agent_of
+from tests.kit.localcluster.plan import folder_of
 
 TOKEN = 0
 
@@ -46,8 +50,7 @@ class Floor:
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self.zk = KazooClient(zookeeper)
         self.zk.start(timeout=15)
-        self.host = host_for(spec.brokers[0])
-        self.originals = {node.id: self.host.read_properties(node) for node in spec.brokers}
+        self.originals = {node.id: Path(node.hosts.properties).read_text() for node in spec.brokers}
         self.facts = RenderFacts.of(spec, "3.9")
         self.phases: list[dict[str, object]] = []
         self.acts: list[dict[str, object]] = []  # as the tool's journal has them
@@ -63,9 +66,10 @@ class Floor:
 
     def controllers(self) -> None:
         for node in self.spec.controllers:
-            self.host.put_properties(node, self._controller_text(node, FileStage.CONTROLLER_MIGRATION), TOKEN)
-            self.host.format_storage(node, self.spec.cluster_id, "3.9", TOKEN)
-            self.host.start(node, TOKEN)
+            Path(node.hosts.properties).write_text(self._controller_text(node, FileStage.CONTROLLER_MIGRATION))
+            with agent_of(node, self.spec.cluster_id) as host:
+                host.format_storage(node, self.spec.cluster_id, "3.9", TOKEN)
+            members.start(folder_of(node))
         for node in self.spec.controllers:
             wait(lambda node=node: self._flag(node) is True)
 
@@ -103,9 +107,11 @@ class Floor:
 
     def _restart(self, node: NodeSpec, text: str) -> None:
         self._act(f"restart {node.name}")
-        self.host.put_properties(node, text, TOKEN)
-        self.host.stop(node, TOKEN)
-        self.host.start(node, TOKEN)
+        Path(node.hosts.properties).write_text(text)
+        process = NodeProcess(folder_of(node))
+        if not process.wait_gone(process.signal(signal.SIGTERM), node.stop_timeout):
+            raise TimeoutError(node.name)
+        members.start(folder_of(node))
 
     def _controller_text(self, node: NodeSpec, stage: FileStage) -> str:
         return controller_properties(self.originals[self.spec.brokers[0].id], node, stage, self.facts)

@@ -38,9 +38,8 @@ class HostSpec:
     `stop_timeout`: a broker may take 300 s to stop (controlled shutdown in migration mode); for a controller see `NodeSpec`.
     """
 
-    driver: str  # agent | local
-    properties: str
-    state: str = ""
+    driver: str  # agent | gone: a machine that is dead for good
+    properties: str = ""
     connect: tuple[str, ...] = ()  # runs `kmigrate-node serve` on the node's machine, with a pipe to it
     stop_timeout: float = 330.0
     conn_id: str = ""  # the connection whose environment `connect` gets; empty: none

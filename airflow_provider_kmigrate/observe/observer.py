@@ -155,8 +155,9 @@ class _Observation:
             lambda node: tools.wire(node).api_versions(),
         )
         process, disk = partial(reads.host, Cause.UNREAD_PROCESS), partial(reads.host, Cause.UNREAD_FILES)
-        processes = self._ask_each(what & Fields.PROCESSES, hosts, process, limit.hosts, source.process)
-        files = self._ask_each(what & Fields.FILES, hosts, disk, limit.hosts, lambda node: tools.host(node).files(node))
+        looks = reads.Looks(tools)
+        processes = self._ask_each(what & Fields.PROCESSES, hosts, process, limit.hosts, partial(reads.process, looks))
+        files = self._ask_each(what & Fields.FILES, hosts, disk, limit.hosts, lambda node: looks(node).files())
 
         def finish() -> dict[str, Any]:
             each = self.questions.answers

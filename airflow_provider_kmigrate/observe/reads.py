@@ -20,6 +20,7 @@ from threading import Lock, Thread
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from airflow_provider_kmigrate.clients import wire
+from airflow_provider_kmigrate.clients.hosts import Look
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, PartitionLeader
 from airflow_provider_kmigrate.core import offsets_topic
@@ -241,6 +242,32 @@ class Questions:
         return None, replace(question.reason, text=f"{question.reason.text}: {why}")
 
 
+class Looks:
+    """One look at each node's machine, shared by all that one observation takes from it. Thread-safe; an error is everybody's."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools, self._lock = tools, Lock()
+        self._found: dict[NodeSpec, Future[Look]] = {}
+
+    def __call__(self, node: NodeSpec) -> Look:
+        with self._lock:
+            is_first, found = node not in self._found, self._found.setdefault(node, Future())
+        if is_first:
+            try:
+                found.set_result(self._tools.host(node).look(node))
+            except BaseException as error:  # noqa: BLE001 - it belongs to who waits for the answer
+                found.set_exception(error)
+        return found.result()
+
+
+def process(looks: Looks, node: NodeSpec) -> Process:
+    """Raises `Unavailable` if the host answers without a state: that is as unknown as no answer."""
+    found = looks(node).process()
+    if found.state is ProcessState.UNKNOWN:
+        raise Unavailable("it does not report whether the node runs")
+    return found
+
+
 _MIN_INSYNC = "min.insync.replicas"
 _WITNESSES = 2
 
@@ -267,13 +294,6 @@ class Reads:
         versions = wire.api_versions()
         seconds = time.monotonic() - asked
         return BrokerAnswers(versions, wire.metadata(), seconds)
-
-    def process(self, node: NodeSpec) -> Process:
-        """Raises `Unavailable` if the host answers without a state: that is as unknown as no answer."""
-        found = self._tools.host(node).status(node)
-        if found.state is ProcessState.UNKNOWN:
-            raise Unavailable("it does not report whether the node runs")
-        return found
 
     def witnesses(self) -> list[list[NodeSpec]]:
         """Brokers to ask for the whole cluster, in groups of which one answer each is enough; those that failed last come last.

@@ -416,9 +416,9 @@ def read_environment(
 
 
 def one_machine(spec: ClusterSpec, servers: Iterable[ZooKeeperServer]) -> bool:
-    """True if all nodes are processes of this machine and ZooKeeper runs on it too."""
+    """True if all nodes and ZooKeeper have addresses of this machine itself."""
     addresses = [server.address.rpartition(":")[0].strip("[]") for server in servers]
-    return bool(addresses) and all(map(_is_here, addresses)) and all(node.hosts.driver == "local" for node in spec.nodes())
+    return bool(addresses) and all(map(_is_here, [*addresses, *(node.host for node in spec.nodes())]))
 
 
 def _is_here(address: str) -> bool:

@@ -21,7 +21,7 @@ import airflow_provider_kmigrate
 from airflow_provider_kmigrate.applications.event_log import EventLog, EventReader, FileSink, Reading, read_events
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
+from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.core.events import (
     Ack,
     Commit,

@@ -145,7 +145,7 @@ def _problem(details: ErrorDetails) -> Problem:
         return _unknown(loc, section)
     ours: Mapping[str, Any] = details.get("ctx", {}) if details["type"] == COMMAND_ERROR else {}
     missing = details["type"] == "missing"
-    is_old = loc[-1:] == ("driver",) and details["input"] in ("command", "ssh")
+    is_old = loc[-1:] == ("driver",) and details["input"] in ("command", "ssh", "local")
     return Problem(
         "F04",
         loc,
@@ -172,7 +172,7 @@ def _unknown(loc: Loc, model: type[BaseModel] | None) -> Problem:
     if new := RENAMED.get(".".join(part for part in loc if isinstance(part, str))):
         return Problem("F04", loc, "the old name of a key", expected=f"its name `{new}`", fix=f"rename `{loc[-1]}` to `{new}`")
     if loc[-1] in REMOVED_HOST_KEYS and model and issubclass(model, Hosts):
-        return Problem("F04", loc, "a key of the removed driver `command`", expected="driver agent", fix=_USE_AGENT)
+        return Problem("F04", loc, "a key of a removed driver", expected="driver agent", fix=_USE_AGENT)
     known = sorted(model.model_fields) if model else []
     near = difflib.get_close_matches(str(loc[-1]), known, n=1)
     fix = f"write `{near[0]}`" if near else "remove it"
@@ -195,7 +195,7 @@ def _field(loc: Loc) -> tuple[type[BaseModel] | None, FieldInfo | None]:
     return section, field
 
 
-_NEEDS = {"agent": ("properties", WAYS[0]), "local": ("properties", "state")}
+_NEEDS = {"agent": ("properties", WAYS[0])}
 _SECRET_KEY = re.compile(r"password|jaas|secret|\.key$|\.pem$|token", re.IGNORECASE)
 #: Named like a secret, but none: sasl.oauthbearer.token.endpoint.url, delegation.token.max.lifetime.ms, password.encoder.iterations.
 _NO_SECRET = re.compile(
@@ -317,7 +317,6 @@ _UNIQUE: tuple[tuple[tuple[str, ...], str, Callable[[NodeEntry, NodeEntry], str]
     (("host", "port"), "an address", _port_fix),
     (("host", "properties"), "a file", _path_fix),
     (("host", "log_dir"), "a directory", _path_fix),
-    (("host", "state"), "a folder", _path_fix),
 )
 
 

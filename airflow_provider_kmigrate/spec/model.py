@@ -343,16 +343,13 @@ class ConnectionSection(Section):
 class Hosts(Section):
     """How to reach the nodes' machines; every key may also be set for one node, and counts there."""
 
-    driver: Literal["agent", "local"] | None = key(
-        "a driver: agent (kmigrate-node on each machine) or local (processes of the local cluster)",
+    driver: Literal["agent", "gone"] | None = key(
+        "a driver: agent (kmigrate-node on each machine), or gone (for a node whose machine is dead for good)",
         "agent",
         default=DEFAULT_DRIVER,
     )
     properties: FilePath | None = key(
         "the absolute path of the node's server.properties", "/etc/kafka/server.properties", default=None
-    )
-    state: FilePath | None = key(
-        "the absolute path of the local driver's folder for the node", "/var/lib/kmigrate/broker-0", default=None
     )
     ssh_conn_id: ConnectionId | None = key(
         "the id of an Airflow SSH connection through which the driver agent reaches each node's `host`", "prod_ssh", default=None
@@ -540,8 +537,8 @@ def with_defaults(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[s
     return {key: value for key, value in defaults.items() if key not in replaced} | dict(own)
 
 
-REMOVED_HOST_KEYS = frozenset({"start", "stop", "status", "read", "write", "format", "wipe", "kill_after"})
-"""Keys of the removed driver `command`. The error (F04) prints the section that replaces them."""
+REMOVED_HOST_KEYS = frozenset({"start", "stop", "status", "read", "write", "format", "wipe", "kill_after", "state"})
+"""Keys of the removed drivers `command` and `local`. The error (F04) prints the section that replaces them."""
 
 DEFAULT_PORTS = {NodeRole.BROKER: BROKER_PORT, NodeRole.CONTROLLER: CONTROLLER_PORT}
 

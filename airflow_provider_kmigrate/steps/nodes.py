@@ -8,14 +8,13 @@ them; they are part of every view (`ZkView`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.hosts import kept_as
-from airflow_provider_kmigrate.clients.hosts.agent import AgentHost
 from airflow_provider_kmigrate.clients.znodes import NOTES, REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Set
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Verb
@@ -24,7 +23,7 @@ from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, unidentified
 from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out
 from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Controller, Fields, Reason
-from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.backup import BackupStore, edited
 from airflow_provider_kmigrate.steps.journal import StepJournal, format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_strangers
@@ -75,7 +74,7 @@ def _mind_edits(context: StepContext, node: NodeSpec, old: str, *, back: bool) -
     reason = edited(node, keys, context.backup.path(node))
     if not back:
         raise Refused.because(reason)
-    kept = kept_as(node, old)
+    kept = context.tools.host(node).kept_as(node, old)
     context.say(
         f"ATTENTION: {reason.text} The rollback continues without these edits; the present file is kept as {kept} on {node.host}."
     )
@@ -136,25 +135,18 @@ def ours(context: StepContext, name: str, node: NodeSpec) -> Gate:
     return not_yet(*unknown) if unknown else MET
 
 
-def stop_node(context: StepContext, node: NodeSpec) -> float:
+def stop(context: StepContext, node: NodeSpec) -> float:
     """Stop a node; returns the seconds that it took. `TimedOut` says what to do next; other errors are the host's."""
-    try:
+    with _advice(node):
         return context.tools.host(node).stop(node, context.fence.token)
+
+
+@contextmanager
+def _advice(node: NodeSpec) -> Iterator[None]:
+    try:
+        yield
     except TimedOut as error:
         raise TimedOut(f"{error}. {stop_timed_out(node)}") from error
-
-
-def stop(context: StepContext, node: NodeSpec) -> float:
-    """Stop a node before it is started again; returns the seconds that it took.
-
-    If the connection breaks, its state is unknown: it is started, which is harmless if it runs, and the error is raised.
-    """
-    try:
-        return stop_node(context, node)
-    except Unreachable as error:
-        context.say(f"Lost contact while stopping {node.name}: {error} Starting it in case it is down.")
-        start(context, node)
-        raise
 
 
 def start(context: StepContext, node: NodeSpec, metas: Metas = NO_METAS) -> None:
@@ -172,23 +164,18 @@ def start(context: StepContext, node: NodeSpec, metas: Metas = NO_METAS) -> None
 
 
 def restart(context: StepContext, node: NodeSpec, metas: Metas = NO_METAS, while_down: Callable[[float], object] = float) -> None:
-    """Stop a node, write these meta.properties, and start it again.
+    """Stop a node, write these meta.properties, and start it again: one act of its machine, which no killed task cuts in half.
 
-    `while_down` is called with the seconds of the stop before the start. An agent makes one act of it, which no lost connection or
-    killed task cuts in half.
+    `while_down` is called with the seconds of the stop before the start.
     """
 
     def stopped(seconds: float) -> None:
         context.say(f"{node.name} stopped after {seconds:.1f} s.")
         while_down(seconds)
 
-    host = context.tools.host(node)
     context.say(f"{node.name}: stopping, up to {node.stop_timeout:.0f} s.")
-    if isinstance(host, AgentHost):
-        host.restart(node, context.fence.token, metas, stopped, context.say)
-    else:
-        stopped(stop(context, node))
-        start(context, node, metas)
+    with _advice(node):
+        context.tools.host(node).restart(node, context.fence.token, metas, stopped, context.say)
 
 
 def apply(context: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> None:

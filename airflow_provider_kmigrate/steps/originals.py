@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_intermixed_args(argv)
     try:
         _refuse_as_stranger(chosen.backup)
-        store, node = _store(chosen.backup), NodeSpec(chosen.broker, NodeRole.BROKER, "", 0, HostSpec("local", ""))
+        store, node = _store(chosen.backup), NodeSpec(chosen.broker, NodeRole.BROKER, "", 0, HostSpec("agent"))
         if chosen.lost:
             text = bring_in(store, node, chosen.file, chosen.metadata_version)
         elif chosen.file is not None:
@@ -71,7 +71,7 @@ def take_in(store: BackupStore, node: NodeSpec, file: Path) -> str:
     new = _original(node, file, node_id(parse(old)))
     if new == old:
         return f"This is already the original of broker {node.id}; nothing was changed.\n"
-    kept = Path(files.backup_name(str(store.path(node)), old))
+    kept = Path(f"{store.path(node)}.{files.sha256(old)[:12]}.bak")
     atomic.replace(kept, old.encode(files.ENCODING))
     store.replace_original(node, new)
     changes = "".join(f"    {change}\n" for change in diff(old, new)) or "    only comments or order\n"

@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.steps.nodes import (
     install,
     notes_deleted,
     rollback_prerequisites,
-    stop_node,
+    stop,
 )
 from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
 from airflow_provider_kmigrate.steps.waits import WaitStep, equivalent
@@ -153,7 +153,7 @@ class StopController(NodeStep):
     def act(self, context: StepContext, _act: Act) -> None:
         """Stop the node, after a check that this worker can write the backup that the handover needs."""
         context.backup.prove_writable()  # this worker most likely does the handover; afterwards there is no controller
-        context.say(f"{self.node.name} stopped after {stop_node(context, self.node):.1f} s.")
+        context.say(f"{self.node.name} stopped after {stop(context, self.node):.1f} s.")
 
 
 class Handover(Step):

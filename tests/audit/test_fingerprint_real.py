@@ -23,7 +23,6 @@ from airflow_provider_kmigrate.audit.logs.fingerprint import LogSnapshot, compar
 from airflow_provider_kmigrate.audit.request import LogsRequest
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.clients.admin import ends_at, read_marks
-from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.core.audit.commit_tracks import Track
 from airflow_provider_kmigrate.core.audit.fingerprint import LogSample, Print
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine
@@ -31,8 +30,9 @@ from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
+from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
-from tests.kit.localcluster.plan import Shape
+from tests.kit.localcluster.plan import Shape, folder_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -96,7 +96,8 @@ def test_equal_through_a_restart_and_new_records(
     spark: SparkSession, cluster: LocalCluster, properties: Mapping[str, str], before: LogSnapshot
 ) -> None:
     node = cluster.plan.brokers[0]
-    host_for(node).stop(node, 1)
+    with agent_of(node, cluster.plan.cluster_id) as host:
+        host.stop(node, 1)
     cluster.up()
     fill(properties, "t", 300)
     commit(properties, "g", 700)
@@ -365,8 +366,9 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
             fill(properties, topic, 300)
     seen = take(spark, properties, topics, block=100)
     node = cluster.plan.brokers[0]
-    host_for(node).stop(node, 1)
-    kept = {topic: cut(Path(node.hosts.state) / "data" / f"{topic}-1") for topic in ("short", "grown")}
+    with agent_of(node, cluster.plan.cluster_id) as host:
+        host.stop(node, 1)
+    kept = {topic: cut(folder_of(node) / "data" / f"{topic}-1") for topic in ("short", "grown")}
     cluster.up()
     wait_for_topics(properties, topics)
     admin = AdminClient(dict(properties))

@@ -22,13 +22,13 @@ from airflow_provider_kmigrate.audit.logs import observation
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.sources.source import Source
-from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level
 from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Ownership, OwnershipChange, Stop
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.kit import spark_job
 from tests.kit.load import TopicPlan, create_topics
+from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
@@ -66,7 +66,8 @@ class Run:
         assert observation.taken(spark.session, wanted.logs).logs.records > 0
         self.wait_first_batch()
         node = self.cluster.plan.brokers[0]
-        host_for(node).stop(node, 1)
+        with agent_of(node, self.cluster.plan.cluster_id) as host:
+            host.stop(node, 1)
         self.cluster.up()
         workload.stop()
         self.stream.terminate()

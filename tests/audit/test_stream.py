@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.audit.schema import RowKind
 from airflow_provider_kmigrate.audit.session import SparkEngine
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.audit.sources.stream import EventStream, Storage, StreamPlan
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Event, Ownership, OwnershipChange, Stamp, Start, TopicPartition, WriterRole
@@ -37,7 +37,7 @@ from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.core.histories import History
 from tests.kit.localcluster.cluster import LocalCluster, lent
-from tests.kit.localcluster.plan import Shape
+from tests.kit.localcluster.plan import Shape, folder_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=90)]
@@ -151,7 +151,7 @@ def test_it_goes_on_where_it_ended_and_after_a_broker_that_died(
     send(properties, plan.topic, lines(more), 2)
     EventStream(spark, properties, plan).catch_up()
     assert written(spark, plan).total() == len(reported) + len(more)
-    broker = NodeProcess(Path(cluster.plan.brokers[0].hosts.state))
+    broker = NodeProcess(folder_of(cluster.plan.brokers[0]))
     assert broker.wait_gone(broker.signal(signal.SIGKILL), 60.0), "a dying broker still counts as running"
     cluster.up()
     last = history("after", 10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from kafka.protocol.admin import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
@@ -32,7 +33,7 @@ QUICK = ObserverTimeouts(nodes=1.0, partitions=1.0, hosts=1.0, topics=1.0)
 
 
 def node(number: int, role: NodeRole) -> NodeSpec:
-    return NodeSpec(number, role, "h", 9000 + number, HostSpec("local", "p"))
+    return NodeSpec(number, role, "h", 9000 + number, HostSpec("agent", "p"))
 
 
 BROKERS = tuple(node(number, NodeRole.BROKER) for number in (1, 2, 3))
@@ -134,15 +135,11 @@ class FakeAdmin:
 class FakeHost:
     process: Any = field(default_factory=lambda: Process(ProcessState.RUNNING, 7))
     on_disk: Any = field(default_factory=lambda: NodeFiles(properties={"a": "b"}))
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
 
-    def status(self, node: NodeSpec) -> Process:
-        self.asked.append(("status", node.name))
-        return _given(self.process)
-
-    def files(self, node: NodeSpec) -> NodeFiles:
-        self.asked.append(("files", node.name))
-        return _given(self.on_disk)
+    def look(self, node: NodeSpec) -> Any:
+        self.asked.append(node.name)
+        return SimpleNamespace(process=lambda: _given(self.process), files=lambda: _given(self.on_disk))
 
 
 def _given(answer: Any) -> Any:

@@ -2,13 +2,16 @@
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.clients.atomic import locked
+from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
@@ -70,3 +73,23 @@ def test_no_folder_is_told_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Failed, match="Not a directory"):
         atomic.replace(tmp_path / "file" / "below", b"")
+
+
+def test_waiting_for_the_lock_ends(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(TimedOut), locked(tmp_path, timeout=0.05):
+        pytest.fail("two in one folder")
+
+
+def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, signal; from airflow_provider_kmigrate.clients.atomic import locked\n"
+        "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); signal.pause()"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout
+    with holder, holder.stdout:
+        assert holder.stdout.readline() == "held\n"
+        holder.kill()
+        holder.wait(10)
+    with locked(tmp_path, timeout=10.0):
+        pass

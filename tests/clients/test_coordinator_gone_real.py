@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_provider_kmigrate.clients.group_reads import GroupAnswer, describe_groups
-from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.wire_groups import commit
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.exceptions import Unavailable
 from tests.consumer.migrating_group import Beside
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
-from tests.kit.localcluster.plan import Shape
+from tests.kit.localcluster.plan import Shape, folder_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -54,7 +54,7 @@ class Observations(Beside):
 
 
 def kill(node: NodeSpec) -> None:
-    pid = host_for(node).status(node).pid
+    pid = NodeProcess(folder_of(node)).find().pid
     assert pid
     os.kill(pid, signal.SIGKILL)
 

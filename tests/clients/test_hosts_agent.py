@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from airflow_provider_kmigrate.clients.hosts import agent, host_for, kept_as
-from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Program
+from airflow_provider_kmigrate.clients.hosts import agent, host_for
+from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Connection, Program
 from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
     KafkaSettings,
@@ -24,9 +26,20 @@ from airflow_provider_kmigrate.clients.settings import (
     ZooKeeperSettings,
 )
 from airflow_provider_kmigrate.clients.tools import opened
+from airflow_provider_kmigrate.clients.atomic import locked
+from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
-from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.exceptions import (
+    Failed,
+    Fenced,
+    KMigrateError,
+    Refused,
+    SpecError,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+)
 from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, STUBBORN, Node
 from tests.waiting import wait_until
 
@@ -100,10 +113,84 @@ def test_every_verb(host: AgentHost, node: NodeSpec, machine: Node) -> None:
 
 def test_the_replaced_file_is_kept_where_kmigrate_says(host: AgentHost, node: NodeSpec, machine: Node) -> None:
     old = machine.properties.read_text()
+    said = Path(host.kept_as(node, old))
     host.put_properties(node, NEW, 7)
-    said = Path(kept_as(node, old))
-    assert said.parent == Path("/var/lib/kmigrate/broker")
-    assert (machine.state / "broker" / said.name).read_text() == old
+    assert (said.parent, said.read_text()) == (machine.state / "broker", old)
+
+
+def test_a_text_that_java_would_misread_is_not_sent(host: AgentHost, node: NodeSpec, machine: Node) -> None:
+    with pytest.raises(Failed, match="unless it is escaped"):
+        host.put_properties(node, "password=\u20ac", 7)
+    assert not (machine.state / "broker").exists()
+
+
+def test_a_missing_file_is_said_and_has_no_keys(host: AgentHost, node: NodeSpec, machine: Node) -> None:
+    machine.properties.unlink()
+    assert (host.files(node).properties, host.files(node).kept_by) == (None, None)
+    with pytest.raises(Failed, match="no properties file"):
+        host.read_properties(node)
+
+
+def test_a_text_crosses_the_connection_once(
+    host: AgentHost, node: NodeSpec, agents: Agents, machine: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, sent, ask = agents(node, None), list[str | None](), Connection.ask
+
+    def asked(self: Connection, *arguments: Any, **fields: Any) -> dict[str, Any]:
+        answer = ask(self, *arguments, **fields)
+        sent.append(answer["file"] and answer["file"]["text"])
+        return dict(answer, file=answer["file"] and dict(answer["file"]))
+
+    monkeypatch.setattr(Connection, "ask", asked)
+    first = machine.properties.read_text()
+    assert [host.read_properties(node) for _ in range(2)] == [first, first]
+    machine.properties.write_text(first + "a=1\n")
+    assert [host.read_properties(node) for _ in range(2)] == [first + "a=1\n"] * 2
+    assert sent == [first, None, first + "a=1\n", None]
+    machine.properties.unlink()
+    assert host.files(node).properties is None
+    machine.properties.write_text(first)
+    assert host.read_properties(node) == first
+    assert connection._child is not None
+
+
+def test_two_roles_of_one_machine_share_a_connection_and_errors_name_the_node_that_asked(machine: Node, agents: Agents) -> None:
+    broker = node_of(machine)
+    controller = replace(broker, id=3000, role=NodeRole.CONTROLLER)
+    assert host_for(broker, None, agents, CLUSTER).status(broker).state is ProcessState.STOPPED
+    assert agents(controller, None) is agents(broker, None)
+    with pytest.raises(Refused, match=r"M03.*controller 3000: this machine has no role 'controller'"):
+        host_for(controller, None, agents, CLUSTER).status(controller)
+    machine.config.write_text("{")
+    agents(broker, None).close()
+    with pytest.raises(Refused, match=r"M03.*broker 1: "):
+        host_for(broker, None, agents, CLUSTER).status(broker)
+
+
+def test_a_controller_is_waited_for_a_minute_at_most(node: NodeSpec) -> None:
+    patient = replace(node, hosts=replace(node.hosts, stop_timeout=330.0))
+    assert patient.stop_timeout == 330.0
+    assert replace(patient, role=NodeRole.CONTROLLER).stop_timeout == 60.0
+    assert replace(node, role=NodeRole.CONTROLLER, hosts=replace(node.hosts, stop_timeout=5.0)).stop_timeout == 5.0
+
+
+def test_the_driver_comes_from_the_cluster_file(node: NodeSpec) -> None:
+    with pytest.raises(SpecError, match="telnet"):
+        host_for(replace(node, hosts=replace(node.hosts, driver="telnet")))
+
+
+def test_a_plain_process_is_found_by_whoever_started_it(host: AgentHost, node: NodeSpec, machine: Node) -> None:
+    """The agent and `NodeProcess` keep one record in one folder, under one lock."""
+    plain = NodeProcess(machine.state / "broker")
+    plain.define(Launch(tuple(machine.entry["process"]["start"])))
+    with locked(plain.folder):
+        started = plain.start()
+    assert (host.status(node).state, host.status(node).pid) == (ProcessState.RUNNING, started.pid)
+    assert host.stop(node, 7) < 10
+    assert plain.find().state is ProcessState.STOPPED
+    host.start(node, 7)
+    assert (plain.find().state, plain.find().pid) == (ProcessState.RUNNING, host.status(node).pid)
+    assert os.getsid(plain.find().pid or 0) == plain.find().pid, "it has a session of its own"
 
 
 def test_work_between_stop_and_start_sees_a_stopped_node(host: AgentHost, node: NodeSpec) -> None:
@@ -152,6 +239,29 @@ def test_a_node_starts_although_the_work_between_fails(host: AgentHost, node: No
     with pytest.raises(Failed, match="no ZooKeeper"):
         host.restart(node, 7, {}, fail)
     wait_until(lambda: host.status(node).state is ProcessState.RUNNING, "the node starts", 10)
+
+
+def test_a_start_ends_the_pause_of_a_worker_that_died(host: AgentHost, node: NodeSpec) -> None:
+    host.start(node, 7)
+    first = host.status(node).pid
+
+    def dies(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        ask = Connection.ask
+
+        def asked(self: Connection, verb: str, *arguments: Any, **fields: Any) -> dict[str, Any]:
+            return {} if verb == "go_on" else ask(self, verb, *arguments, **fields)
+
+        patch.setattr(Connection, "ask", asked)
+        with pytest.raises(KeyboardInterrupt):
+            host.restart(node, 7, {}, dies)
+    assert host.status(node).state is ProcessState.STOPPED
+    began = time.monotonic()
+    host.start(node, 8)
+    assert time.monotonic() - began < 10, "it waited for the pause to end"
+    assert host.status(node).pid not in (None, first)
 
 
 def test_an_older_run_is_fenced_on_the_node(host: AgentHost, node: NodeSpec, machine: Node) -> None:
@@ -281,7 +391,7 @@ def test_after_how_long_the_machine_kills_a_node_that_does_not_stop(
     machine: Node, agents: Agents, unit: dict[str, str], seconds: float | None
 ) -> None:
     process = {"state": "running", "pid": 7, "since": 1.0, "birth": "b"}
-    facts = {"process": process, "unit": unit, "boot_enabled": None, "file": None, "log_dirs": {}}
+    facts = {"process": process, "unit": unit, "boot_enabled": None, "file": None, "log_dirs": {}, "kept_in": "/"}
     said = json.dumps({"v": 1, "id": 1, "ok": facts})
     node = node_of(machine, sys.executable, "-c", ANSWERS.format(said))
     assert host_for(node, None, agents, CLUSTER).status(node).killed_after == seconds
@@ -294,15 +404,17 @@ class Unswitchable:
         self.jobs: list[str] = []
         self.job = ""
 
-    def ask(self, verb: str, _timeout: float = 0.0, **fields: Any) -> dict[str, Any]:
+    def ask(self, verb: str, _timeout: float = 0.0, _who: str = "", **fields: Any) -> dict[str, Any]:
         if verb == "boot":
             raise Failed("systemctl ended with exit code 1")
         if verb in {"start", "stop"}:
             self.jobs.append(verb)
             self.job = fields["job"]
+        return {"id": self.job, "state": "done", "busy": False, "done": []}
+
+    def facts(self, _who: str, _role: str) -> dict[str, Any]:
         process = {"state": "running", "pid": 7, "since": 1.0, "birth": "b"}
-        facts = {"process": process, "unit": {}, "boot_enabled": False, "file": None, "log_dirs": {}}
-        return facts | {"id": self.job, "state": "done", "busy": False, "done": []}
+        return {"process": process, "unit": {}, "boot_enabled": False, "file": None, "log_dirs": {}}
 
 
 def test_a_unit_that_cannot_be_enabled_keeps_no_controller_down_nor_up() -> None:

@@ -168,10 +168,12 @@ class TestNodes:
 
     def test_hosts_are_asked_for_the_given_nodes_only(self, cluster: Cluster) -> None:
         view = cluster.observer.observe(Fields.PROCESSES | Fields.FILES, BROKERS[:1])
-        assert sorted(cluster.host.asked) == [("files", "broker 1"), ("status", "broker 1")]
+        assert cluster.host.asked == ["broker 1"], "one request for both"
         assert view.brokers[1].process.pid == 7
         assert view.brokers[1].files.properties == {"a": "b"}
         assert view.brokers[2].process.state is ProcessState.UNKNOWN
+        cluster.observer.observe(Fields.PROCESSES | Fields.FILES, BROKERS[:2])
+        assert sorted(cluster.host.asked) == ["broker 1", "broker 1", "broker 2"]
 
     def test_a_process_is_known_even_if_its_files_are_not(self, cluster: Cluster) -> None:
         cluster.host.on_disk = Failed("no file")

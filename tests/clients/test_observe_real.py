@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.tools import WIRE_TIMEOUT, opened
 from airflow_provider_kmigrate.clients.wire import Wire
@@ -23,7 +23,9 @@ from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOP
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ProcessState, ZkController
 from airflow_provider_kmigrate.exceptions import WrongCluster
 from airflow_provider_kmigrate.observe import Observer
+from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import folder_of
 from tests.waiting import wait_for, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -68,7 +70,7 @@ def partitions_of(topic: str, view: ClusterView) -> int:
 
 
 def pid_of(node: NodeSpec) -> int:
-    pid = host_for(node).status(node).pid
+    pid = NodeProcess(folder_of(node)).find().pid
     assert pid is not None
     return pid
 
@@ -183,7 +185,8 @@ class TestTrouble:
             wait_for(
                 lambda: observer.observe(Fields.ZOOKEEPER), lambda seen: not seen.brokers[1].in_zookeeper, "the session's end"
             )
-            host_for(killed).start(killed, token=0)
+            with agent_of(killed, spec.cluster_id) as host:
+                host.start(killed, token=0)
         wait_for(lambda: observer.observe(ALL), whole, "the broker is back", timeout=120)
 
     def test_another_cluster_id_ends_the_look(self, cluster: LocalCluster, spec: ClusterSpec) -> None:

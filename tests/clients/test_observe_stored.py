@@ -21,7 +21,7 @@ REPORTED = (StoredKind.QUOTAS, StoredKind.CREDENTIALS, StoredKind.ACLS, StoredKi
 
 
 def node(number: int, role: NodeRole) -> NodeSpec:
-    return NodeSpec(number, role, "h", number, HostSpec("local", "p"))
+    return NodeSpec(number, role, "h", number, HostSpec("agent", "p"))
 
 
 class NoZnodes:

@@ -183,21 +183,21 @@ class TestRules:
 
 
 class TestOneMachine:
-    HERE = NodeSpec(0, NodeRole.BROKER, "h", 9092, HostSpec("local", "/p"))
+    HERE = NodeSpec(0, NodeRole.BROKER, "127.0.0.1", 9092, HostSpec("agent", "/p"))
 
     @pytest.mark.parametrize(
-        ("address", "driver", "one"),
+        ("address", "host", "one"),
         [
-            ("127.0.0.1:2181", "local", True),
-            ("localhost:2181", "local", True),
-            ("[::1]:2181", "local", True),
-            ("zk1:2181", "local", False),
-            ("10.0.0.1:2181", "local", False),
-            ("127.0.0.1:2181", "command", False),
+            ("127.0.0.1:2181", "127.0.0.1", True),
+            ("localhost:2181", "localhost", True),
+            ("[::1]:2181", "127.0.0.1", True),
+            ("zk1:2181", "127.0.0.1", False),
+            ("10.0.0.1:2181", "127.0.0.1", False),
+            ("127.0.0.1:2181", "kafka0", False),
         ],
     )
-    def test_only_where_everything_is_here(self, address: str, driver: str, *, one: bool) -> None:
-        node = replace(self.HERE, hosts=replace(self.HERE.hosts, driver=driver))
+    def test_only_where_everything_is_here(self, address: str, host: str, *, one: bool) -> None:
+        node = replace(self.HERE, host=host)
         spec = ClusterSpec("c", "id", "zk", "kafka", (node,), ())
         assert one_machine(spec, [ZooKeeperServer(address)]) is one
 

@@ -9,7 +9,6 @@ import pytest
 from authority import Authority
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.clients.wire import NotLeader, Wire
@@ -19,6 +18,7 @@ from airflow_provider_kmigrate.core.files.properties import RenderFacts, control
 from airflow_provider_kmigrate.core.model import Fields, Migration
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable
 from airflow_provider_kmigrate.observe import Observer
+from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, free_ports
 from tests.waiting import wait_until
@@ -41,14 +41,13 @@ class TestControllers:
     def spec(self, small: LocalCluster) -> ClusterSpec:
         spec = ClusterSpec("small", small.plan.cluster_id, "zk", "kafka", small.plan.brokers, small.plan.controllers)
         broker = spec.brokers[0]
-        original = host_for(broker).read_properties(broker)
+        original = Path(broker.hosts.properties).read_text()
         for node in spec.controllers:
-            host = host_for(node)
-            host.put_properties(
-                node, controller_properties(original, node, FileStage.CONTROLLER_MIGRATION, RenderFacts.of(spec, VERSION)), 1
-            )
-            host.format_storage(node, spec.cluster_id, VERSION, 1)
-            host.start(node, 1)
+            text = controller_properties(original, node, FileStage.CONTROLLER_MIGRATION, RenderFacts.of(spec, VERSION))
+            with agent_of(node, spec.cluster_id) as host:
+                host.put_properties(node, text, 1)
+                host.format_storage(node, spec.cluster_id, VERSION, 1)
+                host.start(node, 1)
         return spec
 
     def test_one_of_them_leads_and_describes_the_quorum(self, spec: ClusterSpec) -> None:
@@ -125,16 +124,15 @@ class TestSecureListener:
         """The broker is restarted with one more listener."""
         (port,) = free_ports(1)
         node = small.plan.brokers[0]
-        host = host_for(node)
         admin = AdminClient({"bootstrap.servers": small.bootstrap})
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             upsert = UserScramCredentialUpsertion("observer", ScramCredentialInfo(mechanism, 4096), b"scram-password")
             for done in admin.alter_user_scram_credentials([upsert]).values():
                 done.result(timeout=30)
-        properties = host.read_properties(node)
-        host.put_properties(node, with_secure_listener(properties, port, authority), 2)
-        host.stop(node, 2)
-        host.start(node, 2)
+        with agent_of(node, small.plan.cluster_id) as host:
+            host.put_properties(node, with_secure_listener(host.read_properties(node), port, authority), 2)
+            host.stop(node, 2)
+            host.start(node, 2)
         with Wire(node.host, node.port) as wire:
             wait_until(lambda: wire.metadata().broker_ids == {0}, "the broker serves again", despite=(Unavailable,))
         return port

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.applications.event_log import read_events
-from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.probe import __main__ as cli
 from airflow_provider_kmigrate.probe.probe import TOPIC, Probe, ProbeRuns, ensure_topic, flows, layout
+from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
@@ -76,7 +76,8 @@ def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) ->
         again = Probe(tmp_path / "run", properties)
         again.start()
         assert {name: process.pid for name, process in again.status().items()} == pids
-        host_for(cluster.plan.brokers[1]).stop(cluster.plan.brokers[1], 1)
+        with agent_of(cluster.plan.brokers[1], cluster.plan.cluster_id) as host:
+            host.stop(cluster.plan.brokers[1], 1)
         cluster.up()
         acked = probe.facts().acked
         wait_until(lambda: probe.facts().acked > acked + 200, "records after the restart")

@@ -109,7 +109,7 @@ def test_whose_file_lies_at_a_controllers_place(properties: dict[str, str] | Non
 def test_what_is_said_of_a_node_that_hangs() -> None:
     reason = unresponsive_controller(Controller(3000, UP))
     assert (reason.code, "kill -9" in entry(reason.code).markdown()) == ("G23", True)
-    hosts = HostSpec("local", "server.properties")
+    hosts = HostSpec("agent", "server.properties")
     nodes = {role: NodeSpec(1, role, "h", 1, hosts, None, None) for role in NodeRole}
     assert {role: "kill -9" in stop_timed_out(node) for role, node in nodes.items()} == {
         NodeRole.BROKER: False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -35,11 +36,14 @@ from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, begu
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
-HOSTS = HostSpec("local", "/etc/kafka/server.properties")
+HOSTS = HostSpec("agent", "/etc/kafka/server.properties")
 FORMATTED = {"/data": {"version": "0", "cluster.id": CLUSTER_ID}}
 NOW = 1_800_000_000.0
 Case = tuple[ClusterView, PreflightFacts]
 Change = Callable[[ClusterView, PreflightFacts], Case]
+
+
+UNTOUCHED = Process(killed_after=inf)
 
 
 def node(number: int, role: NodeRole = NodeRole.BROKER) -> NodeSpec:
@@ -60,7 +64,7 @@ def config(number: int, **changes: str) -> dict[str, str]:
 def broker(number: int) -> Broker:
     return Broker(
         number,
-        Process(ProcessState.RUNNING, 1, 1.0),
+        Process(ProcessState.RUNNING, 1, 1.0, killed_after=inf),
         BrokerMode.ZOOKEEPER,
         in_zookeeper=True,
         files=NodeFiles(config(number), FORMATTED, has_metadata_log=False),
@@ -77,7 +81,7 @@ def healthy(size: int = 3) -> Case:
         taken_at=100.0,
         kafka_cluster_id=CLUSTER_ID,
         brokers={i: broker(i) for i in ids},
-        controllers={i: Controller(i, files=NodeFiles(meta={}, has_metadata_log=False)) for i in (3000, 3001, 3002)},
+        controllers={i: Controller(i, UNTOUCHED, files=NodeFiles(meta={}, has_metadata_log=False)) for i in (3000, 3001, 3002)},
         zk=ZkView(CLUSTER_ID, tuple(ids), ZkController(0, -1, ephemeral=True), 1, offsets_topic_version=0),
         partitions=tuple(partitions),
         min_insync=dict.fromkeys(topics, 2 if size > 2 else 1),
@@ -137,14 +141,14 @@ def started(view: ClusterView, facts: PreflightFacts) -> Case:
 
 def controller_files(files: NodeFiles) -> Change:
     def change(view: ClusterView, facts: PreflightFacts) -> Case:
-        return replace(view, controllers={**view.controllers, 3001: Controller(3001, files=files)}), facts
+        return replace(view, controllers={**view.controllers, 3001: Controller(3001, UNTOUCHED, files=files)}), facts
 
     return change
 
 
 def controller_answers(flag: bool) -> Change:
     def change(view: ClusterView, facts: PreflightFacts) -> Case:
-        seen = Controller(3001, answers=True, migration_flag=flag, files=NodeFiles(meta={}, has_metadata_log=False))
+        seen = Controller(3001, UNTOUCHED, answers=True, migration_flag=flag, files=NodeFiles(meta={}, has_metadata_log=False))
         return replace(view, controllers={**view.controllers, 3001: seen}), facts
 
     return change
@@ -184,7 +188,7 @@ def no_offsets_topic(number: str) -> Change:
 
 def controller_ids(*ids: int) -> Change:
     def change(view: ClusterView, facts: PreflightFacts) -> Case:
-        controllers = {i: Controller(i, files=NodeFiles(meta={}, has_metadata_log=False)) for i in ids}
+        controllers = {i: Controller(i, UNTOUCHED, files=NodeFiles(meta={}, has_metadata_log=False)) for i in ids}
         nodes = tuple(node(i, NodeRole.CONTROLLER) for i in ids)
         return replace(view, controllers=controllers), replace(facts, spec=replace(facts.spec, controllers=nodes))
 
@@ -229,9 +233,9 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("broker not in the cluster file", zk(broker_ids=(0, 1, 2, 3)), ["B2c"]),
     ("file of another broker", file_1(config(2)), ["M01"]),
     ("broker silent", broker_1(mode=None), ["R01"]),
-    ("broker stopped", broker_1(process=Process(ProcessState.STOPPED)), ["R01"]),
+    ("broker stopped", broker_1(process=Process(ProcessState.STOPPED, killed_after=inf)), ["R01"]),
     ("broker not registered", broker_1(in_zookeeper=False), ["R01"]),
-    ("broker not seen at all", spec(brokers=tuple(node(i) for i in range(4))), ["U05", "R01", "K02"]),
+    ("broker not seen at all", spec(brokers=tuple(node(i) for i in range(4))), ["U05", "R01", "K02", "W7"]),
     ("assignment to a broker long gone", orders(replicas=(0, 1, 9), isr=(0, 1, 9)), ["B4b"]),
     ("under-replicated", orders(isr=(0, 1)), ["S02"]),
     ("no leader", orders(leader=-1), ["S02"]),
@@ -328,7 +332,7 @@ def rolled(view: ClusterView, facts: PreflightFacts) -> Case:
         1: replace(view.brokers[1], mode=BrokerMode.MIGRATION),
         2: view.brokers[2],
     }
-    controllers = {i: Controller(i, files=NodeFiles(has_metadata_log=True)) for i in view.controllers}
+    controllers = {i: Controller(i, UNTOUCHED, files=NodeFiles(has_metadata_log=True)) for i in view.controllers}
     in_zookeeper = replace(view.zk, broker_ids=(1, 2), migration=Migration(3000, 4, 97, 4))
     facts = replace(facts, configs={**facts.configs, 0: {"process.roles": "broker", "inter.broker.protocol.version": "3.0-IV1"}})
     return replace(view, brokers=brokers, controllers=controllers, zk=in_zookeeper), facts

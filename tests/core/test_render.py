@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.files.properties import (
 )
 from airflow_provider_kmigrate.exceptions import Refused
 
-HOSTS = HostSpec("local", "/etc/kafka/server.properties")
+HOSTS = HostSpec("agent", "/etc/kafka/server.properties")
 NODE = NodeSpec(3000, NodeRole.CONTROLLER, "ctl0", 9093, HOSTS, log_dir="/var/kraft")
 FACTS = RenderFacts("3000@ctl0:9093", "3.9-IV0")
 BROKER_STAGES = (FileStage.ZOOKEEPER, FileStage.MIGRATION, FileStage.KRAFT)

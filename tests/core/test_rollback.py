@@ -90,6 +90,22 @@ def test_a_controller_gets_its_flag_back(view, expected):
     assert shape(rollback.decide_restore_flag(view, 3001)) == expected
 
 
+@pytest.mark.parametrize(
+    ("view", "at_boot", "expected"),
+    [
+        (ALL_MIG, True, (Act, "stop")),
+        (ALL_MIG, False, (Done,)),
+        (ALL_MIG, None, (Done,)),
+        (DUAL, True, (Done,)),
+        (handed_over([MIG, ZK, ZK]), True, (Act, "stop")),
+    ],
+)
+def test_a_controller_that_is_down_does_not_start_with_its_machine_once_nothing_needs_it(view, at_boot, expected):
+    down = replace(view.controllers[3001], process=replace(DOWN, at_boot=at_boot), answers=False)
+    view = replace(view, controllers={**view.controllers, 3001: down})
+    assert shape(rollback.decide_stop(view, view, 3001)) == expected
+
+
 def test_a_controller_with_its_flag_keeps_no_file_without_it():
     misfiled = replace(DUAL.controllers[3001], files=NodeFiles(FINAL_FILE))
     assert shape(rollback.decide_restore_flag(replace(DUAL, controllers={**DUAL.controllers, 3001: misfiled}), 3001)) == (

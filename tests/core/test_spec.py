@@ -102,8 +102,18 @@ class TestGoodFiles:
 
     def test_the_driver_is_the_agent_unless_the_file_says_otherwise(self) -> None:
         assert spec.loads(changed("  driver: agent\n", "")) == spec.loads(GOOD)
-        local = spec.loads(changed("log_dir: /var/lib/kraft", "log_dir: /var/lib/kraft, driver: local, state: /s")).controllers[0]
-        assert (local.hosts.driver, local.hosts.state) == ("local", "/s")
+        gone = spec.loads(changed("log_dir: /var/lib/kraft", "log_dir: /var/lib/kraft, driver: gone")).controllers[0]
+        assert gone.hosts.driver == "gone"
+
+    def test_a_node_that_is_gone_needs_neither_a_file_nor_a_connection(self) -> None:
+        data = yaml.safe_load(GOOD)
+        del data["hosts"]
+        reached = {"connect": "ssh {host} kmigrate-node serve", "properties": "/etc/kafka/server.properties"}
+        data["brokers"] = [node | reached for node in data["brokers"]]
+        data["controllers"] = [node | reached for node in data["controllers"][:-1]] + [
+            data["controllers"][-1] | {"driver": "gone"}
+        ]
+        assert spec.loads(yaml.safe_dump(data)).controllers[-1].hosts == HostSpec("gone")
 
     @pytest.mark.parametrize(
         "cluster_id", ["-1Sh-9_ISia_zwGINzRvyQ", "--Sh-9_ISia_zwGINzRvyQ", "1234567890123456789012", "0x34567890123456789012"]
@@ -239,7 +249,7 @@ WRONG = [
         "",
         [("F04", 11, "brokers[0].properties"), ("F04", 12, "brokers[1].properties"), ("F04", 15, "controllers[0].properties")],
     ),
-    ("driver: agent", "driver: local", [("F04", 5, "hosts.state")]),
+    ("driver: agent", "driver: local", [("F04", 6, "hosts.driver")]),
     ("properties: /etc/kafka/server.properties", "properties: server.properties", [("F04", 7, "hosts.properties")]),
     ('"{host}"', '"{hots}"', [("F04", 8, "hosts.connect")]),
     ('"{host}"', '"{cluster_id}"', [("F04", 8, "hosts.connect")]),
@@ -377,12 +387,12 @@ class TestWrongFiles:
     @pytest.mark.parametrize("driver", ["agent", "local", "command"])
     def test_a_key_of_the_removed_driver_is_answered_with_the_section_to_write(self, driver: str, key: str) -> None:
         data = yaml.safe_load(GOOD)
-        data["hosts"] |= {key: 1, "driver": driver, "state": "/s"}
+        data["hosts"] |= {key: 1, "driver": driver}
         data["controllers"][0] |= {key: "x"}
         with pytest.raises(SpecError) as caught:
             spec.loads(yaml.safe_dump(data))
         found = [reason.text for reason in caught.value.reasons]
-        assert len(found) == 2 + (driver == "command")
+        assert len(found) == 2 + (driver != "agent")
         for text in found:
             section = yaml.safe_load(text.split("Fix: write `")[1].split("` instead")[0])
             assert spec.loads(yaml.safe_dump(yaml.safe_load(GOOD) | section)).controllers[0].hosts.connect[0] == "ssh"

@@ -5,23 +5,25 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.hosts.agent import AgentHost
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.model import BrokerMode, Migration, ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
-from tests.kit.localcluster import plan, ready
+from tests.kit.localcluster import config, plan, ready, runtime
+from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
@@ -88,22 +90,39 @@ def test_up_twice_is_harmless(three: LocalCluster) -> None:
 
 
 def test_a_broker_is_restarted_through_its_host(three: LocalCluster) -> None:
-    node = three.plan.brokers[1]
-    host = host_for(node)
-    first = host.status(node).pid
-    assert host.stop(node, 1) < 60
-    assert host.status(node).state is ProcessState.STOPPED
-    assert not serves(three, node)
-    host.start(node, 1)
-    wait_until(lambda: serves(three, node), "the broker serves again")
-    assert host.status(node).pid != first
+    node, first = three.plan.brokers[1], pids(three)["broker-1"]
+    with agent_of(node, three.plan.cluster_id) as host:
+        assert (host.status(node).state, host.status(node).pid) == (ProcessState.RUNNING, first), (
+            "the agent finds what `up` started"
+        )
+        assert host.stop(node, 1) < 60
+        assert host.status(node).state is ProcessState.STOPPED
+        assert not serves(three, node)
+        host.start(node, 1)
+        wait_until(lambda: serves(three, node), "the broker serves again")
+        assert host.status(node).pid not in (None, first)
+    assert os.getsid(pids(three)["broker-1"] or 0) == pids(three)["broker-1"], "it has a session of its own"
     assert "broker-1" in running(three)
+
+
+def test_a_restart_under_way_does_not_start_its_node_again_after_down(three: LocalCluster) -> None:
+    node = three.plan.brokers[1]
+    with agent_of(node, three.plan.cluster_id) as host:
+        host.look(node)
+        connection = cast(AgentHost, host)._connection
+        connection.ask("restart", role="broker", cluster=three.plan.cluster_id, token=1, job="r1", pause=3.0)
+        wait_until(lambda: host.status(node).state is ProcessState.STOPPED, "the node is stopped")
+    three.down()
+    assert processes_in(three.folder) == []
+    time.sleep(4)
+    assert running(three) == set(), "the job started it again"
+    three.up()
+    assert running(three) == {"zookeeper", "broker-0", "broker-1", "broker-2"}
 
 
 def test_a_killed_broker_is_seen_and_brought_back(three: LocalCluster) -> None:
     """Its ZooKeeper session outlives it; a start before that expires would end at once."""
-    node = three.plan.brokers[2]
-    pid = host_for(node).status(node).pid
+    pid = pids(three)["broker-2"]
     assert pid
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: "broker-2" not in running(three), "the kill is seen")
@@ -123,14 +142,15 @@ def migration_properties(cluster: LocalCluster) -> str:
 
 def test_a_controller_is_provisioned_through_its_host_and_lives_as_long_as_the_cluster(three: LocalCluster) -> None:
     (node,) = three.plan.controllers
-    host, cluster_id = host_for(node), three.plan.cluster_id
-    host.put_properties(node, migration_properties(three), 1)
-    for _ in range(2):
-        host.format_storage(node, cluster_id, "3.9-IV0", 1)
-    assert (host.files(node).meta or {})[str(node.log_dir)]["cluster.id"] == cluster_id
-    with pytest.raises(Refused):
-        host.format_storage(node, "-AAAAAAAAAAAAAAAAAAAAA", "3.9-IV0", 1)
-    host.start(node, 1)
+    cluster_id = three.plan.cluster_id
+    with agent_of(node, cluster_id) as host:
+        host.put_properties(node, migration_properties(three), 1)
+        for _ in range(2):
+            host.format_storage(node, cluster_id, "3.9-IV0", 1)
+        assert (host.files(node).meta or {})[str(node.log_dir)]["cluster.id"] == cluster_id
+        with pytest.raises(Refused):
+            host.format_storage(node, "-AAAAAAAAAAAAAAAAAAAAA", "3.9-IV0", 1)
+        host.start(node, 1)
 
     def leads() -> bool:
         with Wire(node.host, node.port) as wire:
@@ -148,13 +168,15 @@ def test_a_controller_is_provisioned_through_its_host_and_lives_as_long_as_the_c
     wait_until(leads, "the controller leads again")
 
 
-def test_format_takes_an_id_that_begins_with_a_dash(three: LocalCluster, tmp_path: Path) -> None:
-    (node,) = three.plan.controllers
-    other = replace(node, hosts=replace(node.hosts, properties=f"{tmp_path}/server.properties"), log_dir=f"{tmp_path}/data")
-    host = host_for(other)
-    host.put_properties(other, migration_properties(three).replace(str(node.log_dir), f"{tmp_path}/data"), 1)
-    host.format_storage(other, "-AAAAAAAAAAAAAAAAAAAAA", "3.9", 1)
-    assert (host.files(other).meta or {})[f"{tmp_path}/data"]["cluster.id"] == "-AAAAAAAAAAAAAAAAAAAAA"
+def test_format_takes_an_id_that_begins_with_a_dash(small: LocalCluster) -> None:
+    found, cluster_id = plan.make(small.folder, SMALL), "-AAAAAAAAAAAAAAAAAAAAA"
+    found.save()
+    config.write(found, runtime.find())
+    (node,) = found.controllers
+    with agent_of(node, cluster_id) as host:
+        host.put_properties(node, migration_properties(small), 1)
+        host.format_storage(node, cluster_id, "3.9", 1)
+        assert (host.files(node).meta or {})[str(node.log_dir)]["cluster.id"] == cluster_id
 
 
 def test_one_broker_below_a_chroot(small: LocalCluster) -> None:
@@ -211,15 +233,17 @@ def test_a_migrated_cluster_comes_up_again_as_it_was_left(small: LocalCluster) -
     assert processes_in(small.folder) == []
     found = small.up()
     (broker,), (controller,) = found.brokers, found.controllers
-    host, original = host_for(broker), host_for(broker).read_properties(broker)
+    original = Path(broker.hosts.properties).read_text()
     facts = RenderFacts(f"{controller.id}@{controller.endpoint}", "3.9-IV0")
-    host.put_properties(controller, controller_properties(original, controller, FileStage.CONTROLLER_MIGRATION, facts), 1)
-    host.format_storage(controller, found.cluster_id, "3.9-IV0", 1)
-    host.start(controller, 1)
+    with agent_of(controller, found.cluster_id) as host:
+        host.put_properties(controller, controller_properties(original, controller, FileStage.CONTROLLER_MIGRATION, facts), 1)
+        host.format_storage(controller, found.cluster_id, "3.9-IV0", 1)
+        host.start(controller, 1)
     for stage, mode in ((FileStage.MIGRATION, BrokerMode.MIGRATION), (FileStage.KRAFT, BrokerMode.KRAFT)):
-        host.stop(broker, 1)
-        host.put_properties(broker, broker_properties(original, stage, facts), 1)
-        host.start(broker, 1)
+        with agent_of(broker, found.cluster_id) as host:
+            host.stop(broker, 1)
+            host.put_properties(broker, broker_properties(original, stage, facts), 1)
+            host.start(broker, 1)
         wait_until(partial(in_mode, broker, mode), f"the broker is in mode {mode}")
         wait_until(partial(kraft_owns, small), "the controllers took the cluster over")
     small.down()

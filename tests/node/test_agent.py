@@ -85,6 +85,12 @@ def test_a_configuration_that_is_wrong_is_refused(node: Node, change: dict[str, 
     assert text in error["text"]
 
 
+@pytest.mark.parametrize("change", [{"state": "/var/lib/other"}, {"version": 2}, {"roles": {"zookeeper": {}}}, {"roles": {}}])
+def test_a_configuration_of_another_shape_is_refused(node: Node, change: dict[str, Any]) -> None:
+    node.config.write_text(json.dumps(json.loads(node.config.read_text()) | change))
+    assert node.refused("hello") == "config"
+
+
 def test_two_roles_share_nothing(node: Node) -> None:
     own = {
         "properties": str(node.root / "etc" / "controller.properties"),
@@ -482,16 +488,26 @@ def test_a_directory_that_is_a_disk_of_its_own_is_emptied(controller: Node) -> N
         assert controller.ok("set_aside", node=3000) == {"moved": [f"{controller.data}/kraft.rolled-back-2"]}
 
 
-@pytest.mark.parametrize("held", ["records", "node", "cluster"])
+@pytest.mark.parametrize("held", ["records", "node", "cluster", "nobody", "no cluster"])
 def test_directories_that_hold_anything_else_are_not_formatted(controller: Node, held: str) -> None:
     controller.data.mkdir()
     if held == "records":
         (controller.data / "orders-0").mkdir()
     else:
-        name, cluster = ("3001", CLUSTER) if held == "node" else ("3000", "other")
-        (controller.data / "meta.properties").write_text(f"node.id={name}\ncluster.id={cluster}\n")
+        lines = {
+            "node": f"node.id=3001\ncluster.id={CLUSTER}\n",
+            "cluster": "node.id=3000\ncluster.id=other\n",
+            "nobody": "version=1\n",
+            "no cluster": "version=1\nnode.id=3000\n",
+        }
+        (controller.data / "meta.properties").write_text(lines[held])
     assert controller.refused("format", release="3.9", node=3000) == ("other_cluster" if held == "cluster" else "holds_data")
     assert controller.refused("set_aside", node=3000) == ("other_cluster" if held == "cluster" else "holds_data")
+
+
+def test_a_failed_format_says_what_the_tool_said(controller: Node) -> None:
+    Path(controller.entry["storage_tool"][0]).write_text("#!/bin/sh\necho no such release >&2\nexit 1\n")
+    assert "no such release" in controller.ask("format", release="3.9", node=3000)["error"]["text"]
 
 
 def test_directories_of_a_node_that_runs_are_not_touched(controller: Node) -> None:
@@ -809,6 +825,10 @@ def test_the_agent_needs_python_3_6_and_its_library_only() -> None:
     imported |= {str(entry.module) for entry in ast.walk(tree) if isinstance(entry, ast.ImportFrom)}
     assert imported <= sys.stdlib_module_names - {"dataclasses", "importlib.resources", "zoneinfo", "graphlib", "tomllib"}
     assert not any(isinstance(entry, ast.NamedExpr | ast.Match) for entry in ast.walk(tree))
+
+
+def test_whoever_installs_the_agent_can_read_it_whole() -> None:
+    assert len(AGENT.read_text().splitlines()) <= 900
 
 
 def test_the_agent_is_executable_and_shipped() -> None:

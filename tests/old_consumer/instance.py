@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.applications.event_log import FileSink, new_write
 from airflow_provider_kmigrate.applications.migrating.consumer import audited_of
 from airflow_provider_kmigrate.applications.migrating.settings import ClientStage
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
+from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Ownership

@@ -121,7 +121,7 @@ def document(cluster: SimCluster, **policy: Any) -> dict[str, Any]:
         "cluster_id": CLUSTER_ID,
         "zookeeper": {"conn_id": "sim_zookeeper"},
         "kafka": {"conn_id": "sim_kafka"},
-        "hosts": {"driver": "local"},
+        "hosts": {"connect": ["kmigrate-node", "serve"]},
         "brokers": [_node(node) for node in cluster.spec.brokers],
         "controllers": [_node(node) for node in cluster.spec.controllers],
         "policy": {"min_soak": 3.0, "canary_bake": 0.0, **policy},
@@ -129,5 +129,5 @@ def document(cluster: SimCluster, **policy: Any) -> dict[str, Any]:
 
 
 def _node(node: NodeSpec) -> dict[str, Any]:
-    files = {"properties": f"/{node.hosts.properties}", "state": f"/state-{node.id}"}
-    return {"id": node.id, "host": node.host, "port": node.port, "log_dir": node.log_dir, **files}
+    own = {"log_dir": node.log_dir, "properties": f"/{node.hosts.properties}"}
+    return {"id": node.id, "host": node.host, "port": node.port, **own}

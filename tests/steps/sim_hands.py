@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process
-from airflow_provider_kmigrate.exceptions import Fenced
+from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
 from tests.steps.sim_nodes import CLUSTER_ID, SimNode, files_of, process_of
 
 if TYPE_CHECKING:
@@ -59,6 +60,29 @@ class SimHost:
         self.cluster.stop(node)
         return 0.5
 
+    def restart(
+        self,
+        node: NodeSpec,
+        token: int,
+        metas: Mapping[str, str],
+        while_down: Callable[[float], None],
+        say: Callable[[str], object] = str,
+    ) -> float:
+        """The tool's death between the two leaves the node down, as its machine's would."""
+        seconds = self.stop(node, token)
+        try:
+            while_down(seconds)
+            for folder, text in metas.items():
+                self.put_meta(node, folder, text, token)
+        except KMigrateError:
+            self.start(node, token)
+            raise
+        self.start(node, token)
+        return seconds
+
+    def put_meta(self, node: NodeSpec, folder: str, text: str, token: int) -> None:
+        self._act(token)
+
     def status(self, node: NodeSpec) -> Process:
         return process_of(self._mine(node))
 
@@ -69,6 +93,9 @@ class SimHost:
         self._act(token)
         self._mine(node).text = text
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def kept_as(self, node: NodeSpec, text: str) -> str:
+        return f"/kept/{node.id}/{hashlib.sha256(text.encode()).hexdigest()}"
 
     def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
         self._act(token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from math import inf
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
@@ -21,6 +22,7 @@ from airflow_provider_kmigrate.core.model import (
     ProcessState,
 )
 
+UP, DOWN = Process(ProcessState.RUNNING, 1, 1.0, killed_after=inf), Process(ProcessState.STOPPED, killed_after=inf)
 CLUSTER_ID = "-1Sh-9_ISia_zwGINzRvyQ"
 parse = cache(properties.parse)
 MODES = {FileStage.ZOOKEEPER: BrokerMode.ZOOKEEPER, FileStage.MIGRATION: BrokerMode.MIGRATION, FileStage.KRAFT: BrokerMode.KRAFT}
@@ -97,12 +99,12 @@ class SimClock:
 
 
 def node_of(role: NodeRole, node: int) -> NodeSpec:
-    host = HostSpec("local", f"properties-{node}")
+    host = HostSpec("agent", f"properties-{node}")
     return NodeSpec(node, role, "127.0.0.1", 10000 + node, host, log_dir=f"/kraft/{node}")
 
 
 def process_of(node: SimNode) -> Process:
-    return Process(ProcessState.RUNNING, 1, 1.0) if node.running is not None else Process(ProcessState.STOPPED)
+    return UP if node.running is not None else DOWN
 
 
 def files_of(node: SimNode) -> NodeFiles:

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.backup import BackupStore
 
-NODE = NodeSpec(0, NodeRole.BROKER, "h", 9092, HostSpec("local", "p"))
+NODE = NodeSpec(0, NodeRole.BROKER, "h", 9092, HostSpec("agent", "p"))
 
 
 @pytest.fixture

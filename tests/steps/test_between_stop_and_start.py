@@ -14,15 +14,15 @@ from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps import nodes
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
-from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
+from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
-from airflow_provider_kmigrate.steps.rollback import Handover, RestoreFlag, ZooKeeperLeads
+from airflow_provider_kmigrate.steps.rollback import Handover, ZooKeeperLeads
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 from tests.steps.sim_nodes import Killed
-from tests.steps.test_rollback import all_in_migration, all_kraft, controllers, finalization_begun
+from tests.steps.test_rollback import all_in_migration, all_kraft, controllers
 
 
 class Blind(SimCluster):
@@ -54,9 +54,10 @@ def test_a_look_after_a_slow_stop_that_fails_does_not_keep_the_broker_down(
     assert running(cluster, cluster.spec.brokers[1])
 
 
+@pytest.mark.parametrize("act", [nodes.stop, nodes.restart])
 @pytest.mark.parametrize(("role", "hangs"), [(NodeRole.CONTROLLER, True), (NodeRole.BROKER, False)])
 def test_a_stop_in_vain_says_what_to_do_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: NodeRole, hangs: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: NodeRole, hangs: bool, act: Callable[[StepContext, NodeSpec], object]
 ) -> None:
     cluster = SimCluster()
     context = cluster.context(tmp_path)
@@ -67,7 +68,7 @@ def test_a_stop_in_vain_says_what_to_do_next(
 
     monkeypatch.setattr(SimHost, "stop", stop)
     with pytest.raises(TimedOut, match=rf"{role} \d+ still runs\. Next: Read the end of its log\..*clear the task") as raised:
-        nodes.stop(context, node)
+        act(context, node)
     assert ("kill -9" in str(raised.value)) is hangs
 
 
@@ -83,18 +84,6 @@ def faltering(monkeypatch: pytest.MonkeyPatch, verb: str, times: int, error: KMi
 
     monkeypatch.setattr(SimHost, verb, fails, raising=False)
     return failed
-
-
-def one_broker(cluster: SimCluster, context: StepContext) -> None:
-    run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), context)
-
-
-def finalized(cluster: SimCluster, context: StepContext) -> None:
-    run_step(FinalizeController(standby(cluster)), context)
-
-
-def flagged(cluster: SimCluster, context: StepContext) -> None:
-    run_step(RestoreFlag(standby(cluster)), context)
 
 
 def standby(cluster: SimCluster) -> NodeSpec:
@@ -120,13 +109,7 @@ def brought_up(cluster: SimCluster, context: StepContext) -> None:
     start_what_is_down(context, "copy")
 
 
-ACTS = [
-    (controllers, one_broker),
-    (untouched, one_controller),
-    (one_down, brought_up),
-    (all_kraft, finalized),
-    (finalization_begun, flagged),
-]
+ACTS = [(untouched, one_controller), (one_down, brought_up)]
 
 
 @pytest.mark.parametrize(("begun", "act"), ACTS, ids=lambda given: given.__name__)
@@ -144,10 +127,9 @@ def test_a_host_that_is_out_of_reach_for_a_moment_is_asked_again(
 
 def test_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = SimCluster()
-    controllers(cluster, cluster.context(tmp_path))
     faltering(monkeypatch, "start", 1000, Unreachable("ssh: connection refused"))
     with pytest.raises(Unreachable):
-        one_broker(cluster, cluster.context(tmp_path))
+        one_controller(cluster, cluster.context(tmp_path))
 
 
 def handed_over(cluster: SimCluster, folder: Path) -> StepContext:
@@ -216,25 +198,3 @@ def test_a_file_that_cannot_be_written_does_not_keep_the_broker_down(tmp_path: P
     with pytest.raises(Failed, match="no space"):
         run_step(back(cluster), context)
     assert running(cluster, cluster.spec.brokers[1]), "it may well start with what it has"
-
-
-@pytest.mark.parametrize("stopped", [True, False])
-def test_a_stop_whose_answer_is_lost_leaves_no_node_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool) -> None:
-    """The connection breaks while the service stops, or just before it would."""
-    cluster = SimCluster()
-    context = cluster.context(tmp_path)
-    controllers(cluster, context)
-    stop = SimHost.stop
-
-    def breaks(host: SimHost, node: NodeSpec, token: int) -> float:
-        if stopped:
-            stop(host, node, token)
-        raise Unreachable("the connection broke")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SimHost, "stop", breaks)
-        with pytest.raises(Unreachable):
-            one_broker(cluster, context)
-    assert running(cluster, cluster.spec.brokers[1])
-    one_broker(cluster, context)
-    assert cluster.disasters == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from airflow_provider_kmigrate.clients.hosts.local import LocalHost
+from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
@@ -32,18 +32,18 @@ RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(encoding
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path) -> NodeSpec:
-    """The node as the runbook writes it into the cluster file, with a folder of the test."""
+def stand_in() -> NodeSpec:
+    """The node as the runbook writes it into the cluster file."""
     block = re.search(r"```yaml\n(  - id: 3002.*?)```", RUNBOOK, re.DOTALL)
     assert block
-    (tmp_path / "gone-3002").mkdir()
-    [node] = yaml.safe_load(block[1].replace("/srv/kmigrate", str(tmp_path)))
-    hosts = HostSpec(node["driver"], node["properties"], node["state"])
-    return NodeSpec(node["id"], NodeRole.CONTROLLER, node["host"], node["port"], hosts, log_dir=node["log_dir"])
+    [node] = yaml.safe_load(block[1])
+    return NodeSpec(
+        node["id"], NodeRole.CONTROLLER, node["host"], node["port"], HostSpec(node["driver"]), log_dir=node["log_dir"]
+    )
 
 
 def test_a_stand_in_is_a_stopped_controller_without_a_directory(stand_in: NodeSpec) -> None:
-    host = LocalHost()
+    host = host_for(stand_in)
     assert host.status(stand_in).state is ProcessState.STOPPED
     files = host.files(stand_in)
     assert (files.properties, files.has_metadata_log, files.meta) == (None, False, {stand_in.log_dir: {}})
@@ -52,7 +52,7 @@ def test_a_stand_in_is_a_stopped_controller_without_a_directory(stand_in: NodeSp
 def test_the_way_back_has_nothing_to_ask_of_it(stand_in: NodeSpec, tmp_path: Path) -> None:
     cluster = SimCluster()
     all_kraft(cluster, cluster.context(tmp_path))
-    host = LocalHost()
+    host = host_for(stand_in)
     gone = Controller(3002, host.status(stand_in), answers=False, files=host.files(stand_in))
     view = cluster.observe(0)  # type: ignore[arg-type]
     view = replace(view, controllers={**view.controllers, 3002: gone})
@@ -60,6 +60,29 @@ def test_the_way_back_has_nothing_to_ask_of_it(stand_in: NodeSpec, tmp_path: Pat
     assert isinstance(rollback.decide_stop(view, view, 3002), Done)
     handed = replace(view, zk=SimCluster().zk())
     assert isinstance(rollback.decide_wipe(handed, 3002), Done)
+
+
+CHANGES: tuple[Callable[[Host, NodeSpec], object], ...] = (
+    lambda host, node: host.start(node, 1),
+    lambda host, node: host.restart(node, 1, {}, lambda _: None),
+    lambda host, node: host.put_properties(node, "a=1", 1),
+    lambda host, node: host.put_meta(node, "/var/lib/kraft", "a=1", 1),
+    lambda host, node: host.format_storage(node, "x", "3.9", 1),
+    lambda host, node: host.wipe_storage(node, "x", 1),
+    lambda host, node: host.read_properties(node),
+    lambda host, node: host.kept_as(node, "a=1"),
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_needs_its_machine_is_refused(stand_in: NodeSpec, change: Callable[[Host, NodeSpec], object]) -> None:
+    with pytest.raises(Refused, match=r"M07.*controller 3002 is declared gone"):
+        change(host_for(stand_in), stand_in)
+
+
+def test_it_has_stopped_and_has_no_log(stand_in: NodeSpec) -> None:
+    assert host_for(stand_in).stop(stand_in, 1) == 0.0
+    assert "it has no log" in host_for(stand_in).log_tail(stand_in)
 
 
 def test_a_controller_with_a_new_machine_is_refused_until_it_runs_and_then_goes_on(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties
@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.spec import load
 from tests.kit.localcluster import members
 from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import folder_of
 
 _STOP_S = 40.0
 
@@ -57,7 +58,7 @@ class ByHand:
         assert process.wait_gone(process.signal(number), timeout), f"{node.name} did not stop within {timeout} s"
 
     def start(self, node: NodeSpec) -> None:
-        members.start(Path(node.hosts.state), node.hosts.properties)
+        members.start(folder_of(node))
 
     def runs(self, node: NodeSpec) -> bool:
         return process_of(node).find().state is ProcessState.RUNNING
@@ -85,4 +86,4 @@ class ByHand:
 
 
 def process_of(node: NodeSpec) -> NodeProcess:
-    return NodeProcess(Path(node.hosts.state))
+    return NodeProcess(folder_of(node))

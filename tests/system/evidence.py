@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import ROOT
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import Fields
 from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import folder_of
 
 EVERYTHING = (
     Fields.PROCESSES | Fields.FILES | Fields.BROKERS | Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER | Fields.PARTITIONS
@@ -24,7 +24,7 @@ _NOT_A_FILE_OF_NOTE = {"node.log", "lock"}
 
 def starts(node: NodeSpec) -> int:
     """How often this node's Kafka was started, by its log: each start registers one log4j bean."""
-    return NodeProcess(Path(node.hosts.state)).log.read_text(errors="replace").count("kafka.Log4jController MBean")
+    return NodeProcess(folder_of(node)).log.read_text(errors="replace").count("kafka.Log4jController MBean")
 
 
 def footprint(cluster: LocalCluster, *, fence: bool = False) -> dict[str, object]:
@@ -33,7 +33,7 @@ def footprint(cluster: LocalCluster, *, fence: bool = False) -> dict[str, object
         tree = [(path, data) for path, data in root.tree() if not path.startswith("/zookeeper")]
     found: dict[str, object] = {f"zookeeper:{path}": data for path, data in tree if fence or ROOT not in path}
     for node in (*cluster.plan.brokers, *cluster.plan.controllers):
-        folder = Path(node.hosts.state)
+        folder = folder_of(node)
         files = [path for path in folder.iterdir() if path.is_file() and path.name not in _NOT_A_FILE_OF_NOTE]
         files += [path for path in folder.glob("data/**/*") if path.name in {"meta.properties", "quorum-state"}]
         found |= {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
@@ -43,7 +43,7 @@ def footprint(cluster: LocalCluster, *, fence: bool = False) -> dict[str, object
 
 def all_know_the_leader(cluster: LocalCluster) -> bool:
     """Whether every node that keeps a `quorum-state` has written the newest leader into it: some do so a moment after an election."""
-    folders = [Path(node.hosts.state) for node in (*cluster.plan.brokers, *cluster.plan.controllers)]
+    folders = [folder_of(node) for node in (*cluster.plan.brokers, *cluster.plan.controllers)]
     states = [json.loads(path.read_text()) for folder in folders for path in folder.glob("data/**/quorum-state")]
     return len({(state["leaderEpoch"], state["leaderId"]) for state in states}) == 1 and states[0]["leaderId"] >= 0
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
@@ -231,7 +231,9 @@ def never_stops(journey: Journey) -> None:
         stuck, before = of(active(journey)), journey.starts()
         with journey.diary.lasting(name, journey.broken(proxy.REFUSED, OF_CONTROLLERS)):
             code, words = journey.run("soak", {"seconds": 2.0})
-        said = re.search(r"still runs [^\n]*kill -9 its process|did 'start controller' \d times without effect", words)
+        said = re.search(
+            r"not stopped \d+ s after its stop[\s\S]*?kill -9 its process|did 'start controller' \d times without effect", words
+        )
         if code == 0 or said is None:
             raise AssertionError(f"exit code {code}: {words[-600:]}")
         time.sleep(_RECOVERED_S)

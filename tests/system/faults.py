@@ -18,7 +18,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage

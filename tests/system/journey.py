@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeVar
 
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ProcessState
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import folder_of
 from tests.system import evidence, linked
 from tests.system.cells import Cell, Diary, wall
 from tests.system.oracle import Oracle
@@ -236,7 +236,7 @@ class Journey:
 
     def starts(self) -> dict[str, int]:
         plan = self.cluster.plan
-        begun = [node for node in (*plan.brokers, *plan.controllers) if NodeProcess(Path(node.hosts.state)).log.exists()]
+        begun = [node for node in (*plan.brokers, *plan.controllers) if NodeProcess(folder_of(node)).log.exists()]
         return {node.name: evidence.starts(node) for node in begun}
 
     def started_since(self, before: Mapping[str, int]) -> dict[str, int]:

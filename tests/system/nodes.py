@@ -7,14 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from airflow_provider_kmigrate.clients.commands import node_values
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from tests.kit.localcluster import ready
 from tests.kit.localcluster.cluster import LocalCluster
-from tests.kit.localcluster.plan import Plan
+from tests.kit.localcluster.plan import Plan, folder_of
 from tests.waiting import beside
 
 _EXPIRES_S = 60.0
@@ -59,7 +57,7 @@ def dead(plan: Plan, *nodes: NodeSpec) -> Iterator[None]:
             with ready.registry(plan) as registry:
                 for node in nodes:
                     ready.wait_expired(node, registry, time.monotonic() + _EXPIRES_S)
-                    of(node).start(node_values(node))
+                    of(node).start()
 
 
 @contextmanager
@@ -81,4 +79,4 @@ def starved(process: NodeProcess, share: float) -> Iterator[None]:
 
 
 def of(node: NodeSpec) -> NodeProcess:
-    return NodeProcess(Path(node.hosts.state))
+    return NodeProcess(folder_of(node))

@@ -18,7 +18,7 @@ import yaml
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.connections import read_connections
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import RenderFacts, controller_properties
@@ -33,7 +33,7 @@ from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
-from tests.kit.localcluster.plan import Shape
+from tests.kit.localcluster.plan import Shape, folder_of
 from tests.system import evidence
 from tests.waiting import wait_for
 
@@ -236,7 +236,7 @@ class TestNodes:
             assert codes_of(cluster, finalize, spec=alone) == {"P01"}
 
     def test_a_dead_broker_and_its_partitions(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
-        process = NodeProcess(Path(spec.brokers[2].hosts.state))
+        process = NodeProcess(folder_of(spec.brokers[2]))
         process.wait_gone(process.signal(signal.SIGTERM), 60.0)
         try:
             assert codes_of(cluster, preflight) >= {"R01", "S02"}
@@ -279,7 +279,7 @@ def controller_by_hand(cluster: LocalCluster, spec: ClusterSpec, stage: FileStag
             )
             yield
         finally:
-            process = NodeProcess(Path(node.hosts.state))
+            process = NodeProcess(folder_of(node))
             process.wait_gone(process.signal(signal.SIGKILL), 30.0)
             for path in sorted(Path(f"{node.log_dir}").rglob("*"), reverse=True):
                 path.rmdir() if path.is_dir() else path.unlink()

@@ -14,7 +14,7 @@ from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster import clocks
 from tests.kit.localcluster.cluster import lent
-from tests.kit.localcluster.plan import Shape
+from tests.kit.localcluster.plan import Shape, folder_of
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
 def test_there_and_back_with_a_broker_and_a_controller_that_jump_by_ten_minutes(tmp_path: Path) -> None:
     """The broker is ahead when it registers and set right in dual-write; the only controller falls back in the second roll."""
     with lent(tmp_path / "cluster", Shape(name="clocks", controllers=1)) as cluster:
-        broker, controller = (Path(node.hosts.state) for node in (cluster.plan.brokers[1], cluster.plan.controllers[0]))
+        broker, controller = (folder_of(node) for node in (cluster.plan.brokers[1], cluster.plan.controllers[0]))
         cluster.down()
         for folder in (broker, controller):
             clocks.give_own(folder)

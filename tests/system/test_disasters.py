@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import lent
-from tests.kit.localcluster.plan import Shape
+from tests.kit.localcluster.plan import Shape, folder_of
 from tests.system.by_hand import ByHand, process_of
 from tests.system.road import (
     PARTITIONS,
@@ -152,7 +152,7 @@ def zookeeper_leads(view: ClusterView) -> bool:
 
 def version_1(node: NodeSpec) -> None:
     """meta.properties as kafka-storage writes it."""
-    path = Path(node.hosts.state) / "data" / "meta.properties"
+    path = folder_of(node) / "data" / "meta.properties"
     keys = parse(path.read_text())
     rest = {key: value for key, value in keys.items() if key not in {"version", "broker.id"}}
     path.write_text("".join(f"{key}={value}\n" for key, value in {**rest, "version": "1", "node.id": keys["broker.id"]}.items()))

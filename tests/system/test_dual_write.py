@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -127,16 +128,20 @@ class TestItEnds:
         """Met in the fault matrix: a broker was down on its way back when it ended, and was waited for in vain."""
         hands = road.at(point)
 
-        def stopped_as_it_ended(context: StepContext, node: NodeSpec) -> float:
-            seconds = nodes.stop(context, node)
-            with hands.zookeeper() as zookeeper:
-                zookeeper.set("/migration", zookeeper.get("/migration")[0])
-            return seconds
+        def ended_while_down(
+            context: StepContext, node: NodeSpec, metas: nodes.Metas, while_down: Callable[[float], object]
+        ) -> None:
+            def stopped(seconds: float) -> None:
+                with hands.zookeeper() as zookeeper:
+                    zookeeper.set("/migration", zookeeper.get("/migration")[0])
+                while_down(seconds)
+
+            nodes.restart(context, node, metas, stopped)
 
         with direct.context(road.cluster, "road") as here:
             if kind == "roll back broker":
                 done(here, "controller failover")
-            monkeypatch.setattr(brokers, "stop", stopped_as_it_ended)
+            monkeypatch.setattr(brokers, "restart", ended_while_down)
             done(here, kind, node=0, target=target)
             monkeypatch.undo()
             done(here, "lag")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Verb
 from airflow_provider_kmigrate.core.model import BrokerMode
@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
-from tests.kit.localcluster.plan import Shape
+from tests.kit.localcluster.plan import Shape, folder_of
 from tests.system import evidence
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -43,7 +43,7 @@ class Pauses:
     """The JVM of one node stands still most of the time, from the first line that says so to the last."""
 
     def __init__(self, node: NodeSpec) -> None:
-        self._process, self._over = NodeProcess(Path(node.hosts.state)), threading.Event()
+        self._process, self._over = NodeProcess(folder_of(node)), threading.Event()
         self._thread = threading.Thread(target=self._pulse, daemon=True)
         self.said: list[str] = []
 

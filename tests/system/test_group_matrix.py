@@ -12,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.applications.event_log import read_events
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Remark, TopicPartition

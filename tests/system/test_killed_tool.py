@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.phase import Phase, where
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
-from tests.kit.localcluster.plan import Shape
+from tests.kit.localcluster.plan import Shape, folder_of
 from tests.system import evidence
 from tests.system.tool import REFUSED
 from tests.waiting import wait_until
@@ -80,7 +80,7 @@ def killed_and_run_again(cluster: LocalCluster, kind: str, arguments: dict[str, 
 
 def starts(cluster: LocalCluster) -> dict[str, int]:
     running = {node.name: node for node in (*cluster.plan.brokers, *cluster.plan.controllers)}
-    return {name: evidence.starts(node) for name, node in running.items() if (Path(node.hosts.state) / "node.log").exists()}
+    return {name: evidence.starts(node) for name, node in running.items() if (folder_of(node) / "node.log").exists()}
 
 
 def next_broker(cluster: LocalCluster, target: BrokerMode) -> NodeSpec:

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
@@ -30,7 +30,7 @@ from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
-from tests.kit.localcluster.plan import Shape
+from tests.kit.localcluster.plan import Shape, folder_of
 from tests.kit.workload import GroupPlan
 from tests.system import evidence
 from tests.waiting import wait_for
@@ -57,7 +57,7 @@ def test_back_by_the_dag_and_forward_again(tmp_path: Path) -> None:
         rehearsal.up()
         load = rehearsal.load()
         rehearsal.forward(direct.to_hybrid)
-        version_1(Path(rehearsal.cluster.plan.brokers[1].hosts.state))
+        version_1(folder_of(rehearsal.cluster.plan.brokers[1]))
         run = rehearsal.roll_back()
         assert run["state"] == "success", run["tasks"]
         check_back(rehearsal.cluster)
@@ -178,7 +178,7 @@ def kill_one(cluster: LocalCluster) -> NodeSpec:
         zk = here.observer.observe(Fields.ZOOKEEPER).zk
     controller = getattr(zk.controller if zk else None, "broker_id", 0)
     victim = next(node for node in cluster.plan.brokers if node.id != controller)
-    os.kill(NodeProcess(Path(victim.hosts.state)).find().pid or 0, signal.SIGKILL)
+    os.kill(NodeProcess(folder_of(victim)).find().pid or 0, signal.SIGKILL)
     return victim
 
 

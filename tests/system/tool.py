@@ -13,14 +13,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.hosts import Host
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.tools import Instances
 from airflow_provider_kmigrate.clients.znodes import NOTES, Delete, Operation
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -31,6 +32,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import Observing, StepContext, run_step
 from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import folder_of
 from tests.system import linked
 
 REFUSED = 3
@@ -76,16 +78,37 @@ class TrappedHost:
         self._trap.reached("formatted")
 
     def stop(self, node: NodeSpec, token: int) -> float:
+        stop = partial(self._host.stop, node, token)
         if self._trap.point == "stopping":
-            self._stop_halfway(node, token)
-        seconds = self._host.stop(node, token)
+            self._stop_halfway(node, stop)
+        seconds = stop()
         self._trap.reached("stopped")
         return seconds
 
-    def _stop_halfway(self, node: NodeSpec, token: int) -> None:
-        log = NodeProcess(Path(node.hosts.state)).log
+    def restart(
+        self,
+        node: NodeSpec,
+        token: int,
+        metas: Mapping[str, str],
+        while_down: Callable[[float], None],
+        say: Callable[[str], object] = str,
+    ) -> float:
+        def stopped(seconds: float) -> None:
+            self._trap.reached("stopped")
+            while_down(seconds)
+
+        restart = partial(self._host.restart, node, token, metas, stopped, say)
+        if self._trap.point == "stopping":
+            self._stop_halfway(node, restart)
+        seconds = restart()
+        self._trap.observations_left = _LOOKS
+        self._trap.reached("started")
+        return seconds
+
+    def _stop_halfway(self, node: NodeSpec, stop: Callable[[], float]) -> None:
+        log = NodeProcess(folder_of(node)).log
         before = log.read_bytes().count(_LEFT.encode())
-        threading.Thread(target=self._host.stop, args=(node, token), daemon=True).start()
+        threading.Thread(target=stop, daemon=True).start()
         deadline = time.monotonic() + 30.0
         while log.read_bytes().count(_LEFT.encode()) == before and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -16,10 +16,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import Fields
+from tests.kit.localcluster.plan import folder_of
 from tests.system import disks, proxy
 from tests.system.journey import Journey, Trouble
 from tests.system.linked import OF_CONTROLLERS, ZOOKEEPER, between, to
@@ -168,7 +169,7 @@ def _session(address: str) -> Iterator[KazooClient]:
 
 
 def data(node: NodeSpec) -> Path:
-    return Path(node.hosts.state) / "data"
+    return folder_of(node) / "data"
 
 
 def active(journey: Journey) -> NodeSpec:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
+from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts, balance
 from tests.kit.localcluster import config, runtime

@@ -124,7 +124,8 @@ class Program:
 class Connection:
     """One agent behind a pipe that is opened on first use, and again after it broke. Thread-safe: one request after another.
 
-    `name`: of its machine, for messages.
+    `name`: of its machine, for messages; nodes of one machine share it, and `who` asks is named. A properties file's text crosses it once,
+    as long as it stays the same.
     """
 
     def __init__(self, name: str, opens: Callable[[], Pipe]) -> None:
@@ -132,11 +133,26 @@ class Connection:
         self._lock = threading.Lock()
         self._pipe: Pipe | None = None
         self._number = 0
+        self._texts: dict[str, Mapping[str, Any]] = {}  # role -> the file as it was last seen
 
-    def ask(self, verb: str, timeout: float = _TIMEOUT, **fields: object) -> dict[str, Any]:
+    def facts(self, who: str, role: str) -> dict[str, Any]:
+        """The agent's facts of a role, with its file's text; as `ask`. Raises `Failed` if they are not those of this protocol."""
+        known = self._texts.get(role, {})
+        facts = self.ask("facts", who=who, role=role, known=known.get("sha256"))
+        if missing := sorted({"process", "unit", "boot_enabled", "file", "log_dirs", "kept_in"} - facts.keys()):
+            raise Failed(f"{who}: the facts of kmigrate-node lack {', '.join(missing)}")
+        file = facts["file"]
+        if file is not None and file["text"] is None:
+            if file["sha256"] != known.get("sha256"):
+                raise Failed(f"{who}: the facts of kmigrate-node lack the text of a file that is new")
+            file["text"] = known["text"]
+        self._texts[role] = file or {}
+        return facts
+
+    def ask(self, verb: str, timeout: float = _TIMEOUT, who: str = "", **fields: object) -> dict[str, Any]:
         """The agent's answer. Raises what its error means (`_error_of`), `Unreachable` or `TimedOut`."""
         with self._lock:
-            self._number += 1
+            self._number, self._name = self._number + 1, who or self._name
             request = json.dumps({"v": PROTOCOL, "id": self._number, "verb": verb, **fields}).encode() + b"\n"
             try:
                 answer = self._answer(request, timeout)
@@ -144,7 +160,7 @@ class Connection:
                 self._end()  # the next answer would be the one to this request
                 raise
         if "ok" not in answer:
-            raise _error_of(self._name, answer.get("error") or {})
+            raise _error_of(who or self._name, answer.get("error") or {})
         return cast(dict[str, Any], answer["ok"])
 
     def _answer(self, request: bytes, timeout: float) -> dict[str, Any]:
@@ -252,21 +268,62 @@ class Agents:
             connection.close()
 
 
+class AgentLook:
+    """`hosts.Look` by the facts that an agent told."""
+
+    def __init__(self, node: NodeSpec, facts: Mapping[str, Any]) -> None:
+        self._node, self.facts = node, facts
+
+    def process(self) -> Process:
+        """The service manager's process, and what it would do with it."""
+        found = self.facts["process"]
+        killed_after = systemd_seconds(self.facts["unit"].get("TimeoutStopUSec", ""))
+        state, since = ProcessState(found["state"]), found["since"] or None
+        return Process(state, found["pid"] or None, since, killed_after, self.facts["boot_enabled"])
+
+    def text(self) -> str | None:
+        """The properties file, None if there is none."""
+        return None if self.facts["file"] is None else str(self.facts["file"]["text"])
+
+    def files(self) -> NodeFiles:
+        """Raises `Refused` (M03) for a directory that the properties file names and node.json does not."""
+        text = self.text()
+        keys = None if text is None else properties.parse(text)
+        seen = [(path, self._folder(path)) for path in files.log_dirs(self._node, keys)]
+        return NodeFiles(
+            properties=keys,
+            meta={path: properties.parse(folder["meta"] or "") for path, folder in seen} if seen else None,
+            kept_by=None if text is None else properties.kept_by(text),
+            has_metadata_log=any(folder["has_metadata_log"] for _, folder in seen) if seen else None,
+        )
+
+    def _folder(self, path: str) -> Mapping[str, Any]:
+        node = self._node
+        if path not in self.facts["log_dirs"]:
+            text = f"{node.name}: its properties name the directory {path}, /etc/kmigrate/node.json on {node.host} does not."
+            raise Refused.because(Reason("M03", text))
+        return cast(Mapping[str, Any], self.facts["log_dirs"][path])
+
+
 class AgentHost:
     """`hosts.Host` over an agent."""
 
     def __init__(self, connection: Connection, cluster_id: str) -> None:
         self._connection, self._cluster_id = connection, cluster_id
 
+    def look(self, node: NodeSpec) -> AgentLook:
+        return AgentLook(node, self._connection.facts(node.name, node.role))
+
     def status(self, node: NodeSpec) -> Process:
-        facts = self._facts(node)
-        found = facts["process"]
-        killed_after = systemd_seconds(facts["unit"].get("TimeoutStopUSec", ""))
-        return Process(
-            ProcessState(found["state"]), found["pid"] or None, found["since"] or None, killed_after, facts["boot_enabled"]
-        )
+        return self.look(node).process()
+
+    def files(self, node: NodeSpec) -> NodeFiles:
+        return self.look(node).files()
 
     def start(self, node: NodeSpec, token: int) -> None:
+        left = self.look(node).facts.get("job", {})
+        if left.get("state") == "running" and _act(left) == "pause":  # of a worker that died: nobody else ends it
+            self._connection.ask("go_on", who=node.name, role=node.role, job=left["id"])
         failed = self._start_at_boot(node, token, enabled=True)
         self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)
         if failed is not None:
@@ -287,11 +344,7 @@ class AgentHost:
         while_down: Callable[[float], None],
         say: Callable[[str], object] = str,
     ) -> float:
-        """Stop, write the meta.properties of these directories, and start, in one job of the machine.
-
-        `while_down` is called with the seconds of the stop, by the machine's clock; the node starts without it after `_PAUSE` seconds.
-        `say` is called once a minute with what is waited for, and when the machine stops answering. Returns the seconds of the stop.
-        """
+        """As `Host.restart`; by the machine's clock. The node starts without `while_down` after `_PAUSE` seconds."""
         inputs = {"metas": {folder: _content(text) for folder, text in metas.items()}, "pause": _PAUSE}
         job, record = f"restart-{self._process_id(node)}", dict[str, Any]()
         for _ in range(_TRIES):  # a job that was killed before its pause has not stopped the node yet
@@ -306,31 +359,22 @@ class AgentHost:
                 while_down(_seconds(record, "stop"))
         finally:
             with contextlib.suppress(Unavailable):  # the job goes on by itself after the pause
-                self._connection.ask("go_on", role=node.role, job=job)
+                self._connection.ask("go_on", who=node.name, role=node.role, job=job)
         return _seconds(self._carry_out(node, "restart", job, token, **inputs), "stop")
 
     def read_properties(self, node: NodeSpec) -> str:
-        file = self._facts(node)["file"]
-        if file is None:
+        text = self.look(node).text()
+        if text is None:
             raise Failed(f"{node.name} has no properties file at {node.hosts.properties}")
-        return str(file["text"])
+        return text
 
     def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
         digest = files.sha256(text)
         self._change(node, "install_file", token, _content(text))
         return digest
 
-    def files(self, node: NodeSpec) -> NodeFiles:
-        facts = self._facts(node)
-        text = None if facts["file"] is None else str(facts["file"]["text"])
-        keys = None if text is None else properties.parse(text)
-        seen = {path: self._folder(node, facts, path) for path in files.log_dirs(node, keys)}
-        return NodeFiles(
-            properties=keys,
-            meta={path: properties.parse(folder["meta"] or "") for path, folder in seen.items()} if seen else None,
-            kept_by=None if text is None else properties.kept_by(text),
-            has_metadata_log=any(folder["has_metadata_log"] for folder in seen.values()) if seen else None,
-        )
+    def kept_as(self, node: NodeSpec, text: str) -> str:
+        return f"{self.look(node).facts['kept_in']}/kept-{files.sha256(text)[:16]}.properties"
 
     def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
         self._change(node, "format", token, {"cluster": cluster_id, "release": release, "node": node.id})
@@ -345,7 +389,7 @@ class AgentHost:
             raise failed
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
-        return str(self._connection.ask("read_log", role=node.role, lines=lines)["log"])
+        return str(self._connection.ask("read_log", who=node.name, role=node.role, lines=lines)["log"])
 
     def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool) -> Failed | None:
         """A controller starts at boot as long as kmigrate wants it to run; the unit of a broker is its administrator's.
@@ -359,26 +403,14 @@ class AgentHost:
             return error
         return None
 
-    def _facts(self, node: NodeSpec) -> dict[str, Any]:
-        facts = self._connection.ask("facts", role=node.role)
-        if missing := sorted({"process", "unit", "boot_enabled", "file", "log_dirs"} - facts.keys()):
-            raise Failed(f"{node.name}: the facts of kmigrate-node lack {', '.join(missing)}")
-        return facts
-
-    def _folder(self, node: NodeSpec, facts: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-        if path not in facts["log_dirs"]:
-            text = f"{node.name}: its properties name the directory {path}, /etc/kmigrate/node.json on {node.host} does not."
-            raise Refused.because(Reason("M03", text))
-        return cast(Mapping[str, Any], facts["log_dirs"][path])
-
     def _process_id(self, node: NodeSpec) -> str:
         """What identifies the process that is to be stopped; a stopped node has none, and each attempt is one of its own."""
-        birth = self._facts(node)["process"]["birth"]
+        birth = self.look(node).facts["process"]["birth"]
         return hashlib.sha256(birth.encode()).hexdigest()[:16] if birth else str(uuid.uuid4())
 
     def _change(self, node: NodeSpec, verb: str, token: int, fields: Mapping[str, object]) -> dict[str, Any]:
         named = {"cluster": self._cluster_id, "role": node.role, "token": token}
-        return self._connection.ask(verb, 3 * _TIMEOUT, **(named | dict(fields)))
+        return self._connection.ask(verb, 3 * _TIMEOUT, node.name, **(named | dict(fields)))
 
     def _carry_out(self, node: NodeSpec, verb: str, job: str, token: int, **inputs: object) -> dict[str, Any]:
         """The record of a job that is done. Raises what its error means, or `TimedOut` if it was killed again and again."""
@@ -398,7 +430,7 @@ class AgentHost:
         lost: Unavailable | None = None
         while time.monotonic() < deadline:
             try:
-                record = self._connection.ask("job", _JOB_WAIT + _TIMEOUT, role=node.role, wait=_JOB_WAIT, until=until)
+                record = self._connection.ask("job", _JOB_WAIT + _TIMEOUT, node.name, role=node.role, wait=_JOB_WAIT, until=until)
             except Unavailable as error:
                 if lost is None:
                     say(f"{node.name}: its machine does not answer. Its stop and start go on there. {error}")

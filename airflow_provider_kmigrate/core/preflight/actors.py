@@ -121,7 +121,7 @@ def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
     nodes = tuple(facts.spec.nodes())
     if short := [f"{node.name} {node.hosts.stop_timeout:g} s" for node in nodes if node.hosts.stop_timeout <= KAFKA_STOPS]:
         yield warns("W7", f"hosts.stop_timeout is no longer than Kafka's own {KAFKA_STOPS:g} s: {summarize(short)}")
-    managed = {node.name: _process(view, node).killed_after for node in nodes if node.hosts.driver != "local"}
+    managed = {node.name: _process(view, node).killed_after for node in nodes}
     killed = [f"{name} {after:g} s" for name, after in managed.items() if after is not None and after <= KAFKA_STOPS]
     if killed:
         yield warns(

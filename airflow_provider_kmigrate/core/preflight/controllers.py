@@ -210,7 +210,7 @@ def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
     if not any(servers):
         return
     here = {machine(node.host) for node in facts.spec.brokers if any(_here(connects.get(node.id, "")))}
-    away = [node.name for node in facts.spec.controllers if not _shares(node, first, here)]
+    away = [node.name for node in facts.spec.controllers if not _shares(node, here)]
     if away:
         grave, named = (blocks, "names") if all(servers) else (warns, "names beside others")
         text = (
@@ -230,10 +230,8 @@ def _chroots(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]
         yield warns("W21", f"zookeeper.connect has a chroot before its last server: {summarize(odd)}")
 
 
-def _shares(controller: NodeSpec, broker: NodeSpec, here: set[str]) -> bool:
+def _shares(controller: NodeSpec, here: set[str]) -> bool:
     """Whether a ZooKeeper server is on the controller's machine, too."""
-    if controller.hosts.driver == broker.hosts.driver == "local":
-        return True
     return machine(controller.host) in here or (_is_loopback(controller.host) and any(map(_is_loopback, here)))
 
 

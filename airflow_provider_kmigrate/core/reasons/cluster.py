@@ -179,7 +179,6 @@ meanwhile: Before `handover.transaction` yes, but no controller may be active. A
 do: Find out what started it again: a service manager after a reboot, `Restart=always` of its unit, a playbook. Stop and disable it there.
 do: Only its state is unknown: its agent must report that it is stopped (U04). A dead machine: [section 12](#12-a-machine-is-dead-for-good).
 do: Clear `stop_controllers.active_last` with *Downstream*, or the task that failed.
-do: The text names a broker: this is a defect of kmigrate. Keep the log.
 never: Delete `/controller` or `/migration`. Move a directory away while its process runs.
 
 G27 Brokers still in KRaft mode

@@ -32,7 +32,7 @@ source: reliability: every act is identified; measured: a rollback moved a runni
 ask: See whether the controller has a network of its own (a pod, or a container with published ports); else choose another port.
 
 M02 A command is missing or wrong
-means: A command has an unknown placeholder in braces, or the `launch.json` of a node with driver `local` has no command that formats. Nothing was run.
+means: A command has an unknown placeholder in braces. Nothing was run.
 meanwhile: Yes. Nothing was changed.
 do: Check the file: `python -m airflow_provider_kmigrate.spec CLUSTER.yaml`. Correct the command; the message lists the known placeholders.
 never: Write `true` as the command: kmigrate would take it for success.
@@ -52,6 +52,13 @@ do: Host key: compare `ssh-keyscan HOST | ssh-keygen -lf -` with `ssh-keygen -lf
 do: Login: correct login, key and password of the connection, and `authorized_keys` of that user on the machine.
 do: `python -m airflow_provider_kmigrate.node check CLUSTER.yaml` tries every node. Clear the task.
 never: Set `no_host_key_check`. Take a new host key without comparing it.
+
+M07 The cluster file declares a node gone
+means: A step needs a node whose machine the cluster file declares dead for good (`driver: gone`). Only a rollback goes on without it.
+meanwhile: Yes. Nothing was changed.
+do: The machine is back or replaced: remove `driver: gone` from the node's entry, and start a new run.
+do: It is dead: roll back ([section 12](#12-a-machine-is-dead-for-good)).
+never: Declare a node gone whose machine or disk may start again: two such controllers form a quorum, which takes the cluster over.
 
 O Originals
 about: originals in the backup

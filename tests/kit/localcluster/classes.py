@@ -7,6 +7,7 @@ class path, and goes on without one that does not fit.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from dataclasses import replace
@@ -15,14 +16,15 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.commands import LocalRunner
-from airflow_provider_kmigrate.clients.hosts import files, host_for
+from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from tests.kit.localcluster import config, jars, members, plan, ready, runtime
-from tests.kit.localcluster.plan import Plan, Shape
+from tests.kit.localcluster.agents import agent_of
+from tests.kit.localcluster.plan import Plan, Shape, folder_of
 from tests.kit.localcluster.runtime import Runtime
 
 _RELEASE = "3.9-IV0"
@@ -55,6 +57,7 @@ def _make(found: Runtime) -> None:
             _train(Path(scratch) / "cluster", replace(found, recorded_in=made))
         finally:
             members.stop_all(Path(scratch) / "cluster", 0.0)
+            shutil.rmtree(plan.agents_of(Path(scratch) / "cluster"), ignore_errors=True)
         for archive in made.iterdir():
             _check(found, archive)
         made.rename(found.archives)
@@ -75,16 +78,17 @@ def _migrate(current: Plan, deadline: float) -> None:
     (broker,), (controller,) = current.brokers, current.controllers
     original = files.read(broker.hosts.properties) or ""
     facts = RenderFacts(f"{controller.id}@{controller.endpoint}", _RELEASE)
-    host_for(broker).put_properties(broker, broker_properties(original, FileStage.MIGRATION, facts), _TOKEN)
-    host_for(broker).start(broker, _TOKEN)
+    Path(broker.hosts.properties).write_text(broker_properties(original, FileStage.MIGRATION, facts))
+    members.start(folder_of(broker))
     with ready.registry(current) as registry:
         ready.wait_registered(current, registry, deadline)
         cluster_id = registry.cluster_id()
-    text = controller_properties(original, controller, FileStage.CONTROLLER_MIGRATION, facts)
-    host_for(controller).put_properties(controller, text, _TOKEN)
-    host_for(controller).format_storage(controller, cluster_id, _RELEASE, _TOKEN)
-    host_for(controller).start(controller, _TOKEN)
-    ready.wait_for(Path(controller.hosts.state), partial(_has_observer, controller), deadline, "a broker that follows it")
+    with agent_of(controller, cluster_id) as host:
+        text = controller_properties(original, controller, FileStage.CONTROLLER_MIGRATION, facts)
+        host.put_properties(controller, text, _TOKEN)
+        host.format_storage(controller, cluster_id, _RELEASE, _TOKEN)
+        host.start(controller, _TOKEN)
+    ready.wait_for(folder_of(controller), partial(_has_observer, controller), deadline, "a broker that follows it")
 
 
 def _has_observer(controller: NodeSpec) -> bool:

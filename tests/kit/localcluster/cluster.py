@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import Process, ProcessState
 from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.kit.localcluster import config, export, members, plan, ready, runtime, snapshots
-from tests.kit.localcluster.plan import Plan, Shape
+from tests.kit.localcluster.plan import Plan, Shape, folder_of
 
 DEFAULT_FOLDER = Path("build/localcluster")
 _PORT_TRIES = 3
@@ -103,7 +103,7 @@ class LocalCluster:
         with ready.registry(current) as registry:
             for node in (*filter(_is_provisioned, current.controllers), *current.brokers):
                 ready.wait_expired(node, registry, deadline)
-                members.start(Path(node.hosts.state), node.hosts.properties)
+                members.start(folder_of(node))
             ready.wait_registered(current, registry, deadline)
             ready.wait_serving(current, deadline)
             current = current.identified(current.cluster_id or registry.cluster_id())
@@ -151,6 +151,7 @@ class LocalCluster:
             if not plan.exists(self.folder):
                 self._refuse_strange_folder()
             members.stop_all(self.folder, 0.0)
+            shutil.rmtree(plan.agents_of(self.folder), ignore_errors=True)
             shutil.rmtree(self.folder)
 
     def _moved(self, current: Plan) -> Plan:

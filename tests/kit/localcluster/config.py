@@ -1,15 +1,20 @@
-"""What each process of a local cluster runs and reads: JVM arguments, zoo.cfg, server.properties, logging."""
+"""What each process of a local cluster runs and reads: JVM arguments, zoo.cfg, server.properties, logging, and its agent's node.json."""
 
 from __future__ import annotations
 
+import json
+import os
+import pwd
 from collections.abc import Mapping
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
+from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess, environment
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.files import properties
 from tests.kit.localcluster import clocks
-from tests.kit.localcluster.plan import ENSEMBLE_PORTS, HOST, Plan
+from tests.kit.localcluster.plan import ENSEMBLE_PORTS, HOST, Plan, agents_of, folder_of
 from tests.kit.localcluster.runtime import Runtime
 
 _ZOOKEEPER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -25,15 +30,19 @@ log4j.logger.org.apache.kafka.metadata.migration=TRACE
 
 def write(plan: Plan, runtime: Runtime) -> None:
     """Lay out every node's folder. Files that a migration has changed since are left as they are."""
+    agents = agents_of(plan.folder)
+    for path in (agents.parent, agents):
+        path.mkdir(mode=0o700, exist_ok=True)
     for number, folder in enumerate(plan.zookeeper_folders, 1):
         _write_zookeeper(plan, number, folder, runtime)
     for node in (*plan.brokers, *plan.controllers):
-        folder = Path(node.hosts.state)
+        folder = folder_of(node)
         _put(folder / "log4j.properties", _LOGGING)
-        NodeProcess(folder).define(_kafka_launch(node, runtime))
-    for node in plan.brokers:
-        if not Path(node.hosts.properties).exists():
+        if node.role is NodeRole.BROKER and not Path(node.hosts.properties).exists():
             _put(Path(node.hosts.properties), render(broker_properties(plan, node)))
+        launch = _kafka_launch(node, runtime)
+        NodeProcess(folder).define(launch)
+        _put(Path(plan.agent_config(node.id)), json.dumps(node_json(node, launch, runtime), indent=1))
 
 
 def _put(path: Path, text: str) -> None:
@@ -81,22 +90,27 @@ def _ensemble(plan: Plan) -> dict[str, str]:
 
 
 def _kafka_launch(node: NodeSpec, runtime: Runtime) -> Launch:
-    folder = Path(node.hosts.state)
+    folder = folder_of(node)
     heap = "256m" if node.role is NodeRole.BROKER else "192m"
-    form = [
-        "format",
-        "--cluster-id={cluster_id}",
-        "--release-version",
-        "{release}",
-        "--config",
-        "{properties}",
-        "--ignore-formatted",
-    ]
-    return Launch(
-        start=runtime.command("kafka.Kafka", ["{properties}"], kind=node.role, heap=heap, folder=folder),
-        format=runtime.command("kafka.tools.StorageTool", form, kind="storage", heap="64m", folder=folder),
-        env={**runtime.env, **clocks.env(folder)},
-    )
+    start = runtime.command("kafka.Kafka", [node.hosts.properties], kind=node.role, heap=heap, folder=folder)
+    return Launch(start, env={**runtime.env, **clocks.env(folder)})
+
+
+def node_json(node: NodeSpec, launch: Launch, runtime: Runtime) -> dict[str, object]:
+    """The configuration of a node's agent: it finds the process that `up` started, and starts the same one itself."""
+    folder, text = folder_of(node), files.read(node.hosts.properties)
+    tool = runtime.command("kafka.tools.StorageTool", [], kind="storage", heap="64m", folder=folder)
+    role = {
+        "process": {"start": launch.start, "env": environment(launch.env)},
+        "properties": node.hosts.properties,
+        "log_dirs": files.log_dirs(node, None if text is None else properties.parse(text)),
+        "user": pwd.getpwuid(os.geteuid()).pw_name,
+        "storage_tool": ["/usr/bin/env", *(f"{name}={value}" for name, value in runtime.env.items()), *tool],
+        "stop_timeout": node.stop_timeout,
+        "state": str(folder),
+        "log": str(NodeProcess(folder).log),
+    }
+    return {"version": 1, "roles": {node.role: role}}
 
 
 def broker_properties(plan: Plan, node: NodeSpec) -> dict[str, str]:
@@ -111,7 +125,7 @@ def broker_properties(plan: Plan, node: NodeSpec) -> dict[str, str]:
         "inter.broker.listener.name": "PLAINTEXT",
         "inter.broker.protocol.version": "3.9",
         "zookeeper.connect": f"{plan.zookeeper}{plan.shape.chroot}",
-        "log.dirs": f"{node.hosts.state}/data",
+        "log.dirs": f"{folder_of(node)}/data",
         "auto.create.topics.enable": "false",
         "default.replication.factor": str(replicas),
         "min.insync.replicas": str(in_sync),

@@ -29,7 +29,7 @@ def cluster_file(plan: Plan) -> dict[str, Any]:
         "cluster_id": plan.cluster_id,
         "zookeeper": {"conn_id": f"{name}_zookeeper"},
         "kafka": {"conn_id": f"{name}_kafka"},
-        "hosts": {"driver": "local"},
+        "hosts": {"connect": list(plan.connect)},
         "brokers": [_node(node) for node in plan.brokers],
         "controllers": [_node(node) for node in plan.controllers],
         "policy": {"min_soak": "5s", "canary_bake": "0s"},
@@ -44,7 +44,6 @@ def _node(node: NodeSpec) -> dict[str, Any]:
         "port": node.port,
         **{key: value for key, value in optional.items() if value is not None},
         "properties": node.hosts.properties,
-        "state": node.hosts.state,
     }
 
 

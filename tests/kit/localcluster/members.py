@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.exceptions import Failed
+from tests.kit.localcluster.plan import agents_of
 
 _KILL_TIMEOUT = 10.0
 _CLIENT = "client"
 _STOP_ORDER = (_CLIENT, "broker", "controller", "zookeeper")  # a broker without its controllers hangs, measured: 300 s
 
 
-def start(folder: Path, properties: str = "") -> None:
+def start(folder: Path) -> None:
     """Start the process that `folder` describes unless it runs."""
     with locked(folder):
-        NodeProcess(folder).start({"properties": properties})
+        NodeProcess(folder).start()
 
 
 def stop_all(folder: Path, grace: float) -> None:
@@ -28,9 +32,22 @@ def stop_all(folder: Path, grace: float) -> None:
     Each kind together; what still runs `grace` seconds after SIGTERM gets SIGKILL, with no grace at once. Raises `Failed` where even
     that does not help.
     """
+    _end_jobs(folder)
     found = [NodeProcess(path.parent) for path in folder.glob("*/process.json")]
     for kind in _STOP_ORDER:
         _stop([process for process in found if _kind(process) == kind], grace)
+
+
+def _end_jobs(folder: Path) -> None:
+    """Kill the agents' jobs: a restart that is under way would start its node again."""
+    jobs = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "run" in words and any(word.startswith(f"{agents_of(folder)}/") for word in words):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+            jobs.append(process)
+    psutil.wait_procs(jobs, _KILL_TIMEOUT)
 
 
 def _kind(process: NodeProcess) -> str:

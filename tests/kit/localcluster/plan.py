@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import random
 import re
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
 
+import airflow_provider_kmigrate
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
+AGENT = Path(airflow_provider_kmigrate.__file__).parent / "node" / "kmigrate-node"
 HOST = "127.0.0.1"
 FIRST_CONTROLLER = 3000
 _FORMAT_VERSION = 1
@@ -113,10 +117,19 @@ class Plan:
         """Airflow's connections to this cluster, as its local secrets backend and `airflow connections import` read them."""
         return self.folder / "connections.json"
 
+    @property
+    def connect(self) -> tuple[str, ...]:
+        """The agent of a node: as on a machine of its own, with a configuration of its own."""
+        return (sys.executable, "-I", str(AGENT), "serve", "--config", self.agent_config("{id}"))
+
+    def agent_config(self, node: object) -> str:
+        """The path of a node's node.json."""
+        return f"{agents_of(self.folder)}/{node}.json"
+
     def _node(self, role: NodeRole, number: int) -> NodeSpec:
         name = f"{role}-{number}"
         state = self.folder / name
-        hosts = HostSpec("local", properties=f"{state}/server.properties", state=str(state), stop_timeout=_STOP_TIMEOUT)
+        hosts = HostSpec("agent", f"{state}/server.properties", self.connect, _STOP_TIMEOUT)
         is_broker = role is NodeRole.BROKER
         rack = ascii_lowercase[number % self.shape.racks] if is_broker and self.shape.racks else None
         return NodeSpec(number, role, HOST, self.ports[name], hosts, rack, None if is_broker else f"{state}/data")
@@ -135,6 +148,16 @@ class Plan:
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         atomic.replace(self.folder / "cluster.json", json.dumps(state, indent=1).encode())
+
+
+def agents_of(folder: Path) -> Path:
+    """The folder of the agents' configurations. An agent takes none that others may write, and a checkout is often open to a group."""
+    return Path(tempfile.gettempdir()) / f"kmigrate-agents-{os.geteuid()}" / hashlib.sha256(str(folder).encode()).hexdigest()[:12]
+
+
+def folder_of(node: NodeSpec) -> Path:
+    """The folder with all that belongs to a node: its file, its data, its log, its process and what the agent keeps of it."""
+    return Path(node.hosts.properties).parent
 
 
 def exists(folder: Path) -> bool:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 from tests.kit.localcluster import members
-from tests.kit.localcluster.plan import HOST, Plan
+from tests.kit.localcluster.plan import HOST, Plan, folder_of
 
 _CALL_TIMEOUT = 3.0
 _POLL = 0.05
@@ -48,7 +48,7 @@ def wait_expired(node: NodeSpec, registry: ZooKeeper, deadline: float) -> None:
     A broker that was killed stays registered until its session expires (18 s by default), and its next start ends at once with
     `NodeExistsException` as long as that lasts.
     """
-    if node.role is NodeRole.CONTROLLER or NodeProcess(Path(node.hosts.state)).find().state is ProcessState.RUNNING:
+    if node.role is NodeRole.CONTROLLER or NodeProcess(folder_of(node)).find().state is ProcessState.RUNNING:
         return
     while str(node.id) in registry.children("/brokers/ids"):
         if time.monotonic() > deadline:
@@ -63,13 +63,13 @@ def wait_registered(plan: Plan, registry: ZooKeeper, deadline: float) -> None:
         return not in_zookeeper_mode(node) or str(node.id) in registry.children("/brokers/ids")
 
     for node in plan.brokers:
-        wait_for(Path(node.hosts.state), partial(registered, node), deadline, "its registration in ZooKeeper")
+        wait_for(folder_of(node), partial(registered, node), deadline, "its registration in ZooKeeper")
 
 
 def wait_serving(plan: Plan, deadline: float) -> None:
     """Until every broker answers and knows all others."""
     for node in plan.brokers:
-        wait_for(Path(node.hosts.state), partial(knows_all, plan, node), deadline, "its knowledge of all brokers")
+        wait_for(folder_of(node), partial(knows_all, plan, node), deadline, "its knowledge of all brokers")
 
 
 def zookeeper_answers(plan: Plan, folder: Path) -> bool:
