@@ -10,10 +10,11 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-from airflow_provider_kmigrate.clients.hosts.agent import Connection
+from airflow_provider_kmigrate.clients.hosts.agent import Connection, Program
 from tests.kit.machines import Machine, Template, booted, missing
 
 _MACHINES, _NODES, _ROUNDS = 3, 30, 10
@@ -52,7 +53,7 @@ def _machine(folder: Path, stack: ExitStack) -> Machine:
 
 def _milliseconds(name: str, argv: tuple[str, ...], count: int) -> list[float]:
     """Of each request; the first one opens the connection."""
-    connection, taken = Connection(name, argv, _ENVIRONMENT), []
+    connection, taken = Connection(name, partial(Program, argv, _ENVIRONMENT)), []
     try:
         for _ in range(count + 1):
             began = time.perf_counter()
@@ -65,7 +66,8 @@ def _milliseconds(name: str, argv: tuple[str, ...], count: int) -> list[float]:
 
 def _seconds_together(machines: list[Machine]) -> list[float]:
     """Of each round in which all nodes are asked at the same time, over connections that are open."""
-    nodes = [Connection(f"node {number}", machines[number % len(machines)].ssh(), _ENVIRONMENT) for number in range(_NODES)]
+    ways = [machines[number % len(machines)].ssh() for number in range(_NODES)]
+    nodes = [Connection(f"node {number}", partial(Program, argv, _ENVIRONMENT)) for number, argv in enumerate(ways)]
     taken = []
     try:
         with ThreadPoolExecutor(_CONNECTING) as pool:

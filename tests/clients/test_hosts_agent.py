@@ -16,8 +16,10 @@ from typing import Any, cast
 
 import pytest
 
+from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.hosts import agent, host_for
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Connection, Program
+from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
     KafkaSettings,
@@ -26,8 +28,6 @@ from airflow_provider_kmigrate.clients.settings import (
     ZooKeeperSettings,
 )
 from airflow_provider_kmigrate.clients.tools import opened
-from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import (

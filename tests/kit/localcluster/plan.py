@@ -129,7 +129,7 @@ class Plan:
     def _node(self, role: NodeRole, number: int) -> NodeSpec:
         name = f"{role}-{number}"
         state = self.folder / name
-        hosts = HostSpec("agent", f"{state}/server.properties", self.connect, _STOP_TIMEOUT)
+        hosts = HostSpec("agent", f"{state}/server.properties", connect=self.connect, stop_timeout=_STOP_TIMEOUT)
         is_broker = role is NodeRole.BROKER
         rack = ascii_lowercase[number % self.shape.racks] if is_broker and self.shape.racks else None
         return NodeSpec(number, role, HOST, self.ports[name], hosts, rack, None if is_broker else f"{state}/data")
