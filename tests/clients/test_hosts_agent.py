@@ -151,7 +151,7 @@ def test_a_text_crosses_the_connection_once(
     assert host.files(node).properties is None
     machine.properties.write_text(first)
     assert host.read_properties(node) == first
-    assert connection._child is not None
+    assert connection._pipe is not None
 
 
 def test_two_roles_of_one_machine_share_a_connection_and_errors_name_the_node_that_asked(machine: Node, agents: Agents) -> None:

@@ -133,7 +133,7 @@ def test_a_command_that_leads_elsewhere_is_refused(argv: tuple[str, ...]) -> Non
     ("old", "new", "said"),
     [
         ("{id: 1, host: kafka1}", "{id: 1, host: kafka0, port: 9192, properties: /p}", "two brokers"),
-        ("host: ctl1,", "host: ctl1, driver: local, state: /s,", "driver local"),
+        ("host: ctl1,", "host: ctl1, driver: gone,", "driver gone"),
     ],
 )
 def test_nodes_that_no_agent_can_serve_are_refused(old: str, new: str, said: str) -> None:

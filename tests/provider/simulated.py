@@ -121,7 +121,7 @@ def document(cluster: SimCluster, **policy: Any) -> dict[str, Any]:
         "cluster_id": CLUSTER_ID,
         "zookeeper": {"conn_id": "sim_zookeeper"},
         "kafka": {"conn_id": "sim_kafka"},
-        "hosts": {"connect": ["kmigrate-node", "serve"]},
+        "hosts": {"connect": ["agent-of", "{id}"]},
         "brokers": [_node(node) for node in cluster.spec.brokers],
         "controllers": [_node(node) for node in cluster.spec.controllers],
         "policy": {"min_soak": 3.0, "canary_bake": 0.0, **policy},
