@@ -21,7 +21,9 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing, stalls_by_act
 from benchmarks.spark_side import SparkSide, beside
+from tests.kit.fleet import Fleet
 from tests.kit.load import summary_of
+from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import Workload
 
@@ -52,7 +54,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     shape = Shape(name="demo", brokers=arguments.brokers, controllers=arguments.controllers, chroot=arguments.chroot)
     policy = {"min_soak": "5s", "fast_failover": arguments.fast_failover}
-    rehearsal = Rehearsal(arguments.dir, shape, rate=arguments.rate, policy=policy, applications=APPLICATIONS)
+    where: type[LocalCluster] = Fleet if arguments.machines else LocalCluster
+    rehearsal = Rehearsal(arguments.dir, shape, rate=arguments.rate, policy=policy, applications=APPLICATIONS, cluster_type=where)
     try:
         spark = SparkSide(arguments.dir / "spark", [topic.name for topic in rehearsal.topics])
         with rehearsing(rehearsal), beside(spark):
@@ -68,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--controllers", type=int, default=3)
     parser.add_argument("--chroot", default="")
+    parser.add_argument("--machines", action="store_true", help="each node on a machine with a systemd of its own, over ssh; as root")
     parser.add_argument("--rate", type=float, default=500.0, help="records a second")
     parser.add_argument("--fast-failover", action="store_true", help="policy fast_failover")
     return parser

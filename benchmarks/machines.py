@@ -1,22 +1,44 @@
-"""What ssh, sudo and systemd cost observations of nodes over kept connections: of one node, against a pipe, and of 30 at the same time.
+"""A cluster on machines with a systemd, an sshd and a sudo of their own: what observations cost over kept connections, of one node and of 30, and a migration whose Airflow dies.
 
-`python -m benchmarks.machines`, or `make bench BENCH=machines`; an argument is the number of requests (200). Root, as `make machines`.
+`python -m benchmarks machines`, or `make bench BENCH=machines` (6 minutes); an argument is the number of requests (200); with 0 there is
+no migration. Root, as `make machines`.
+
+`worst_down_ratio`: the longest time for which a broker refused connections while its worker's connection hung, or its task and the
+scheduler were killed, over the median of the others of the same pass. `added_s_per_restart`: seconds from the moment at which every
+partition is in sync again until the next broker is stopped.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from airflow_provider_kmigrate.clients.hosts.agent import Connection, Program
+from airflow_provider_kmigrate.core.model import Fields
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
+from benchmarks import direct
+from tests.kit.load import summary_of
 from tests.kit.machines import Machine, Template, booted, missing
+from tests.machines.journey import Downs, FleetTrial, restarted, under_way
+from tests.system.airflow_faults import Kill
+from tests.waiting import beside
 
+MUST_BE_ZERO = ("lost",)
+_HANG_S = 60.0
+_PASSES = ("to migration", "to kraft")
+_DISTURBED = 2  # the broker of each pass to which something happens
+_POLL_S = 0.1
 _MACHINES, _NODES, _ROUNDS = 3, 30, 10
 _CONNECTING = 5  # at the same time: sshd's MaxStartups is 10
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -27,6 +49,10 @@ def main(arguments: list[str], build: Path) -> dict[str, object]:
         sys.exit(missing())
     count, folder = int(arguments[0]) if arguments else 200, build.resolve() / "machines"
     shutil.rmtree(folder, ignore_errors=True)
+    return _observations(folder, count or 200) | (_migration(folder / "fleet") if count else {})
+
+
+def _observations(folder: Path, count: int) -> dict[str, object]:
     with ExitStack() as stack:
         machines = [_machine(folder / str(number), stack) for number in range(_MACHINES)]
         first = machines[0]
@@ -85,3 +111,77 @@ def _seconds_together(machines: list[Machine]) -> list[float]:
 
 def _ask(node: Connection) -> None:
     node.facts("", "broker")
+
+
+@dataclass
+class InSync:
+    """When every partition was in sync again: epoch seconds."""
+
+    trial: FleetTrial
+    again: list[float] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        with beside(self._watch):
+            yield
+
+    def _watch(self, over: threading.Event) -> None:
+        with direct.context(self.trial.fleet, "looking", acting=False) as context:
+            whole = True
+            while not over.wait(_POLL_S):
+                before, whole = whole, self._whole(context)
+                if whole and not before:
+                    self.again.append(time.time())
+
+    @staticmethod
+    def _whole(context: Any) -> bool:
+        with contextlib.suppress(KMigrateError):
+            partitions = context.observer.observe(Fields.PARTITIONS).partitions
+            return bool(partitions) and not any(partition.under_replicated for partition in partitions)
+        return False
+
+
+def _migration(folder: Path) -> dict[str, object]:
+    with under_way(folder, "bench") as trial:
+        downs, synced = Downs(trial.fleet.plan.brokers), InSync(trial)
+        kills = [
+            Kill(
+                "first roll",
+                "connection hangs",
+                restarted(_PASSES[0], _DISTURBED),
+                trial.stopped(partial(trial.hang_ssh, _HANG_S)),
+            ),
+            Kill("second roll", "task and scheduler killed", restarted(_PASSES[1], _DISTURBED), trial.stopped(trial.everything)),
+        ]
+        with downs.watched(), synced.watched():
+            seen = trial.run(trial.rehearsal.dag_id, {}, kills, lambda tasks: tasks.get("soak") == "deferred")
+        wrong = [kill.wrong for kill in kills if kill.wrong]
+        if not seen.startswith("parked") or wrong:
+            raise Failed(f"the migration did not come to its soak: {seen} {wrong}")
+        workload = trial.rehearsal.workload
+        if workload is None:
+            raise ValueError("nothing was measured: the load never ran")
+        workload.stop()
+        acts = [line for line in trial.journal if line["kind"] == "act"]
+        return _figures(acts, kills, downs, synced) | {"lost": summary_of(workload.facts())["lost"]}
+
+
+def _figures(acts: list[dict[str, Any]], kills: list[Kill], downs: Downs, synced: InSync) -> dict[str, object]:
+    ratios, added, seconds = {}, [], {}
+    for name, kill in zip(_PASSES, kills, strict=True):
+        began = {
+            int(line["step"].split()[1]): line["at"] for line in reversed(acts) if line["step"].endswith(name)
+        }  # the first of each
+        order = sorted(began, key=began.__getitem__)
+        down = {broker: round(downs.of(broker, began[broker]), 2) for broker in order}
+        disturbed = order[_DISTURBED - 1]
+        ratios[kill.fault] = round(down[disturbed] / median(down[broker] for broker in order if broker != disturbed), 2)
+        seconds[name] = list(down.values())
+        whole = max(moment for moment in synced.again if began[order[0]] < moment < began[order[1]])
+        added.append(began[order[1]] - whole)
+    return {
+        "down_s": seconds,
+        "down_ratios": ratios,
+        "worst_down_ratio": max(ratios.values()),
+        "added_s_per_restart": round(max(added), 1),
+    }

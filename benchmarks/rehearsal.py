@@ -44,9 +44,10 @@ class Rehearsal:
     producers: int = 3
     policy: dict[str, Any] = field(default_factory=dict)
     applications: Sequence[OldApplication] = ()  # groups of old consumers, which the cluster file has moved
+    cluster_type: Callable[[Path], LocalCluster] = LocalCluster
 
     def __post_init__(self) -> None:
-        self.cluster = LocalCluster(self.folder / "cluster")
+        self.cluster = self.cluster_type((self.folder / "cluster").absolute())
         self.workload: Workload | None = None
         self.probe: Probe | None = None
         self._airflow: subprocess.Popen[bytes] | None = None

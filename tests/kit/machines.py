@@ -20,7 +20,7 @@ import socket
 import struct
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -112,7 +112,7 @@ for name in systemd-udevd systemd-sysctl systemd-binfmt systemd-timesyncd consol
 for name in systemd-journald-audit ssh; do ln -s /dev/null "etc/systemd/system/$name.socket"; done
 ln -s /usr/lib/systemd/system/multi-user.target etc/systemd/system/default.target
 ln -s /usr/lib/systemd/system/ssh.service etc/systemd/system/multi-user.target.wants/ssh.service
-ln -s /usr/local/lib/systemd/system/kafka.service etc/systemd/system/multi-user.target.wants/kafka.service
+systemctl --quiet --root=. enable "$@"
 chroot . /bin/sh -ec '
     id kafka >/dev/null 2>&1 || useradd --system --no-create-home --shell /usr/sbin/nologin kafka
     useradd --create-home --shell /bin/bash kmigrate
@@ -122,8 +122,8 @@ chroot . /bin/sh -ec '
     install -d -m 700 -o kmigrate -g kmigrate /home/kmigrate/.ssh
     install -m 600 -o kmigrate -g kmigrate /key.pub /home/kmigrate/.ssh/authorized_keys
     rm /key.pub
-    chmod 755 /opt/kafka/bin/kafka-storage.sh /usr/local/sbin/kmigrate-node
-    chmod 440 /etc/sudoers.d/kmigrate; chmod 644 /etc/kmigrate/node.json'
+    chmod 755 /opt/kafka/bin/* /usr/local/sbin/kmigrate-node
+    chmod 440 /etc/sudoers.d/kmigrate'
 cp etc/ssh/ssh_host_ed25519_key.pub ..
 cd ..
 umount root
@@ -135,7 +135,7 @@ mount -o loop,commit=300 disk.img disk
 mount -t overlay overlay -o lowerdir=/,upperdir=disk/up,workdir=disk/work root
 mkdir -p /run/systemd/nspawn
 mount -t tmpfs tmpfs /run/systemd/nspawn
-set -- systemd-nspawn --quiet --directory=root --boot --register=no --machine="$1" --resolv-conf=off --timezone=off --link-journal=no
+set -- systemd-nspawn --quiet --directory=root --boot --register=no --resolv-conf=off --timezone=off --link-journal=no "$@"
 cgroups=
 if [ ! -d /run/systemd/system ]; then
     set -- "$@" --keep-unit
@@ -202,43 +202,71 @@ def _unshared(folder: Path, script: str) -> list[str]:
 
 
 class Template:
-    """The disk of a new machine. `address`: of all machines that are made of it, one after another."""
+    """The disk of a new machine. `address`: of all machines that are made of it, one after another.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.address, self.name = folder, _free_address(), "kafka0"
-        self.disk, self.key = folder / "disk.img", folder / "key"
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key], check=True)
-        for path, text in self._files().items():
+    `files`: its own, by their paths without the first slash. `enabled`: its units that start at boot. `shown`: directories of this machine
+    that it sees, read-only, at the same path.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        files: Mapping[str, str] | None = None,
+        *,
+        name: str = "kafka0",
+        address: str = "",
+        key: Path | None = None,
+        enabled: Sequence[str] = ("kafka.service",),
+        shown: Sequence[Path] = (),
+        megabytes: int = 256,
+    ) -> None:
+        self.folder, self.address, self.name, self.shown = folder, address or _free_address(), name, shown
+        self.disk, self.key = folder / "disk.img", key or new_key(folder)
+        for path, text in (self._common_files() | dict(stand_in_files() if files is None else files)).items():
             (folder / "new" / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / "new" / path).write_text(text)
         with self.disk.open("wb") as disk:
-            disk.truncate(256 * 1024 * 1024)
+            disk.truncate(megabytes * 1024 * 1024)
         subprocess.run(["mkfs.ext4", "-q", "-F", self.disk], check=True)
-        made = subprocess.run(_unshared(folder, _MAKE), capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        argv = [*_unshared(folder, _MAKE), *enabled]
+        made = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
         assert made.returncode == 0, made.stderr
-        self.host_key = (folder / "ssh_host_ed25519_key.pub").read_text()
+        self.host_key = f"[{self.address}]:{PORT} {(folder / 'ssh_host_ed25519_key.pub').read_text()}"
 
-    def _files(self) -> dict[str, str]:
+    def _common_files(self) -> dict[str, str]:
         agent = AGENT.read_text()
         sudoers = re.search(rf"^ +({USER} ALL=.*)$", agent, re.MULTILINE)  # the line that the agent's own head names
         assert sudoers is not None
-        files = {
+        return {
             "etc/hostname": f"{self.name}\n",
             "etc/machine-id": f"{uuid.uuid4().hex}\n",  # without one, systemd enables every unit that is installed
             "etc/hosts": f"127.0.0.1 localhost\n{self.address} {self.name}\n",
             "etc/ssh/sshd_config": _SSHD.format(port=PORT, address=self.address),
             "etc/sudoers.d/kmigrate": f"{sudoers[1]}\n",
             "etc/systemd/logind.conf.d/kill.conf": "[Login]\nKillUserProcesses=yes\n",
-            "etc/kmigrate/node.json": json.dumps(node_config()),
             "usr/local/sbin/kmigrate-node": agent,
-            "opt/kafka/bin/kafka-storage.sh": STAND_IN,
-            "var/lib/kafka/data/meta.properties": f"version=0\nbroker.id={NODE}\ncluster.id={CLUSTER}\n",
             "key.pub": self.key.with_suffix(".pub").read_text(),
         }
-        for role, unit in (("broker", "kafka"), ("controller", "kafka-controller")):
-            files[f"usr/local/lib/systemd/system/{unit}.service"] = _UNIT.format(role=role, properties=properties_path(role))
-            files[properties_path(role)[1:]] = properties(role)
-        return files
+
+
+def new_key(folder: Path) -> Path:
+    """A key pair for ssh without a passphrase; the path of its private half."""
+    path = folder / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    return path
+
+
+def stand_in_files() -> dict[str, str]:
+    """A broker and a controller that are stand-ins."""
+    files = {
+        "etc/kmigrate/node.json": json.dumps(node_config()),
+        "opt/kafka/bin/kafka-storage.sh": STAND_IN,
+        "var/lib/kafka/data/meta.properties": f"version=0\nbroker.id={NODE}\ncluster.id={CLUSTER}\n",
+    }
+    for role, unit in (("broker", "kafka"), ("controller", "kafka-controller")):
+        files[f"usr/local/lib/systemd/system/{unit}.service"] = _UNIT.format(role=role, properties=properties_path(role))
+        files[properties_path(role)[1:]] = properties(role)
+    return files
 
 
 class Machine:
@@ -249,13 +277,15 @@ class Machine:
         self._holder: subprocess.Popen[bytes] | None = None
         self.leader = 0  # its process 1, seen from here
         for name in ("disk", "root"):
-            (folder / name).mkdir(parents=True)
-        (folder / "known_hosts").write_text(f"[{self.address}]:{PORT} {template.host_key}")
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        self.known_host = template.host_key
+        (folder / "known_hosts").write_text(self.known_host)
         subprocess.run(["cp", "--sparse=always", template.disk, folder / "disk.img"], check=True)
 
     def boot(self) -> None:
         """Returns once sshd answers; the other units may still start."""
-        argv = [*_unshared(self.folder, _BOOT), self._template.name]
+        options = [f"--machine={self._template.name}", *(f"--bind-ro={path}" for path in self._template.shown)]
+        argv = [*_unshared(self.folder, _BOOT), *options]
         with (self.folder / "console").open("ab") as console:
             self._holder = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=console, stderr=console, start_new_session=True)
         wait_until(self._finds_leader, f"{self.folder} boots: see `console` there", _TIMEOUT)

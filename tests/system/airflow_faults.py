@@ -104,10 +104,11 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.oracle = Oracle(self.rehearsal.cluster, tuple(group.name for group in self.rehearsal.groups))
-        self._run = ""  # the DAG run that is followed
+        self._run, self._began = "", 0.0  # the DAG run that is followed
 
     @property
-    def _journal(self) -> list[dict[str, Any]]:
+    def journal(self) -> list[dict[str, Any]]:
+        """Every whole line of all runs."""
         folder = self.airflow.kmigrate / "journal" / self.rehearsal.cluster.plan.shape.name
         lines = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines(keepends=True)]
         return [json.loads(line) for line in lines if line.endswith("\n")]
@@ -152,8 +153,12 @@ class Trial:
 
     def run(self, dag_id: str, conf: dict[str, str], kills: list[Kill], until: Callable[[dict[str, str]], bool]) -> str:
         """The DAG run's state at its end, or "parked" as soon as `until` holds for its tasks; tasks that failed are cleared thrice."""
-        made = self._asked("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})
-        self._run = f"dags/{dag_id}/dagRuns/{made['dag_run_id']}"
+        made = self.asked("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})
+        self._run, self._began = f"dags/{dag_id}/dagRuns/{made['dag_run_id']}", time.time()
+        return self.follow(dag_id, kills, until)
+
+    def follow(self, dag_id: str, kills: list[Kill], until: Callable[[dict[str, str]], bool]) -> str:
+        """As `run`, for the run that began last."""
         with self._following(dag_id, kills):
             return self._to_its_end(dag_id, kills, until)
 
@@ -161,7 +166,7 @@ class Trial:
         path = self._run
         clears, deadline = 0, time.monotonic() + _RUN_S
         while time.monotonic() < deadline:
-            state, tasks = self._asked("GET", path)["state"], self._tasks()
+            state, tasks = self.asked("GET", path)["state"], self._tasks()
             self._set_off(kills, Seen((), tasks))
             if until(tasks):
                 return self._message("parked", clears)
@@ -173,14 +178,14 @@ class Trial:
                     failed = [task for task, found in tasks.items() if found == "failed"]
                     return f"failed: {failed}"
                 body = {"dry_run": False, "dag_run_id": path.rpartition("/")[2], "only_failed": True}
-                self._asked("POST", f"dags/{dag_id}/clearTaskInstances", body)
+                self.asked("POST", f"dags/{dag_id}/clearTaskInstances", body)
             time.sleep(0.3)
         raise TimedOut(f"{dag_id} did not end within {_RUN_S:g} s")
 
     def park(self, dag_id: str) -> None:
         """A person marks what waits for approval as failed: the migration is held."""
-        [run] = self._asked("GET", f"dags/{dag_id}/dagRuns?state=running")["dag_runs"]
-        self._asked("PATCH", f"dags/{dag_id}/dagRuns/{run['dag_run_id']}", {"state": "failed"})
+        [run] = self.asked("GET", f"dags/{dag_id}/dagRuns?state=running")["dag_runs"]
+        self.asked("PATCH", f"dags/{dag_id}/dagRuns/{run['dag_run_id']}", {"state": "failed"})
 
     def _set_off(self, kills: Sequence[Kill], seen: Seen) -> None:
         for kill in kills:
@@ -200,17 +205,17 @@ class Trial:
 
         def follow(over: threading.Event) -> None:
             while not over.wait(_FOLLOW_S):
-                acts = [line for line in self._journal if line["kind"] == "act" and line["run"].startswith(dag_id)]
-                self._set_off(kills, Seen(acts, {}))
+                acts = [line for line in self.journal if line["kind"] == "act" and line["run"].startswith(dag_id)]
+                self._set_off(kills, Seen([line for line in acts if line["at"] >= self._began], {}))
 
         with beside(follow):
             yield
 
     def _tasks(self) -> dict[str, str]:
-        found = self._asked("GET", f"{self._run}/taskInstances?limit=200")["task_instances"]
+        found = self.asked("GET", f"{self._run}/taskInstances?limit=200")["task_instances"]
         return {one["task_id"]: one["state"] for one in found}
 
-    def _asked(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def asked(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """The API server may be just the one that was killed."""
         deadline = time.monotonic() + 90.0
         while True:
@@ -235,7 +240,7 @@ class Trial:
     def note(self, kills: Sequence[Kill], seen: str, *, passed: bool, required: str) -> None:
         """A cell for each; `seconds`: until the journal went on after it. What must hold of the cluster is asked once for all."""
         names, violated = self.oracle.check()
-        journal, ended = self._journal, time.time()
+        journal, ended = self.journal, time.time()
         for line in journal:
             self.diary.print(f"journal: {line['kind']} {line['step']}: {line['text']}", line["at"])
         for kill in kills:

@@ -17,7 +17,7 @@ from tests.kit.localcluster import clocks
 from tests.kit.localcluster.plan import ENSEMBLE_PORTS, HOST, Plan, agents_of, folder_of
 from tests.kit.localcluster.runtime import Runtime
 
-_ZOOKEEPER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+ZOOKEEPER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _LOGGING = """\
 log4j.rootLogger=INFO, stdout
 log4j.appender.stdout=org.apache.log4j.ConsoleAppender
@@ -60,7 +60,7 @@ def _write_zookeeper(plan: Plan, number: int, folder: Path, runtime: Runtime) ->
     _put(folder / "zoo.cfg", render(zookeeper_properties(plan, folder)))
     if plan.shape.zookeepers > 1:
         _put(folder / "snapshots" / "myid", f"{number}\n")
-    start = runtime.command(_ZOOKEEPER_MAIN, [f"{folder}/zoo.cfg"], kind="zookeeper", heap="128m", folder=folder)
+    start = runtime.command(ZOOKEEPER_MAIN, [f"{folder}/zoo.cfg"], kind="zookeeper", heap="128m", folder=folder)
     NodeProcess(folder).define(Launch(start, env=runtime.env))
 
 

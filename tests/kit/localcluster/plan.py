@@ -189,7 +189,7 @@ def free_ports(count: int) -> list[int]:
     """Ports on which nothing listens now, and which no other process of this machine has planned to use."""
     found: list[int] = []
     for port in random.sample(_PORTS, k=len(_PORTS)):
-        if _is_free(port) and _reserved(port):
+        if _is_free(port) and reserved(port):
             found.append(port)
         if len(found) == count:
             return found
@@ -199,7 +199,7 @@ def free_ports(count: int) -> list[int]:
 _RESERVED: list[int] = []  # open files, locked until this process ends
 
 
-def _reserved(port: int) -> bool:
+def reserved(port: int) -> bool:
     """Whether this process now has the port: a node that is planned and not started yet binds nothing, and its port looks free to others."""
     folder = Path(tempfile.gettempdir()) / "kmigrate-ports"
     folder.mkdir(exist_ok=True)

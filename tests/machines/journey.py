@@ -1,0 +1,148 @@
+"""A cluster on machines of their own on its way through a migration, by the DAGs of a real Airflow under load; and what happens to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
+from airflow_provider_kmigrate.probe.workload import GroupPlan
+from benchmarks.airflow_ui import Airflow, serving
+from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.kit.fleet import FILES, UNITS, Fleet
+from tests.kit.load import TopicPlan
+from tests.kit.localcluster.plan import Shape
+from tests.kit.machines import Machine
+from tests.system.airflow_faults import SETTINGS, Trial
+from tests.waiting import beside, wait_until
+
+SOAK_S = 90
+_TOPICS = (TopicPlan("orders", 12), TopicPlan("payments", 12))
+_GROUPS = (GroupPlan("billing", 2),)
+_POLL_S = 0.02
+
+
+@dataclass
+class Downs:
+    """For how long each broker refused connections, seen from outside: (broker, epoch seconds of the beginning, seconds)."""
+
+    brokers: tuple[NodeSpec, ...]
+    seen: list[tuple[int, float, float]] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for node in self.brokers:
+                stack.enter_context(beside(lambda over, node=node: self._watch(node, over)))
+            yield
+
+    def _watch(self, node: NodeSpec, over: threading.Event) -> None:
+        since = 0.0
+        while not over.wait(_POLL_S):
+            answers = _listens(node)
+            if not answers and not since:
+                since = time.time()
+            elif answers and since:
+                self.seen.append((node.id, since, time.time() - since))
+                since = 0.0
+
+    def of(self, broker: int, after: float) -> float:
+        """Seconds of the broker's first time down after this moment."""
+        return next(seconds for node, began, seconds in self.seen if node == broker and began >= after)
+
+
+def _listens(node: NodeSpec) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((node.host, node.port), 1.0):
+        return True
+    return False
+
+
+@dataclass
+class FleetTrial(Trial):
+    """A fleet, its Airflow and its load."""
+
+    @property
+    def fleet(self) -> Fleet:
+        fleet = self.rehearsal.cluster
+        assert isinstance(fleet, Fleet)
+        return fleet
+
+    def acting(self) -> NodeSpec:
+        """The node of the last act, such as `broker 1 to migration`."""
+        step = [line["step"] for line in self.journal if line["kind"] == "act"][-1]
+        return self.fleet.node(" ".join(step.split()[:2]))
+
+    def machine(self) -> Machine:
+        """The machine of the node that is acted on."""
+        return self.fleet.machine(self.acting())
+
+    def stopped(self, made: Callable[[], object]) -> Callable[[], str]:
+        """Do this as soon as the broker that is restarted refuses connections."""
+
+        def wait() -> str:
+            node = self.acting()
+            wait_until(lambda: not _listens(node), f"{node.name} stops", 120)
+            made()
+            return ""
+
+        return wait
+
+    def cut_power(self) -> None:
+        """Of the machine of the broker that is restarted; a person boots it ten seconds later."""
+        machine = self.machine()
+        machine.cut_power()
+        time.sleep(10)
+        machine.boot()
+
+    def hang_ssh(self, seconds: float) -> str:
+        """A machine whose sshd answers nothing for so long, as behind a firewall that drops."""
+        machine = self.machine()
+        assert machine.signal("sshd", signal.SIGSTOP)
+        time.sleep(seconds)
+        machine.signal("sshd", signal.SIGCONT)
+        return ""
+
+    def properties(self, node: NodeSpec) -> Path:
+        """The node's file, as root of its machine sees it."""
+        return self.fleet.machine(node).path(FILES[node.role])
+
+    def watch_says(self, timeout: float = 120.0) -> str:
+        """What one run of the watch logged; it is marked as failed then, so that it is not tried again."""
+        dag_id = f"kmigrate_watch__{self.fleet.plan.shape.name}"
+        self.asked("PATCH", f"dags/{dag_id}", {"is_paused": False})
+        made = self.asked("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": {}})
+        run = f"dags/{dag_id}/dagRuns/{made['dag_run_id']}"
+        task = f"{run}/taskInstances/watch"
+        over = {"success", "failed", "up_for_retry"}
+        wait_until(lambda: self.asked("GET", task)["state"] in over, "the watch looks once", timeout)
+        log = self.asked("GET", f"{task}/logs/1?full_content=true")
+        self.asked("PATCH", run, {"state": "failed"})
+        self.asked("PATCH", f"dags/{dag_id}", {"is_paused": True})
+        return json.dumps(log["content"])
+
+
+def runs(machine: Machine, role: NodeRole) -> bool:
+    """Whether systemd says that the unit of this role is active."""
+    return machine.run("systemctl", "is-active", UNITS[role], fails=True).strip() == "active"
+
+
+@contextlib.contextmanager
+def under_way(folder: Path, name: str = "fleet") -> Iterator[FleetTrial]:
+    """Machines, Airflow and load, until the block ends."""
+    policy = {"min_soak": f"{SOAK_S}s", "canary_bake": "0s"}
+    shape = Shape(name=name, chroot="/kafka", zookeepers=3)
+    rehearsal = Rehearsal(folder, shape, _TOPICS, _GROUPS, 100.0, producers=1, policy=policy, cluster_type=Fleet)
+    with rehearsing(rehearsal):
+        rehearsal.up()
+        plan = rehearsal.cluster.plan
+        airflow = Airflow(folder / "airflow", plan.spec_path.parent, plan.connections_path, SETTINGS)
+        with serving(airflow, rehearsal.dag_id):
+            rehearsal.load()
+            yield FleetTrial(rehearsal, airflow)

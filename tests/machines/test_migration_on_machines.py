@@ -1,0 +1,193 @@
+"""A migration, its rollback and a second migration of a real cluster on machines of their own, by the DAGs over ssh, under load.
+
+The tests are one journey, in this order. What happens on the way are rows that were seen on real machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import NodeRole
+from airflow_provider_kmigrate.core.phase import Phase
+from tests.kit.load import summary_of
+from tests.kit.machines import Machine, missing
+from tests.machines.journey import Downs, FleetTrial, runs, under_way
+from tests.system.airflow_faults import Kill, Seen, act
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.machines,
+    pytest.mark.long,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(missing()), reason=missing() or "-"),
+]
+
+HANG_S = 60.0
+FULL = (
+    "cp -a /etc/kafka /tmp/kept; mount -t tmpfs -o size=48k,mode=750 tmpfs /etc/kafka; chown root:kafka /etc/kafka; "
+    "cp -a /tmp/kept/. /etc/kafka; dd if=/dev/zero of=/etc/kafka/core bs=1k 2>/dev/null || true"
+)
+
+
+@dataclass
+class Story:
+    """What the tests of the journey share. `done`: those that passed."""
+
+    trial: FleetTrial
+    downs: Downs
+    originals: Mapping[str, str]
+    done: list[str] = field(default_factory=list)
+    began: float = 0.0
+
+    @contextlib.contextmanager
+    def part(self, name: str, after: str = "") -> Iterator[FleetTrial]:
+        """A part of the journey; raises AssertionError if the one before it did not come to its end."""
+        assert self.done[-1:] == ([after] if after else []), (
+            f"an earlier part of the journey failed; parts that passed: {self.done}"
+        )
+        self.began = time.time()
+        yield self.trial
+        self.done.append(name)
+
+    def goes(self, kind: str, conf: dict[str, str], kills: list[Kill], until: str = "") -> str:
+        """The DAG run to its end, or until this task waits."""
+        name = f"{kind}__{self.trial.fleet.plan.shape.name}"
+        seen = self.trial.run(name, conf, kills, partial(_waits_at, until))
+        assert [(kill.fault, kill.wrong) for kill in kills if kill.wrong] == []
+        return seen
+
+    def went_down(self) -> list[int]:
+        """The brokers that refused connections since this part began."""
+        return [broker for broker, began, _ in self.downs.seen if began >= self.began]
+
+    def down(self, at: float) -> float:
+        """For how many seconds the broker was down that was restarted at this moment."""
+        last = [line for line in self.trial.journal if line["kind"] == "act" and line["at"] <= at][-1]
+        return self.downs.of(int(last["step"].split()[1]), last["at"])
+
+
+def _waits_at(task: str, tasks: Mapping[str, str]) -> bool:
+    return tasks.get(task) in {"deferred", "awaiting_input"}
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    with under_way(tmp_path_factory.mktemp("fleet")) as trial:
+        plan = trial.fleet.plan
+        downs = Downs(plan.brokers)
+        originals = {node.name: trial.properties(node).read_text() for node in plan.brokers}
+        with downs.watched():
+            yield Story(trial, downs, originals)
+
+
+def test_migrates_while_ssh_hangs_airflow_dies_and_a_machine_loses_its_power(story: Story) -> None:
+    with story.part("migrated") as trial:
+        kills = [
+            Kill(
+                "first roll", "sshd answers nothing for 60 s in a stop", act("to migration", 2), partial(trial.hang_ssh, HANG_S)
+            ),
+            Kill(
+                "first roll", "task and scheduler SIGKILLed, broker down", act("to migration", 3), trial.stopped(trial.everything)
+            ),
+            Kill("second roll", "task SIGKILLed, broker down", act("to kraft", 2), trial.stopped(trial.worker)),
+            Kill("second roll", "power cut, broker down", act("to kraft", 3), trial.stopped(trial.cut_power)),
+        ]
+        assert story.goes("kmigrate_zk_to_kraft", {}, kills, until="soak").startswith("parked")
+        disturbed = {
+            kill.fault: story.down(kill.at) for kill in kills[:-1]
+        }  # the last one waits for a person to boot its machine
+        assert max(disturbed.values()) < HANG_S / 2, disturbed  # by itself, whatever became of Airflow or the connection
+
+
+def test_a_machine_reboots_in_the_soak(story: Story) -> None:
+    with story.part("rebooted", after="migrated") as trial:
+        broker, controller = trial.fleet.node("broker 1"), trial.fleet.node("controller 3001")
+        assert broker.host == controller.host
+        trial.fleet.machine(broker).reboot()
+        trial.fleet.wait_serving(time.monotonic() + 60)
+        assert runs(trial.fleet.machine(broker), NodeRole.CONTROLLER)
+
+
+def test_a_file_that_is_set_back_in_the_soak_is_seen_by_soak_and_watch(story: Story) -> None:
+    with story.part("approval", after="rebooted") as trial:
+        broker = trial.fleet.node("broker 2")
+        right = trial.properties(broker).read_text()
+        trial.properties(broker).write_text(story.originals[broker.name])
+        seen = "O06"
+        wait_until(
+            lambda: any(seen in line["text"] for line in trial.journal if line["at"] > story.began),
+            "the soak names the file",
+            180,
+        )
+        watch = trial.watch_says()
+        assert seen in watch
+        assert broker.name in watch
+        trial.properties(broker).write_text(right)
+        trial.follow(story.trial.rehearsal.dag_id, [], partial(_waits_at, "approve"))
+        assert story.went_down() == []
+
+
+def test_a_rollback_refuses_a_full_disk_before_it_stops_anything_and_then_goes_to_its_end(story: Story) -> None:
+    with story.part("rolled back", after="approval") as trial:
+        trial.park(trial.rehearsal.dag_id)
+        full = trial.fleet.machine(trial.fleet.node("broker 0"))
+        full.run("sh", "-ec", FULL)
+
+        def freed() -> str:
+            down = story.went_down()
+            full.run("rm", "/etc/kafka/core")
+            return f"stopped: {down}" if 0 in down else ""
+
+        kills = [Kill("rollback", "/etc/kafka of broker 0 full", _failed, freed)]
+        plan = trial.fleet.plan
+        assert story.goes("kmigrate_rollback", {"approve_rollback": plan.cluster_id}, kills).startswith("success")
+        said = [line["text"] for line in trial.journal if "No space left" in line["text"]]
+        assert said, "the journal names the cause"
+        assert trial.phase() is Phase.ZOOKEEPER
+        assert {node.name: trial.properties(node).read_text() for node in plan.brokers} == story.originals
+        assert not any(runs(trial.fleet.machine(node), NodeRole.CONTROLLER) for node in plan.controllers)
+
+
+def _failed(seen: Seen) -> bool:
+    return bool({"failed", "up_for_retry"} & set(seen.tasks.values()))
+
+
+def test_migrates_again_while_a_controllers_machine_reboots(story: Story) -> None:
+    with story.part("finalized", after="rolled back") as trial:
+        alone = trial.fleet.node("controller 3002")
+
+        def reboot() -> str:
+            trial.fleet.machine(alone).reboot()
+            return ""
+
+        kills = [Kill("first roll", "a controller's machine reboots", act("to migration", 1), reboot)]
+        conf = {"approve_finalization": trial.fleet.plan.cluster_id}
+        assert story.goes("kmigrate_zk_to_kraft", conf, kills).startswith("success")
+        assert trial.phase() is Phase.FINALIZED
+
+
+def test_lost_nothing(story: Story) -> None:
+    with story.part("audited", after="finalized") as trial:
+        workload = trial.rehearsal.workload
+        assert workload is not None
+        workload.stop()
+        ledger = summary_of(workload.facts())
+        assert (ledger["verdict"].upper(), ledger["lost"]) == ("PASS", 0)
+
+
+def test_a_finalized_cluster_comes_back_after_every_machine_was_off(story: Story) -> None:
+    with story.part("booted", after="audited") as trial:
+        fleet = trial.fleet
+        nodes = {node.host for node in (*fleet.plan.brokers, *fleet.plan.controllers)}
+        with ThreadPoolExecutor(len(fleet.machines)) as pool:
+            list(pool.map(Machine.power_off, [fleet.machines[host] for host in sorted(nodes)]))
+            list(pool.map(Machine.boot, [fleet.machines[host] for host in sorted(nodes)]))
+        fleet.wait_serving(time.monotonic() + 120)
