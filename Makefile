@@ -105,8 +105,8 @@ faults: setup ## migrate a real cluster, roll it back and migrate it again, with
 	PYTHONPATH=. $(BIN)/python -m tests.system.faults
 	PYTHONPATH=. $(BIN)/python -m tests.system.airflow_faults
 
-machines: $(STAMP) ## the agent on machines with a systemd, sshd and sudo of their own: killed, cut off, full disks, lost power (3 minutes; as root; Debian: apt-get install systemd-container openssh-server sudo)
-	nice -n 19 $(BIN)/pytest -q -n 2 -m machines tests/machines
+machines: setup ## machines with a systemd, sshd and sudo of their own: the agent killed, cut off, full disks, lost power; a migration and a rollback over ssh (12 minutes; as root; Debian: apt-get install systemd-container openssh-server sudo)
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m machines tests/machines
 
 cluster: setup ## start a local cluster in ZooKeeper mode; its output says how to use it
 	$(BIN)/python -m tests.kit.localcluster up
