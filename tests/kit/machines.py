@@ -112,7 +112,7 @@ for name in systemd-udevd systemd-sysctl systemd-binfmt systemd-timesyncd consol
 for name in systemd-journald-audit ssh; do ln -s /dev/null "etc/systemd/system/$name.socket"; done
 ln -s /usr/lib/systemd/system/multi-user.target etc/systemd/system/default.target
 ln -s /usr/lib/systemd/system/ssh.service etc/systemd/system/multi-user.target.wants/ssh.service
-systemctl --quiet --root=. enable "$@"
+[ $# = 0 ] || systemctl --quiet --root=. enable "$@"
 chroot . /bin/sh -ec '
     id kafka >/dev/null 2>&1 || useradd --system --no-create-home --shell /usr/sbin/nologin kafka
     useradd --create-home --shell /bin/bash kmigrate

@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.slow,
     pytest.mark.timeout(600),
+    pytest.mark.flaky(reruns=0),  # a part cannot be repeated without those before it
     pytest.mark.skipif(bool(missing()), reason=missing() or "-"),
 ]
 
