@@ -10,16 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.probe.workload import GroupPlan
 from benchmarks.airflow_ui import Airflow, serving
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.kit.fleet import FILES, UNITS, Fleet
 from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
 from tests.kit.machines import Machine
+from tests.kit.workload import GroupPlan
 from tests.system.airflow_faults import SETTINGS, Trial
 from tests.waiting import beside, wait_until
 
@@ -40,7 +41,7 @@ class Downs:
     def watched(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for node in self.brokers:
-                stack.enter_context(beside(lambda over, node=node: self._watch(node, over)))
+                stack.enter_context(beside(partial(self._watch, node)))
             yield
 
     def _watch(self, node: NodeSpec, over: threading.Event) -> None:
