@@ -113,9 +113,10 @@ class Airflow:
     def kill(self, name: str) -> None:
         """SIGKILL for one component's first process only, as the kernel does it; what it has started lives on, until `stop`."""
         process = self._processes[name]
-        self._orphans += _children(psutil.Process(process.pid))
-        process.kill()
-        process.wait(10)
+        if process.poll() is None:
+            self._orphans += _children(psutil.Process(process.pid))
+            process.kill()
+            process.wait(10)
 
     def descendants(self) -> list[psutil.Process]:
         """Airflow's own processes that the components have started, orphans too; never a node of the cluster that a task has started."""

@@ -71,7 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--controllers", type=int, default=3)
     parser.add_argument("--chroot", default="")
-    parser.add_argument("--machines", action="store_true", help="each node on a machine with a systemd of its own, over ssh; as root")
+    parser.add_argument(
+        "--machines", action="store_true", help="each node on a machine with a systemd of its own, over ssh; as root"
+    )
     parser.add_argument("--rate", type=float, default=500.0, help="records a second")
     parser.add_argument("--fast-failover", action="store_true", help="policy fast_failover")
     return parser

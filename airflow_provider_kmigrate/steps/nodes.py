@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSp
 from airflow_provider_kmigrate.core.decision import Verb
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of, whose_else
 from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties, diff, parse
-from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, unidentified
+from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, slow_stop_limit, unidentified
 from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out
 from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Controller, Fields, Reason
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
@@ -175,7 +175,7 @@ def restart(context: StepContext, node: NodeSpec, metas: Metas = NO_METAS, while
 
     context.say(f"{node.name}: stopping, up to {node.stop_timeout:.0f} s.")
     with _advice(node):
-        context.tools.host(node).restart(node, context.fence.token, metas, stopped, context.say)
+        context.tools.host(node).restart(node, context.fence.token, metas, stopped, context.say, slow=slow_stop_limit(0))
 
 
 def apply(context: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> None:

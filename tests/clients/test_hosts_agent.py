@@ -201,6 +201,21 @@ def test_work_between_stop_and_start_sees_a_stopped_node(host: AgentHost, node: 
     assert host.status(node).state is ProcessState.RUNNING
 
 
+def test_a_worker_that_dies_after_a_quick_stop_keeps_no_node_down(host: AgentHost, node: NodeSpec, machine: Node) -> None:
+    host.start(node, 7)
+    machine.ok("restart", job="r1", token=7, pause=30, pause_after=10)  # and nothing more is heard of that worker
+    seen = machine.ok("job", wait=10)
+    assert seen["state"] == "done"
+    assert seen["done"][-1]["ended"] - seen["done"][0]["began"] < 10
+
+
+def test_a_quick_stop_is_reported_although_nothing_waits_for_it(host: AgentHost, node: NodeSpec) -> None:
+    host.start(node, 7)
+    seen: list[float] = []
+    host.restart(node, 7, {}, seen.append, slow=10.0)
+    assert [0 < seconds < 10 for seconds in seen] == [True]
+
+
 def test_a_long_stop_is_reported_again_and_again(machine: Node, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.entry["process"] = {"start": STUBBORN}
     machine.configure({"broker": machine.entry})

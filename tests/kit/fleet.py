@@ -77,7 +77,7 @@ class FleetPlan(Plan):
         place = number if is_broker else number - FIRST_CONTROLLER
         alone = not is_broker and place == self.shape.controllers - 1
         address = f"127.0.{self.network}.{30 if alone else 20 + place}"
-        hosts = HostSpec("agent", properties=FILES[role], state="/var/lib/kafka")
+        hosts = HostSpec("agent", FILES[role])
         rack = "abc"[place % self.shape.racks] if is_broker and self.shape.racks else None
         port = BROKER_PORT if is_broker else CONTROLLER_PORT
         return NodeSpec(number, role, address, port, hosts, rack, None if is_broker else DIRECTORIES[role])
@@ -182,7 +182,9 @@ class Fleet(LocalCluster):
             f"usr/local/lib/systemd/system/{UNITS[node.role]}": _UNIT.format(name=node.role, file=FILES[node.role]),
         }
         if node.role is NodeRole.BROKER:
-            files[FILES[node.role][1:]] = config.render(config.broker_properties(self.plan, node))
+            files[FILES[node.role][1:]] = config.render(
+                config.broker_properties(self.plan, node) | {"log.dirs": DIRECTORIES[node.role]}
+            )
         return files
 
     def _boot(self) -> None:

@@ -21,7 +21,7 @@ from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
 from tests.kit.machines import Machine
 from tests.kit.workload import GroupPlan
-from tests.system.airflow_faults import SETTINGS, Trial
+from tests.system.airflow_faults import SETTINGS, Due, Trial
 from tests.waiting import beside, wait_until
 
 SOAK_S = 90
@@ -102,17 +102,20 @@ class FleetTrial(Trial):
         time.sleep(10)
         machine.boot()
 
-    def hang_ssh(self, seconds: float) -> str:
+    def hang_ssh(self, seconds: float) -> None:
         """A machine whose sshd answers nothing for so long, as behind a firewall that drops."""
         machine = self.machine()
         assert machine.signal("sshd", signal.SIGSTOP)
         time.sleep(seconds)
         machine.signal("sshd", signal.SIGCONT)
-        return ""
 
     def properties(self, node: NodeSpec) -> Path:
         """The node's file, as root of its machine sees it."""
         return self.fleet.machine(node).path(FILES[node.role])
+
+    def log_of(self, task: str) -> str:
+        """What a task of any run has logged so far, all its tries."""
+        return "".join(path.read_text() for path in (self.airflow.home / "logs").rglob(f"*/task_id={task}/*.log"))
 
     def watch_says(self, timeout: float = 120.0) -> str:
         """What one run of the watch logged; it is marked as failed then, so that it is not tried again."""
@@ -127,6 +130,11 @@ class FleetTrial(Trial):
         self.asked("PATCH", run, {"state": "failed"})
         self.asked("PATCH", f"dags/{dag_id}", {"is_paused": True})
         return json.dumps(log["content"])
+
+
+def restarted(step: str, nth: int) -> Due:
+    """At the first act on the `nth` node of a pass."""
+    return lambda seen: len({one["step"] for one in seen.acts if step in one["step"]}) >= nth
 
 
 def runs(machine: Machine, role: NodeRole) -> bool:

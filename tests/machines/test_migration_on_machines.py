@@ -18,8 +18,8 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.phase import Phase
 from tests.kit.load import summary_of
 from tests.kit.machines import Machine, missing
-from tests.machines.journey import Downs, FleetTrial, runs, under_way
-from tests.system.airflow_faults import Kill, Seen, act
+from tests.machines.journey import Downs, FleetTrial, restarted, runs, under_way
+from tests.system.airflow_faults import Kill, Seen
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -93,13 +93,19 @@ def test_migrates_while_ssh_hangs_airflow_dies_and_a_machine_loses_its_power(sto
     with story.part("migrated") as trial:
         kills = [
             Kill(
-                "first roll", "sshd answers nothing for 60 s in a stop", act("to migration", 2), partial(trial.hang_ssh, HANG_S)
+                "first roll",
+                "sshd answers nothing for 60 s in a stop",
+                restarted("to migration", 2),
+                trial.stopped(partial(trial.hang_ssh, HANG_S)),
             ),
             Kill(
-                "first roll", "task and scheduler SIGKILLed, broker down", act("to migration", 3), trial.stopped(trial.everything)
+                "first roll",
+                "task and scheduler SIGKILLed, broker down",
+                restarted("to migration", 3),
+                trial.stopped(trial.everything),
             ),
-            Kill("second roll", "task SIGKILLed, broker down", act("to kraft", 2), trial.stopped(trial.worker)),
-            Kill("second roll", "power cut, broker down", act("to kraft", 3), trial.stopped(trial.cut_power)),
+            Kill("second roll", "task SIGKILLed, broker down", restarted("to kraft", 2), trial.stopped(trial.worker)),
+            Kill("second roll", "power cut, broker down", restarted("to kraft", 3), trial.stopped(trial.cut_power)),
         ]
         assert story.goes("kmigrate_zk_to_kraft", {}, kills, until="soak").startswith("parked")
         disturbed = {
@@ -123,11 +129,7 @@ def test_a_file_that_is_set_back_in_the_soak_is_seen_by_soak_and_watch(story: St
         right = trial.properties(broker).read_text()
         trial.properties(broker).write_text(story.originals[broker.name])
         seen = "O06"
-        wait_until(
-            lambda: any(seen in line["text"] for line in trial.journal if line["at"] > story.began),
-            "the soak names the file",
-            180,
-        )
+        wait_until(lambda: seen in trial.log_of("soak"), "the soak names the file", 60)
         watch = trial.watch_says()
         assert seen in watch
         assert broker.name in watch
@@ -169,7 +171,7 @@ def test_migrates_again_while_a_controllers_machine_reboots(story: Story) -> Non
             trial.fleet.machine(alone).reboot()
             return ""
 
-        kills = [Kill("first roll", "a controller's machine reboots", act("to migration", 1), reboot)]
+        kills = [Kill("first roll", "a controller's machine reboots", restarted("to migration", 1), reboot)]
         conf = {"approve_finalization": trial.fleet.plan.cluster_id}
         assert story.goes("kmigrate_zk_to_kraft", conf, kills).startswith("success")
         assert trial.phase() is Phase.FINALIZED

@@ -67,6 +67,8 @@ class SimHost:
         metas: Mapping[str, str],
         while_down: Callable[[float], None],
         say: Callable[[str], object] = str,
+        *,
+        slow: float = 0.0,
     ) -> float:
         """The tool's death between the two leaves the node down, as its machine's would."""
         seconds = self.stop(node, token)

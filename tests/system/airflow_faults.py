@@ -145,11 +145,11 @@ class Trial:
         return of(next(node for node in plan.controllers if quorum is None or node.id != quorum.leader_id))
 
     def everything(self) -> str:
-        """The task's process, and the scheduler above it: as when a machine goes down."""
+        """The task's process, the scheduler above it and the triggerer: as when a machine goes down."""
         for process in self.airflow.descendants():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        return self.service("scheduler")
+        return self.service("scheduler") + self.service("triggerer")
 
     def run(self, dag_id: str, conf: dict[str, str], kills: list[Kill], until: Callable[[dict[str, str]], bool]) -> str:
         """The DAG run's state at its end, or "parked" as soon as `until` holds for its tasks; tasks that failed are cleared thrice."""

@@ -92,12 +92,15 @@ class TrappedHost:
         metas: Mapping[str, str],
         while_down: Callable[[float], None],
         say: Callable[[str], object] = str,
+        *,
+        slow: float = 0.0,
     ) -> float:
         def stopped(seconds: float) -> None:
             self._trap.reached("stopped")
             while_down(seconds)
 
-        restart = partial(self._host.restart, node, token, metas, stopped, say)
+        slow = 0.0 if self._trap.point == "stopped" else slow  # the node waits for a tool that is killed there
+        restart = partial(self._host.restart, node, token, metas, stopped, say, slow=slow)
         if self._trap.point == "stopping":
             self._stop_halfway(node, restart)
         seconds = restart()

@@ -50,10 +50,13 @@ class Host(Protocol):
         metas: Mapping[str, str],
         while_down: Callable[[float], None],
         say: Callable[[str], object] = str,
+        *,
+        slow: float = 0.0,
     ) -> float:
         """Stop, write the meta.properties of these directories, and start, in one job of the machine.
 
-        `while_down` is called with the seconds of the stop; the node starts even if it fails. `say` is called once a minute with what is
+        `while_down` is called with the seconds of the stop; the node starts even if it fails. Only after a stop of `slow` seconds or more
+        does the node wait for it: a worker that died must not keep it down. `say` is called once a minute with what is
         waited for, and when the machine stops answering. Returns the seconds of the stop.
         """
 

@@ -343,19 +343,22 @@ class AgentHost:
         metas: Mapping[str, str],
         while_down: Callable[[float], None],
         say: Callable[[str], object] = str,
+        *,
+        slow: float = 0.0,
     ) -> float:
-        """As `Host.restart`; by the machine's clock. The node starts without `while_down` after `_PAUSE` seconds."""
-        inputs = {"metas": {folder: _content(text) for folder, text in metas.items()}, "pause": _PAUSE}
+        """As `Host.restart`; by the machine's clock. After a slow stop the node waits for `while_down`, for `_PAUSE` seconds at most."""
+        inputs = {"metas": {folder: _content(text) for folder, text in metas.items()}, "pause": _PAUSE, "pause_after": slow}
         job, record = f"restart-{self._process_id(node)}", dict[str, Any]()
         for _ in range(_TRIES):  # a job that was killed before its pause has not stopped the node yet
             self._change(node, "restart", token, {"job": job} | inputs)
             record = self._ended(node, job, until="pause", say=say)
             if record["state"] == "failed":  # asked for once more, it would stop the node once more
                 raise _error_of(node.name, record["error"])
-            if record["state"] == "done" or _act(record) == "pause":
+            if record["state"] == "done" or _has_begun(record, "pause"):
                 break
         try:
-            if record["state"] == "running" and _act(record) == "pause":
+            paused = record["state"] == "running" and _act(record) == "pause"
+            if paused or _seconds(record, "stop") < slow:
                 while_down(_seconds(record, "stop"))
         finally:
             with contextlib.suppress(Unavailable):  # the job goes on by itself after the pause
@@ -439,7 +442,7 @@ class AgentHost:
                 continue
             if record.get("id") != job:
                 raise Unavailable(f"{node.name}: another job began on its machine: {record.get('id')}")
-            if not record["busy"] or _act(record) == until != "":
+            if not record["busy"] or _has_begun(record, until):
                 return record
             if time.monotonic() - said >= _SAY_EVERY:
                 said = time.monotonic()
@@ -450,6 +453,10 @@ class AgentHost:
 def _act(record: Mapping[str, Any]) -> str:
     """The last act that a job began, empty if it has begun none."""
     return str(record["done"][-1]["act"]) if record["done"] else ""
+
+
+def _has_begun(record: Mapping[str, Any], act: str) -> bool:
+    return any(entry["act"] == act for entry in record["done"])
 
 
 def _seconds(record: Mapping[str, Any], act: str) -> float:

@@ -61,8 +61,10 @@ class GoneHost:
         metas: Mapping[str, str],
         while_down: Callable[[float], None],
         say: Callable[[str], object] = str,
+        *,
+        slow: float = 0.0,
     ) -> float:
-        del token, metas, while_down, say
+        del token, metas, while_down, say, slow
         self._refuse(node)
 
     def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
