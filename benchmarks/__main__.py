@@ -18,6 +18,7 @@ NAMES = (
     "audit",
     "assignment",
     "groups_scan",
+    "coordinator",
     "handover",
     "canary",
     "triggers",

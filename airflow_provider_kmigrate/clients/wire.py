@@ -31,6 +31,7 @@ from kafka.protocol.admin import (
     DescribeLogDirsRequest,
     DescribeQuorumRequest,
     ListConfigResourcesRequest,
+    ListGroupsRequest,
     ListPartitionReassignmentsRequest,
 )
 from kafka.protocol.api_header import ResponseClassRegistry
@@ -420,28 +421,34 @@ class Wire:
             check(topic.error_code, f"{self.endpoint} Metadata", topic.name)
         return tuple(_partition_leader(topic.name, each) for topic in answer.topics for each in topic.partitions)
 
-    def leaders(self, topic: str) -> dict[int, int] | None:
-        """Partition -> leader (-1: none) of one topic; None if this broker knows no such topic. Never creates it."""
+    def leaders(self, topic: str) -> dict[int, tuple[int, int]] | None:
+        """Partition -> (leader, -1 for none; leader epoch) of one topic; None if this broker knows no such topic. Never creates it."""
         wanted = MetadataRequest.MetadataRequestTopic(name=topic)
         (answer,) = self._metadata(topics=[wanted]).topics
         if answer.error_code == UNKNOWN_TOPIC_OR_PARTITION:
             return None
         check(answer.error_code, f"{self.endpoint} Metadata", topic)
-        return {each.partition_index: each.leader_id for each in answer.partitions}
+        return {each.partition_index: (each.leader_id, each.leader_epoch) for each in answer.partitions}
 
-    def find_coordinators(self, groups: Iterable[str]) -> dict[str, int | None]:
-        """Group -> the coordinator that this broker names; None while it has none or is loading.
+    def find_coordinators(self, keys: Iterable[str], key_type: int = 0) -> dict[str, int | None]:
+        """Group (`key_type` 0) or transactional id (1) -> the coordinator that this broker names; None while it has none or is loading.
 
-        Creates `__consumer_offsets` if it does not exist yet: check `leaders` first.
+        Creates `__consumer_offsets` or `__transaction_state` if it does not exist yet: check `leaders` first.
         """
-        return {group: self._named(found) for group, found in self.coordinators(tuple(groups)).items()}
+        return {key: self._named(found) for key, found in self.coordinators(tuple(keys), key_type).items()}
 
-    def coordinators(self, groups: Sequence[str]) -> dict[str, Any]:
-        """For each group FindCoordinator's answer, with its error code; creates `__consumer_offsets` if it does not exist yet."""
+    def coordinators(self, keys: Sequence[str], key_type: int = 0) -> dict[str, Any]:
+        """For each key FindCoordinator's answer, with its error code; creates the topic as `find_coordinators` does."""
         if self.version_of(FindCoordinatorRequest, 1, 4) < 4:  # before Kafka 3.0
-            return {group: self.ask(FindCoordinatorRequest, 1, 3, key=group) for group in groups}
-        answer = self.ask(FindCoordinatorRequest, 4, 4, coordinator_keys=list(groups))
+            return {key: self.ask(FindCoordinatorRequest, 1, 3, key=key, key_type=key_type) for key in keys}
+        answer = self.ask(FindCoordinatorRequest, 4, 4, coordinator_keys=list(keys), key_type=key_type)
         return {found.key: found for found in answer.coordinators}
+
+    def groups(self) -> tuple[str, ...]:
+        """The consumer groups that this broker has loaded, old copies of groups that have moved included (ListGroups)."""
+        answer = self.ask(ListGroupsRequest, 0, 4)
+        check(answer.error_code, f"{self.endpoint} ListGroups")
+        return tuple(found.group_id for found in answer.groups)
 
     def topic_configs(self, key: str, topics: Iterable[str]) -> dict[str, str]:
         """The value in force of one configuration key for each topic; topics deleted meanwhile are left out."""

@@ -41,6 +41,7 @@ from airflow_provider_kmigrate.clients.znodes import (
     outdated,
 )
 from airflow_provider_kmigrate.clients.zookeeper_session import ReadKind, Session, ZnodeRead, error_for
+from airflow_provider_kmigrate.core.coordination.registration import INTERNAL
 from airflow_provider_kmigrate.core.model import (
     BrokerRegistration,
     LeaderTime,
@@ -60,6 +61,7 @@ from airflow_provider_kmigrate.core.model import (
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, WrongCluster
 
 _CHANGES = ("/config/changes", "/kafka-acl-changes", "/kafka-acl-extended-changes")
+_COORDINATOR_TOPICS = {topic: f"/brokers/topics/{topic}" for topic in sorted(INTERNAL)}
 _GUARDED = ("/controller_epoch", "/brokers/topics", "/config")
 _WRITES = 2 | 4  # ZooKeeper's WRITE and CREATE
 #: What brokers, controllers, consumers and kmigrate keep at the top of the tree.
@@ -309,7 +311,7 @@ class ZooKeeper:
     def view(self, *, groups: bool = False) -> ZkView:
         """One instant of the tree in one round trip; with `groups` a second one, a moment later."""
         asked = time.monotonic()
-        root, identity, ids, controller, epoch, migration, deletions, moves, offsets, *notes = self._session.read(
+        root, identity, ids, controller, epoch, migration, deletions, moves, *others = self._session.read(
             "view",
             ZnodeRead(ReadKind.DATA, "/"),
             ZnodeRead(ReadKind.DATA, "/cluster/id"),
@@ -319,11 +321,13 @@ class ZooKeeper:
             ZnodeRead(ReadKind.DATA, "/migration"),
             ZnodeRead(ReadKind.CHILDREN, "/admin/delete_topics"),
             ZnodeRead(ReadKind.DATA, "/admin/reassign_partitions"),
-            ZnodeRead(ReadKind.DATA, "/brokers/topics/__consumer_offsets"),
-            *(ZnodeRead(ReadKind.DATA, path) for path in NOTES),
+            *(ZnodeRead(ReadKind.DATA, path) for path in (*NOTES, *_COORDINATOR_TOPICS.values())),
         )
         read = Span(asked, time.monotonic())
-        back, registered, unflagged = notes
+        (back, registered, unflagged), versions = (
+            others[: len(NOTES)],
+            zip(_COORDINATOR_TOPICS, others[len(NOTES) :], strict=True),
+        )
         living = self._live_members() if groups else {}
         return ZkView(
             cluster_id=self._identity(root, identity),
@@ -335,7 +339,7 @@ class ZooKeeper:
             reassigning=moves is not None,
             live_groups=tuple(living),
             live_members=living,
-            offsets_topic_version=offsets[1].version if offsets else None,
+            topic_versions={topic: found[1].version for topic, found in versions if found},
             rolled_back=znodes.rolled_back(_data(back)) if back else {},
             registered=znodes.node_ids(REGISTERED, _data(registered)) if registered else frozenset(),
             unflagged=znodes.node_ids(UNFLAGGED, _data(unflagged)) if unflagged else frozenset(),

@@ -126,7 +126,7 @@ class Fields(Flag):
     GROUPS = auto()  # live groups under /consumers
     PARTITIONS = auto()  # every partition's leader and ISR
     MIN_INSYNC = auto()  # min.insync.replicas of every topic
-    OFFSETS_TOPIC = auto()  # each broker's __consumer_offsets count
+    COORDINATORS = auto()  # each broker's counts of coordinator partitions, and the consumer groups
     CLIENT_METRICS = auto()  # client-metrics subscriptions, which wedge the dual-write (measured)
     TOPICS = auto()  # every topic's metadata twice: as ZooKeeper has it and as the brokers have it
     STORED = auto()  # every other kind of metadata twice: as ZooKeeper has it and as KRaft has it
@@ -155,7 +155,8 @@ class Cause(StrEnum):
     UNREAD = auto()  # of the whole cluster, and quick to read
     UNREAD_SLOW = auto()  # of the whole cluster; slow, so not read again with the fast values
     UNREAD_STORED = auto()  # metadata of both sides; as slow
-    UNREAD_OFFSETS_COUNT = auto()  # of one broker; as slow
+    UNREAD_COORDINATORS = auto()  # of one broker; as slow
+    COORDINATORS_NOT_ASKED = auto()  # a decision waits for nothing but them
     UNREAD_CONTROLLER = auto()  # of one controller
     UNREAD_PROCESS = auto()  # of one node, by its host
     UNREAD_FILES = auto()  # of one node, by its host
@@ -352,7 +353,7 @@ class ZkView:
     reassigning: bool = False
     live_groups: tuple[str, ...] = ()  # groups with members under /consumers/<group>/ids
     live_members: Mapping[str, LiveMembers] = field(default_factory=dict)  # theirs
-    offsets_topic_version: int | None = None  # data version of /brokers/topics/__consumer_offsets; 0: as it was created
+    topic_versions: Mapping[str, int] = field(default_factory=dict)  # data versions of coordinator topics; 0: as it was created
     registered: frozenset[int] = frozenset()  # by our note: brokers that a roll has moved into migration mode
     unflagged: frozenset[int] = frozenset()  # by our note: controllers whose flag a finalization takes, or has taken
     rolled_back: Mapping[int, BrokerMode] = field(
@@ -433,6 +434,18 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class CoordinatorFacts:
+    """How brokers find coordinators.
+
+    `counts`: topic -> broker -> the partition counts that explain its answers; none if the topic does not exist. A broker that did
+    not answer is missing. `groups`: the consumer groups that brokers list; a broker that did not answer may have more.
+    """
+
+    counts: Mapping[str, Mapping[int, frozenset[int]]]
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """One frozen observation of everything; nothing in it is newer than `taken_at` or older than `taken_at - took`."""
 
@@ -446,7 +459,7 @@ class ClusterView:
     zk: ZkView | None = None
     partitions: tuple[Partition, ...] | None = None
     min_insync: Mapping[str, int] | None = None  # min.insync.replicas in force, per topic
-    offsets_counts: Mapping[int, frozenset[int]] | None = None  # each broker's possible counts of __consumer_offsets
+    coordinators: CoordinatorFacts | None = None
     metadata_version: str | None = None  # the controllers' finalized metadata.version, such as "3.9-IV0"
     client_metrics: tuple[str, ...] | None = None  # names of client-metrics subscriptions
     topics: tuple[Mapping[str, TopicMetadata], Mapping[str, TopicMetadata]] | None = None  # (ZooKeeper's, the brokers')

@@ -23,10 +23,10 @@ Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and exper
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.core import equivalence, gates
+from airflow_provider_kmigrate.core import coordinator, equivalence, gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.equivalence import Difference, DifferenceKind
 from airflow_provider_kmigrate.core.files import config_matrix
@@ -381,7 +381,7 @@ def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: in
     gate = together((passing, roll.may_give_up(view, broker_id)))
     hangs = stage_on_disk(broker.files) not in {roll.STAGE[target], None}  # it has the file of the mode in which it is worse
     ended = over(view) or (_out_of_order(view, target) if to_migration else _taken_over(view, broker_id))
-    return ended or _back(view, broker, target, gate, hangs=hangs)
+    return ended or _back(view, broker, target, gate, hangs=hangs, but=(broker_id,))
 
 
 def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
@@ -393,8 +393,13 @@ def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
     return Refuse((Reason("G32", text), *where(view).reasons))
 
 
-def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate, *, hangs: bool = False) -> Decision:
-    """`hangs`: a broker that does not answer although its process runs is not starting, and is not waited for."""
+def _back(
+    view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate, *, hangs: bool = False, but: Collection[int] = ()
+) -> Decision:
+    """`hangs`: a broker that does not answer although its process runs is not starting, and is not waited for.
+
+    `but`: as in `coordinator.agreed`.
+    """
     if broker.mode is None and broker.process.state is not ProcessState.STOPPED and not hangs:
         return roll.unresponsive(broker)
     if broker.mode is target:
@@ -403,6 +408,7 @@ def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate, 
         return _down(broker, roll.STAGE[target])
     # Here a reassignment can always be cancelled, since a controller answers by then: it never blocks the rollback for good.
     gate = together((passing, gates.process_known(broker), roll.no_reassignment(view)))
+    gate = coordinator.agreed(view, but) if gate.met else gate
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds."
     return Act(Verb.RESTART, text) if gate.met else unmet(gate)
 

@@ -6,7 +6,7 @@ A source that fails or is late leaves `None` and a `Reason` in `ClusterView.unkn
 ====  ================================================  ====  ================================================
 U01   ZooKeeper                                         G20   the leader of the metadata quorum
 R01   a broker                                          U05   min.insync.replicas
-G23   a controller                                      U05   a broker's __consumer_offsets partition count
+G23   a controller                                      U05   a broker's coordinators and groups
 U04   a node's host: its process or its files           U05   client-metrics subscriptions
 U05   the partitions                                    U05   the topics of ZooKeeper and of the brokers
 ====  ================================================  ====  ================================================

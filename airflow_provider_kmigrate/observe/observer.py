@@ -12,7 +12,16 @@ from typing import Any, Self, TypeVar
 from airflow_provider_kmigrate.clients import group_reads
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.model import Cause, ClusterEnvironment, ClusterView, Fields, Quorum, Reason
+from airflow_provider_kmigrate.core.coordinator import TOPICS
+from airflow_provider_kmigrate.core.model import (
+    Cause,
+    ClusterEnvironment,
+    ClusterView,
+    CoordinatorFacts,
+    Fields,
+    Quorum,
+    Reason,
+)
 from airflow_provider_kmigrate.observe import reads
 from airflow_provider_kmigrate.observe.reads import OF_WHAT_IS_SLOW, THREADS, Answers, Question, Questions, Reads
 from airflow_provider_kmigrate.observe.stored import StoredReads, read_environment
@@ -123,7 +132,7 @@ class _Observation:
             self._nodes(what, hosts),
             self._quorum(what),
             self._partitions(what),
-            self._offsets(what),
+            self._coordinators(what),
             self._one("client_metrics", what & Fields.CLIENT_METRICS, reads.METRICS, limit.nodes, source.client_metrics),
             self._one("moving", what & Fields.REASSIGNMENTS, reads.MOVING, limit.nodes, source.moving),
         )
@@ -194,11 +203,23 @@ class _Observation:
 
         return finish
 
-    def _offsets(self, what: Fields) -> Finish:
-        if not what & Fields.OFFSETS_TOPIC:
+    def _coordinators(self, what: Fields) -> Finish:
+        if not what & Fields.COORDINATORS:
             return dict
-        asked = self._ask_each(True, self._spec.brokers, reads.offsets, self._patience.nodes, self._reads.offsets_counts)
-        return lambda: {"offsets_counts": {node.id: found for node, found in self.questions.answers(asked).items()}}
+        source, limit, ask = self._reads, self._patience.nodes, partial(self._ask_each, True, self._spec.brokers)
+        asked = {
+            topic.name: ask(partial(reads.coordinators, f"coordinators by {topic.name}"), limit, partial(source.counts, topic))
+            for topic in TOPICS
+        }
+        listed = ask(partial(reads.coordinators, "its consumer groups"), limit, source.groups)
+
+        def finish() -> dict[str, Any]:
+            each = self.questions.answers
+            counts = {name: {node.id: found for node, found in each(those).items()} for name, those in asked.items()}
+            groups = {group for some in each(listed).values() for group in some}
+            return {"coordinators": CoordinatorFacts(counts, tuple(sorted(groups)))}
+
+        return finish
 
     def _topics(self, what: Fields) -> Finish:
         sides, limit = (self._tools.zk.topics, self._tools.admin.topics), self._patience.topics

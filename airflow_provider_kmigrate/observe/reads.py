@@ -23,9 +23,9 @@ from airflow_provider_kmigrate.clients import wire
 from airflow_provider_kmigrate.clients.hosts import Look
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, PartitionLeader
-from airflow_provider_kmigrate.core import offsets_topic
+from airflow_provider_kmigrate.core import coordinator
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.coordinator import CoordinatorTopic
 from airflow_provider_kmigrate.core.model import (
     Broker,
     Cause,
@@ -270,6 +270,7 @@ def process(looks: Looks, node: NodeSpec) -> Process:
 
 _MIN_INSYNC = "min.insync.replicas"
 _WITNESSES = 2
+_SAMPLES, _BETWEEN = 3, 0.4  # of a broker that uses another count, and the seconds between two of them
 
 
 class BrokerAnswers(NamedTuple):
@@ -327,19 +328,31 @@ class Reads:
                 return names
         return ()
 
-    def offsets_counts(self, node: NodeSpec) -> frozenset[int]:
-        """The possible counts of `__consumer_offsets` that this broker computes with; empty if the topic does not exist.
+    def counts(self, topic: CoordinatorTopic, node: NodeSpec) -> frozenset[int]:
+        """The possible partition counts that this broker computes the topic's coordinators with; empty if the topic does not exist.
 
-        The leaders are those that the broker itself knows. They must be the same before and after, or its answers prove nothing.
+        The leaders are those that the broker itself knows. They and their epochs must not change while it is asked, or its answers
+        prove nothing. That it does not use the topic's own count is reported only if `_SAMPLES` samples agree.
         """
         wire = self._tools.wire(node)
-        leaders = wire.leaders(OFFSETS_TOPIC)
-        if leaders is None:  # asking for a coordinator would create it
+        known = wire.leaders(topic.name)
+        if known is None:  # asking for a coordinator would create it
             return frozenset()
-        answers = wire.find_coordinators(offsets_topic.probe_groups())
-        if wire.leaders(OFFSETS_TOPIC) != leaders:
-            raise Unavailable(f"leaders of {OFFSETS_TOPIC} moved while {node.name} was read")
-        return offsets_topic.possible_counts(answers, leaders)
+        leaders = {partition: leader for partition, (leader, _) in known.items()}
+        names = coordinator.probe_groups(tuple(leaders[partition] for partition in sorted(leaders)))
+        found = set[frozenset[int]]()
+        for sample in range(_SAMPLES):
+            time.sleep(_BETWEEN if sample else 0.0)
+            found.add(coordinator.possible_counts(wire.find_coordinators(names, topic.key_type), leaders))
+            if wire.leaders(topic.name) != known or len(found) > 1:
+                raise Unavailable(f"leaders of {topic.name} moved while {node.name} was read")
+            if any(len(known) in possible for possible in found):
+                break
+        return found.pop()
+
+    def groups(self, node: NodeSpec) -> tuple[str, ...]:
+        """The consumer groups that this broker lists."""
+        return self._tools.wire(node).groups()
 
     def _trusted_first(self) -> list[NodeSpec]:
         return sorted(self._brokers, key=lambda node: (node.id in self._uncertain, node.id))
@@ -378,7 +391,7 @@ TOPICS = Reason("U05", "The topics of ZooKeeper and the brokers were not both re
 
 #: Causes that belong to no single node. One unresponsive node is mostly no news, because it has not been started yet.
 OF_THE_CLUSTER = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED})
-OF_WHAT_IS_SLOW = frozenset({Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_OFFSETS_COUNT})
+OF_WHAT_IS_SLOW = frozenset({Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_COORDINATORS})
 """Slow reads, which `Observer.observe` does not repeat when it reads the rest again."""
 
 
@@ -402,9 +415,9 @@ def quorum(node: NodeSpec) -> Reason:
     return Reason("G20", f"No controller answered as the leader of the quorum, {_named(node)}")
 
 
-def offsets(node: NodeSpec) -> Reason:
-    """U05: this broker did not report its coordinators."""
-    return Reason("U05", f"{_named(node)} did not report its coordinators", cause=Cause.UNREAD_OFFSETS_COUNT)
+def coordinators(what: str, node: NodeSpec) -> Reason:
+    """U05: this broker did not report its coordinators (`what`: of which topic), or its groups."""
+    return Reason("U05", f"{_named(node)} did not report {what}", cause=Cause.UNREAD_COORDINATORS)
 
 
 def _named(node: NodeSpec) -> str:

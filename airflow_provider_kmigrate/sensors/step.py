@@ -96,6 +96,19 @@ class WaitAllBrokersRegisteredSensor(StepSensor):
         super().__init__(**{"step": "registered", **kwargs})
 
 
+class CoordinatorConsistencySensor(StepSensor):
+    """Wait until every broker computes coordinators with the partition counts that Kafka's topics for them have (KIP-895).
+
+    A broker reads the count of `__consumer_offsets` once, when it starts. If one certainly uses another, the task fails at once and
+    names the groups that two brokers accept, and those that none does. A broker that does not answer is waited for.
+
+    :param cluster_file: path of the cluster file. (templated)
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"step": "coordinators", **kwargs})
+
+
 class VerifyDualWriteLagSensor(StepSensor):
     """Wait until ZooKeeper is at most `limit` records behind KRaft, while `/migration` moves.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NoReturn, Self
 
-from airflow_provider_kmigrate.core import gates, rollback
+from airflow_provider_kmigrate.core import coordinator, gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files import config_matrix
@@ -82,9 +82,17 @@ class RollBroker(NodeStep):
         self.must_stay = unresponsive or self._leader.tried or self._dual_write.stalled.pending
         return decision
 
-    def decide_restart(self, view: ClusterView, _first: ClusterView, _before: ClusterView) -> Decision:
-        """Decide what is left of the restart. `before`: an earlier observation, from which movement of the dual-write is measured."""
-        decision = roll.decide_restart(view, self.node.id, self.target)
+    def expensive_fields(self, view: ClusterView) -> Fields:
+        decision = self.decide_alone(view, self._moved.old if self._moved else view)
+        return Fields.COORDINATORS if coordinator.wants_coordinators(decision) else Fields(0)
+
+    def decide_alone(self, view: ClusterView, _before: ClusterView) -> Decision:
+        """Decide what is left of the restart from one observation. `before`: one from which movement of the dual-write is measured."""
+        return roll.decide_restart(view, self.node.id, self.target)
+
+    def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
+        """Decide what is left of the restart, with what earlier observations showed."""
+        decision = self.decide_alone(view, before)
         self._canary, decision = self._canary.observe(view, decision)
         if not isinstance(decision, Done) or not roll.is_canary(view, self.node.id, self.target):
             return decision
@@ -143,13 +151,13 @@ class RollBroker(NodeStep):
 
     def _restart_stuck_leader(self, context: StepContext) -> None:
         """Restart the leader with the file that it has, if it is still the cause."""
-        view = context.observer.observe(Fields.BROKERS | Fields.PARTITIONS)
+        view = context.observer.observe(Fields.BROKERS | Fields.PARTITIONS | Fields.COORDINATORS)
         found = recovery.leader_to_restart(view, self.node.id, context.tools.wire(self.node).replica_lags())
         leader = next((broker for broker in context.spec.brokers if broker.id == found), None)
         if leader is None:
             context.say(str(found))
             return
-        if not (gate := ours(context, self.name, leader)).met:
+        if not (gate := gates.together((coordinator.agreed(view), ours(context, self.name, leader)))).met:
             context.say(f"Not restarting {leader.name} now: {format_reasons(gate.reasons)}")
             return
         restart(context, leader)
@@ -190,8 +198,11 @@ class RollBackBroker(RollBroker):
     recover_leader = staticmethod(rollback.recover)
     acts_elsewhere = RollBroker.acts_elsewhere | {Verb.RAISE}
 
-    def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
+    def decide_alone(self, view: ClusterView, before: ClusterView) -> Decision:
         return rollback.decide_roll_back(view, before, self.node.id, self.target)
+
+    def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
+        return self.decide_alone(view, before)
 
     def act(self, context: StepContext, act: Act) -> None:
         if act.verb is Verb.RAISE:
@@ -224,9 +235,12 @@ class RollBackCanary(RollBackBroker):
 
     doing = "roll back canary"
 
+    def decide_alone(self, view: ClusterView, before: ClusterView) -> Decision:
+        return rollback.decide_roll_back_canary(view, before, self.node.id, self.target)
+
     def decide_restart(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
         """As for any broker, but refuse if nothing was changed within `_ROLLED_BACK_WITHIN` seconds."""
-        decision = rollback.decide_roll_back_canary(view, before, self.node.id, self.target)
+        decision = self.decide_alone(view, before)
         untouched = stage_on_disk(view.brokers[self.node.id].files) is not roll.STAGE[self.target]
         if isinstance(decision, Wait) and untouched and view.taken_at - first.taken_at > _ROLLED_BACK_WITHIN:
             return Refuse(decision.reasons)

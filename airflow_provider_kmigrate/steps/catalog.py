@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
 Arguments = Mapping[str, Any]
 Found = TypeVar("Found")
 Choice = TypeVar("Choice", bound=StrEnum)
-OBSERVING = frozenset({"controllers ready", "registered", "phase", "lag", "equivalent"})
+OBSERVING = frozenset({"controllers ready", "registered", "phase", "lag", "equivalent", "coordinators"})
 """Steps that only observe; a sensor may run them without holding the fence."""
 _QUORUM = Fields.CONTROLLERS | Fields.QUORUM
 _ACTIVE_LAST = {"stop controller": postponed_stop, "finalize": postponed_controller}
@@ -133,6 +133,7 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
     "copied": ("waits", lambda m, asked: m.Copied(asked.spec.policy.copy_timeout)),
     "lag": ("waits", lambda m, asked: m.lag_small(_whole("limit", asked.get("limit", 10)), asked.spec.policy.copy_timeout)),
     "equivalent": ("waits", lambda m, asked: m.equivalent(asked.spec.policy.copy_timeout)),
+    "coordinators": ("waits", lambda m, asked: m.coordinators_agree(asked.get("patience", 600.0))),
     # Small batches pay only if followers come back quickly (measured); otherwise they multiply the stall.
     "leaders": (
         "waits", lambda m, asked: m.PreferredLeaders(asked.spec.policy.elect_batch if asked.spec.policy.fast_failover else 1_000_000)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Self
 
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.core import gates, journal_lines
+from airflow_provider_kmigrate.core import coordinator, gates, journal_lines
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import Gate, leaderless, unmet
+from airflow_provider_kmigrate.core.gates import Gate, leaderless, together, unmet
 from airflow_provider_kmigrate.core.migration import roll, waits
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, SoakComparison
@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import rollback_prerequisites
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
+_COORDINATORS_EVERY = 30.0  # seconds of a soak; an expansion of a topic is reported within a minute
 _SOAKING = Fields.POSITION | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
 
 
@@ -75,6 +76,13 @@ def phase_reached(phases: Collection[Phase], patience: float = 600.0) -> Step:
 def lag_small(limit: int, patience: float) -> Step:
     """Wait until the dual-write lag is small while /migration moves."""
     return WaitStep("dual-write lag", lambda view, first: waits.lag_small(view, first, limit), patience=patience)
+
+
+def coordinators_agree(patience: float) -> Step:
+    """Wait until every broker computes coordinators with the topics' own partition counts."""
+    fields = Fields.BROKERS | Fields.PARTITIONS | Fields.COORDINATORS
+    decided = coordinator.decide_agreement
+    return WaitStep("coordinators", lambda view, _: decided(view), fields=fields, interval=1.0, patience=patience)
 
 
 def equivalent(patience: float, decided: Callable[[ClusterView], Decision] = waits.equivalent) -> Step:
@@ -177,6 +185,7 @@ class Soak(_DualWriting):
         self.interval = min(2.0, max(0.2, seconds / 10)) if interval is None else interval
         self._healthy_timer = HealthyTimer(0.0, self.interval)
         self._compared = SoakComparison()
+        self._agreed_at = float("-inf")  # when the brokers' coordinators were last seen to agree
         self._moved: MovedSince | None = None
 
     def resume(self, progress: StepProgress) -> Self:
@@ -191,7 +200,7 @@ class Soak(_DualWriting):
         if (past := waits.past_soak(view)) is not None:
             return past
         self._moved = moved_since(self._moved, view, first)
-        gate = self._gate(view, self._moved.old)
+        gate = self._gate(view, first, self._moved.old)
         self._healthy_timer = self._healthy_timer.observe(view.taken_at, healthy=gate.met)
         decision = self._judged(view, gate)
         if isinstance(decision, Refuse):
@@ -205,17 +214,20 @@ class Soak(_DualWriting):
         held = self._healthy_timer.held
         if held >= self.seconds:
             end = waits.may_end_soak(view)
-            self.always |= Fields.NODES
+            self.always |= Fields.NODES | Fields.COORDINATORS
             return Done(waits.soaked(view, held)) if end.met else Wait(end.reasons, healthy=True)
         return Wait((Reason("T01", f"Soaking: healthy for {held:.0f} of {self.seconds:.0f} s."),), healthy=True)
 
-    def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
-        gate = waits.soaking(view, before, self._lag_limit)
+    def _gate(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Gate:
+        gate = together((waits.soaking(view, before, self._lag_limit), coordinator.unexpanded(first, view)))
         if gate.met:
             self._compared, gate = self._compared.observe(view)
         else:
             self._compared = self._compared.forgotten(view)
-        self.always = _SOAKING | Fields.METADATA | Fields.NODES if self._compared.due else _SOAKING
+        if view.coordinators is not None and coordinator.agreed(view).met:
+            self._agreed_at = view.taken_at
+        coordinators = Fields.COORDINATORS if view.taken_at - self._agreed_at >= _COORDINATORS_EVERY else Fields(0)
+        self.always = _SOAKING | coordinators | (Fields.METADATA | Fields.NODES if self._compared.due else Fields(0))
         return gate
 
 
@@ -255,14 +267,17 @@ def _holder(context: StepContext) -> job_risks.Holder:
     return job_risks.Holder(owner.owner if owner else None)
 
 
+_WATCHED = Fields.POSITION | Fields.FILES | Fields.PARTITIONS | Fields.COORDINATORS
+
+
 def run_watch(context: StepContext) -> Done:
     """Report the state of the cluster; changes nothing.
 
-    Raises `Refused` if the operator must act at once: an alarm, a hybrid that lasts too long, a lost rollback prerequisite
-    (the backup). Raises `Unavailable` if nodes of a migration under way do not answer, a node's file is of another mode, or
+    Raises `Refused` if the operator must act at once: an alarm, a hybrid that lasts too long, a broker that computes coordinators
+    with another count, a lost rollback prerequisite (the backup). Raises `Unavailable` if nodes of a migration under way do not answer, a node's file is of another mode, or
     kmigrate's own finalization has only begun: retry.
     """
-    spec, view, now = context.spec, context.observer.observe(Fields.POSITION | Fields.FILES), context.clock.now()
+    spec, view, now = context.spec, context.observer.observe(_WATCHED), context.clock.now()
     lost = rollback_prerequisites(spec, context.backup, spec.brokers) if waits.needs_rollback_prerequisites(view) else ()
     reasons = (*waits.at_once(view, spec.policy.max_hybrid, now), *lost)
     stands = waits.describe_phase(view, now)

@@ -13,7 +13,7 @@ from kafka.protocol.admin import ListPartitionReassignmentsRequest, ListPartitio
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, NotLeader, PartitionLeader
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
 from airflow_provider_kmigrate.core.model import (
     ClusterView,
     Fields,
@@ -24,7 +24,6 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
     ZkView,
 )
-from airflow_provider_kmigrate.core.offsets_topic import magnitude
 from airflow_provider_kmigrate.observe import Observer, ObserverTimeouts
 
 CLUSTER = "cluster-1"
@@ -54,6 +53,7 @@ class FakeWire:
     endpoint: str = "h:1"
     moving: Any = field(default_factory=lambda: ListPartitionReassignmentsResponse(0, 0, None, []))
     offsets_count: int = 0
+    listed: Any = ()
     asked: list[str] = field(default_factory=list)
 
     def _say(self, verb: str, answer: Any) -> Any:
@@ -78,13 +78,19 @@ class FakeWire:
     def client_metrics(self) -> tuple[str, ...] | None:
         return self._say("client_metrics", self.metrics)
 
-    def leaders(self, topic: str) -> dict[int, int] | None:
-        assert topic == OFFSETS_TOPIC
-        return self._say("leaders", self.offsets_leaders)
+    def leaders(self, topic: str) -> dict[int, tuple[int, int]] | None:
+        if topic != OFFSETS.name:
+            return None
+        found = self._say("leaders", self.offsets_leaders)
+        return None if found is None else {partition: (leader, 5) for partition, leader in found.items()}
 
-    def find_coordinators(self, groups: tuple[str, ...]) -> dict[str, int | None]:
+    def find_coordinators(self, groups: tuple[str, ...], key_type: int) -> dict[str, int | None]:
+        assert key_type == OFFSETS.key_type
         leaders = self._say("find_coordinators", self.offsets_leaders)
         return {group: leaders[magnitude(group) % self.offsets_count] for group in groups}
+
+    def groups(self) -> tuple[str, ...]:
+        return self._say("groups", self.listed)
 
     def ask(self, request: type, *_: int, **__: Any) -> Any:
         assert request is ListPartitionReassignmentsRequest

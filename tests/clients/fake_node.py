@@ -64,7 +64,19 @@ REQUESTS = {
 }
 
 #: What a Kafka 3.9 broker in KRaft mode serves of the requests used here.
-KRAFT = {3: (0, 12), 10: (0, 6), 15: (0, 5), 17: (0, 1), 18: (0, 4), 32: (1, 4), 36: (0, 2), 55: (0, 2), 60: (0, 1), 74: (0, 0)}
+KRAFT = {
+    3: (0, 12),
+    10: (0, 6),
+    15: (0, 5),
+    16: (0, 5),
+    17: (0, 1),
+    18: (0, 4),
+    32: (1, 4),
+    36: (0, 2),
+    55: (0, 2),
+    60: (0, 1),
+    74: (0, 0),
+}
 ZOOKEEPER = {key: versions for key, versions in KRAFT.items() if key not in {55, 74}}
 
 

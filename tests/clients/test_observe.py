@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, PartitionLeader
+from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
     Cause,
+    ClusterView,
     Fields,
     Partition,
     PartitionMetadata,
@@ -27,7 +29,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unreachable, WrongCluster
-from airflow_provider_kmigrate.observe import Observer
+from airflow_provider_kmigrate.observe import Observer, reads
 from airflow_provider_kmigrate.observe.reads import newest
 from tests.clients.fake_cluster import BROKERS, CLUSTER, EVERYTHING, QUICK, SPEC, Cluster, codes
 
@@ -285,31 +287,67 @@ class TestNewest:
 LEADERS = {partition: 1 + partition * partition % 3 for partition in range(10)}
 
 
-class TestOffsetsTopic:
-    def test_each_broker_has_its_count(self, cluster: Cluster) -> None:
-        for number, count in ((1, 10), (2, 10), (3, 7)):
-            cluster.wires[number].offsets_leaders = LEADERS
-            cluster.wires[number].offsets_count = count
-        counts = cluster.observe(Fields.OFFSETS_TOPIC).offsets_counts
-        assert counts is not None
-        assert (10 in counts[1], 10 in counts[2], 10 in counts[3], 7 in counts[3]) == (True, True, False, True)
+class TestCoordinators:
+    @pytest.fixture(autouse=True)
+    def at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(reads, "_BETWEEN", 0.01)
 
-    def test_an_absent_topic_is_not_created_by_asking(self, cluster: Cluster) -> None:
-        view = cluster.observe(Fields.OFFSETS_TOPIC)
-        assert [wire.asked for wire in cluster.wires.values()][:3] == [["leaders"]] * 3
-        assert view.offsets_counts == dict.fromkeys((1, 2, 3), frozenset())
-        assert view.unknowns == ()
-
-    def test_leaders_that_move_meanwhile_prove_nothing(self, cluster: Cluster) -> None:
+    def known(self, cluster: Cluster, **counts: int) -> None:
         for number in (1, 2, 3):
             cluster.wires[number].offsets_leaders = LEADERS
-            cluster.wires[number].offsets_count = 10
-        moving = iter([LEADERS, LEADERS, {**LEADERS, 0: 3}])
-        cluster.wires[2].offsets_leaders = lambda: next(moving)
-        view = cluster.observe(Fields.OFFSETS_TOPIC)
+            cluster.wires[number].offsets_count = counts.get(f"of_{number}", 10)
+
+    def offsets(self, view: ClusterView) -> Mapping[int, frozenset[int]]:
+        assert view.coordinators is not None
+        return view.coordinators.counts[OFFSETS.name]
+
+    def test_each_broker_has_its_count(self, cluster: Cluster) -> None:
+        self.known(cluster, of_3=7)
+        counts = self.offsets(cluster.observe(Fields.COORDINATORS))
+        assert counts == {1: frozenset({10}), 2: frozenset({10}), 3: frozenset({7})}
+
+    def test_another_count_is_believed_after_three_samples(self, cluster: Cluster) -> None:
+        self.known(cluster, of_3=7)
+        cluster.observe(Fields.COORDINATORS)
+        samples = {number: cluster.wires[number].asked.count("find_coordinators") for number in (1, 2, 3)}
+        assert samples == {1: 1, 2: 1, 3: 3}
+
+    def test_another_count_in_one_sample_proves_nothing(self, cluster: Cluster) -> None:
+        self.known(cluster)
+        later = iter([7, 10])
+
+        def count() -> dict[int, int]:
+            cluster.wires[3].offsets_count = next(later, 10) if "find_coordinators" in cluster.wires[3].asked else 7
+            return LEADERS
+
+        cluster.wires[3].offsets_leaders = count
+        view = cluster.observe(Fields.COORDINATORS)
+        assert (sorted(self.offsets(view)), codes(view)) == ([1, 2], ["U05"])
+
+    def test_an_absent_topic_is_not_created_by_asking(self, cluster: Cluster) -> None:
+        view = cluster.observe(Fields.COORDINATORS)
+        asked = {verb for wire in cluster.wires.values() for verb in wire.asked}
+        assert asked == {"leaders", "groups"}
+        assert self.offsets(view) == dict.fromkeys((1, 2, 3), frozenset())
+        assert view.unknowns == ()
+
+    @pytest.mark.parametrize("later", [{**LEADERS, 0: (3, 5)}, {**LEADERS, 0: (1, 6)}], ids=["another leader", "another epoch"])
+    def test_leaders_that_move_meanwhile_prove_nothing(self, cluster: Cluster, later: dict[int, Any]) -> None:
+        self.known(cluster)
+        looks = iter([LEADERS, later])
+        cluster.wires[2].leaders = lambda topic: (  # type: ignore[method-assign]
+            None if topic != OFFSETS.name else {p: one if isinstance(one, tuple) else (one, 5) for p, one in next(looks).items()}
+        )
+        view = cluster.observe(Fields.COORDINATORS)
         assert codes(view) == ["U05"]
-        assert view.offsets_counts is not None
-        assert sorted(view.offsets_counts) == [1, 3]
+        assert sorted(self.offsets(view)) == [1, 3]
+
+    def test_groups_of_all_brokers_are_listed_once(self, cluster: Cluster) -> None:
+        cluster.wires[1].listed, cluster.wires[3].listed = ("b", "a"), ("a", "c")
+        cluster.wires[2].listed = Unreachable("down")
+        view = cluster.observe(Fields.COORDINATORS)
+        assert view.coordinators is not None
+        assert (view.coordinators.groups, codes(view)) == (("a", "b", "c"), ["U05"])
 
 
 class TestRest:

@@ -17,9 +17,8 @@ from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSet
 from airflow_provider_kmigrate.clients.tools import WIRE_TIMEOUT, opened
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core import equivalence
+from airflow_provider_kmigrate.core import coordinator, equivalence
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ProcessState, ZkController
 from airflow_provider_kmigrate.exceptions import WrongCluster
 from airflow_provider_kmigrate.observe import Observer
@@ -130,14 +129,15 @@ class TestHealthy:
         consumer.close()
 
         def counted(view: ClusterView) -> bool:
-            counts = view.offsets_counts or {}
-            return len(counts) == 3 and all(counts.values())
+            return bool(list(coordinator.topics(view))) and coordinator.agreed(view).met
 
-        what = Fields.OFFSETS_TOPIC | Fields.PARTITIONS
+        what = Fields.COORDINATORS | Fields.PARTITIONS
         view = wait_for(lambda: observer.observe(what), counted, "a fingerprint of every broker")
-        count = sum(partition.topic == OFFSETS_TOPIC for partition in view.partitions or ())
-        assert count > 1
-        assert all(count in possible for possible in (view.offsets_counts or {}).values())
+        ((topic, counts, count),) = coordinator.topics(view)
+        assert (topic, count > 1, len(counts or {})) == (coordinator.OFFSETS, True, 3)
+        assert all(count in possible for possible in (counts or {}).values())
+        assert view.coordinators is not None
+        assert set(view.coordinators.counts[coordinator.TRANSACTIONS.name].values()) == {frozenset()}, "not made by asking"
 
     def test_no_client_metrics_in_zookeeper_mode(self, observer: Observer) -> None:
         assert observer.observe(Fields.CLIENT_METRICS).client_metrics == ()

@@ -6,6 +6,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 from fake_node import CLOSE, HANG, KRAFT, ZOOKEEPER, FakeNode, api_versions
@@ -15,6 +16,7 @@ from kafka.protocol.admin import (
     DescribeConfigsResponse,
     DescribeQuorumResponse,
     ListConfigResourcesResponse,
+    ListGroupsResponse,
 )
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
 
@@ -30,7 +32,7 @@ from airflow_provider_kmigrate.exceptions import (
     WrongCluster,
 )
 
-METADATA, FIND_COORDINATOR, API_VERSIONS, CONFIGS, QUORUM, CLUSTER, LIST_CONFIGS = 3, 10, 18, 32, 55, 60, 74
+METADATA, FIND_COORDINATOR, LIST_GROUPS, API_VERSIONS, CONFIGS, QUORUM, CLUSTER, LIST_CONFIGS = 3, 10, 16, 18, 32, 55, 60, 74
 QUICK = 0.3  # seconds; a deadline that a test waits out
 SLOW_MACHINE = 10.0  # seconds that a busy machine may add; what these tests are against takes 60 s or for ever
 
@@ -154,7 +156,7 @@ class TestMetadata:
 
     def test_leaders_of_one_topic(self) -> None:
         with FakeNode({METADATA: metadata(topics=[self.topic("t")])}) as node, wire(node) as client:
-            assert client.leaders("t") == {0: 2}
+            assert client.leaders("t") == {0: (2, 7)}
         assert not node.seen[-1].allow_auto_topic_creation
 
     def test_a_topic_that_does_not_exist_has_none(self) -> None:
@@ -178,8 +180,9 @@ class TestCoordinators:
             coordinators=[entry(key=k, node_id=2, host="h", port=1, error_code=code, error_message=None) for k in "ab"]
         )
         with FakeNode({FIND_COORDINATOR: answer}) as node, wire(node) as client:
-            assert client.find_coordinators("ab") == {"a": named, "b": named}
+            assert client.find_coordinators("ab", 1) == {"a": named, "b": named}
         assert node.keys_seen().count(FIND_COORDINATOR) == 1
+        assert node.seen[-1].key_type == 1, "of transactional ids"
 
     def test_one_request_a_group_before_v4(self) -> None:
         def answer(request: object) -> FindCoordinatorResponse:
@@ -188,6 +191,15 @@ class TestCoordinators:
         old = {**ZOOKEEPER, FIND_COORDINATOR: (0, 3)}
         with FakeNode({API_VERSIONS: api_versions(old), FIND_COORDINATOR: answer}) as node, wire(node) as client:
             assert client.find_coordinators("ab") == {"a": 1, "b": 2}
+
+    @pytest.mark.parametrize("code", [0, 29])
+    def test_the_groups_that_a_broker_lists(self, code: int) -> None:
+        entry = ListGroupsResponse.ListedGroup
+        listed = [entry(group_id=group, protocol_type="consumer", group_state="Empty", group_type="") for group in "ab"]
+        refused = nullcontext() if code == 0 else pytest.raises(AuthenticationFailed)
+        answer = ListGroupsResponse(error_code=code, groups=listed)
+        with FakeNode({LIST_GROUPS: answer}) as node, wire(node) as client, refused:
+            assert client.groups() == ("a", "b")
 
 
 class TestConfigs:

@@ -326,7 +326,7 @@ class TestRealTree:
             view = client.view()
         assert view.controller is None
         assert view.migration == Malformed("/migration", "")
-        assert (view.broker_ids, view.offsets_topic_version, view.rolled_back) == ((), None, {})
+        assert (view.broker_ids, dict(view.topic_versions), view.rolled_back) == ((), {}, {})
 
     def test_our_own_note_is_part_of_a_view(self, own_chroot: ZooKeeperSettings) -> None:
         with ZooKeeper(own_chroot) as client:

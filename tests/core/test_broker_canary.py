@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.migration.roll import (
 )
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, NodeFiles
 from airflow_provider_kmigrate.core.rollback import decide_roll_back_canary
-from tests.core.views import FILES, KRAFT, MIG, ZK, cluster, migration, with_broker, with_zk
+from tests.core.views import FILES, HALF, KRAFT, MIG, ONE_UNREAD, ZK, cluster, computing, migration, with_broker, with_zk
 
 BAKE = 600.0
 HERE, ELSE = 0, (1, 2)
@@ -181,6 +181,9 @@ FLAGS = (True, True, True)
         (cluster([KRAFT, MIG, MIG], (True, False, True), 50), MIG, "G05"),
         (cluster([KRAFT, KRAFT, KRAFT], (False, False, False), 50), MIG, "P12"),
         (replace(cluster([KRAFT, MIG, MIG], FLAGS, 50), zk=None), MIG, "U01"),
+        (computing(cluster([KRAFT, MIG, MIG], FLAGS, 50), {0: None, 1: 15, 2: 15}), MIG, Act),  # it may be too slow to answer
+        (computing(cluster([KRAFT, MIG, MIG], FLAGS, 50), ONE_UNREAD), MIG, "K02"),
+        (computing(cluster([KRAFT, MIG, MIG], FLAGS, 50), HALF), MIG, "K01"),
     ],
 )
 def test_where_one_broker_alone_may_go_back(view, target, decided):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core import coordinator, gates
 from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.model import Age, ClusterView, LiveMembers, Malformed, NodeFiles, Partition, ZkController
 from tests.core.views import (
@@ -166,6 +166,7 @@ def test_a_gate_that_is_not_met_says_which_it_is(name, gate):
         gates.no_leaderless(BLIND),
         gates.no_live_groups(BLIND),
         gates.left_in_charge(BLIND, 0, 60.0),
+        coordinator.agreed(BLIND),
     ],
 )
 def test_nothing_opens_on_an_unknown(gate):

@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     UnknownRecord,
     decode,
 )
-from airflow_provider_kmigrate.core.offsets_topic import magnitude
+from airflow_provider_kmigrate.core.coordinator import magnitude
 
 LINES = [line.split() for line in (Path(__file__).parent / "golden_offsets.txt").read_text().splitlines() if line[0] != "#"]
 GOLDEN = {name: bytes.fromhex(data) for name, data, *rest in LINES if name != "broker"}

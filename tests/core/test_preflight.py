@@ -9,6 +9,7 @@ from math import inf
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, TRANSACTIONS, magnitude
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -17,6 +18,7 @@ from airflow_provider_kmigrate.core.model import (
     ClusterEnvironment,
     ClusterView,
     Controller,
+    CoordinatorFacts,
     LogDir,
     Malformed,
     Migration,
@@ -71,6 +73,10 @@ def broker(number: int) -> Broker:
     )
 
 
+def counted(counts: Mapping[int, frozenset[int]], groups: tuple[str, ...] = ()) -> CoordinatorFacts:
+    return CoordinatorFacts({OFFSETS.name: counts}, groups)
+
+
 def healthy(size: int = 3) -> Case:
     ids = range(size)
     rows = [tuple((p + r) % size for r in range(min(3, size))) for p in range(50)]
@@ -82,10 +88,10 @@ def healthy(size: int = 3) -> Case:
         kafka_cluster_id=CLUSTER_ID,
         brokers={i: broker(i) for i in ids},
         controllers={i: Controller(i, UNTOUCHED, files=NodeFiles(meta={}, has_metadata_log=False)) for i in (3000, 3001, 3002)},
-        zk=ZkView(CLUSTER_ID, tuple(ids), ZkController(0, -1, ephemeral=True), 1, offsets_topic_version=0),
+        zk=ZkView(CLUSTER_ID, tuple(ids), ZkController(0, -1, ephemeral=True), 1, topic_versions={OFFSETS.name: 0}),
         partitions=tuple(partitions),
         min_insync=dict.fromkeys(topics, 2 if size > 2 else 1),
-        offsets_counts={i: frozenset({50}) for i in ids},
+        coordinators=counted({i: frozenset({50}) for i in ids}),
         topics=(topics, topics),
     )
     controllers = tuple(node(i, NodeRole.CONTROLLER) for i in (3000, 3001, 3002))
@@ -181,7 +187,7 @@ def no_offsets_topic(number: str) -> Change:
     def change(view: ClusterView, facts: PreflightFacts) -> Case:
         others = tuple(partition for partition in view.partitions or () if partition.topic == "orders")
         changed = {**facts.configs, 1: config(1, offsets_topic_num_partitions=number)}
-        return replace(view, partitions=others, offsets_counts=None), replace(facts, configs=changed)
+        return replace(view, partitions=others), replace(facts, configs=changed)
 
     return change
 
@@ -214,7 +220,7 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("configuration unread", config_1(None), ["U05"]),
     ("version unread", config_1({"broker.id": "1"}), ["U05"]),
     ("host unreachable", seen(unknowns=(Reason("U01", "node1 does not answer"),)), ["U01"]),
-    ("offsets count unread", seen(offsets_counts=None), ["K02"]),
+    ("offsets count unread", seen(coordinators=None), ["K02"]),
     ("controller's directory unread", controller_files(NodeFiles()), ["G00"]),
     ("ZooKeeper of another cluster", zk(cluster_id="another"), ["I01"]),
     ("brokers of another cluster", seen(kafka_cluster_id="another"), ["I01"]),
@@ -256,8 +262,8 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("KRaft file too early", file_1({"process.roles": "broker", "node.id": "1"}), ["C01"]),
     ("wrong chroot in a file", file_1(config(1, zookeeper_connect="zk:2181")), ["C04"]),
     ("wrong chroot in the connection", known(chroot=""), ["C04", "C04", "C04"]),
-    ("old expansion of the offsets topic", seen(offsets_counts=EXPANDED), ["K01"]),
-    ("count of the offsets topic ambiguous", seen(offsets_counts=AMBIGUOUS), []),
+    ("old expansion of the offsets topic", seen(coordinators=counted(EXPANDED)), ["K01"]),
+    ("count of the offsets topic ambiguous", seen(coordinators=counted(AMBIGUOUS)), []),
     ("no offsets topic, one count", no_offsets_topic("50"), []),
     ("no offsets topic, two counts", no_offsets_topic("25"), ["B18"]),
     ("replicas as few as min.insync asks", orders(replicas=(0, 1), isr=(0, 1)), ["W1"]),
@@ -283,8 +289,32 @@ def test_an_old_protocol_version_blocks() -> None:
 
 
 def test_an_ambiguous_count_of_a_topic_that_was_changed_is_a_warning() -> None:
-    (finding,) = findings(*zk(offsets_topic_version=2)(*seen(offsets_counts=AMBIGUOUS)(*healthy())))
+    (finding,) = findings(*zk(topic_versions={OFFSETS.name: 2})(*seen(coordinators=counted(AMBIGUOUS))(*healthy())))
     assert (finding.code, finding.severity) == ("K02", Severity.WARN)
+
+
+def test_a_sleeping_expansion_is_refused_with_the_groups_that_would_move() -> None:
+    groups = tuple(f"g{number}" for number in range(8))
+    view, facts = seen(coordinators=counted(dict.fromkeys(range(3), frozenset({25})), groups))(*healthy())
+    (told,) = findings(view, facts)
+    moved = [group for group in groups if magnitude(group) % 25 != magnitude(group) % 50]
+    assert told.code == "K01"
+    assert told.reason.text.startswith(
+        "Brokers that compute with 25 partitions of __consumer_offsets, which has 50: 0, 1, 2. Of 8 "
+    )
+    assert f"{len(moved)} served from the old partition: {', '.join(moved)}; " in told.reason.text
+    assert f"; {8 - len(moved)} in the same partition by every count." in told.reason.text
+    assert f"restarted, {len(moved)} groups are in partitions without their offsets" in told.reason.text
+    assert "Restart no broker" in told.reason.next_step
+
+
+def test_the_transactions_topic_is_judged_alike() -> None:
+    view, facts = healthy()
+    rows = tuple(Partition(TRANSACTIONS.name, number, number % 3, (0, 1, 2), (0, 1, 2)) for number in range(5))
+    known = {OFFSETS.name: view.coordinators.counts[OFFSETS.name], TRANSACTIONS.name: {0: frozenset({5}), 1: frozenset({3})}}
+    made = replace(view, partitions=(*view.partitions, *rows))
+    assert [found.code for found in findings(made, facts)] == ["K02"], "not read"
+    assert [found.code for found in findings(replace(made, coordinators=CoordinatorFacts(known)), facts)] == ["K77"]
 
 
 def test_a_single_broker_may_migrate_with_its_outage_named() -> None:

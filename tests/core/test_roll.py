@@ -6,21 +6,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_kmigrate.core.coordinator import wants_coordinators
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.roll import decide_restart, is_canary, is_first, may_stop, next_to_roll, postponed
 from airflow_provider_kmigrate.core.model import LiveMembers, NodeFiles, Partition, Process, ZkController
 from tests.core.views import (
+    AGREEING,
+    ASLEEP,
     DOWN,
     FLAGGED,
+    HALF,
     KRAFT,
     MIG,
+    ONE_UNREAD,
     PRE,
     UP,
     ZK,
     broker,
     cluster,
+    computing,
     migration,
     partitions,
     shrunk,
@@ -123,6 +129,10 @@ REFUSED = [
     ("partitions that move", replace(PRE, moving=("orders-3",)), 0, MIG, Wait, {"S04"}),
     ("reassignments unread", replace(PRE, moving=None), 0, MIG, Wait, {"G00"}),
     ("min.insync unread", replace(PRE, min_insync=None), 0, MIG, Wait, {"G00"}),
+    ("coordinators unread", computing(PRE, None), 0, MIG, Wait, {"K02"}),
+    ("a sleeping expansion", computing(PRE, ASLEEP), 0, MIG, Refuse, {"K01"}),
+    ("an expansion that one broker knows", computing(HYBRID, HALF), 1, KRAFT, Refuse, {"K01"}),
+    ("coordinators of one broker unread", computing(HYBRID, ONE_UNREAD), 1, KRAFT, Wait, {"K02"}),
     ("stale /migration", with_zk(cluster([ZK, ZK, ZK], FLAGGED), migration=migration(97)), 0, MIG, Refuse, {"P01", "P06"}),
 ]
 
@@ -134,6 +144,18 @@ def test_what_keeps_a_broker_from_being_stopped(view, node, target, kind, expect
     decision = decide_restart(view, node, target)
     assert isinstance(decision, kind)
     assert codes(decision) == expected
+
+
+def test_coordinators_are_read_once_nothing_else_is_in_the_way():
+    assert wants_coordinators(decide_restart(computing(PRE, None), 0, MIG))
+    assert not wants_coordinators(decide_restart(computing(replace(PRE, moving=("orders-3",)), None), 0, MIG))
+    assert not wants_coordinators(decide_restart(computing(HYBRID, None), 0, KRAFT)), "it is there"
+    assert decide_restart(computing(PRE, AGREEING), 0, MIG).verb == "restart"
+
+
+def test_who_is_cut_off_comes_back_whatever_others_compute_with():
+    assert decide_restart(computing(cluster([MIG, MIG, ZK], FLAGGED, 90), HALF), 2, MIG).verb == "restart"
+    assert decide_restart(computing(cluster([KRAFT, KRAFT, MIG], (False, False, False), 90), None), 2, KRAFT).verb == "restart"
 
 
 def test_old_groups_may_live_until_the_last_broker_which_every_broker_before_it_says():

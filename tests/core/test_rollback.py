@@ -44,7 +44,22 @@ from tests.core.back_views import (
     unresponsive,
     with_files,
 )
-from tests.core.views import DOWN, KRAFT, MIG, ZK, cluster, controller, migration, with_broker, with_zk
+from tests.core.views import (
+    AGREEING,
+    ASLEEP,
+    DOWN,
+    HALF,
+    KRAFT,
+    MIG,
+    ONE_UNREAD,
+    ZK,
+    cluster,
+    computing,
+    controller,
+    migration,
+    with_broker,
+    with_zk,
+)
 
 
 @pytest.mark.parametrize(
@@ -229,6 +244,11 @@ def test_of_controllers_that_are_down_only_one_of_this_migration_is_brought_back
         (replace(later(DUAL, offset=60), moving=None), MIG, (Wait, "G00")),
         (replace(handed_over([MIG] * 3), moving=("orders-3",)), ZK, (Wait, "S04")),
         (replace(handed_over([ZK, MIG, MIG]), moving=("orders-3",)), ZK, (Done,)),
+        (computing(later(DUAL, offset=60), AGREEING), MIG, (Act, "restart")),
+        (computing(later(DUAL, offset=60), ASLEEP), MIG, (Refuse, "K01")),
+        (computing(later(DUAL, offset=60), ONE_UNREAD), MIG, (Wait, "K02")),
+        (computing(handed_over([MIG] * 3), HALF), ZK, (Refuse, "K01")),
+        (computing(handed_over([MIG] * 3), None), ZK, (Wait, "K02")),
     ],
 )
 def test_a_broker_goes_back(view, target, expected):

@@ -133,7 +133,7 @@ def test_without_the_jobs_word_a_planned_batch_may_have_begun() -> None:
 
 
 LOGS = {T0: LogMark(0, 100, topic_id="id"), T1: LogMark(40, 70, topic_id="id")}
-SILENT = LogMark(unread="no leader")
+ONE_UNREAD = LogMark(unread="no leader")
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ SILENT = LogMark(unread="no leader")
         (SETTLED, {**LOGS, T0: LogMark(0, 99)}, "Refuse J03"),
         (SETTLED, {T0: LOGS[T0]}, "Refuse J04"),
         (SETTLED, {T1: LogMark(0, 40)}, "Refuse J04 J03"),
-        (SETTLED, {**LOGS, T0: SILENT}, "Wait J08"),
-        (SETTLED, {T0: SILENT, T1: LogMark(0, 40)}, "Refuse J03"),
+        (SETTLED, {**LOGS, T0: ONE_UNREAD}, "Wait J08"),
+        (SETTLED, {T0: ONE_UNREAD, T1: LogMark(0, 40)}, "Refuse J03"),
         (SETTLED, {**LOGS, T0: LogMark(101, 900)}, "Refuse J04"),
         (SETTLED, {**LOGS, T0: LogMark(100, 900)}, "Done"),
         (SETTLED, {where: replace(log, topic_id="other") for where, log in LOGS.items()}, "Refuse J04"),

@@ -30,6 +30,8 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
 )
 from tests.core.views import (
+    AGREEING,
+    ASLEEP,
     BARE,
     DOWN,
     DUAL,
@@ -39,10 +41,12 @@ from tests.core.views import (
     FLAGGED,
     KRAFT,
     MIG,
+    ONE_UNREAD,
     PRE,
     UP,
     ZK,
     cluster,
+    computing,
     controller,
     migration,
     with_broker,
@@ -139,6 +143,10 @@ def test_wait(decision, expected):
         (with_broker(DUAL, 1, files=NodeFiles(FILES[ZK])), GateState.NEVER),
         (with_broker(DUAL, 1, files=NodeFiles()), GateState.MET),  # its host was not asked, or did not answer
         (with_controller(DUAL, 3001, files=BARE_FILE), GateState.NEVER),
+        (computing(DUAL, None), GateState.MET),  # read from time to time
+        (computing(DUAL, AGREEING), GateState.MET),
+        (computing(DUAL, ASLEEP), GateState.NEVER),
+        (computing(DUAL, ONE_UNREAD), GateState.NOT_YET),
     ],
 )
 def test_soaking_needs_every_gate(view, state):
@@ -154,6 +162,8 @@ def test_soaking_needs_every_gate(view, state):
         (with_controller(DUAL, 3001, files=NodeFiles()), GateState.NOT_YET),
         (with_controller(DUAL, 3001, process=replace(UP, at_boot=True)), GateState.MET),
         (with_controller(DUAL, 3001, process=replace(UP, at_boot=False)), GateState.NOT_YET),
+        (computing(DUAL, None), GateState.NOT_YET),
+        (computing(DUAL, ASLEEP), GateState.NEVER),
         (with_broker(DUAL, 1, process=replace(UP, at_boot=False)), GateState.MET),  # its administrator's matter
     ],
 )

@@ -6,7 +6,24 @@ import pytest
 
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.model import NodeFiles
-from tests.core.views import BARE, DUAL, FILES, FLAGGED, KRAFT, MIG, ZK, cluster, migration, with_broker, with_controller, with_zk
+from tests.core.views import (
+    AGREEING,
+    BARE,
+    DUAL,
+    FILES,
+    FLAGGED,
+    HALF,
+    KRAFT,
+    MIG,
+    ONE_UNREAD,
+    ZK,
+    cluster,
+    computing,
+    migration,
+    with_broker,
+    with_controller,
+    with_zk,
+)
 
 NONE = (None, None, None)
 HOUR = 3600.0
@@ -54,6 +71,21 @@ def test_what_a_person_must_hear_at_once(view, after, expected):
 )
 def test_a_node_that_stays_silent_is_named_in_every_phase(view, expected):
     assert codes(waits.if_it_stays(view)) == expected
+
+
+@pytest.mark.parametrize(
+    ("counts", "now", "later"),
+    [(AGREEING, [], []), (HALF, ["K01"], ["K01"]), (ONE_UNREAD, [], ["K02"]), (None, [], ["K02"])],
+)
+def test_brokers_that_disagree_on_coordinators_are_an_alarm_and_one_that_does_not_say_is_asked_again(counts, now, later):
+    for view in (DUAL, cluster([ZK, ZK, ZK], NONE), cluster([KRAFT, KRAFT, KRAFT], BARE, 90)):
+        assert codes(waits.at_once(computing(view, counts), 24 * HOUR, BORN)) == now
+        assert codes(waits.if_it_stays(computing(view, counts))) == later
+
+
+def test_a_broker_that_is_down_is_reported_once():
+    view = computing(cluster([KRAFT, KRAFT, None], FLAGGED, 90), ONE_UNREAD)
+    assert codes(waits.if_it_stays(view)) == ["R01"]
 
 
 STANDBY = cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90)  # 3000 leads

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
     ClusterView,
     Controller,
+    CoordinatorFacts,
     Migration,
     NodeFiles,
     Partition,
@@ -102,6 +104,21 @@ def with_broker(view: ClusterView, node: int, **changes: object) -> ClusterView:
 def with_controller(view: ClusterView, node: int, **changes: object) -> ClusterView:
     changed: Mapping[int, Controller] = {**view.controllers, node: replace(view.controllers[node], **changes)}  # type: ignore[arg-type]
     return replace(view, controllers=changed)
+
+
+def computing(view: ClusterView, counts: Mapping[int, int | None] | None, partitions: int = 15) -> ClusterView:
+    """With `__consumer_offsets`, and the count that each broker computes coordinators with (None: it does not say); None: not read."""
+    ids = list(view.brokers)
+    rows = [(p, tuple(ids[(p + place) % len(ids)] for place in range(min(3, len(ids))))) for p in range(partitions)]
+    added = tuple(Partition(OFFSETS.name, p, replicas[0], replicas, replicas) for p, replicas in rows)
+    known = {broker: frozenset({count}) for broker, count in (counts or {}).items() if count is not None}
+    facts = None if counts is None else CoordinatorFacts({OFFSETS.name: known})
+    min_insync = {**(view.min_insync or {}), OFFSETS.name: 2}
+    return replace(view, partitions=(*(view.partitions or ()), *added), min_insync=min_insync, coordinators=facts)
+
+
+AGREEING, ASLEEP, HALF = dict.fromkeys(range(3), 15), dict.fromkeys(range(3), 10), {0: 15, 1: 10, 2: 10}
+ONE_UNREAD = {0: 15, 1: 15, 2: None}
 
 
 def with_zk(view: ClusterView, **changes: object) -> ClusterView:

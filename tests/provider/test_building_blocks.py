@@ -69,7 +69,7 @@ def parameters(of: type[Any]) -> set[str]:
 
 def test_every_public_class_stands_on_the_page_and_can_be_imported_from_there() -> None:
     outside = {each.__name__ for each in public() if each.__module__.rpartition(".")[2] not in INSIDE}
-    outside |= {"StepSensor", "WaitAllBrokersRegisteredSensor", "VerifyDualWriteLagSensor"}
+    outside |= {"StepSensor", "WaitAllBrokersRegisteredSensor", "VerifyDualWriteLagSensor", "CoordinatorConsistencySensor"}
     assert set(listed()) == outside - {"SparkJobOperator", "SparkSubmitOperator"}
     for name, (_, above) in listed().items():
         room, _, module = class_of(name).__module__.rpartition(".")

@@ -30,7 +30,12 @@ from airflow_provider_kmigrate.operators.migration import (
     RollBrokerOperator,
     SoakOperator,
 )
-from airflow_provider_kmigrate.sensors.step import StepSensor, VerifyDualWriteLagSensor, WaitAllBrokersRegisteredSensor
+from airflow_provider_kmigrate.sensors.step import (
+    CoordinatorConsistencySensor,
+    StepSensor,
+    VerifyDualWriteLagSensor,
+    WaitAllBrokersRegisteredSensor,
+)
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
@@ -247,6 +252,15 @@ class TestRuns:
         state, _ = result(run_dag(alone(WaitAllBrokersRegisteredSensor, sim.path, deferrable=deferrable)))
         assert state == "success"
         assert sim.opened == (3 if deferrable else 1), "task, trigger, task again"
+
+    def test_brokers_that_disagree_on_coordinators_fail_the_sensor_at_once(self, rehearse: Rehearse, run_dag: RunDag) -> None:
+        sim = rehearse()
+        sim.cluster.offsets_partitions, sim.cluster.counts = 15, dict.fromkeys(sim.cluster.counts, 10)
+        state, instance = result(run_dag(alone(CoordinatorConsistencySensor, sim.path, retries=3)))
+        assert (state, instance.try_number) == ("failed", 1)
+        sim.cluster.counts = dict.fromkeys(sim.cluster.counts, 15)
+        state, _ = result(run_dag(alone(CoordinatorConsistencySensor, sim.path)))
+        assert state == "success"
 
     def test_a_wait_that_never_ends_fails_however_often_it_was_deferred(self, rehearse: Rehearse, run_dag: RunDag) -> None:
         sim = rehearse()

@@ -5,7 +5,7 @@ Steps run on it with their real code; time is a number. `Mortal` kills the tool 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec, Policy
+from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import (
     Broker,
@@ -22,6 +23,7 @@ from airflow_provider_kmigrate.core.model import (
     ClusterView,
     ConnectionFacts,
     Controller,
+    CoordinatorFacts,
     Fields,
     LogDir,
     Migration,
@@ -100,6 +102,9 @@ class SimCluster:
     meddled: bool = False  # somebody took a controller's flag: that it finalizes is not the tool's doing
     unflagged: bytes | None = None  # the note of controllers whose flag a finalization takes
     connections: ConnectionFacts = field(default_factory=ConnectionFacts)  # how the tool's own are protected
+    offsets_partitions: int = 0  # of __consumer_offsets; 0: no group ever committed
+    counts: dict[int, int] = field(default_factory=dict)  # of them, as each broker read it when it started
+    unread_coordinators: set[int] = field(default_factory=set)  # brokers that do not say who coordinates a group
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -113,6 +118,7 @@ class SimCluster:
             mine.text = mine.running = original_of(node.id)
         self.zookeeper_controller, self.led = 0, False
         self.leaders = {p: p % self.brokers for p in range(2 * self.brokers)}
+        self.counts = {node.id: self.offsets_partitions for node in nodes}
 
     # What the host of a node does.
 
@@ -125,6 +131,8 @@ class SimCluster:
             self.kept_out.add(node.id)
         if node.role is NodeRole.BROKER and self.kraft_owns and self._zookeeper_brokers() and not self._writes():
             self.uninformed.add(node.id)
+        if node.role is NodeRole.BROKER:
+            self.counts[node.id] = self.offsets_partitions
         if node.role is NodeRole.CONTROLLER:
             assert mine.formatted == CLUSTER_ID
             mine.log, mine.copied = True, mine.copied or self.kraft_owns
@@ -146,6 +154,11 @@ class SimCluster:
             return
         if node.role is NodeRole.BROKER and self.kraft_owns and not self._majority():
             self.disasters.append(f"broker {node.id} stopped without a controller: 300 s")
+        up = [broker for broker in self.counts if self._up(broker)]
+        if node.role is NodeRole.BROKER and any(self.counts[broker] != self.offsets_partitions for broker in up):
+            self.disasters.append(
+                f"broker {node.id} stopped although brokers use different counts of __consumer_offsets: groups move"
+            )
         mine.running, mine.stops = None, mine.stops + 1
         if node.role is NodeRole.BROKER and node.id == self.stuck:
             self.stuck = None
@@ -254,7 +267,8 @@ class SimCluster:
             quorum=self._quorum(),
             zk=self.zk(),
             partitions=self._partitions(in_sync),
-            min_insync={"t": min(2, self.brokers - 1) or 1},
+            min_insync=dict.fromkeys(("t", OFFSETS.name), min(2, self.brokers - 1) or 1),
+            coordinators=self._coordinators(),
             client_metrics=(),
             topics=({}, {}),
             stored={kind: Stored({}) for kind in StoredKind},
@@ -340,13 +354,30 @@ class SimCluster:
         rows = []
         for partition, leader in self.leaders.items():
             replicas = self._replicas(partition)
-            out = self.kept_out if self.out_of_isr or leader == self.stuck else ()
-            isr = tuple(b for b in replicas if b in in_sync and b not in out)
+            isr = self._isr(replicas, leader, in_sync)
             headless = self.kraft_owns and partition in self.leaderless
             if leader not in isr or headless:
                 self.leaders[partition] = -1 if headless or not isr else isr[0]
             rows.append(Partition("t", partition, self.leaders[partition], replicas, isr))
-        return tuple(rows)
+        return (*rows, *self._offsets_topic(in_sync))
+
+    def _offsets_topic(self, in_sync: set[int]) -> Iterator[Partition]:
+        for partition in range(self.offsets_partitions):
+            replicas = self._replicas(partition)
+            isr = self._isr(replicas, next((broker for broker in replicas if self._up(broker)), -1), in_sync)
+            yield Partition(OFFSETS.name, partition, next(iter(isr), -1), replicas, isr)
+
+    def _isr(self, replicas: Sequence[int], leader: int, in_sync: set[int]) -> tuple[int, ...]:
+        out = self.kept_out if self.out_of_isr or leader == self.stuck else ()
+        return tuple(b for b in replicas if b in in_sync and b not in out)
+
+    def _coordinators(self) -> CoordinatorFacts:
+        """Not by fingerprints: a broker that answers at all is known by what it read."""
+        answering = [broker for broker in self.counts if self._up(broker) and broker not in self.unread_coordinators]
+        return CoordinatorFacts(
+            {OFFSETS.name: {broker: frozenset({self.counts[broker]}) for broker in answering}},
+            tuple(f"team-{number}" for number in range(12)),
+        )
 
     def elect_preferred(self, partitions: Sequence[Partition]) -> None:
         self.mortal.step()
@@ -361,7 +392,11 @@ class SimCluster:
     def context(self, folder: Path) -> StepContext:
         """A new run of the tool on this cluster."""
         said: list[str] = []
-        lags = {("t", partition): self.behind for partition in self.leaders}
+        places = (
+            *(("t", partition) for partition in self.leaders),
+            *((OFFSETS.name, one) for one in range(self.offsets_partitions)),
+        )
+        lags = dict.fromkeys(places, self.behind)
         wire = SimpleNamespace(replica_lags=lambda: lags)
         tools = SimpleNamespace(
             host=lambda node: SimHost(self),

@@ -154,6 +154,7 @@ _REPORTED_BY = {
     "stored": Fields.STORED.value,
     "state_epoch": (Fields.STATE_EPOCH | Fields.TOPICS).value,
     "moving": Fields.REASSIGNMENTS.value,
+    "coordinators": Fields.COORDINATORS.value,
 }
 _NO_PROCESS, _NO_FILES = Process(), NodeFiles()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core import coordinator, gates
 from airflow_provider_kmigrate.core import rollback as back_gates
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
@@ -34,6 +34,7 @@ from tests.steps.test_migration import EVERYTHING, forward
 pytestmark = pytest.mark.slow(seconds=170)
 
 Key = tuple[object, ...]
+FEW = 5  # partitions of __consumer_offsets
 NOT_TO_BE_STARTED = (
     "topics deleted"  # controllers, by anybody, until the way back has set their directories aside: the runbook says so
 )
@@ -64,6 +65,7 @@ def clone(cluster: SimCluster) -> SimCluster:
     made = copy.copy(cluster)
     made.nodes = {name: copy.copy(node) for name, node in cluster.nodes.items()}
     made.leaders, made.registered, made.disasters = dict(cluster.leaders), set(cluster.registered), list(cluster.disasters)
+    made.counts = dict(cluster.counts)
     made.clock, made.mortal = Hurried(), Mortal()
     return made
 
@@ -85,7 +87,8 @@ def key_of(cluster: SimCluster) -> Key:
         tuple(json.loads(cluster.unflagged or b"[]")),
         cluster.meddled,
     )
-    return (nodes, order, offset, owner, frozenset(cluster.registered), tuple(sorted(cluster.leaders.items())))
+    counts = (cluster.offsets_partitions, *cluster.counts.values())
+    return (nodes, order, offset, owner, frozenset(cluster.registered), tuple(sorted(cluster.leaders.items())), counts)
 
 
 @dataclass
@@ -144,7 +147,10 @@ def accident(before: SimCluster, after: SimCluster) -> SimCluster:
 
 
 def by_others(cluster: SimCluster) -> Iterator[tuple[str, SimCluster]]:
-    """What people, other tools and the quorum do: an election for no reason, a flag that is lost, a /migration of long ago."""
+    """What people, other tools and the quorum do: an election for no reason, a flag that is lost, a /migration of long ago.
+
+    Also an expansion of `__consumer_offsets`, where there is one.
+    """
     up = [node for node in cluster.spec.controllers if cluster.nodes[node.role, node.id].running is not None]
     for node in up:
         if cluster.led and node.id != cluster.leader:
@@ -157,6 +163,10 @@ def by_others(cluster: SimCluster) -> Iterator[tuple[str, SimCluster]]:
         made = clone(cluster)
         made.offset = 97
         yield "a /migration of long ago", made
+    if cluster.offsets_partitions == FEW:
+        made = clone(cluster)
+        made.offsets_partitions = 2 * FEW
+        yield "__consumer_offsets is expanded", made
 
 
 def start(cluster: SimCluster, node: NodeSpec) -> None:
@@ -177,8 +187,13 @@ def events(cluster: SimCluster) -> Iterator[tuple[str, SimCluster]]:
 
 
 def equal_after_failover(cluster: SimCluster) -> SimCluster:
-    """Every broker runs, and every controller that was begun."""
+    """Every broker runs, and every controller that was begun; brokers that compute coordinators with another count were restarted (K01)."""
     made = clone(cluster)
+    for node in made.spec.brokers:
+        if made.counts[node.id] != made.offsets_partitions and made.nodes[node.role, node.id].running is not None:
+            made.stop(node)
+            made.start(node)
+            made = accident(cluster, made)
     for node in made.spec.nodes():
         mine = made.nodes[node.role, node.id]
         if mine.running is None and mine.text and (node.role is NodeRole.BROKER or mine.formatted):
@@ -247,9 +262,9 @@ class Search:
             self.problems.append(f"{path}: back after the finalization")
 
 
-def searched(folder: Path, brokers: int, controllers: int, most: int, *sought: str) -> Search:
+def searched(folder: Path, brokers: int, controllers: int, most: int, *sought: str, offsets: int = 0) -> Search:
     search = Search(folder, most, sought)
-    search.go(clone(SimCluster(brokers, controllers)))
+    search.go(clone(SimCluster(brokers, controllers, offsets_partitions=offsets)))
     return search
 
 
@@ -261,6 +276,19 @@ def test_no_state_is_a_disaster_and_each_has_a_way_out(tmp_path: Path, brokers: 
     assert search.problems == []
     assert len(search.paths) > 100, "it went somewhere"
     assert {end for _, end in search.ends} >= {"done", "Refused P12"}
+
+
+def test_no_restart_moves_groups_whenever_their_topic_is_expanded(tmp_path: Path) -> None:
+    """Once every broker was restarted by hand, as K01 says, there is a way out of each state."""
+    search = searched(tmp_path, 1, 1, 1, offsets=FEW)
+    assert search.problems == []
+    assert {end for _, end in search.ends} >= {"done", "Refused K01"}
+
+
+def test_it_finds_a_restart_that_moves_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the question before each restart: somebody expands the topic, and the next restart of a broker moves groups."""
+    monkeypatch.setattr(coordinator, "agreed", lambda *_, **__: gates.MET)
+    assert searched(tmp_path, 1, 1, 1, "groups move", offsets=FEW).found()
 
 
 def test_it_finds_a_file_of_another_mode_that_a_dead_run_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.core import equivalence
-from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, Agreement, topics, uniform
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Migration, ZkController
-from airflow_provider_kmigrate.core.offsets_topic import Agreement, uniform
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.run import StepContext
 from tests.kit.localcluster.cluster import LocalCluster
@@ -88,14 +87,14 @@ class Oracle:
 
     def _accepted(self) -> str | None:
         with linked.context(self.cluster, "looking", acting=False) as context:
-            view = context.observer.observe(Fields.PARTITIONS | Fields.OFFSETS_TOPIC | Fields.BROKERS)
-            count = sum(partition.topic == OFFSETS_TOPIC for partition in view.partitions or ())
+            view = context.observer.observe(Fields.PARTITIONS | Fields.COORDINATORS | Fields.BROKERS)
+            counts, count = next(((counts, count) for topic, counts, count in topics(view) if topic is OFFSETS), (None, 0))
             if view.partitions is None:
                 raise NotYet("no partitions were read")
             if not count:
                 return None
             acceptors = {group: _acceptors(context, group) for group in self.groups}
-        verdict = uniform(view.offsets_counts, count, [node.id for node in self.cluster.plan.brokers])
+        verdict = uniform(counts, count, [node.id for node in self.cluster.plan.brokers])
         if verdict.agreement is Agreement.UNKNOWN:
             raise NotYet("; ".join(reason.text for reason in verdict.reasons))
         before, self._count = self._count or count, count

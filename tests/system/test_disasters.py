@@ -235,7 +235,8 @@ def create_elsewhere(node: NodeSpec, topic: str) -> None:
 def leaders(node: NodeSpec, topic: str) -> dict[int, int] | None:
     """Each partition's leader as this node itself says it; None for a topic that it does not know."""
     with Wire(node.host, node.port, timeout=20.0) as wire:
-        return wire.leaders(topic)
+        found = wire.leaders(topic)
+    return None if found is None else {partition: leader for partition, (leader, _) in found.items()}
 
 
 class TestFirstRoll:

@@ -29,10 +29,10 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
 )
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
-from airflow_provider_kmigrate.core.offsets_topic import magnitude
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 _KEPT: Final = 20  # steps kept of a track

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from statistics import median
 
-from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core import coordinator, gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, misfiled, stage_on_disk
 from airflow_provider_kmigrate.core.gates import MET, Gate, GateState, never, never_if, not_yet, not_yet_if, together, unmet
@@ -257,6 +257,8 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
             may_give_up(view, broker.id) if phase in _CUT_OFF else may_stop(view, (broker.id,)),
         )
     )
+    # Read last, since it costs requests to every broker. Who is cut off must come back, whatever others compute with.
+    gate = coordinator.agreed(view) if gate.met and phase not in _CUT_OFF else gate
     alarm = gates.alarm_of_living(view) if target is BrokerMode.KRAFT else ""
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{alarm}"
     return Act(Verb.RESTART, text) if gate.met else unmet(gate)

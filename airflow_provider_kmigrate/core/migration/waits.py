@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from airflow_provider_kmigrate.core import coordinator, gates
 from airflow_provider_kmigrate.core import equivalence as equivalence_kinds
-from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, not_yet_if, strangers, together, unmet
@@ -234,13 +234,17 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
             roll.in_sync(view),
             roll.no_broker_fenced(view),
             files if files.state is gates.GateState.NEVER else MET,  # hosts are read from time to time, and once more at the end
+            MET if view.coordinators is None else coordinator.agreed(view),  # the same
         )
     )
 
 
 def may_end_soak(view: ClusterView) -> Gate:
-    """What must hold at the end of a soak beside its health: no reboot changes a node's mode or leaves a controller down."""
-    return together((gates.files_in_stage(view), gates.controllers_start_at_boot(view)))
+    """What must hold at the end of a soak beside its health: no reboot changes a node's mode or leaves a controller down.
+
+    None moves a group's coordinator either.
+    """
+    return together((gates.files_in_stage(view), gates.controllers_start_at_boot(view), coordinator.agreed(view)))
 
 
 def soaked(view: ClusterView, seconds: float) -> str:
@@ -338,9 +342,15 @@ def alarming(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, 
 
 
 def at_once(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, ...]:
-    """`alarming` for callers that do not know the current step: without the flags that kmigrate's own finalization takes."""
+    """`alarming` for callers that do not know the current step: without the flags that kmigrate's own finalization takes.
+
+    Also brokers that compute coordinators with another count: their next start moves groups.
+    """
     own = flags_taken_by_us(view)
-    return tuple(reason for reason in alarming(view, max_hybrid, now) if not (own and reason.cause is Cause.UNFLAGGED_CONTROLLER))
+    counts = coordinator.agreed(view)
+    others = counts.reasons if counts.state is gates.GateState.NEVER else ()
+    known = (reason for reason in alarming(view, max_hybrid, now) if not (own and reason.cause is Cause.UNFLAGGED_CONTROLLER))
+    return (*known, *others)
 
 
 def if_it_stays(view: ClusterView) -> tuple[Reason, ...]:
@@ -349,6 +359,7 @@ def if_it_stays(view: ClusterView) -> tuple[Reason, ...]:
     Files are checked once every broker runs in KRaft mode: before that a roll writes them.
     """
     files = gates.files_in_stage(view).reasons if gates.all_kraft(view).met else ()
+    files = (*files, *coordinator.agreed(view, but=view.in_mode(None)).reasons)
     if where(view).phase in _QUIET:
         return (*unresponsive_brokers(view), *files)
     flags = tuple(reason for reason in alarms(view) if reason.cause is Cause.UNFLAGGED_CONTROLLER and flags_taken_by_us(view))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from airflow_provider_kmigrate.core import gates, offsets_topic, rollback
-from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core import coordinator, gates, rollback
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, Agreement, CoordinatorTopic
 from airflow_provider_kmigrate.core.files.config_matrix import setting
 from airflow_provider_kmigrate.core.model import (
     Broker,
@@ -22,7 +22,6 @@ from airflow_provider_kmigrate.core.model import (
     ProcessState,
     version_of,
 )
-from airflow_provider_kmigrate.core.offsets_topic import Agreement
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.preflight import actors, controllers, files, protection, security, unread, versions, written
 from airflow_provider_kmigrate.core.preflight.findings import (
@@ -53,7 +52,7 @@ PREFLIGHT_FIELDS = (
     | Fields.ZOOKEEPER
     | Fields.PARTITIONS
     | Fields.MIN_INSYNC
-    | Fields.OFFSETS_TOPIC
+    | Fields.COORDINATORS
     | Fields.TOPICS
     | Fields.STATE_EPOCH
     | Fields.GROUPS
@@ -157,20 +156,23 @@ def _epochs(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
 def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     if view.partitions is None:
         return
-    configured = {broker: setting(config, "offsets.topic.num.partitions") for broker, config in facts.configs.items() if config}
-    counts = {broker: int(value) for broker, value in configured.items() if value and value.isdecimal()}
-    topic_count = sum(partition.topic == OFFSETS_TOPIC for partition in view.partitions)
-    if not topic_count:
-        if len(set(counts.values())) > 1:
-            yield blocks(
-                "B18", f"{OFFSETS_TOPIC} does not exist yet, and brokers would give it different counts: {pairs(counts)}"
-            )
-        return
-    unchanged = view.zk is not None and view.zk.offsets_topic_version == 0
-    verdict = offsets_topic.uniform(view.offsets_counts, topic_count, sorted(_listed(facts)), counts if unchanged else None)
-    severity = Severity.WARN if verdict.agreement is Agreement.DEGENERATE else Severity.BLOCK
-    for reason in verdict.reasons:
-        yield PreflightFinding(reason, severity, "KIP-895; GroupCoordinator startup")
+    existing = list(coordinator.topics(view))
+    counts = _configured(facts, OFFSETS)
+    if OFFSETS not in {topic for topic, _, _ in existing} and len(set(counts.values())) > 1:
+        text = f"{OFFSETS.name} does not exist yet, and brokers would give it different counts: {pairs(counts)}"
+        yield blocks("B18", text)
+    for topic, found, count in existing:
+        unchanged = view.zk is not None and view.zk.topic_versions.get(topic.name) == 0
+        configured = _configured(facts, topic) if unchanged else None
+        verdict = coordinator.judge(view, topic, found, count, _listed(facts), configured=configured)
+        severity = Severity.WARN if verdict.agreement is Agreement.DEGENERATE else Severity.BLOCK
+        for reason in verdict.reasons:
+            yield PreflightFinding(reason, severity, "KIP-895; GroupCoordinator startup")
+
+
+def _configured(facts: PreflightFacts, topic: CoordinatorTopic) -> dict[int, int]:
+    configured = {broker: setting(config, topic.setting) for broker, config in facts.configs.items() if config}
+    return {broker: int(value) for broker, value in configured.items() if value and value.isdecimal()}
 
 
 def _replication(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:

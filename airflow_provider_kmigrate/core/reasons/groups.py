@@ -7,30 +7,32 @@ from airflow_provider_kmigrate.core.reasons.entry import read
 AREAS, ENTRIES = read("""
 K Coordinators and groups
 about: coordinators and consumer groups
-when: preflight, inventory, consumers
+when: preflight, before each restart of a broker, soak, watch, inventory, consumers
 intro: A broker reads the number of partitions of `__consumer_offsets` once, when it starts. If the topic was expanded since, restarted brokers and
 intro: old ones send groups to different coordinators: some groups are consumed twice, some not at all, some lose their offsets. A migration
-intro: restarts every broker twice, so preflight asks each broker with made-up group names which number it uses.
+intro: restarts every broker twice. So each broker is asked with made-up names which number it uses: in preflight, before each restart, every
+intro: 30 s in a soak, and by the watch. The sensor `CoordinatorConsistencySensor` asks the same in a DAG of your own.
 intro:
-intro: K30 to K76 are of the scan (`python -m airflow_provider_kmigrate.groups scan`; [consumers.md](consumers.md)), of moving
+intro: K77 is the same of transactions. K30 to K76 are of the scan (`python -m airflow_provider_kmigrate.groups scan`; [consumers.md](consumers.md)), of moving
 intro: groups, and of copying their offsets.
 
 K01 A broker uses another count of __consumer_offsets
-means: That broker computes a group's coordinator with another number of partitions than the topic has. After a restart brokers disagree: groups are consumed twice, not at all, or lose their offsets.
+means: That broker computes a group's coordinator with another number of partitions than the topic has. After a restart brokers disagree: groups are consumed twice, not at all, or lose their offsets. The log names the groups.
 meanwhile: **Only as long as no broker restarts.**
-do: Restart no broker, and stop what restarts them (patches, auto-healing).
+do: Restart no broker, and stop what restarts them (patches, auto-healing). Groups split or in blackout already: stop their consumers now.
 do: In a planned window stop the consumers of all groups that move, and save their offsets: `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets --group G --all-topics --to-current --export --dry-run > G.csv`.
-do: Restart every broker, one after the other.
+do: Has no broker restarted since the expansion, delete these groups now, or old offsets come back when leaders move (measured): `kafka-consumer-groups.sh --bootstrap-server $B --delete --group G`.
+do: Restart every broker with its present file, one after the other.
 do: Set the offsets again: `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets --group G --from-file G.csv --execute`. Start the consumers.
-do: Run preflight again.
+do: Run preflight again, or clear the task that was refused.
 never: Restart only the broker that differs.
 source: measured
 
-K02 The count of __consumer_offsets is not known
-means: No number, or more than one, explains the answers of these brokers. Leaders that move meanwhile cause this.
-meanwhile: Yes.
-do: Wait until no leader moves, clear `preflight`.
-do: May kmigrate's user DESCRIBE the groups `__coord_probe*`? Has a partition of `__consumer_offsets` no leader?
+K02 The count of a coordinator topic is not known
+means: No number, or more than one, explains the answers of these brokers about `__consumer_offsets` or `__transaction_state`. Leaders that move meanwhile cause this.
+meanwhile: Yes. No broker is restarted before it is known.
+do: Wait until no leader moves; a step goes on by itself. Clear `preflight`.
+do: May kmigrate's user DESCRIBE the groups and transactional ids `__coord_probe*`? Has a partition of the topic no leader?
 do: Several numbers fit: make sure that the topic was not expanded since these brokers started.
 never: Skip preflight, or expand the topic now.
 
@@ -205,4 +207,14 @@ means: The offset lies beyond its log, the partition is selected by no member, o
 meanwhile: Yes: nothing was written.
 do: Correct it. For ZooKeeper or Kafka consumers set offsets while they are stopped, with their own tools.
 never: Write the znode by hand.
+
+K77 A broker uses another count of __transaction_state
+means: That broker computes the coordinator of a transactional id with another number of partitions than the topic has. Once a leader of this topic moves, its transactional ids cannot be used until their broker restarts; after a restart brokers disagree.
+meanwhile: **Only as long as no broker restarts and no leader moves.**
+do: Restart no broker, and stop what restarts them.
+do: In a planned window stop all transactional producers (Kafka Streams and Flink too). Wait until `kafka-transactions.sh --bootstrap-server $B list` shows none that is ongoing.
+do: Restart every broker with its present file, one after the other. Start the producers.
+do: Run preflight again, or clear the task that was refused.
+never: Expand `__transaction_state`. Restart only the broker that differs.
+source: Kafka 3.9: TransactionStateManager.validateTransactionTopicPartitionCountIsStable
 """)

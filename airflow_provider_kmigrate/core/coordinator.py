@@ -1,0 +1,360 @@
+"""Which broker coordinates a group, whether all brokers agree on that, and what a roll does to the groups if they do not.
+
+A group lives in partition `hash(group) mod n` of `__consumer_offsets`; its coordinator is that partition's leader. Every broker
+reads n once, when it starts (KIP-895, not adopted). An expansion of the topic therefore sleeps until a broker restarts. Then old
+and restarted brokers disagree, broker by broker: groups split, stop or lose their offsets. `__transaction_state` works alike.
+
+No broker reports its n, but few n explain its FindCoordinator answers to made-up names: its fingerprint. A fingerprint cannot tell
+two counts apart that have the same leader for every name, such as 24 and 48 partitions led in turn by three brokers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+
+from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, java_hash
+from airflow_provider_kmigrate.core.decision import Decision, Done, Wait
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, never_if, not_yet, together, unmet
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Reason, could_not_read
+from airflow_provider_kmigrate.core.text import join_ids, summarize
+
+_MIN_INT = -(2**31)
+
+
+def magnitude(group: str) -> int:
+    """A group's partition is this modulo their count; Kafka's `Utils.abs` maps the number without an absolute value to 0."""
+    number = java_hash(group)
+    return 0 if number == _MIN_INT else abs(number)
+
+
+DEFAULT_LIMIT = 1000
+"""Counts up to this are tried (or up to the topic's own, if that is higher)."""
+_POOL = tuple((name, magnitude(name)) for name in (f"__coord_probe_{number}" for number in range(128)))
+
+
+@lru_cache(maxsize=32)
+def probe_groups(leaders: tuple[int, ...], limit: int = DEFAULT_LIMIT) -> tuple[str, ...]:
+    """The few made-up names whose coordinators tell each count up to the topic's own from every other one.
+
+    `leaders`: by partition, -1 for none. If they are so regular that no name does, all names that tell any two counts apart.
+    Asking for them creates nothing if the topic exists; otherwise the broker creates it.
+    """
+    led, names = dict(enumerate(leaders)), []
+    unclear = [list(range(1, max(limit, len(leaders)) + 1))]  # counts that are answered alike so far
+    for name, number in _POOL:
+        split = [part for alike in unclear for part in _by_answer(alike, number, led)]
+        if len(split) > len(unclear):
+            names.append(name)
+            unclear = [part for part in split if len(part) > 1 and min(part) <= len(leaders)]
+    return tuple(names)
+
+
+def _by_answer(counts: list[int], number: int, leaders: Mapping[int, int]) -> list[list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for count in counts:
+        found[leaders.get(number % count, -1)].append(count)
+    return list(found.values())
+
+
+def possible_counts(answers: Mapping[str, int | None], leaders: Mapping[int, int], limit: int = DEFAULT_LIMIT) -> frozenset[int]:
+    """The counts that explain what one broker answered: group -> coordinator, None if it named none.
+
+    `leaders` is partition -> leader (-1: none) at the time of the answers. A broker names none for a partition without a leader,
+    and for one that does not exist. Empty: nothing explains the answers, or they name no broker at all.
+    """
+    evidence = {magnitude(group): -1 if broker is None else broker for group, broker in answers.items()}
+    if set(evidence.values()) <= {-1}:
+        return frozenset()
+    candidates = range(1, max(limit, len(leaders)) + 1)
+    return frozenset(n for n in candidates if all(leaders.get(h % n, -1) == broker for h, broker in evidence.items()))
+
+
+class Agreement(StrEnum):
+    """What the fingerprints of all brokers show."""
+
+    PROVEN = "proven"  # every broker uses the topic's count and no other explains its answers
+    DEGENERATE = "degenerate"  # the topic's count explains every answer, but so do others
+    UNKNOWN = "unknown"  # something was not read, or leaders moved meanwhile: observe again
+    BROKEN = "broken"  # some broker certainly uses another count
+
+
+@dataclass(frozen=True, slots=True)
+class CountVerdict:
+    """`reasons` is empty exactly when agreement is proven."""
+
+    agreement: Agreement
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorTopic:
+    """A topic whose partitions have coordinators. `code`: of the entry for a broker that uses another count than the topic has.
+
+    `setting`: the broker setting with which the topic is created; `key_type`: FindCoordinator's.
+    """
+
+    name: str
+    code: str
+    setting: str
+    key_type: int
+
+
+OFFSETS = CoordinatorTopic(OFFSETS_TOPIC, "K01", "offsets.topic.num.partitions", 0)
+TRANSACTIONS = CoordinatorTopic(TRANSACTIONS_TOPIC, "K77", "transaction.state.log.num.partitions", 1)
+TOPICS = (OFFSETS, TRANSACTIONS)
+
+Counts = Mapping[int, frozenset[int]]  # broker -> its possible counts; empty: none explains its answers
+
+
+def uniform(
+    counts: Counts | None,
+    topic_count: int,
+    brokers: Collection[int],
+    configured: Mapping[int, int] | None = None,
+    topic: CoordinatorTopic = OFFSETS,
+) -> CountVerdict:
+    """Whether all `brokers` use the topic's own count, from each one's possible counts.
+
+    A broker missing in `counts`, or with none, leaves it unknown; one whose counts miss the topic's breaks it, whatever the others use.
+    Leaders of a topic made in one go are so regular that many counts explain all answers if the number of brokers divides the topic's.
+    `configured`, each broker's setting for new topics, settles that; give it only if the topic's znode has never changed since it
+    was created (data version 0): then a broker has read either the topic's count or, started before it, its own configuration.
+    """
+    found = {broker: (counts or {}).get(broker, frozenset()) for broker in sorted(brokers)}
+    of_topic = f"partitions of {topic.name}"
+    wrong: dict[str, list[int]] = defaultdict(list)
+    for broker, possible in found.items():
+        if possible and topic_count not in possible:
+            wrong[_some(possible)].append(broker)
+    if wrong:
+        texts = (
+            f"Brokers that compute with {some} {of_topic}, which has {topic_count}: {join_ids(those)}."
+            for some, those in wrong.items()
+        )
+        return CountVerdict(Agreement.BROKEN, tuple(Reason(topic.code, text) for text in texts))
+    unread = [broker for broker, possible in found.items() if not possible]
+    if unread or not found:
+        text = f"No count of {topic.name} explains the answers of brokers {join_ids(unread) or 'all'}, or they did not answer."
+        return CountVerdict(Agreement.UNKNOWN, (Reason("K02", text),))
+    settled = {broker for broker, count in (configured or {}).items() if count == topic_count}
+    ambiguous = [broker for broker, possible in found.items() if len(possible) > 1 and broker not in settled]
+    if ambiguous:
+        others = _some(found[ambiguous[0]] - {topic_count})
+        text = f"Brokers {join_ids(ambiguous)} use {topic_count} {of_topic} or, by the same answers, {others}."
+        return CountVerdict(Agreement.DEGENERATE, (Reason("K02", text),))
+    return CountVerdict(Agreement.PROVEN)
+
+
+def _some(counts: frozenset[int], shown: int = 6) -> str:
+    some = " or ".join(map(str, sorted(counts)[:shown]))
+    return f"{some} or more" if len(counts) > shown else some
+
+
+class GroupClass(StrEnum):
+    """What a group experiences while brokers use different counts."""
+
+    SPLIT = "accepted by more than one broker (split brain)"  # consumed twice, commits in two places
+    BLACKOUT = "accepted by no broker (blackout)"  # members lose their partitions and get none
+    MOVED = "served from the new partition, without the offsets of the old one"
+    REDIRECT = "served from the old partition"  # brokers with another count may name another coordinator
+    INVARIANT = "in the same partition by every count"
+
+
+@dataclass(frozen=True, slots=True)
+class RollState:
+    """How many groups two brokers accept, and how many none does, after the restart of `broker`."""
+
+    broker: int
+    split: int
+    blackout: int
+
+
+@dataclass(frozen=True)
+class Coordinators:
+    """Who coordinates what, at one moment: each broker's count, each partition's leader, and how many partitions there are."""
+
+    counts: Mapping[int, int]
+    leaders: Mapping[int, int]
+    partitions: int
+
+    def classes(self, groups: Collection[str]) -> dict[GroupClass, list[str]]:
+        """The groups of each class, by name; every group is in one."""
+        brokers = defaultdict(set)
+        for broker, count in self.counts.items():
+            brokers[count].add(broker)
+        used = tuple(brokers.items())
+        found: dict[GroupClass, list[str]] = {each: [] for each in GroupClass}
+        for group in sorted(groups):
+            number = magnitude(group)
+            home = number % self.partitions
+            homes = {count: number % count for count, _ in used}
+            accepted = [homes[count] for count, those in used if self.leaders.get(homes[count], -1) in those]
+            stays = all(place == home for place in homes.values())
+            found[_class(accepted, home, stays=stays)].append(group)
+        return found
+
+    def moving(self, groups: Collection[str]) -> Counter[tuple[int, int]]:
+        """How many groups of each (old, new) leader a roll moves; old: by the one other count that brokers still use."""
+        old = {*self.counts.values()} - {self.partitions}
+        numbers = [magnitude(group) for group in groups] if len(old) == 1 else []
+        moves = ((number % next(iter(old)), number % self.partitions) for number in numbers)
+        return Counter((self.leaders.get(one, -1), self.leaders.get(other, -1)) for one, other in moves if one != other)
+
+    def restarted(self) -> frozenset[int]:
+        """Brokers that use the topic's own count already."""
+        return frozenset(broker for broker, count in self.counts.items() if count == self.partitions)
+
+
+def _class(accepted: Sequence[int], home: int, *, stays: bool) -> GroupClass:
+    if stays and accepted:
+        return GroupClass.INVARIANT
+    if len(accepted) != 1:
+        return GroupClass.SPLIT if accepted else GroupClass.BLACKOUT
+    return GroupClass.MOVED if accepted[0] == home else GroupClass.REDIRECT
+
+
+def forecast(moving: Mapping[tuple[int, int], int], restarted: Collection[int], order: Sequence[int]) -> tuple[RollState, ...]:
+    """What each restart of a roll does to the groups, if every partition's leader leads it again afterwards.
+
+    `moving`: as `Coordinators.moving`; `restarted`: brokers with the topic's count already.
+    """
+    done, states = set(restarted), []
+    for broker in order:
+        done.add(broker)
+        split = sum(groups for (old, new), groups in moving.items() if new in done and old not in done)
+        blackout = sum(groups for (old, new), groups in moving.items() if old in done and new not in done)
+        states.append(RollState(broker, split, blackout))
+    return tuple(states)
+
+
+def calmest_order(moving: Mapping[tuple[int, int], int], restarted: Collection[int], left: Collection[int]) -> tuple[int, ...]:
+    """An order of restarts with few groups between two coordinators; each next broker adds the fewest. Not proven to be the best."""
+    between: dict[int, Counter[int]] = defaultdict(Counter)
+    for (old, new), groups in moving.items():
+        if old != new:
+            between[old][new] += groups
+            between[new][old] += groups
+    done, order = set(restarted), list[int]()
+    while rest := sorted(set(left) - set(order)):
+        added = {broker: sum(-many if other in done else many for other, many in between[broker].items()) for broker in rest}
+        order.append(min(rest, key=lambda broker: (added[broker], broker)))
+        done.add(order[-1])
+    return tuple(order)
+
+
+def topics(view: ClusterView) -> Iterator[tuple[CoordinatorTopic, Counts | None, int]]:
+    """The topics that exist, with each broker's possible counts and the topic's own. Nothing if the partitions were not read."""
+    partitions = Counter(partition.topic for partition in view.partitions or ())
+    for topic in TOPICS:
+        if count := partitions[topic.name]:
+            yield topic, None if view.coordinators is None else view.coordinators.counts.get(topic.name, {}), count
+
+
+def judge(
+    view: ClusterView,
+    topic: CoordinatorTopic,
+    counts: Counts | None,
+    count: int,
+    brokers: Collection[int],
+    *,
+    configured: Mapping[int, int] | None = None,
+) -> CountVerdict:
+    """As `uniform`, of one of the `topics`. If a broker uses another count, it says what that does to the groups, as far as known."""
+    found = uniform(counts, count, brokers, configured, topic)
+    effect = _effect(view, counts or {}, count) if found.agreement is Agreement.BROKEN and topic is OFFSETS else ""
+    if not effect:
+        return found
+    *others, last = found.reasons
+    return replace(found, reasons=(*others, replace(last, text=f"{last.text} {effect}")))
+
+
+def agreed(view: ClusterView, but: Collection[int] = ()) -> Gate:
+    """K01, K77: every broker uses the topics' own counts, so that no restart moves a coordinator; K02 if that is not known.
+
+    Counts that answers cannot tell apart are no reason to wait: leaders may be too regular, or too few, in the middle of a roll.
+    Preflight names them. `but`: brokers that need not answer.
+    """
+    if view.partitions is None:
+        return not_yet(could_not_read("the partitions"))
+    return together(_agreed(view, topic, counts, count, but) for topic, counts, count in topics(view))
+
+
+def _agreed(view: ClusterView, topic: CoordinatorTopic, counts: Counts | None, count: int, but: Collection[int]) -> Gate:
+    if counts is None:
+        return not_yet(
+            Reason("K02", f"Which count of {topic.name} each broker uses was not read.", cause=Cause.COORDINATORS_NOT_ASKED)
+        )
+    brokers = {broker for broker in view.brokers if broker not in but or counts.get(broker)}
+    found = judge(view, topic, counts, count, brokers)
+    if found.agreement is Agreement.BROKEN:
+        return never(*found.reasons)
+    return not_yet(*found.reasons) if found.agreement is Agreement.UNKNOWN and brokers else MET
+
+
+def unexpanded(before: ClusterView, view: ClusterView) -> Gate:
+    """K01, K77: no topic of coordinators has another count than before. Regular leaders may hide an expansion from `agreed`."""
+    earlier = {topic: count for topic, _, count in topics(before)}
+    changed = [(topic, count) for topic, _, count in topics(view) if earlier.get(topic, count) != count]
+    texts = (
+        (topic.code, f"{topic.name} had {earlier[topic]} partitions a while ago, and has {count} now.")
+        for topic, count in changed
+    )
+    return never_if(changed, *(Reason(code, text) for code, text in texts))
+
+
+def wants_coordinators(decision: Decision) -> bool:
+    """Whether a decision only waits for the coordinators to be read: reading them costs several requests to every broker."""
+    return isinstance(decision, Wait) and any(reason.cause is Cause.COORDINATORS_NOT_ASKED for reason in decision.reasons)
+
+
+def decide_agreement(view: ClusterView) -> Decision:
+    """Done once every broker uses the topics' own counts; refused if one certainly does not, naming the groups that suffer."""
+    gate = agreed(view)
+    if not gate.met:
+        return unmet(gate)
+    existing = list(topics(view))
+    if not existing:
+        return Done("No coordinator exists yet.")
+    found = " and the ".join(f"{count} partitions of {topic.name}" for topic, _, count in existing)
+    unsure = (reason.text for row in existing for reason in judge(view, *row, view.brokers.keys()).reasons)
+    return Done(" ".join((f"Every broker computes coordinators with the {found}.", *unsure)))
+
+
+def _effect(view: ClusterView, counts: Counts, count: int) -> str:
+    """The groups of each class now, and a roll as it would go from here; empty if that is not known."""
+    known, groups = _likely(view, counts, count), view.coordinators.groups if view.coordinators else ()
+    if known is None or not groups:
+        return ""
+    classes = known.classes(groups)
+    untouched = classes.pop(GroupClass.INVARIANT)
+    named = [f"{len(names)} {kind}: {summarize(names)}" for kind, names in classes.items() if names]
+    said = "; ".join([*named, f"{len(untouched)} {GroupClass.INVARIANT}"])
+    return f"Of {len(groups)} consumer groups: {said}.{_ahead(known, groups)}"
+
+
+def _likely(view: ClusterView, counts: Counts, count: int) -> Coordinators | None:
+    """Each broker's count: the topic's own, or the highest that explains its answers; None if one did not answer.
+
+    Counts that explain the same answers name the same coordinators, so who accepts a group does not depend on the choice.
+    """
+    if not all(counts.get(broker) for broker in view.brokers):
+        return None
+    leaders = {each.index: each.leader for each in view.partitions or () if each.topic == OFFSETS.name}
+    return Coordinators({broker: count if count in those else max(those) for broker, those in counts.items()}, leaders, count)
+
+
+def _ahead(known: Coordinators, groups: Collection[str]) -> str:
+    moving, done = known.moving(groups), known.restarted()
+    order = calmest_order(moving, done, known.counts.keys() - done)
+    if not moving:
+        return ""
+    states = forecast(moving, done, order)
+    split, blackout = max(state.split for state in states), max(state.blackout for state in states)
+    return (
+        f" Once all have restarted, {moving.total()} groups are in partitions without their offsets. On the way up to {split} are accepted "
+        f"twice and up to {blackout} by no broker, if brokers restart in the order {join_ids(order)}."
+    )

@@ -1,0 +1,104 @@
+"""What it costs to know who coordinates each group: 10,000 groups and 100 brokers in memory, 200 groups on three real brokers.
+
+`classify_s`: the class of each group while half of the brokers use another count, with the hash of every name; the median of the runs.
+`forecast_s`: which groups a whole roll moves, in the calmest order, and what each restart does. `check_s`: one run of the step of
+`CoordinatorConsistencySensor` on real brokers, connections included. `split`, `blackout`: groups of the real cluster that two brokers
+accept, or none; nothing was expanded there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from airflow_provider_kmigrate.clients import wire_groups
+from airflow_provider_kmigrate.core.coordinator import Coordinators, calmest_order, forecast
+from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.steps.run import StepContext
+from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import Shape
+
+MUST_BE_ZERO = ("split", "blackout")
+
+
+def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
+    """The flat figures of `coordinator.json`."""
+    parser = argparse.ArgumentParser(prog="coordinator")
+    parser.add_argument("--groups", type=int, default=10_000)
+    parser.add_argument("--brokers", type=int, default=100)
+    parser.add_argument("--real", type=int, default=200, help="groups on real brokers; 0: no real brokers")
+    parser.add_argument("--runs", type=int, default=5)
+    chosen = parser.parse_args(arguments)
+    names = [f"team-{number % 37:02}.application-{number:05}" for number in range(chosen.groups)]
+    known = _half_restarted(chosen.brokers)
+    figures: dict[str, object] = {
+        "classify_s": _median(chosen.runs, lambda: known.classes(names)),
+        "forecast_s": _median(chosen.runs, lambda: _forecast(known, names)),
+        "groups": chosen.groups,
+        "brokers": chosen.brokers,
+        "runs": chosen.runs,
+    }
+    return figures | (_real(build / "coordinator" / "cluster", chosen.real, chosen.runs) if chosen.real else {})
+
+
+def _half_restarted(brokers: int) -> Coordinators:
+    leaders = {partition: partition * partition % brokers for partition in range(100)}
+    return Coordinators({broker: 100 if broker % 2 else 50 for broker in range(brokers)}, leaders, len(leaders))
+
+
+def _forecast(known: Coordinators, names: Sequence[str]) -> None:
+    moving, done = known.moving(names), known.restarted()
+    forecast(moving, done, calmest_order(moving, done, known.counts.keys() - done))
+
+
+def _median(runs: int, work: Callable[[], object]) -> float:
+    return round(statistics.median(_seconds(work) for _ in range(runs)), 3)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def _real(folder: Path, groups: int, runs: int) -> dict[str, object]:
+    cluster = LocalCluster(folder)
+    cluster.clean()
+    try:
+        cluster.up(Shape(name="coordinator", brokers=3, controllers=1))
+        names = [f"real-{number:03}" for number in range(groups)]
+        _commit(cluster, names)
+
+        def checked() -> None:
+            with direct.context(cluster, acting=False) as here:
+                print(direct.step(here, "coordinators"), flush=True)
+
+        figures: dict[str, object] = {"check_s": _median(runs, checked), "real_groups": groups}
+        with direct.context(cluster, acting=False) as here:
+            accepted = _accepted(here, names)
+        return figures | {"split": sum(one > 1 for one in accepted), "blackout": accepted.count(0)}
+    finally:
+        cluster.clean()
+
+
+def _commit(cluster: LocalCluster, names: Sequence[str]) -> None:
+    properties = {"bootstrap.servers": cluster.bootstrap}
+    create_topics(properties, [TopicPlan("orders", 1, 3)])
+    admin = AdminClient(properties)
+    commits = [ConsumerGroupTopicPartitions(name, [TopicPartition("orders", 0, 0)]) for name in names]
+    for one in [admin.alter_consumer_group_offsets([commit])[commit.group_id] for commit in commits]:
+        one.result(60)
+
+
+def _accepted(here: StepContext, names: Sequence[str]) -> list[int]:
+    """How many brokers take themselves for the coordinator of each group."""
+    told = [wire_groups.described(here.tools.wire(node), names) for node in here.spec.brokers]
+    return [sum(not isinstance(one[name], KMigrateError) for one in told) for name in names]

@@ -1,0 +1,375 @@
+"""Fingerprints find every broker's count, and groups are classed, as a brute-force model does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core import coordinator
+from airflow_provider_kmigrate.core.coordination.registration import java_hash
+from airflow_provider_kmigrate.core.coordinator import (
+    OFFSETS,
+    Agreement,
+    Coordinators,
+    GroupClass,
+    calmest_order,
+    forecast,
+    magnitude,
+    possible_counts,
+    probe_groups,
+    uniform,
+)
+from airflow_provider_kmigrate.core.decision import Decision, Done
+from airflow_provider_kmigrate.core.gates import GateState
+from airflow_provider_kmigrate.core.model import ClusterView, CoordinatorFacts, Partition
+from airflow_provider_kmigrate.core.text import summarize
+from tests.core.views import ZK, cluster
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("polygenelubricants", -(2**31)),
+        ("consumer_group", -306934538),
+        ("grüppe", -1233264812),
+        ("\U0001f600", 1772899),
+        ("\ud800", 55296),
+        ("a\0b", 93315),
+        ("\uffff\uffff", 2097120),
+        ("日本", 835047),
+        ("__coord_probe_63", -1424063594),
+    ],
+)
+def test_hashes_are_those_of_java_17(text: str, expected: int) -> None:
+    assert java_hash(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("group", "count", "expected"),
+    [("polygenelubricants", 50, 0), ("consumer_group", 55, 53), ("test_consumer_group", 65, 17), ("a", 1, 0)],
+)
+def test_partitions_are_those_of_kafka(group: str, count: int, expected: int) -> None:
+    assert magnitude(group) % count == expected
+
+
+def answers_of(count: int, leaders: Mapping[int, int]) -> dict[str, int | None]:
+    """What FindCoordinator says on a broker that uses this count."""
+    names = probe_groups(tuple(leaders[partition] for partition in sorted(leaders)))
+    found = {name: leaders.get(magnitude(name) % count, -1) for name in names}
+    return {name: None if leader < 0 else leader for name, leader in found.items()}
+
+
+ROWS = st.lists(st.integers(-1, 5), min_size=1, max_size=70)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, st.integers(1, 140))
+def test_the_true_count_is_always_possible_and_every_possible_one_explains_the_answers(rows: list[int], count: int) -> None:
+    leaders = dict(enumerate(rows))
+    answers = answers_of(count, leaders)
+
+    possible = possible_counts(answers, leaders)
+
+    named = any(broker is not None for broker in answers.values())
+    assert possible == {n for n in range(1, 1001) if named and answers_of(n, leaders) == answers}
+    assert not named or count in possible
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS)
+def test_names_that_were_left_out_would_tell_nothing_more(rows: list[int]) -> None:
+    """The few names chosen leave no count beside the topic's that all names of the pool would rule out."""
+    leaders = dict(enumerate(rows))
+    every = {f"__coord_probe_{number}": magnitude(f"__coord_probe_{number}") for number in range(128)}
+    asked = {name: leaders.get(number % len(rows), -1) for name, number in every.items()}
+    chosen = probe_groups(tuple(rows))
+    assert set(chosen) <= set(every)
+    assert len(chosen) < 40 or -1 in rows
+    for n in range(1, 200):
+        same = {name: leaders.get(number % n, -1) == asked[name] for name, number in every.items()}
+        assert all(same[name] for name in chosen) == all(same.values())
+
+
+@pytest.mark.parametrize("count", [50, 49, 25, 7, 1])
+def test_leaders_spread_over_three_brokers_give_the_count_away(count: int) -> None:
+    leaders = {p: (p + 2) % 3 for p in range(50)}
+    assert possible_counts(answers_of(count, leaders), leaders) == {count}
+
+
+def test_regular_leaders_cannot_tell_multiples_apart() -> None:
+    leaders = {p: p % 3 for p in range(48)}
+    assert {24, 48} <= possible_counts(answers_of(48, leaders), leaders)
+
+
+def test_counts_above_the_limit_are_tried_when_the_topic_has_them() -> None:
+    leaders = {p: p % 7 for p in range(300)}
+    assert possible_counts(answers_of(300, leaders), leaders, limit=100) == {300}
+
+
+def test_answers_from_before_a_leader_moved_fit_no_count() -> None:
+    leaders = {p: p % 3 for p in range(50)}
+    moved = leaders | {p: (leader + 1) % 3 for p, leader in leaders.items() if p < 25}
+    assert possible_counts(answers_of(50, leaders), moved) == frozenset()
+
+
+def test_a_broker_that_names_nobody_for_a_led_partition_uses_another_count() -> None:
+    leaders = {p: (p + 2) % 3 for p in range(50)}
+    assert 50 not in possible_counts(answers_of(60, leaders), leaders)
+    assert possible_counts(dict.fromkeys(answers_of(50, leaders)), leaders) == frozenset(), "it named nobody at all"
+
+
+FIFTY, BOTH = frozenset({50}), frozenset({24, 50})
+
+
+@pytest.mark.parametrize(
+    ("counts", "agreement", "codes"),
+    [
+        ({0: FIFTY, 1: FIFTY}, Agreement.PROVEN, []),
+        ({0: FIFTY, 1: BOTH}, Agreement.DEGENERATE, ["K02"]),
+        ({0: FIFTY, 1: frozenset()}, Agreement.UNKNOWN, ["K02"]),
+        ({0: FIFTY}, Agreement.UNKNOWN, ["K02"]),
+        (None, Agreement.UNKNOWN, ["K02"]),
+        ({0: FIFTY, 1: frozenset({25})}, Agreement.BROKEN, ["K01"]),
+        ({0: frozenset({25}), 1: frozenset({25})}, Agreement.BROKEN, ["K01"]),
+        ({0: frozenset({25}), 1: frozenset({24})}, Agreement.BROKEN, ["K01", "K01"]),
+        ({1: frozenset({25})}, Agreement.BROKEN, ["K01"]),
+    ],
+    ids=[
+        "all",
+        "ambiguous",
+        "empty",
+        "missing",
+        "unread",
+        "not uniform",
+        "uniform but not the topic's",
+        "two others",
+        "wrong and missing",
+    ],
+)
+def test_verdict(counts: dict[int, frozenset[int]] | None, agreement: Agreement, codes: list[str]) -> None:
+    verdict = uniform(counts, 50, (0, 1))
+
+    assert verdict.agreement is agreement
+    assert [reason.code for reason in verdict.reasons] == codes
+
+
+@pytest.mark.parametrize(
+    ("configured", "agreement"),
+    [({0: 50, 1: 50}, Agreement.PROVEN), ({0: 50, 1: 24}, Agreement.DEGENERATE), ({0: 50}, Agreement.DEGENERATE)],
+)
+def test_an_unchanged_topic_and_the_configuration_settle_what_answers_cannot(
+    configured: dict[int, int], agreement: Agreement
+) -> None:
+    assert uniform({0: BOTH, 1: BOTH}, 50, (0, 1), configured).agreement is agreement
+
+
+def test_configuration_never_outweighs_an_answer() -> None:
+    assert uniform({0: frozenset({24})}, 50, (0,), {0: 50}).agreement is Agreement.BROKEN
+
+
+def test_no_broker_at_all_is_unknown() -> None:
+    assert uniform({}, 50, ()).agreement is Agreement.UNKNOWN
+
+
+@dataclass
+class Model:
+    """Brokers as Kafka's are: each one names the leader of hash mod its count, and accepts the groups of the partitions it leads."""
+
+    counts: dict[int, int]
+    leaders: dict[int, int]
+
+    def partition(self, broker: int, group: str) -> int:
+        number = java_hash(group)
+        return (0 if number == -(2**31) else abs(number)) % self.counts[broker]
+
+    def named_by(self, broker: int, group: str) -> int:
+        return self.leaders[self.partition(broker, group)]
+
+    def acceptors(self, group: str) -> list[int]:
+        return [broker for broker in self.counts if self.named_by(broker, group) == broker]
+
+    def kind(self, group: str, topic: int) -> GroupClass:
+        """By the table of what was measured, for brokers with the topic's count and with one older count."""
+        old, new = (abs(java_hash(group)) % count for count in (min(self.counts.values()), topic))
+        x, y = self.leaders[old], self.leaders[new]
+        if old == new or set(self.counts.values()) == {topic}:
+            return GroupClass.INVARIANT
+        x_new, y_new = (self.counts[broker] == topic for broker in (x, y))
+        if x != y and x_new != y_new:
+            return GroupClass.SPLIT if y_new else GroupClass.BLACKOUT
+        return GroupClass.MOVED if y_new else GroupClass.REDIRECT
+
+
+@st.composite
+def rolls(draw: st.DrawFn) -> tuple[int, int, list[int], list[int]]:
+    """(old count, new count, leader of each partition, brokers in the order of their restarts)."""
+    brokers, old = draw(st.integers(1, 6)), draw(st.integers(1, 20))
+    new = old + draw(st.integers(1, 25))
+    leaders = draw(st.lists(st.integers(0, brokers - 1), min_size=new, max_size=new))
+    return old, new, leaders, draw(st.permutations(range(brokers)))
+
+
+GROUPS = [f"team-{number}.app" for number in range(40)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(rolls())
+def test_every_group_has_the_class_of_the_model_in_every_state_of_a_roll(roll: tuple[int, int, list[int], list[int]]) -> None:
+    old, new, rows, order = roll
+    counts, leaders = dict.fromkeys(order, old), dict(enumerate(rows))
+    start = Coordinators(dict(counts), leaders, new)
+    states = forecast(start.moving(GROUPS), (), order)
+    for place, broker in enumerate([None, *order]):
+        if broker is not None:
+            counts[broker] = new
+        model, classes = Model(dict(counts), leaders), Coordinators(dict(counts), leaders, new).classes(GROUPS)
+        assert sorted(chain.from_iterable(classes.values())) == sorted(GROUPS)
+        for kind, names in classes.items():
+            for group in names:
+                number = len(model.acceptors(group))
+                assert {GroupClass.SPLIT: number > 1, GroupClass.BLACKOUT: number == 0}.get(kind, number == 1)
+                assert kind is model.kind(group, new)
+        if broker is not None:
+            state = states[place - 1]
+            found = (state.broker, state.split, state.blackout)
+            assert found == (broker, len(classes[GroupClass.SPLIT]), len(classes[GroupClass.BLACKOUT]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(rolls())
+def test_the_calmest_order_restarts_each_broker_once_and_is_no_worse_than_the_usual_one_at_its_first(
+    roll: tuple[int, int, list[int], list[int]],
+) -> None:
+    old, new, rows, brokers = roll
+    moving = Coordinators(dict.fromkeys(brokers, old), dict(enumerate(rows)), new).moving(GROUPS)
+    order = calmest_order(moving, (), brokers)
+    assert sorted(order) == sorted(brokers)
+    first = [forecast(moving, (), [broker])[0] for broker in brokers]
+    assert sum(asdict(forecast(moving, (), order)[0]).values()) - order[0] == min(one.split + one.blackout for one in first)
+
+
+def test_an_order_that_pays_is_found() -> None:
+    """Groups move from 0 to 1 and from 2 to 3: 0, 2, 1, 3 would keep both pairs between two coordinators at once."""
+    moving = {(0, 1): 5, (2, 3): 5}
+    assert calmest_order(moving, (), range(4)) == (0, 1, 2, 3)
+    assert max(state.blackout for state in forecast(moving, (), (0, 1, 2, 3))) == 5
+    assert max(state.blackout for state in forecast(moving, (), (0, 2, 1, 3))) == 10
+
+
+def test_more_than_two_counts_are_classed_by_who_accepts() -> None:
+    known = Coordinators({0: 2, 1: 3, 2: 6}, dict(enumerate([0, 1, 2, 0, 1, 2])), 6)
+    model = Model(dict(known.counts), dict(known.leaders))
+    for kind, names in known.classes(GROUPS).items():
+        for group in names:
+            number = len(model.acceptors(group))
+            assert (number > 1, number == 0) == (kind is GroupClass.SPLIT, kind is GroupClass.BLACKOUT)
+
+
+ROTATING = tuple(Partition(OFFSETS.name, p, (p + 2) % 3, (0, 1, 2), (0, 1, 2)) for p in range(15))
+TEN, FIFTEEN = frozenset({10}), frozenset({15})
+
+
+def seen(counts: Mapping[int, frozenset[int]] | None, groups: tuple[str, ...] = ()) -> ClusterView:
+    """Three brokers and 15 partitions of the topic."""
+    facts = None if counts is None else CoordinatorFacts({OFFSETS.name: counts}, groups)
+    return replace(cluster([ZK, ZK, ZK]), partitions=ROTATING, coordinators=facts)
+
+
+def shape(decision: Decision) -> tuple[str, list[str]]:
+    return type(decision).__name__, [reason.code for reason in getattr(decision, "reasons", ())]
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (seen(dict.fromkeys(range(3), FIFTEEN)), ("Done", [])),
+        (seen(dict.fromkeys(range(3), FIFTEEN | {5})), ("Done", [])),
+        (seen(dict.fromkeys(range(3), TEN)), ("Refuse", ["K01"])),
+        (seen({0: FIFTEEN, 1: TEN, 2: TEN}), ("Refuse", ["K01"])),
+        (seen({0: FIFTEEN, 1: FIFTEEN}), ("Wait", ["K02"])),
+        (seen({0: FIFTEEN, 1: FIFTEEN, 2: frozenset()}), ("Wait", ["K02"])),
+        (seen({0: TEN, 1: FIFTEEN}), ("Refuse", ["K01"])),
+        (seen(None), ("Wait", ["K02"])),
+        (cluster([ZK, ZK, ZK]), ("Done", [])),
+        (replace(seen(None), partitions=None), ("Wait", ["G00"])),
+    ],
+    ids=["all", "ambiguous", "asleep", "half", "silent", "moving", "wrong and silent", "unread", "no topic", "partitions unread"],
+)
+def test_what_the_sensor_answers(view: ClusterView, expected: tuple[str, list[str]]) -> None:
+    assert shape(coordinator.decide_agreement(view)) == expected
+
+
+def test_the_sensor_says_if_other_counts_explain_the_answers_too() -> None:
+    done = coordinator.decide_agreement(seen(dict.fromkeys(range(3), FIFTEEN | {5})))
+    certain = coordinator.decide_agreement(seen(dict.fromkeys(range(3), FIFTEEN)))
+    assert isinstance(done, Done)
+    assert certain == Done("Every broker computes coordinators with the 15 partitions of __consumer_offsets.")
+    assert done.text.endswith("Brokers 0, 1, 2 use 15 partitions of __consumer_offsets or, by the same answers, 5.")
+
+
+def test_an_expansion_shows_in_the_topic_even_if_no_answer_shows_it() -> None:
+    regular = seen(dict.fromkeys(range(3), FIFTEEN | {30}))
+    expanded = replace(regular, partitions=(*ROTATING, *(replace(row, index=row.index + 15) for row in ROTATING)))
+    assert coordinator.agreed(expanded).met
+    assert coordinator.unexpanded(regular, expanded).state is GateState.NEVER
+    assert [reason.code for reason in coordinator.unexpanded(regular, expanded).reasons] == ["K01"]
+    assert coordinator.unexpanded(expanded, expanded).met
+    assert coordinator.unexpanded(cluster([ZK, ZK, ZK]), expanded).met, "it was made meanwhile"
+    assert coordinator.unexpanded(regular, replace(expanded, partitions=None)).met
+
+
+def test_a_silent_broker_is_named_and_only_waited_for_if_it_must_answer() -> None:
+    view = seen({0: FIFTEEN, 1: FIFTEEN})
+    assert "brokers 2, or they did not answer" in coordinator.agreed(view).reasons[0].text
+    assert coordinator.agreed(view, but=(2,)).met
+    assert coordinator.agreed(seen({}), but=(0, 1, 2)).met
+    assert coordinator.agreed(seen({2: TEN}), but=(2,)).state is GateState.NEVER, "what it answers counts"
+
+
+def test_the_groups_that_suffer_are_named() -> None:
+    view = seen({0: FIFTEEN, 1: TEN, 2: TEN}, tuple(GROUPS))
+    model = Model({0: 15, 1: 10, 2: 10}, {p.index: p.leader for p in ROTATING})
+    split, blackout = (sorted(g for g in GROUPS if len(model.acceptors(g)) in number) for number in ({2, 3}, {0}))
+    assert split
+    assert blackout
+    (*_, told) = coordinator.decide_agreement(view).reasons  # type: ignore[union-attr]
+    assert f"{len(split)} accepted by more than one broker (split brain): {summarize(split)};" in told.text
+    assert f"{len(blackout)} accepted by no broker (blackout): {summarize(blackout)};" in told.text
+    assert told.text.endswith("if brokers restart in the order 1, 2.") or told.text.endswith(
+        "if brokers restart in the order 2, 1."
+    )
+
+
+def test_groups_are_not_classed_while_a_broker_does_not_answer() -> None:
+    for counts in ({0: TEN, 1: FIFTEEN}, {0: TEN, 1: FIFTEEN, 2: frozenset()}):
+        gate = coordinator.agreed(seen(counts, tuple(GROUPS)))
+        assert gate.state is GateState.NEVER
+        assert not any("consumer groups" in reason.text for reason in gate.reasons)
+
+
+def test_counts_with_the_same_coordinators_give_the_same_groups() -> None:
+    """Three brokers that lead in turn: 3, 6, 9 and 12 partitions have the same coordinator for every group."""
+    turns = {partition: partition % 3 for partition in range(20)}
+    classes = [Coordinators({0: 20, 1: count, 2: count}, turns, 20).classes(GROUPS) for count in (3, 6, 9, 12)]
+    assert classes[0][GroupClass.SPLIT]
+    for kind in (GroupClass.SPLIT, GroupClass.BLACKOUT):
+        assert all(each[kind] == classes[0][kind] for each in classes)
+    rows = tuple(Partition(OFFSETS.name, p, p % 3, (0, 1, 2), (0, 1, 2)) for p in range(20))
+    alike = frozenset({3, 6, 9, 12})
+    facts = CoordinatorFacts({OFFSETS.name: {0: frozenset({20}), 1: alike, 2: alike}}, tuple(GROUPS))
+    (reason,) = coordinator.agreed(replace(cluster([ZK, ZK, ZK]), partitions=rows, coordinators=facts)).reasons
+    assert f"{len(classes[3][GroupClass.SPLIT])} {GroupClass.SPLIT}: {summarize(classes[3][GroupClass.SPLIT])};" in reason.text
+
+
+def test_only_a_wait_for_the_coordinators_asks_for_them() -> None:
+    assert coordinator.wants_coordinators(coordinator.decide_agreement(seen(None)))
+    assert not coordinator.wants_coordinators(coordinator.decide_agreement(seen({0: FIFTEEN})))
+    assert not coordinator.wants_coordinators(coordinator.decide_agreement(replace(seen(None), partitions=None)))

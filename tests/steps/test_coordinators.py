@@ -1,0 +1,198 @@
+"""No broker is restarted while brokers compute coordinators with different counts: a start would move groups under their consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core import coordinator, gates
+from airflow_provider_kmigrate.core.cluster import NodeRole
+from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.migration.roll import next_to_roll
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
+from airflow_provider_kmigrate.core.plan import MIGRATION
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
+from airflow_provider_kmigrate.steps.brokers import RollBackCanary, RollBroker
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.prepare import run_preflight
+from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
+from airflow_provider_kmigrate.steps.waits import Soak, run_watch
+from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
+from tests.steps.sim import SimCluster
+from tests.steps.test_first_broker import BAKE
+from tests.steps.test_migration import check_end
+from tests.steps.test_rollback import all_kraft, check_back, controllers, some_kraft
+
+
+def stops(cluster: SimCluster) -> list[int]:
+    return [cluster.nodes[NodeRole.BROKER, broker].stops for broker in range(cluster.brokers)]
+
+
+def next_broker(cluster: SimCluster, target: BrokerMode) -> RollBroker:
+    number = next_to_roll(cluster.observe(Fields(0)), [1, 2, 0], target)
+    return RollBroker(cluster.spec.node(NodeRole.BROKER, number or 0), target, cluster.spec.policy)
+
+
+def expand_at(cluster: SimCluster, at: float) -> None:
+    observe = cluster.observe
+
+    def expanded(what: Fields, *given: object) -> ClusterView:
+        if cluster.clock.time > at:
+            cluster.offsets_partitions = 15
+        return observe(what, *given)  # type: ignore[arg-type]
+
+    cluster.observe = expanded  # type: ignore[method-assign]
+
+
+def test_a_cluster_with_groups_migrates_and_each_restart_is_preceded_by_a_question(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    asked: list[tuple[int, ...]] = []
+    observe = cluster.observe
+    cluster.observe = lambda what, *given: (  # type: ignore[method-assign]
+        asked.append(tuple(stops(cluster))) if what and what & Fields.COORDINATORS else None,
+        observe(what, *given),
+    )[1]
+    run_plan(cluster.context(tmp_path), MIGRATION)
+    check_end(cluster)
+    assert {sum(done) for done in asked} == set(range(7)), "in preflight, before each of six restarts, in the soak"
+    assert cluster.disasters == []
+
+
+@pytest.mark.parametrize("phase", [controllers, some_kraft])
+def test_an_expansion_stops_the_roll_before_the_next_broker_stops(
+    tmp_path: Path, phase: Callable[[SimCluster, StepContext], None]
+) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    context = cluster.context(tmp_path)
+    phase(cluster, context)
+    cluster.offsets_partitions, before = 15, stops(cluster)
+    with pytest.raises(Refused) as refused:
+        run_step(next_broker(cluster, BrokerMode.MIGRATION if phase is controllers else BrokerMode.KRAFT), context)
+    assert [reason.code for reason in refused.value.reasons] == ["K01"]
+    assert "Brokers that compute with 10 partitions of __consumer_offsets, which has 15: 0, 1, 2." in str(refused.value)
+    assert "Of 12 consumer groups: " in str(refused.value)
+    assert stops(cluster) == before
+    with pytest.raises(Refused, match="K01"):
+        run_watch(context)
+
+
+def test_so_it_does_in_the_rollback_which_goes_on_once_every_broker_was_restarted_by_hand(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    context = cluster.context(tmp_path)
+    all_kraft(cluster, context)
+    cluster.offsets_partitions, before = 15, stops(cluster)
+    with pytest.raises(Refused, match="K01"):
+        run_rollback(context)
+    assert stops(cluster) == before
+    for node in cluster.spec.brokers:
+        cluster.stop(node)
+        cluster.start(node)
+    cluster.disasters.clear()
+    run_rollback(cluster.context(tmp_path))
+    check_back(cluster)
+    assert cluster.disasters == []
+
+
+def test_a_broker_that_does_not_say_is_named_and_waited_for(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10, unread_coordinators={2})
+    context = cluster.context(tmp_path)
+    controllers(cluster, context)
+    with pytest.raises(TimedOut, match="explains the answers of brokers 2, or they did not answer"):
+        run_step(next_broker(cluster, BrokerMode.MIGRATION), context)
+    assert stops(cluster) == [0, 0, 0]
+    with pytest.raises(Unavailable, match="K02"):
+        run_watch(context)
+    cluster.unread_coordinators.clear()
+    assert isinstance(run_step(next_broker(cluster, BrokerMode.MIGRATION), context), Done)
+
+
+def test_a_first_broker_that_is_worse_goes_back_although_it_does_not_say(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    context = cluster.context(tmp_path)
+    controllers(cluster, context)
+    run_step(next_broker(cluster, BrokerMode.MIGRATION), context)
+    cluster.unread_coordinators.add(1)
+    assert isinstance(run_step(RollBackCanary(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, BAKE), context), Done)
+
+
+def test_a_leader_that_takes_nobody_back_is_not_restarted_while_brokers_disagree(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10, stuck=0)
+    context = cluster.context(tmp_path)
+    controllers(cluster, context)
+    stop = cluster.stop
+
+    def changed_meanwhile(node: object) -> None:
+        """Fewer, so that the sim knows how far each replica is behind."""
+        stop(node)  # type: ignore[arg-type]
+        cluster.offsets_partitions = 8
+
+    cluster.stop = changed_meanwhile  # type: ignore[method-assign]
+    said: list[str] = []
+    with pytest.raises(KMigrateError):
+        run_step(next_broker(cluster, BrokerMode.MIGRATION), replace(context, say=said.append))
+    assert stops(cluster) == [0, 1, 0]
+    assert any(text.startswith("Not restarting broker 0 now: [K01]") for text in said)
+
+
+def test_an_expansion_in_the_soak_is_reported_within_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "unexpanded", lambda *_: gates.MET)
+    cluster = SimCluster(offsets_partitions=10)
+    context = cluster.context(tmp_path)
+    all_kraft(cluster, context)
+    begun = cluster.clock.time
+    expand_at(cluster, begun + 100.0)
+    with pytest.raises(Refused, match="K01"):
+        run_step(Soak(1000.0), context)
+    assert 100.0 < cluster.clock.time - begun < 160.0
+
+
+def test_an_expansion_that_regular_leaders_hide_ends_a_soak_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "agreed", lambda *_, **__: gates.MET)
+    cluster = SimCluster(offsets_partitions=10)
+    context = cluster.context(tmp_path)
+    all_kraft(cluster, context)
+    expand_at(cluster, cluster.clock.time + 10.0)
+    with pytest.raises(Refused, match="had 10 partitions a while ago, and has 15 now"):
+        run_step(Soak(1000.0), context)
+
+
+def test_a_soak_does_not_end_on_an_expansion_that_it_has_not_read_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    context = cluster.context(tmp_path)
+    all_kraft(cluster, context)
+    begun = cluster.clock.time
+    monkeypatch.setattr(coordinator, "unexpanded", lambda *_: gates.MET)
+    expand_at(cluster, begun + 10.0)
+    with pytest.raises(Refused, match="K01"):
+        run_step(Soak(20.0), context)
+    assert 20.0 < cluster.clock.time - begun < 28.0, "it reads them at its end, not when they are due"
+
+
+def test_preflight_refuses_a_sleeping_expansion(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    cluster.offsets_partitions = 15
+    with pytest.raises(Refused) as refused:
+        run_preflight(cluster.context(tmp_path))
+    assert {reason.code for reason in refused.value.reasons} == {"K01"}
+
+
+def test_the_step_of_the_sensor(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    context = cluster.context(tmp_path)
+
+    def step() -> Step:
+        return build(cluster.spec, "coordinators", {"patience": 30.0})
+
+    assert run_step(step(), context) == Done("Every broker computes coordinators with the 10 partitions of __consumer_offsets.")
+    cluster.unread_coordinators.add(0)
+    with pytest.raises(TimedOut, match="brokers 0, or they"):
+        run_step(step(), context)
+    cluster.unread_coordinators.clear()
+    cluster.offsets_partitions = 15
+    cluster.stop(cluster.spec.brokers[0])
+    cluster.start(cluster.spec.brokers[0])
+    with pytest.raises(Refused, match=r"accepted by no broker \(blackout\)|accepted by more than one broker \(split brain\)"):
+        run_step(step(), replace(context))

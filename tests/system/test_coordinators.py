@@ -1,0 +1,183 @@
+"""An expansion of `__consumer_offsets` on real brokers (KIP-895): asleep, and once one broker has restarted; in ZooKeeper mode and in KRaft mode.
+
+One cluster on its way: the tests are the stations, in their order. What groups experience is asked of each broker with DescribeGroups,
+which nothing of kmigrate's fingerprint uses.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import NewPartitions
+
+from airflow_provider_kmigrate.clients import wire_groups
+from airflow_provider_kmigrate.core import coordinator
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, TRANSACTIONS, Coordinators, GroupClass
+from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+from airflow_provider_kmigrate.probe.kafka_calls import quiet_admin
+from airflow_provider_kmigrate.steps.prepare import run_preflight
+from airflow_provider_kmigrate.steps.run import StepContext
+from airflow_provider_kmigrate.steps.waits import run_watch
+from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
+from tests.system.by_hand import ByHand
+from tests.system.evidence import starts
+from tests.system.road import asked, codes, done, everybody_in_sync
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(400)]
+
+GROUPS = tuple(f"team-{number:02}" for number in range(60))
+WHAT = Fields.BROKERS | Fields.PARTITIONS | Fields.COORDINATORS
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with lent(tmp_path_factory.mktemp("coordinators") / "cluster", Shape(name="coordinators", controllers=1)) as there:
+        create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 3, 3)])
+        yield there
+
+
+@pytest.fixture(scope="module")
+def hands(cluster: LocalCluster) -> ByHand:
+    return ByHand(cluster)
+
+
+@pytest.fixture
+def here(cluster: LocalCluster) -> Iterator[StepContext]:
+    with direct.context(cluster, "coordinators") as context:
+        yield context
+
+
+def commit(cluster: LocalCluster) -> None:
+    admin = quiet_admin({"bootstrap.servers": cluster.bootstrap})
+    asked_of = [
+        admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [TopicPartition("orders", 0, 111)])])[group]
+        for group in GROUPS
+    ]
+    for one in asked_of:
+        one.result(60)
+
+
+def expand(cluster: LocalCluster, here: StepContext, partitions: int) -> None:
+    admin = quiet_admin({"bootstrap.servers": cluster.bootstrap})
+    (made,) = admin.create_partitions([NewPartitions(OFFSETS.name, partitions)]).values()
+    made.result(60)
+    settled(here, partitions)
+
+
+def settled(here: StepContext, partitions: int) -> ClusterView:
+    """Everything in sync and led by its preferred replica; every broker answers."""
+
+    def holds(view: ClusterView) -> bool:
+        counted = sum(partition.topic == OFFSETS.name for partition in view.partitions or ())
+        known = view.coordinators.counts[OFFSETS.name] if view.coordinators else {}
+        return counted == partitions and everybody_in_sync(view) and len(known) == 3 and all(known.values())
+
+    wait_for(lambda: here.observer.observe(WHAT), holds, "all replicas in sync", 120.0)
+    done(here, "leaders")
+    return wait_for(lambda: here.observer.observe(WHAT), holds, "all brokers answer")
+
+
+def acceptors(here: StepContext) -> dict[str, int]:
+    """How many brokers take themselves for the coordinator of each group."""
+    told = [wire_groups.described(here.tools.wire(node), GROUPS) for node in here.spec.brokers]
+    return {group: sum(not isinstance(one[group], KMigrateError) for one in told) for group in GROUPS}
+
+
+def check_disagreement(here: StepContext, view: ClusterView, counts: dict[int, int]) -> None:
+    """Every broker has its count, every group its class, by what the brokers themselves accept; and the sensor names them."""
+    assert view.coordinators is not None
+    new, seen = max(counts.values()), view.coordinators.counts[OFFSETS.name]
+    assert seen.keys() == counts.keys()
+    for broker, count in counts.items():  # 15 partitions led in turn by three brokers look like 3, 6, 9 and 12, too
+        assert count in seen[broker]
+        assert (new in seen[broker]) is (count == new)
+    leaders = {each.index: each.leader for each in view.partitions or () if each.topic == OFFSETS.name}
+    classes = Coordinators(counts, leaders, len(leaders)).classes(GROUPS)
+    accepted = wait_for(
+        lambda: acceptors(here), lambda found: found == acceptors(here), "the brokers are of one mind about themselves"
+    )
+    for kind, names in classes.items():
+        expected = {GroupClass.SPLIT: 2, GroupClass.BLACKOUT: 0}.get(kind, 1)
+        assert {group: accepted[group] for group in names} == dict.fromkeys(names, expected), kind
+    assert classes[GroupClass.SPLIT]
+    assert classes[GroupClass.BLACKOUT]
+    with pytest.raises(Refused) as refused:
+        direct.step(here, "coordinators")
+    for kind in (GroupClass.SPLIT, GroupClass.BLACKOUT):  # brokers list a group once they have loaded it
+        named = re.search(rf"{re.escape(kind)}: ([^;]*?)(?: and \d+ more)?;", str(refused.value))
+        assert named is not None
+        assert set(named[1].split(", ")) <= set(classes[kind])
+
+
+def test_a_topic_that_does_not_exist_is_not_made_by_asking(cluster: LocalCluster, hands: ByHand, here: StepContext) -> None:
+    assert done(here, "coordinators").text == "No coordinator exists yet."
+    direct.prepare(here)
+    direct.provision(here)
+    with hands.zookeeper() as zookeeper:
+        assert not {OFFSETS.name, TRANSACTIONS.name} & set(zookeeper.get_children("/brokers/topics"))
+    commit(cluster)
+    settled(here, 10)
+    assert done(here, "coordinators").text == "Every broker computes coordinators with the 10 partitions of __consumer_offsets."
+    assert set(acceptors(here).values()) == {1}
+
+
+def test_a_sleeping_expansion_is_refused_before_it_wakes(cluster: LocalCluster, here: StepContext) -> None:
+    expand(cluster, here, 15)
+    assert set(acceptors(here).values()) == {1}, "nothing has changed for anybody"
+    for run in (run_preflight, run_watch):
+        with pytest.raises(Refused) as refused:
+            run(here)
+        assert "Brokers that compute with 10 partitions of __consumer_offsets, which has 15: 0, 1, 2." in str(refused.value)
+        assert re.search(r"Of \d+ consumer groups: ", str(refused.value))
+    before = [starts(node) for node in here.spec.brokers]
+    assert codes(asked(here, "roll", node=1, target=BrokerMode.MIGRATION)) == {"K01"}
+    assert [starts(node) for node in here.spec.brokers] == before
+
+
+def test_brokers_that_disagree_in_zookeeper_mode_are_seen_and_no_other_is_restarted(here: StepContext, hands: ByHand) -> None:
+    hands.restart(hands.brokers[0], FileStage.ZOOKEEPER)
+    check_disagreement(here, settled(here, 15), {0: 15, 1: 10, 2: 10})
+    before = [starts(node) for node in here.spec.brokers]
+    assert codes(asked(here, "roll", node=1, target=BrokerMode.MIGRATION)) == {"K01"}
+    assert [starts(node) for node in here.spec.brokers] == before
+    for node in hands.brokers[1:]:
+        hands.restart(node, FileStage.ZOOKEEPER)
+        settled(here, 15)
+    assert done(here, "coordinators").text.startswith(
+        "Every broker computes coordinators with the 15 partitions of __consumer_offsets."
+    )
+
+
+def test_so_they_are_in_kraft_mode_and_the_soak_reports_an_expansion_within_a_minute(
+    cluster: LocalCluster, here: StepContext, hands: ByHand
+) -> None:
+    direct.roll(here, BrokerMode.MIGRATION)
+    direct.copy(here)
+    direct.roll(here, BrokerMode.KRAFT)
+    settled(here, 15)
+    expand(cluster, here, 20)
+    began = time.monotonic()
+    with pytest.raises(Refused, match="K01"):
+        direct.step(here, "soak", seconds=300.0)
+    assert time.monotonic() - began < 60.0
+    hands.restart(hands.brokers[0], FileStage.KRAFT)
+    check_disagreement(here, settled(here, 20), {0: 20, 1: 15, 2: 15})
+    before = [starts(node) for node in here.spec.brokers]
+    assert codes(asked(here, "roll back broker", seconds=8.0, node=1, target=BrokerMode.MIGRATION)) == {"K01"}
+    assert [starts(node) for node in here.spec.brokers] == before
+    for node in hands.brokers[1:]:
+        hands.restart(node, FileStage.KRAFT)
+        view = settled(here, 20)
+    assert coordinator.agreed(view).met
+    assert isinstance(direct.step(here, "soak", seconds=5.0), Done)
