@@ -142,7 +142,6 @@ ROWS: list[Row] = [
     ("ensemble on the machines of controllers, too", both(both(remote(600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), beside_brokers), []),
     ("all ports of containers on this machine", both(both(remote(600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), by_two_names), []),
     ("chroot after every server", both(known(chroot="/kafka,zk2:2181/kafka"), everywhere(zookeeper_connect="zk1:2181/kafka,zk2:2181/kafka")), ["W21"]),
-    ("ensemble on this machine, and all nodes", everywhere(zookeeper_connect="localhost:2181/kafka"), []),
 ]  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import socket
 import threading
@@ -117,19 +116,15 @@ class FleetTrial(Trial):
         """What a task of any run has logged so far, all its tries."""
         return "".join(path.read_text() for path in (self.airflow.home / "logs").rglob(f"*/task_id={task}/*.log"))
 
-    def watch_says(self, timeout: float = 120.0) -> str:
-        """What one run of the watch logged; it is marked as failed then, so that it is not tried again."""
-        dag_id = f"kmigrate_watch__{self.fleet.plan.shape.name}"
-        self.asked("PATCH", f"dags/{dag_id}", {"is_paused": False})
-        made = self.asked("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": {}})
-        run = f"dags/{dag_id}/dagRuns/{made['dag_run_id']}"
-        task = f"{run}/taskInstances/watch"
-        over = {"success", "failed", "up_for_retry"}
-        wait_until(lambda: self.asked("GET", task)["state"] in over, "the watch looks once", timeout)
-        log = self.asked("GET", f"{task}/logs/1?full_content=true")
-        self.asked("PATCH", run, {"state": "failed"})
-        self.asked("PATCH", f"dags/{dag_id}", {"is_paused": True})
-        return json.dumps(log["content"])
+    def watch_says(self, text: str, timeout: float = 120.0) -> str:
+        """All that the watch has logged, once it has said this; it is paused again then."""
+        dag = f"dags/kmigrate_watch__{self.fleet.plan.shape.name}"
+        self.asked("PATCH", dag, {"is_paused": False})
+        wait_until(lambda: text in self.log_of("watch"), f"the watch says {text}", timeout)
+        self.asked("PATCH", dag, {"is_paused": True})
+        for run in self.asked("GET", f"{dag}/dagRuns?state=running")["dag_runs"]:
+            self.asked("PATCH", f"{dag}/dagRuns/{run['dag_run_id']}", {"state": "failed"})
+        return self.log_of("watch")
 
 
 def restarted(step: str, nth: int) -> Due:

@@ -104,6 +104,7 @@ ON_NO_NODE = {
     "phase",
     "lag",
     "equivalent",
+    "coordinators",
     "leaders",
     "finalized",
     "equivalent after failover",

@@ -21,6 +21,7 @@ BUILT = {
     "copied": ({}, "metadata copy"),
     "lag": ({"limit": "5"}, "dual-write lag"),
     "equivalent": ({}, "metadata equivalence"),
+    "coordinators": ({}, "coordinators"),
     "leaders": ({}, "preferred leaders"),
     "soak": ({}, "soak in dual-write"),
     "finalize": (CONTROLLER, "finalize controller 3000"),

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents
-from airflow_provider_kmigrate.clients.hosts.gone import GoneHost
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, Reason
 from airflow_provider_kmigrate.exceptions import SpecError
@@ -91,6 +90,8 @@ def host_for(node: NodeSpec, env: Mapping[str, str] | None = None, agents: Agent
     if node.hosts.driver == "agent":
         return AgentHost((agents or Agents())(node, env), cluster_id)
     if node.hosts.driver == "gone":
+        from airflow_provider_kmigrate.clients.hosts.gone import GoneHost  # noqa: PLC0415  # each task of a roll would import it
+
         return GoneHost()
     raise SpecError.because(
         Reason("F04", f"{node.name}: there is no host driver {node.hosts.driver!r}. Write driver: agent or gone.")
