@@ -146,7 +146,7 @@ def test_wait(decision, expected):
         (computing(DUAL, None), GateState.MET),  # read from time to time
         (computing(DUAL, AGREEING), GateState.MET),
         (computing(DUAL, ASLEEP), GateState.NEVER),
-        (computing(DUAL, ONE_UNREAD), GateState.NOT_YET),
+        (computing(DUAL, ONE_UNREAD), GateState.MET),  # read again in the next observation, and once more at the end
     ],
 )
 def test_soaking_needs_every_gate(view, state):

@@ -10,9 +10,10 @@ import pytest
 
 from airflow_provider_kmigrate.core import coordinator, gates
 from airflow_provider_kmigrate.core.cluster import NodeRole
+from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.migration.roll import next_to_roll
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, CoordinatorFacts, Fields
 from airflow_provider_kmigrate.core.plan import MIGRATION
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.brokers import RollBackCanary, RollBroker
@@ -157,6 +158,22 @@ def test_an_expansion_that_regular_leaders_hide_ends_a_soak_too(tmp_path: Path, 
     expand_at(cluster, cluster.clock.time + 10.0)
     with pytest.raises(Refused, match="had 10 partitions a while ago, and has 15 now"):
         run_step(Soak(1000.0), context)
+
+
+def test_a_soak_goes_on_while_a_broker_does_not_report_its_coordinators_but_does_not_end_then(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    context = cluster.context(tmp_path)
+    all_kraft(cluster, context)
+    begun, observe = cluster.clock.time, cluster.observe
+
+    def late(what: Fields, *given: object) -> ClusterView:
+        view = observe(what, *given)  # type: ignore[arg-type]
+        silent = view.coordinators is not None and 50.0 < cluster.clock.time - begun < 130.0
+        return replace(view, coordinators=CoordinatorFacts({OFFSETS.name: {}})) if silent else view
+
+    cluster.observe = late  # type: ignore[method-assign]
+    run_step(Soak(100.0), context)
+    assert 130.0 < cluster.clock.time - begun < 140.0
 
 
 def test_a_soak_does_not_end_on_an_expansion_that_it_has_not_read_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,7 +219,7 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
         return phase
     if danger := alarms(view):
         return never(*danger)
-    files = gates.files_in_stage(view)
+    files, coordinators = gates.files_in_stage(view), coordinator.agreed(view)
     return together(
         (
             gates.all_kraft(view),
@@ -234,7 +234,7 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
             roll.in_sync(view),
             roll.no_broker_fenced(view),
             files if files.state is gates.GateState.NEVER else MET,  # hosts are read from time to time, and once more at the end
-            MET if view.coordinators is None else coordinator.agreed(view),  # the same
+            coordinators if coordinators.state is gates.GateState.NEVER else MET,  # the same: a leader that moves is no fault
         )
     )
 
