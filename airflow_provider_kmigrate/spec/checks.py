@@ -227,8 +227,10 @@ class NodeEntry:
         return values if usable else None
 
     def agent(self) -> tuple[NodeRole, str] | None:
-        """The role and the filled words of `connect`, which lead to one agent; None for another driver, or without usable words."""
+        """The role and what leads to one agent: the filled words of `connect`, or an SSH connection and a machine; None if unusable."""
         words, values = self.keys.get("connect"), self.scalars("id", "host", "properties")
+        if (ssh := self.keys.get("ssh_conn_id")) and not words and values is not None and _driver(self) == DEFAULT_DRIVER:
+            return self.role, f"{ssh} {machine(str(values[1]))}"
         text = " ".join(map(str, words)) if isinstance(words, list) else words
         if not (text and isinstance(text, str)) or values is None or _driver(self) != DEFAULT_DRIVER:
             return None
@@ -290,8 +292,9 @@ def _one_agent(nodes: list[NodeEntry], line: Line) -> Iterator[Problem]:
         if _file(node) == _file(other):
             continue  # found already
         found = f"the agent of {dotted(other.loc)} in line {line(other.loc)}, whose role {role} is one node"
-        fix = f"put {dotted(node.loc)} on a machine of its own, or give it a connect that leads to an agent of its own"
-        yield Problem("F05", (*node.loc, "connect"), found, expected=f"an agent that has no other {role}", fix=fix)
+        way = "connect" if node.keys.get("connect") else "ssh_conn_id"
+        fix = f"put {dotted(node.loc)} on a machine of its own, or give it a {way} that leads to an agent of its own"
+        yield Problem("F05", (*node.loc, way), found, expected=f"an agent that has no other {role}", fix=fix)
 
 
 def _file(node: NodeEntry) -> tuple[Any, ...]:

@@ -275,6 +275,11 @@ WRONG = [
     ("host: kafka1", "host: Kafka0", [("F05", 14, "brokers[1].properties")]),
     ("host: kafka1", "host: kafka0, properties: /etc//kafka/./server.properties", [("F05", 14, "brokers[1].properties")]),
     ("host: kafka1", "host: kafka0., properties: /b", [("F05", 14, "brokers[1].connect")]),
+    (
+        CONNECT + "brokers:\n  - {id: 0, host: kafka0, rack: a}\n  - {id: 1, host: kafka1",
+        "  ssh_conn_id: s\nbrokers:\n  - {id: 0, host: kafka0, rack: a}\n  - {id: 1, properties: /b, host: KAFKA0.",
+        [("F05", 11, "brokers[1].ssh_conn_id")],
+    ),
     (CONNECT, "  connect: /usr/bin/agent\n", [("F05", 11, "brokers[1].connect"), ("F05", 12, "brokers[2].connect")]),
     (
         "host: ctl0, log_dir: /var/lib/kraft",
