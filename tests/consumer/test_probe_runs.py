@@ -63,6 +63,16 @@ def test_one_of_this_machine_whose_processes_are_gone_is_ended(tmp_path: Path) -
     assert codes(refused) == ["Y05"], "another run needs another folder"
 
 
+def test_an_ended_one_of_another_release_keeps_no_new_one_from_starting(tmp_path: Path) -> None:
+    folder = left_behind(tmp_path, "run", "here")
+    (folder / "plan.json").write_text(json.dumps({"schema": 1}))
+    with pytest.raises(Refused, match="schema 1"):
+        ProbeRuns(tmp_path, NOWHERE, machine="here").end()
+    for path in (folder / "events").iterdir():
+        os.utime(path, (time.time() - 61,) * 2)
+    assert ProbeRuns(tmp_path, NOWHERE, machine="here").end() == ()
+
+
 def test_files_that_do_not_grow_are_no_evidence(tmp_path: Path) -> None:
     folder = left_behind(tmp_path, "run", "here")
     for events in (folder / "events", tmp_path / "not mounted here"):
