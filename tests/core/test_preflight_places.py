@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core import rollback as back_gates
-from airflow_provider_kmigrate.core.cluster import HostSpec
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse
 from airflow_provider_kmigrate.core.migration import controllers
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState
@@ -107,6 +107,18 @@ def beside(opened: str, port: int = 9093, host: str = "node0", connect: tuple[st
 )  # fmt: skip
 def test_a_controllers_port_is_no_listeners_of_a_broker_on_its_machine(case: Case, severities: list[Severity]) -> None:
     assert [finding.severity for finding in findings(*case) if finding.code == "M01"] == severities
+
+
+def test_two_ssh_connections_to_one_name_may_lead_to_two_machines() -> None:
+    view, facts = beside("SSL://:9093", connect=())
+    ways = {NodeRole.BROKER: "brokers_ssh", NodeRole.CONTROLLER: "controllers_ssh"}
+    brokers, controllers = (
+        tuple(replace(node, hosts=replace(node.hosts, ssh_conn_id=ways[node.role])) for node in nodes)
+        for nodes in (facts.spec.brokers, facts.spec.controllers)
+    )
+    other = replace(facts, spec=replace(facts.spec, brokers=brokers, controllers=controllers))
+    said = ([each.severity for each in findings(view, case) if each.code == "M01"] for case in (facts, other))
+    assert list(said) == [[Severity.BLOCK], [Severity.UNKNOWN]]
 
 
 def test_a_file_that_was_not_read_shows_no_port() -> None:

@@ -240,9 +240,9 @@ def _opened(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> dict[in
 
 
 def _one_system(one: NodeSpec, other: NodeSpec) -> bool:
-    """Whether both run in one operating system: for containers `connect` differs, as in `docker exec -i kafka-{id}`."""
-    words = " ".join(one.hosts.connect)
-    return one.hosts.driver == other.hosts.driver and one.hosts.connect == other.hosts.connect and "{id}" not in words
+    """Whether both run in one operating system: for containers `connect` or the SSH connection's port differs."""
+    ways = {(node.hosts.driver, node.hosts.connect, node.hosts.ssh_conn_id) for node in (one, other)}
+    return len(ways) == 1 and "{id}" not in " ".join(one.hosts.connect)
 
 
 def _shared(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[str]:
