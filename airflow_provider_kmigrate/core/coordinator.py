@@ -40,7 +40,8 @@ _POOL = tuple((name, magnitude(name)) for name in (f"__coord_probe_{number}" for
 def probe_groups(leaders: tuple[int, ...], limit: int = DEFAULT_LIMIT) -> tuple[str, ...]:
     """The few made-up names whose coordinators tell each count up to the topic's own from every other one.
 
-    `leaders`: by partition, -1 for none. If they are so regular that no name does, all names that tell any two counts apart.
+    `leaders`: by partition, -1 for none. If they are so regular that no name does, all names that tell any two counts apart, and
+    at least one: an answer shows that the broker finds its coordinators at all.
     Asking for them creates nothing if the topic exists; otherwise the broker creates it.
     """
     led, names = dict(enumerate(leaders)), []
@@ -50,7 +51,7 @@ def probe_groups(leaders: tuple[int, ...], limit: int = DEFAULT_LIMIT) -> tuple[
         if len(split) > len(unclear):
             names.append(name)
             unclear = [part for part in split if len(part) > 1 and min(part) <= len(leaders)]
-    return tuple(names)
+    return tuple(names) or (_POOL[0][0],)
 
 
 def _by_answer(counts: list[int], number: int, leaders: Mapping[int, int]) -> list[list[int]]:

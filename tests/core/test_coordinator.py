@@ -114,6 +114,11 @@ def test_counts_above_the_limit_are_tried_when_the_topic_has_them() -> None:
     assert possible_counts(answers_of(300, leaders), leaders, limit=100) == {300}
 
 
+def test_the_only_broker_of_a_large_topic_still_answers_something() -> None:
+    leaders = dict.fromkeys(range(1000), 0)
+    assert 1000 in possible_counts(answers_of(1000, leaders), leaders)
+
+
 def test_answers_from_before_a_leader_moved_fit_no_count() -> None:
     leaders = {p: p % 3 for p in range(50)}
     moved = leaders | {p: (leader + 1) % 3 for p, leader in leaders.items() if p < 25}
