@@ -202,7 +202,7 @@ U05 Metadata, files or settings could not be read
 means: Without them kmigrate cannot decide which broker may stop, whether both sides are the same, or whether the migration may begin.
 meanwhile: kmigrate changes nothing. In `handover` no controller is active: hurry.
 do: The text ends with the cause. Are the brokers up, does a controller answer, is ZooKeeper up (U01), does the agent print the file (`facts`, U04)?
-do: Grant kmigrate's user DESCRIBE and DESCRIBE_CONFIGS on the cluster and topics, DESCRIBE on groups. Delegation tokens need a TLS or SASL listener.
+do: Grant kmigrate's user DESCRIBE and DESCRIBE_CONFIGS on the cluster and topics, DESCRIBE on groups and transactional ids. Delegation tokens need a TLS or SASL listener.
 do: Very many topics may take longer than the 60 s that are allowed.
 do: A step continues by itself; clear `preflight`.
 never: Restart a broker by hand, or delete `/controller`. Take what was not read for empty or equal.
