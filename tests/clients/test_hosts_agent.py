@@ -245,6 +245,21 @@ def test_a_stop_in_vain_is_tried_once(machine: Node, agents: Agents, monkeypatch
         host.restart(node, 7, {}, nothing)
 
 
+def test_a_restart_writes_its_own_meta_although_an_earlier_one_of_the_process_failed(machine: Node, agents: Agents) -> None:
+    once = "import signal, time; signal.signal(15, lambda *_: signal.signal(15, 0)); print('up', flush=True)\nwhile True: time.sleep(1)"
+    machine.entry |= {"process": {"start": [sys.executable, "-ISc", once]}, "stop_timeout": 1}
+    machine.configure({"broker": machine.entry})
+    (machine.data / "meta.properties").write_text(META)
+    node = node_of(machine)
+    host = host_for(node, None, agents, CLUSTER)
+    host.start(node, 7)
+    wait_until(lambda: "up" in host.log_tail(node), "it takes signals", 10)
+    with pytest.raises(TimedOut):
+        host.restart(node, 7, {}, nothing)
+    host.restart(node, 8, {str(machine.data): META + "#\n"}, nothing, slow=10.0)
+    assert (machine.data / "meta.properties").read_text() == META + "#\n"
+
+
 def test_a_node_starts_although_the_work_between_fails(host: AgentHost, node: NodeSpec) -> None:
     host.start(node, 7)
 

@@ -349,6 +349,8 @@ class AgentHost:
         """As `Host.restart`; by the machine's clock. After a slow stop the node waits for `while_down`, for `_PAUSE` seconds at most."""
         inputs = {"metas": {folder: _content(text) for folder, text in metas.items()}, "pause": _PAUSE, "pause_after": slow}
         job, record = f"restart-{self._process_id(node)}", dict[str, Any]()
+        if metas:  # a job that is continued keeps the ones that it began with
+            job += f"-{files.sha256(json.dumps(sorted(metas.items())))[:16]}"
         for _ in range(_TRIES):  # a job that was killed before its pause has not stopped the node yet
             self._change(node, "restart", token, {"job": job} | inputs)
             record = self._ended(node, job, until="pause", say=say)
