@@ -7,6 +7,7 @@ root, if they are not so already: the agent, its node.json, and one line of sudo
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from shlex import quote
@@ -126,10 +127,7 @@ def script(cluster: str, machines: Mapping[str, tuple[NodeSpec, ...]], setup: Se
         "END": _END,
         "AGENT": agent,
     }
-    text = _SCRIPT
-    for name, value in values.items():  # the agent last: its text is not looked into
-        text = text.replace(f"@{name}@", value)
-    return text
+    return re.sub("@([A-Z]+)@", lambda place: values[place[1]], _SCRIPT)  # in one pass: no value is looked into
 
 
 def _case(host: str, nodes: tuple[NodeSpec, ...], setup: Setup) -> str:

@@ -103,6 +103,13 @@ def test_it_is_posix_and_holds_the_agent_and_one_line_of_sudoers() -> None:
     assert f"Installs kmigrate-node {version_of(AGENT.read_text())} on" in whole
 
 
+def test_no_value_of_the_cluster_file_is_looked_into() -> None:
+    odd = machines(loads(FILE.replace("it's.properties", "@SUDOERS@ @AGENT@.properties")))
+    whole = script("prod", odd, SETUP, AGENT.read_text())
+    assert '"/etc/kafka/@SUDOERS@ @AGENT@.properties"' in whole
+    assert subprocess.run(["sh", "-n"], input=whole, text=True, check=False, timeout=10).returncode == 0
+
+
 def test_half_of_it_does_nothing() -> None:
     """What a connection that breaks leaves of it; its last line alone begins anything."""
     whole = f"{text()}main kafka0\n"
