@@ -457,6 +457,35 @@ def test_a_unit_that_cannot_be_enabled_keeps_no_controller_down_nor_up() -> None
     assert machine.jobs == ["start", "stop"]
 
 
+class SlowToStart:
+    """The connection to an agent whose job holds its lock until the node, after a quick stop, has started."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.left = 3
+
+    def facts(self, *_: object) -> dict[str, Any]:
+        return {"process": {"birth": "b"}}
+
+    def ask(self, verb: str, *_: object, **fields: Any) -> dict[str, Any]:
+        self.asked.append(verb)
+        if verb == "restart":
+            if self.asked.count(verb) > 1 and self.left:
+                raise Unavailable("another request acts on this broker")
+            self.job = fields["job"]
+        acts = ["stop", "pause", "start"] if self.asked.count("job") > 1 else ["stop", "pause"]
+        done = [{"act": act, "began": 1.0, "ended": 2.0} for act in acts]
+        if verb == "job":
+            self.left -= 1
+        return {"id": self.job, "state": "running" if self.left else "done", "busy": bool(self.left), "done": done}
+
+
+def test_a_restart_is_not_asked_for_again_while_its_node_starts(node: NodeSpec) -> None:
+    connection = SlowToStart()
+    assert AgentHost(cast(Connection, connection), CLUSTER).restart(node, 7, {}, nothing, slow=10.0) == 1.0
+    assert connection.asked == ["restart", "job", "go_on", "job", "job"]
+
+
 def test_an_agent_that_hangs_is_given_up(machine: Node, agents: Agents) -> None:
     node = node_of(machine, "sleep", "600")
     connection = agents(node, None)
