@@ -64,6 +64,7 @@ def test_the_way_back_has_nothing_to_ask_of_it(stand_in: NodeSpec, tmp_path: Pat
 
 CHANGES: tuple[Callable[[Host, NodeSpec], object], ...] = (
     lambda host, node: host.start(node, 1),
+    lambda host, node: host.stop(node, 1),
     lambda host, node: host.restart(node, 1, {}, lambda _: None),
     lambda host, node: host.put_properties(node, "a=1", 1),
     lambda host, node: host.put_meta(node, "/var/lib/kraft", "a=1", 1),
@@ -80,8 +81,7 @@ def test_whatever_needs_its_machine_is_refused(stand_in: NodeSpec, change: Calla
         change(host_for(stand_in), stand_in)
 
 
-def test_it_has_stopped_and_has_no_log(stand_in: NodeSpec) -> None:
-    assert host_for(stand_in).stop(stand_in, 1) == 0.0
+def test_it_has_no_log(stand_in: NodeSpec) -> None:
     assert "it has no log" in host_for(stand_in).log_tail(stand_in)
 
 
