@@ -263,6 +263,7 @@ def check(data: object, line: Line) -> Iterator[Problem]:
     yield from _one_agent(nodes, line)
     yield from _needs(nodes)
     yield from _one_way(data)
+    yield from _each_gone(data)
     yield from _secrets(data)
     yield from _quorum(data)
     yield from _groups(data)
@@ -361,6 +362,14 @@ def _one_way(data: object) -> Iterator[Problem]:
             if keys.get("ssh_conn_id") and keys.get(other):
                 found, expected = f"`{other}` beside `ssh_conn_id`", "one way to the agent"
                 yield Problem("F05", (*loc, other), found, expected, fix="remove one of the two")
+
+
+def _each_gone(data: object) -> Iterator[Problem]:
+    """`driver: gone` for all nodes: each of them would count as stopped while it runs."""
+    hosts = _under(data, "hosts")
+    if isinstance(hosts, dict) and hosts.get("driver") == "gone":
+        fix = "write it into the entry of each node whose machine is dead for good"
+        yield Problem("F04", ("hosts", "driver"), "gone, for every node", expected="agent", fix=fix)
 
 
 def _secrets(data: object) -> Iterator[Problem]:

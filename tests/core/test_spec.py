@@ -236,6 +236,7 @@ WRONG = [
     ("driver: agent", "driver: ssh", [("F04", 6, "hosts.driver")]),
     ("driver: agent", "driver: command", [("F04", 6, "hosts.driver")]),
     ("driver: agent", "driver: docker", [("F04", 6, "hosts.driver")]),
+    ("driver: agent", "driver: gone", [("F04", 6, "hosts.driver")]),
     ("driver: agent", "start: up", [("F04", 6, "hosts.start")]),
     ("driver: agent", "kill_after: 10m", [("F04", 6, "hosts.kill_after")]),
     ("{id: 0, host: kafka0, rack: a}", "{id: 0, host: kafka0, write: 'put {path}'}", [("F04", 13, "brokers[0].write")]),
