@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, machine
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
 
@@ -24,14 +24,16 @@ def version_of(agent: str) -> str:
 
 
 def machines(spec: ClusterSpec) -> Mapping[str, tuple[NodeSpec, ...]]:
-    """The nodes of each machine, by its `host`. Raises `SpecError` for nodes that no agent can serve."""
+    """The nodes of each machine, by its `host` as it is written first. Raises `SpecError` for nodes that no agent can serve."""
     found: dict[str, tuple[NodeSpec, ...]] = {}
+    names: dict[str, str] = {}
     for node in spec.nodes():
         if node.hosts.driver != "agent":
             raise _refused(f"{node.name} has the driver {node.hosts.driver}: there is nothing to install for it.")
-        if any(other.role is node.role for other in found.get(node.host, ())):
-            raise _refused(f"{node.host} has two {node.role}s: kmigrate-node serves one broker and one controller of a machine.")
-        found[node.host] = (*found.get(node.host, ()), node)
+        host = names.setdefault(machine(node.host), node.host)
+        if any(other.role is node.role for other in found.get(host, ())):
+            raise _refused(f"{host} has two {node.role}s: kmigrate-node serves one broker and one controller of a machine.")
+        found[host] = (*found.get(host, ()), node)
     return found
 
 

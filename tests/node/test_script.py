@@ -103,6 +103,10 @@ def test_it_is_posix_and_holds_the_agent_and_one_line_of_sudoers() -> None:
     assert f"Installs kmigrate-node {version_of(AGENT.read_text())} on" in whole
 
 
+def test_two_spellings_of_a_host_are_one_machine_with_both_roles() -> None:
+    assert machines(loads(FILE.replace("{id: 3000, host: kafka0", "{id: 3000, host: KAFKA0."))).keys() == MACHINES.keys()
+
+
 def test_no_value_of_the_cluster_file_is_looked_into() -> None:
     odd = machines(loads(FILE.replace("it's.properties", "@SUDOERS@ @AGENT@.properties")))
     whole = script("prod", odd, SETUP, AGENT.read_text())
