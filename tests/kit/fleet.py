@@ -195,6 +195,10 @@ class Fleet(LocalCluster):
         """Until ZooKeeper answers and each broker knows all others."""
         for address in self.plan.zookeeper_addresses():
             self._wait(address, partial(_answers, address), deadline)
+        self.wait_brokers(deadline)
+
+    def wait_brokers(self, deadline: float) -> None:
+        """Until each broker knows all others."""
         for node in self.plan.brokers:
             self._wait(node.host, partial(ready.knows_all, self.plan, node), deadline)
 

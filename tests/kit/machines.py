@@ -307,11 +307,17 @@ class Machine:
 
     def power_off(self) -> None:
         """In order: systemd stops every unit."""
-        holder, self._holder, self.leader = self._holder, None, 0
-        if holder is not None:
-            assert holder.stdin is not None
-            holder.stdin.close()
+        holder, leader, self._holder, self.leader = self._holder, self.leader, None, 0
+        if holder is None:
+            return
+        assert holder.stdin is not None
+        holder.stdin.close()
+        try:
             holder.wait(_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            os.kill(leader, signal.SIGKILL)
+            holder.wait(_TIMEOUT)
+            raise
 
     def cut_power(self) -> None:
         """At once: what is not on the disk now never gets there."""
