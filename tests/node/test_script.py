@@ -143,7 +143,11 @@ def test_a_command_that_leads_elsewhere_is_refused(argv: tuple[str, ...]) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("{id: 1, host: kafka1}", "{id: 1, host: kafka0, port: 9192, properties: /p}", "two brokers"),
+        (
+            "{id: 1, host: kafka1}",
+            "{id: 1, host: kafka0, port: 9192, properties: /p, connect: docker exec -i b kmigrate-node serve}",
+            "two brokers",
+        ),
         ("host: ctl1,", "host: ctl1, driver: gone,", "driver gone"),
     ],
 )
