@@ -67,6 +67,16 @@ put() {
     mv -f "$2.$$" "$2"
 }
 
+# Nothing is taken from a node.json that has more: a role of another cluster file, or keys that were written by hand.
+keeps() {
+    [ -f "$1" ] || return 0
+    /usr/bin/python3 - "$1" "$2" <<'@END@' || fail "$1 has a role or a key that this script would remove. Edit it by hand, or move it away."
+import json, sys
+old, new = [json.load(open(path))["roles"] for path in sys.argv[1:]]
+sys.exit(any(set(role) - set(new.get(name, ())) for name, role in old.items()))
+@END@
+}
+
 main() {
     machine=${1:-} dry=${2:-} writes=writes
     [ -z "$dry" ] || writes="would write"
@@ -88,6 +98,7 @@ main() {
 @AGENT@@END@
     if command -v visudo >/dev/null; then visudo -cqf "$work/sudoers" >/dev/null || fail "sudo does not accept its line"; fi
     [ -d /etc/kmigrate ] || [ -n "$dry" ] || install -d -o root -g root -m 755 /etc/kmigrate
+    keeps /etc/kmigrate/node.json "$work/node.json"
     put "$work/agent" @PATH@ 755
     put "$work/node.json" /etc/kmigrate/node.json 644
     put "$work/sudoers" /etc/sudoers.d/kmigrate 440

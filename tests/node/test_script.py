@@ -103,6 +103,30 @@ def test_it_is_posix_and_holds_the_agent_and_one_line_of_sudoers() -> None:
     assert f"Installs kmigrate-node {version_of(AGENT.read_text())} on" in whole
 
 
+BROKER, CONTROLLER = {"systemd": "kafka.service"}, {"systemd": "kafka-controller.service"}
+
+
+@pytest.mark.parametrize(
+    ("old", "kept"),
+    [
+        ({"broker": BROKER}, 0),
+        ({"broker": BROKER | {"systemd": "broker.service"}}, 0),
+        ({"controller": CONTROLLER}, 1),  # of another cluster file
+        ({"broker": BROKER | {"state": "/srv/kmigrate"}}, 1),  # where the tokens are
+        ("broken", 1),
+    ],
+)
+def test_a_node_json_that_has_more_is_not_replaced(tmp_path: Path, old: object, kept: int) -> None:
+    for name, roles in (("old", old), ("new", {"broker": BROKER})):
+        (tmp_path / name).write_text(json.dumps({"version": 1, "roles": roles}))
+    done = sourced(f"keeps {tmp_path}/old {tmp_path}/new", "echo replaced")
+    assert (done.returncode, "replaced" in done.stdout, "Edit it by hand" in done.stderr) == (kept, not kept, bool(kept))
+
+
+def test_the_first_node_json_replaces_nothing(tmp_path: Path) -> None:
+    assert sourced(f"keeps {tmp_path}/absent {tmp_path}/new", "echo written").stdout == "written\n"
+
+
 def test_two_spellings_of_a_host_are_one_machine_with_both_roles() -> None:
     assert machines(loads(FILE.replace("{id: 3000, host: kafka0", "{id: 3000, host: KAFKA0."))).keys() == MACHINES.keys()
 
