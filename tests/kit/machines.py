@@ -231,7 +231,7 @@ class Template:
         argv = [*_unshared(folder, _MAKE), *enabled]
         made = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
         assert made.returncode == 0, made.stderr
-        self.host_key = f"[{self.address}]:{PORT} {(folder / 'ssh_host_ed25519_key.pub').read_text()}"
+        self.host_key = (folder / "ssh_host_ed25519_key.pub").read_text()
 
     def _common_files(self) -> dict[str, str]:
         agent = AGENT.read_text()
@@ -278,7 +278,7 @@ class Machine:
         self.leader = 0  # its process 1, seen from here
         for name in ("disk", "root"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        self.known_host = template.host_key
+        self.known_host = f"[{self.address}]:{PORT} {template.host_key}"
         (folder / "known_hosts").write_text(self.known_host)
         subprocess.run(["cp", "--sparse=always", template.disk, folder / "disk.img"], check=True)
 
