@@ -34,7 +34,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.node import AGENT, machines, version_of
 from airflow_provider_kmigrate.node.check import NodeCheck, check_machine
-from airflow_provider_kmigrate.node.script import Setup, script
+from airflow_provider_kmigrate.node.script import InstallOptions, script
 from airflow_provider_kmigrate.spec import load
 
 _TIMEOUT = 60.0  # seconds for a line of the script's output
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = _chosen(machines(spec), chosen.host)
         if chosen.command == "check":
             return check(reach_of(spec, _lookup(spec, chosen.connections)), found, spec.cluster_id, print)
-        setup = Setup(chosen.unit, chosen.controller_unit, chosen.user, chosen.storage_tool, _login(spec, chosen))
+        setup = InstallOptions(chosen.unit, chosen.controller_unit, chosen.user, chosen.storage_tool, _login(spec, chosen))
         text = script(spec.name, found, setup, AGENT.read_text(encoding="utf-8"))
         if chosen.script:
             sys.stdout.write(f'{text}main "$@"\n')
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    about, ours = (__doc__ or "").split("\n")[0], Setup()
+    about, ours = (__doc__ or "").split("\n")[0], InstallOptions()
     parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.node", description=about)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, does in (
@@ -158,7 +158,7 @@ def _lookup(spec: ClusterSpec, connections: Path | None) -> Lookup:
 def _login(spec: ClusterSpec, chosen: argparse.Namespace) -> str:
     """The user who gets the line of sudoers: the given one, or that of the SSH connection. Raises `Refused` for several."""
     if chosen.login or chosen.script or not ssh_connections(spec):
-        return str(chosen.login or Setup().login)
+        return str(chosen.login or InstallOptions().login)
     lookup = _lookup(spec, chosen.connections)
     logins = {str(lookup(conn_id).get("login") or "") for conn_id in ssh_connections(spec)}
     if len(logins) != 1 or "" in logins:

@@ -112,7 +112,7 @@ main() {
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class InstallOptions:
     """What the cluster file does not say of the machines. `controller_unit`: of a controller beside a broker."""
 
     unit: str = "kafka.service"
@@ -122,7 +122,7 @@ class Setup:
     login: str = "kmigrate"
 
 
-def script(cluster: str, machines: Mapping[str, tuple[NodeSpec, ...]], setup: Setup, agent: str) -> str:
+def script(cluster: str, machines: Mapping[str, tuple[NodeSpec, ...]], setup: InstallOptions, agent: str) -> str:
     """All functions of the script; it runs once `main MACHINE [--dry-run]` is added."""
     values = {
         "VERSION": version_of(agent),
@@ -141,7 +141,7 @@ def script(cluster: str, machines: Mapping[str, tuple[NodeSpec, ...]], setup: Se
     return re.sub("@([A-Z]+)@", lambda place: values[place[1]], _SCRIPT)  # in one pass: no value is looked into
 
 
-def _case(host: str, nodes: tuple[NodeSpec, ...], setup: Setup) -> str:
+def _case(host: str, nodes: tuple[NodeSpec, ...], setup: InstallOptions) -> str:
     """The branch of one machine, which sets $json."""
     units = _units(nodes, setup)
     lines = [f"    {quote(host)})"]
@@ -151,14 +151,14 @@ def _case(host: str, nodes: tuple[NodeSpec, ...], setup: Setup) -> str:
     return "\n".join(lines)
 
 
-def _units(nodes: tuple[NodeSpec, ...], setup: Setup) -> dict[NodeRole, tuple[str, str]]:
+def _units(nodes: tuple[NodeSpec, ...], setup: InstallOptions) -> dict[NodeRole, tuple[str, str]]:
     """The unit of each role, and the option that names it."""
     beside = len(nodes) > 1
     own = (setup.controller_unit, "--controller-unit")
     return {node.role: own if beside and node.role is NodeRole.CONTROLLER else (setup.unit, "--unit") for node in nodes}
 
 
-def _node_json(nodes: tuple[NodeSpec, ...], units: Mapping[NodeRole, tuple[str, str]], setup: Setup) -> dict[str, Any]:
+def _node_json(nodes: tuple[NodeSpec, ...], units: Mapping[NodeRole, tuple[str, str]], setup: InstallOptions) -> dict[str, Any]:
     roles = {
         str(node.role): {
             "systemd": units[node.role][0],

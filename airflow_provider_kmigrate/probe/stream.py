@@ -106,7 +106,7 @@ class StreamProgress:
         return sum(max(0, end - committed.get(where, 0)) for where, end in self.ends.items() if matches(topics, where.topic))
 
 
-class StreamPlan(Protocol):
+class ProcessPlan(Protocol):
     """What runs: a dataclass of JSON values. `topics`: names, or patterns that begin with `^`. Processes are named as writers."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -158,7 +158,7 @@ class Stream:
 
     module: ClassVar[str]
 
-    def __init__(self, folder: Path | str, properties: Mapping[str, str], plan: StreamPlan) -> None:
+    def __init__(self, folder: Path | str, properties: Mapping[str, str], plan: ProcessPlan) -> None:
         self.folder = Path(folder).absolute()
         self.events = self.folder / "events"
         self.plan = plan

@@ -31,7 +31,7 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.probe.kafka_calls import matches
 from airflow_provider_kmigrate.probe.probe import ProbePlan
 from airflow_provider_kmigrate.probe.process import Lifetime, Setup
-from airflow_provider_kmigrate.probe.stream import Stream, StreamPlan, StreamProgress, read_plan
+from airflow_provider_kmigrate.probe.stream import ProcessPlan, Stream, StreamProgress, read_plan
 from tests.kit.workload import GroupPlan, SharingSender, Workload, WorkloadPlan, plan_of
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -203,7 +203,7 @@ PLAN = WorkloadPlan(("^load-", "x"), 300.0, 2, (GroupPlan("g", 2, "eager"), Grou
 
 
 @pytest.mark.parametrize(("plan", "make"), [(PLAN, plan_of), (ProbePlan(15.0, 60.0, "r"), ProbePlan)])
-def test_a_plan_survives_its_file(tmp_path: Path, plan: StreamPlan, make: Callable[..., object]) -> None:
+def test_a_plan_survives_its_file(tmp_path: Path, plan: ProcessPlan, make: Callable[..., object]) -> None:
     Stream(tmp_path, {}, plan)._prepare()
     assert read_plan(tmp_path, make) == plan
 

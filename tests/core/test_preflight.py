@@ -293,6 +293,13 @@ def test_an_ambiguous_count_of_a_topic_that_was_changed_is_a_warning() -> None:
     assert (finding.code, finding.severity) == ("K02", Severity.WARN)
 
 
+def test_an_ambiguous_count_that_differs_from_the_configured_one_is_not_known() -> None:
+    view, facts = zk(topic_versions={OFFSETS.name: 2})(*seen(coordinators=counted(AMBIGUOUS))(*healthy()))
+    configs = {broker: {**keys, "offsets.topic.num.partitions": "25"} for broker, keys in facts.configs.items()}
+    found = next(each for each in findings(view, replace(facts, configs=configs)) if each.code == "K02")
+    assert found.severity is Severity.UNKNOWN
+
+
 def test_a_sleeping_expansion_is_refused_with_the_groups_that_would_move() -> None:
     groups = tuple(f"g{number}" for number in range(8))
     view, facts = seen(coordinators=counted(dict.fromkeys(range(3), frozenset({25})), groups))(*healthy())

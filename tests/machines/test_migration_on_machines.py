@@ -192,3 +192,6 @@ def test_a_finalized_cluster_comes_back_by_itself_after_a_power_cut_of_everythin
             list(pool.map(Machine.cut_power, fleet.machines.values()))  # ZooKeeper's, too, which stay off
             list(pool.map(Machine.boot, [fleet.machines[host] for host in nodes]))
         fleet.wait_brokers(time.monotonic() + 120)
+        every = (*fleet.plan.brokers, *fleet.plan.controllers)
+        wait_until(lambda: all(runs(fleet.machine(node), node.role) for node in every), "every unit runs", 60)
+        assert [node.name for node in every if not runs(fleet.machine(node), node.role)] == []

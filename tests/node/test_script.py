@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused, SpecError
 from airflow_provider_kmigrate.node import AGENT, __main__, machines, version_of
 from airflow_provider_kmigrate.node.__main__ import Reach, install, main, shell_in
-from airflow_provider_kmigrate.node.script import Setup, script
+from airflow_provider_kmigrate.node.script import InstallOptions, script
 from airflow_provider_kmigrate.spec import loads
 from tests.clients.test_hosts_agent import FakePipe
 
@@ -31,11 +31,11 @@ controllers:
   - {id: 3000, host: kafka0, properties: "/etc/kafka/it's.properties", port: 9093, log_dir: /var/lib/kraft}
   - {id: 3001, host: ctl1, log_dir: /var/lib/kraft}
 """
-SETUP = Setup(user="root", login="root", storage_tool="/bin/true")
+SETUP = InstallOptions(user="root", login="root", storage_tool="/bin/true")
 MACHINES = machines(loads(FILE))
 
 
-def text(setup: Setup = SETUP) -> str:
+def text(setup: InstallOptions = SETUP) -> str:
     return script("prod", MACHINES, setup, AGENT.read_text())
 
 
@@ -95,7 +95,7 @@ def test_directories_that_cannot_be_read_are_an_error(tmp_path: Path, properties
 
 
 def test_it_is_posix_and_holds_the_agent_and_one_line_of_sudoers() -> None:
-    whole = text(Setup())
+    whole = text(InstallOptions())
     assert subprocess.run(["sh", "-n"], input=whole, text=True, check=False, timeout=10).returncode == 0
     assert AGENT.read_text() in whole
     assert "printf '%s\\n' 'kmigrate ALL=(root) NOPASSWD: /usr/local/sbin/kmigrate-node serve'" in whole

@@ -148,7 +148,9 @@ def test_how_the_program_ended(shared: Sshd, script: str, ending: tuple[int | No
 
 def test_a_key_of_known_hosts_is_enough(shared: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known_hosts(tmp_path, monkeypatch, shared, shared.host_key)
-    pipe_to(shared, host_key=None).close()
+    pipe = pipe_to(shared, host_key=None)
+    assert pipe.is_open()
+    pipe.close()
 
 
 def test_an_unknown_host_key_is_refused(shared: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,6 +166,10 @@ def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefligh
         configured = _configured(facts, topic) if unchanged else None
         verdict = coordinator.judge(view, topic, found, count, _listed(facts), configured=configured)
         severity = Severity.WARN if verdict.agreement is Agreement.DEGENERATE else Severity.BLOCK
+        if severity is Severity.WARN and not unchanged and set(_configured(facts, topic).values()) - {count}:
+            severity = (
+                Severity.UNKNOWN
+            )  # changed since it was created, and brokers may still use the number they are configured with
         for reason in verdict.reasons:
             yield PreflightFinding(reason, severity, "KIP-895; GroupCoordinator startup")
 
