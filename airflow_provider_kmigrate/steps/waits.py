@@ -186,6 +186,7 @@ class Soak(_DualWriting):
         self._healthy_timer = HealthyTimer(0.0, self.interval)
         self._compared = SoakComparison()
         self._agreed_at = float("-inf")  # when the brokers' coordinators were last seen to agree
+        self._counted: ClusterView | None = None  # the first observation that read the partitions
         self._moved: MovedSince | None = None
 
     def resume(self, progress: StepProgress) -> Self:
@@ -200,7 +201,7 @@ class Soak(_DualWriting):
         if (past := waits.past_soak(view)) is not None:
             return past
         self._moved = moved_since(self._moved, view, first)
-        gate = self._gate(view, first, self._moved.old)
+        gate = self._gate(view, self._moved.old)
         self._healthy_timer = self._healthy_timer.observe(view.taken_at, healthy=gate.met)
         decision = self._judged(view, gate)
         if isinstance(decision, Refuse):
@@ -218,8 +219,9 @@ class Soak(_DualWriting):
             return Done(waits.soaked(view, held)) if end.met else Wait(end.reasons, healthy=True)
         return Wait((Reason("T01", f"Soaking: healthy for {held:.0f} of {self.seconds:.0f} s."),), healthy=True)
 
-    def _gate(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Gate:
-        gate = together((waits.soaking(view, before, self._lag_limit), coordinator.unexpanded(first, view)))
+    def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
+        self._counted = self._counted or (view if view.partitions is not None else None)
+        gate = together((waits.soaking(view, before, self._lag_limit), coordinator.unexpanded(self._counted or view, view)))
         if gate.met:
             self._compared, gate = self._compared.observe(view)
         else:

@@ -160,6 +160,23 @@ def test_an_expansion_that_regular_leaders_hide_ends_a_soak_too(tmp_path: Path, 
         run_step(Soak(1000.0), context)
 
 
+def test_a_first_observation_without_partitions_hides_no_expansion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "agreed", lambda *_, **__: gates.MET)
+    cluster = SimCluster(offsets_partitions=10)
+    context = cluster.context(tmp_path)
+    all_kraft(cluster, context)
+    expand_at(cluster, cluster.clock.time + 10.0)
+    begun, observe = cluster.clock.time, cluster.observe
+
+    def blind_at_first(what: Fields, *given: object) -> ClusterView:
+        view = observe(what, *given)  # type: ignore[arg-type]
+        return replace(view, partitions=None) if cluster.clock.time - begun < 1.0 else view
+
+    cluster.observe = blind_at_first  # type: ignore[method-assign]
+    with pytest.raises(Refused, match="had 10 partitions a while ago, and has 15 now"):
+        run_step(Soak(1000.0), context)
+
+
 def test_a_soak_goes_on_while_a_broker_does_not_report_its_coordinators_but_does_not_end_then(tmp_path: Path) -> None:
     cluster = SimCluster(offsets_partitions=10)
     context = cluster.context(tmp_path)
