@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, LogSample
 from airflow_provider_kmigrate.core.audit.verdict import Level
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
@@ -129,7 +129,7 @@ def load(path: Path) -> Request:
     except OSError as error:
         raise Failed(f"the audit's request {path} cannot be read: {error}") from error
     try:
-        return parse(json.loads(text))
+        return parse(read_json(text))
     except ValueError as error:
         _refuse(f"it is no JSON: {error}")
 

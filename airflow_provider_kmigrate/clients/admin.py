@@ -34,6 +34,7 @@ from airflow_provider_kmigrate.clients.settings import KafkaSettings
 from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Partition, PartitionMetadata, Reason, TopicMetadata
+from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
     Failed,
@@ -67,7 +68,7 @@ def name_of(code: int) -> str:
 
 def error_for(code: int, where: str, detail: str | None = None) -> KMigrateError:
     """The exception for a non-zero code; `where` names the node and the request, `detail` is the broker's own sentence."""
-    text = f"{where}: {name_of(code)}" + (f" ({detail})" if detail else "")
+    text = f"{where}: {name_of(code)}" + (f" ({printable(detail)})" if detail else "")
     if code == _INCONSISTENT_CLUSTER_ID:
         return WrongCluster.because(Reason("I01", f"{text}."))
     return _class_of(code)(text)

@@ -17,6 +17,7 @@ from typing import IO
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
 
 _SHOWN = 2000  # characters of a failed program's last output
@@ -57,7 +58,7 @@ class Answer:
     @property
     def err_tail(self) -> str:
         """The end of stderr, for a message."""
-        return self.err.strip()[-_TAIL:] or "nothing on stderr"
+        return printable(self.err.strip()[-_TAIL:], "\n\t") or "nothing on stderr"
 
 
 class LocalRunner:

@@ -39,6 +39,7 @@ from typing import Self
 from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Delete, Operation, Set, outdated, readable
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Fenced, SpecError, Unavailable, WrongCluster
 
@@ -198,7 +199,7 @@ class Fence:
 
 def _parse(data: bytes) -> Owner:
     try:
-        fields = json.loads(data)
+        fields = read_json(data)
         return Owner(str(fields["owner"]), str(fields["since"]), str(fields["host"]))
     except (ValueError, KeyError, TypeError):
         return Owner(f"unknown: {readable(data)}", "?", "?")

@@ -38,6 +38,7 @@ from airflow_provider_kmigrate.core.coordination.registration import (
 )
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Malformed
+from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable
 
 _TOPICS: Final = "/brokers/topics"
@@ -80,7 +81,7 @@ def groups_in(zk: ZooKeeper, names: Collection[str] | None = None) -> dict[str, 
 
 
 def _thread(znode: Znode) -> str:
-    return znode.data.decode(errors="replace")
+    return printable(znode.data.decode(errors="replace"))
 
 
 def _reset(znode: Znode) -> int | Unreadable:

@@ -30,6 +30,7 @@ from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ConnectionFacts
+from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unavailable, Unreachable
 
 _BROKEN_CONNECTION = 255  # ssh's exit code for it
@@ -73,7 +74,7 @@ class Instances:
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may show the address, which may hold a secret
             raise Unreachable(f"{what}: {type(error).__name__}") from None
         if not answer.is_success:
-            raise Failed(f"{what} answered {answer.status_code}: {answer.text[:_SHOWN]}")
+            raise Failed(f"{what} answered {answer.status_code}: {printable(answer.text[:_SHOWN])}")
 
 
 async def _posted(settings: WebhookSettings, body: Mapping[str, str | int], seconds: float) -> httpx.Response:

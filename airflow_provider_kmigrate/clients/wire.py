@@ -50,6 +50,7 @@ from airflow_provider_kmigrate.clients.admin import (
 from airflow_provider_kmigrate.clients.settings import KafkaSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.model import BrokerMode, LogDir, Partition, Quorum, Taken
+from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unavailable, Unreachable
 
 Call = Callable[[Any], Any]
@@ -122,7 +123,7 @@ def _mechanism(security: WireSecurity) -> Any:
 def _believe(mechanism: Any, proof: bytes, where: str) -> None:
     rounds = _ROUNDS.search(proof)
     if rounds and not (rounds[1].isdigit() and len(rounds[1]) <= _DIGITS and int(rounds[1]) >= _FEWEST):
-        text = f"{where}: the node's SCRAM asks for {rounds[1][:20].decode(errors='replace')} iterations"
+        text = f"{where}: the node's SCRAM asks for {printable(rounds[1][:20].decode(errors='replace'))} iterations"
         raise AuthenticationFailed(
             f"{text}; brokers have {_FEWEST} or more, and with fewer the answer would give the password away"
         )

@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.clients.wire import MECHANISMS, Wire, from_kafka
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable, Unreachable
 
 Offsets = dict[TopicPartition, int]
@@ -142,13 +143,15 @@ def _error(answer: Any, where: str) -> KMigrateError | None:
 def _classic(answer: Any) -> KafkaGroup | KMigrateError:
     readable = answer.protocol_type == _CONSUMERS
     try:
-        members = [
-            KafkaMember(one.member_id, one.client_id, _assigned(one) if readable else frozenset(), one.client_host)
-            for one in answer.members
-        ]
+        members = [_member(one, _assigned(one) if readable else frozenset()) for one in answer.members]
     except Exception as error:  # noqa: BLE001 - a member's own bytes, and the decoder raises whatever a wrong one leads it to
         return Failed(f"{answer.group_id}: what a member is assigned is not Kafka's protocol ({type(error).__name__})")
     return KafkaGroup(answer.group_state, tuple(members), answer.protocol_data or "")
+
+
+def _member(one: Any, assigned: frozenset[TopicPartition]) -> KafkaMember:
+    """A client id is any text that its client likes; its member id begins with it."""
+    return KafkaMember(printable(one.member_id), printable(one.client_id), assigned, printable(one.client_host))
 
 
 def _assigned(member: Any) -> frozenset[TopicPartition]:
@@ -158,7 +161,7 @@ def _assigned(member: Any) -> frozenset[TopicPartition]:
 
 
 def _new(answer: Any) -> KafkaGroup:
-    members = (KafkaMember(one.member_id, one.client_id, _assigned_now(one), one.client_host) for one in answer.members)
+    members = (_member(one, _assigned_now(one)) for one in answer.members)
     return KafkaGroup(answer.group_state, tuple(members), answer.assignor_name)
 
 

@@ -7,13 +7,14 @@ never an exception: a broken znode is a finding.
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from airflow_provider_kmigrate.core.coordination.registration import is_number
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import (
     Age,
     BrokerMode,
@@ -24,6 +25,7 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
     ZkController,
 )
+from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, Forbidden
 
 Parsed = TypeVar("Parsed")
@@ -46,11 +48,8 @@ def controller(data: bytes, *, ephemeral: bool) -> ZkController | Malformed:
 
 
 def controller_epoch(data: bytes) -> int | None:
-    """/controller_epoch is bare decimal text."""
-    try:
-        return int(data)
-    except ValueError:
-        return None
+    """/controller_epoch is bare decimal text; None if it is anything else."""
+    return int(data) if re.fullmatch(rb"-?[0-9]{1,10}", data) else None
 
 
 def migration(data: bytes, version: int, created_at: float = 0.0, age: Age | None = None) -> Migration | Malformed:
@@ -74,7 +73,7 @@ def topic(name: str, data: bytes) -> TopicMetadata | Malformed:
     """/brokers/topics/<topic>: replicas of each partition; leader -1 and no ISR until the states are read too."""
 
     def assignment(fields: Mapping[str, Any]) -> TopicMetadata:
-        partitions = {int(index): PartitionMetadata(_ints(ids), leader=-1) for index, ids in fields["partitions"].items()}
+        partitions = {_index(index): PartitionMetadata(_ints(ids), leader=-1) for index, ids in fields["partitions"].items()}
         return TopicMetadata(name, fields.get("topic_id"), partitions)
 
     return parsed(f"/brokers/topics/{name}", data, assignment)
@@ -114,7 +113,7 @@ def rolled_back(data: bytes) -> Mapping[int, BrokerMode]:
 def node_ids(path: str, data: bytes) -> frozenset[int]:
     """Our own note of nodes, such as [0, 1]. Raises `Failed` if it is unreadable."""
     try:
-        return frozenset(map(_int, json.loads(data)))
+        return frozenset(map(_int, read_json(data)))
     except (ValueError, TypeError) as error:
         why = "without it the takeover may isolate a broker, or a lost migration flag may look like a finalization"
         raise Failed(f"kmigrate's note {path} holds {readable(data)}: {why}; correct it, such as [0, 1]") from error
@@ -126,14 +125,14 @@ def readable(data: bytes | None) -> str:
         text = (data or b"").decode()
     except UnicodeDecodeError:
         text = base64.b64encode(data or b"").decode()
-    return text[:_SHOWN]
+    return printable(text[:_SHOWN])
 
 
 def parsed(path: str, data: bytes, build: Callable[[Mapping[str, Any]], Parsed]) -> Parsed | Malformed:
     """What `build` makes of the JSON in a znode; `Malformed` if it cannot."""
     try:
-        return build(json.loads(data))
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+        return build(read_json(data))
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError):
         return Malformed(path, readable(data))
 
 
@@ -147,6 +146,12 @@ def _ints(values: object) -> tuple[int, ...]:
     if not isinstance(values, list):
         raise TypeError(values)
     return tuple(_int(value) for value in values)
+
+
+def _index(text: str) -> int:
+    if not is_number(text):
+        raise ValueError(text)
+    return int(text)
 
 
 def _text(value: object) -> str:

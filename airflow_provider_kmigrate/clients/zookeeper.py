@@ -41,7 +41,7 @@ from airflow_provider_kmigrate.clients.znodes import (
     outdated,
 )
 from airflow_provider_kmigrate.clients.zookeeper_session import ReadKind, Session, ZnodeRead, error_for
-from airflow_provider_kmigrate.core.coordination.registration import INTERNAL
+from airflow_provider_kmigrate.core.coordination.registration import INTERNAL, is_number
 from airflow_provider_kmigrate.core.model import (
     BrokerRegistration,
     LeaderTime,
@@ -219,7 +219,7 @@ def _entity(data: bytes) -> str:
 
 def _registrations(reading: _Reading, ids: Iterable[str]) -> dict[int, BrokerRegistration]:
     found = {}
-    for name, data, stat in reading.data("/brokers/ids", (name for name in ids if name.isdecimal())):
+    for name, data, stat in reading.data("/brokers/ids", (name for name in ids if is_number(name))):
         broker_time = znodes.parsed(name, data, lambda fields: int(fields["timestamp"]) / 1000)
         if not isinstance(broker_time, Malformed):
             found[int(name)] = BrokerRegistration(broker_time, stat.ctime / 1000)
@@ -331,7 +331,7 @@ class ZooKeeper:
         living = self._live_members() if groups else {}
         return ZkView(
             cluster_id=self._identity(root, identity),
-            broker_ids=tuple(sorted(int(name) for name in ids or () if name.isdecimal())),
+            broker_ids=tuple(sorted(int(name) for name in ids or () if is_number(name))),
             controller=controller and znodes.controller(_data(controller), ephemeral=bool(controller[1].ephemeralOwner)),
             controller_epoch=znodes.controller_epoch(_data(epoch)) if epoch else None,
             migration=migration and self._migration(migration, read),

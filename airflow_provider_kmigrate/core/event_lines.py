@@ -14,6 +14,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.events import SCHEMA_VERSION, Event, Stamp
+from airflow_provider_kmigrate.core.foreign_json import EXACT, read_json
 from airflow_provider_kmigrate.exceptions import Refused
 
 
@@ -52,6 +53,7 @@ KINDS: Final[Mapping[str, type[Event]]] = MappingProxyType(
 )
 _NAMES: Final = {cls: name for name, cls in KINDS.items()}
 _FIELDS: Final = {cls: tuple(item.name for item in fields(cls))[1:] for cls in KINDS.values()}
+_YEAR_9999_MS: Final = 253_402_300_800_000  # the first instant that no `datetime` has
 _to_json: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -79,7 +81,7 @@ def decode(line: str) -> Event:
 
 def _parse(line: str) -> dict[str, Any]:
     try:
-        value = json.loads(line)
+        value = read_json(line, EXACT)
     except ValueError as error:
         raise MalformedEvent(f"no JSON: {error}") from error
     if not isinstance(value, dict) or "v" not in value or "kind" not in value:
@@ -133,6 +135,28 @@ def _row(kinds: tuple[type, ...], make: Callable[[list[Any]], Any]) -> _Read:
     return read
 
 
+def _range_of(name: str) -> range | None:
+    """The values that a number of this name may have: what a column of 32 bits or a date can hold."""
+    if name in {"partition", "count"}:
+        return range(-(2**31), 2**31)
+    is_time = name in {"until_ms", "epoch_ms"} or (name.startswith("t_") and name.endswith("_ms"))
+    return range(-_YEAR_9999_MS, _YEAR_9999_MS) if is_time else None
+
+
+def _ranged(name: str, read: _Read) -> _Read:
+    allowed = _range_of(name)
+    if allowed is None:
+        return read
+
+    def check(value: Any) -> Any:
+        found = read(value)
+        if found is not None and found not in allowed:
+            raise ValueError(f"{name} {found} is out of range")
+        return found
+
+    return check
+
+
 def _reader(hint: Any) -> _Read:
     """The function that reads a field's declared type."""
     args = get_args(hint)
@@ -142,11 +166,25 @@ def _reader(hint: Any) -> _Read:
     if get_origin(hint) is tuple:
         return _many(_reader(args[0])) if args[-1] is Ellipsis else _row(args, tuple)
     if issubclass(hint, tuple):
-        return _row(tuple(get_type_hints(hint).values()), lambda items: hint(*items))
+        return _tuple_reader(hint)
     return hint if issubclass(hint, StrEnum) else _plain(hint)
+
+
+def _tuple_reader(hint: Any) -> _Read:
+    hints = get_type_hints(hint)
+    ranges = [(at, allowed) for at, name in enumerate(hints) if (allowed := _range_of(name)) is not None]
+
+    def make(items: list[Any]) -> Any:
+        for at, allowed in ranges:
+            if items[at] not in allowed:
+                raise ValueError(f"{hint._fields[at]} {items[at]} is out of range")
+        return hint(*items)
+
+    return _row(tuple(hints.values()), make)
 
 
 _read_stamp: Final = _reader(Stamp)
 _READERS: Final = {
-    cls: {name: _reader(hint) for name, hint in get_type_hints(cls).items() if name in _FIELDS[cls]} for cls in KINDS.values()
+    cls: {name: _ranged(name, _reader(hint)) for name, hint in get_type_hints(cls).items() if name in _FIELDS[cls]}
+    for cls in KINDS.values()
 }

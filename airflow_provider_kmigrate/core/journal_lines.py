@@ -6,11 +6,12 @@ migration decision is ever based on them.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from airflow_provider_kmigrate.core.foreign_json import read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def read(texts: Iterable[str]) -> JournalLines:
 
 def _line(text: str) -> Line | None:
     try:
-        fields = json.loads(text)
+        fields = read_json(text)
         seconds = fields.get("seconds")
         run, kind, step, words = (str(fields[name]) for name in ("run", "kind", "step", "text"))
         return Line(round(1000 * fields["at"]), run, kind, step, words, None if seconds is None else float(seconds))

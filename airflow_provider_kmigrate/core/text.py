@@ -48,10 +48,17 @@ def systemd_seconds(text: str) -> float | None:
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
+def printable(text: str, kept: str = "") -> str:
+    """A text of others for a terminal or a log: control characters, which move its cursor or forge a line, become visible.
+
+    `kept`: characters that stay as they are.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() or c in kept else repr(c)[1:-1] for c in text)
+
+
 def safe(value: object) -> str:
     """Any text inside an element or a quoted attribute. Control characters, which HTML cannot hold, become visible."""
-    text = str(value)
-    return escape("".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text), quote=True)
+    return escape(printable(str(value), "\n\t"), quote=True)
 
 
 def prose(text: object) -> str:

@@ -5,7 +5,6 @@ Airflow's object storage is asked with a limit: some of the libraries behind it 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
@@ -18,6 +17,7 @@ from airflow_provider_kmigrate.applications.spark_hold import Files, LocalFiles
 from airflow_provider_kmigrate.clients.admin import read_marks
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, SparkJobSpec
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.hooks.connections import settings_of
@@ -131,7 +131,7 @@ def stored(path: str, conn_id: str | None = None, limit: float = LIMIT) -> Mappi
     `limit` seconds.
     """
     try:
-        document = json.loads(asked(path, conn_id, lambda place: place.read_bytes(), limit))
+        document = read_json(asked(path, conn_id, lambda place: place.read_bytes(), limit))
     except (FileNotFoundError, ValueError):
         return None
     found = document.get("verdict", document) if isinstance(document, dict) else {}

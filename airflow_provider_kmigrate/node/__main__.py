@@ -31,6 +31,7 @@ from airflow_provider_kmigrate.clients.hosts.agent import PATH, Agents, Pipe, Pr
 from airflow_provider_kmigrate.clients.settings import SshSettings
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.node import AGENT, machines, version_of
 from airflow_provider_kmigrate.node.check import NodeCheck, check_machine
@@ -234,7 +235,7 @@ def _output(pipe: Pipe, text: str) -> str:
     except OSError:  # it ended before it read all: it says why
         pass
     code, errors = pipe.ending()
-    said = f"{out.decode(errors='replace')}{errors}".strip()
+    said = printable(f"{out.decode(errors='replace')}{errors}".strip(), "\n\t")
     if code == 0 and not said.startswith("{"):
         return said
     if "sudo: " in said or said.startswith("{"):  # a key that may do nothing but `serve`: the agent answers

@@ -7,6 +7,7 @@ are pure, so that every combination can be tested.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import deque
@@ -186,6 +187,9 @@ class Question(Generic[Answer_co]):
     end: float
 
 
+_log = logging.getLogger(__name__)
+
+
 class Questions:
     """All reads of one observation. A late answer is dropped: no other observation can use it."""
 
@@ -239,6 +243,9 @@ class Questions:
             why = f"no answer within {question.patience:g} s"
         except KMigrateError as error:
             why = str(error)
+        except Exception as error:  # noqa: BLE001 - one answer that we cannot read is unknown; it never ends the watch of the others
+            _log.warning("%s: unexpected", question.reason.text, exc_info=error)
+            why = f"an answer could not be read ({type(error).__name__}); the log has the details"
         return None, replace(question.reason, text=f"{question.reason.text}: {why}")
 
 

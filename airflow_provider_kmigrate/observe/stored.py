@@ -13,7 +13,6 @@ named without its content.
 from __future__ import annotations
 
 import ipaddress
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +34,7 @@ from airflow_provider_kmigrate.clients.wire import OF_DEFAULT, Wire, broker_conf
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core import equivalence
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
     ClusterEnvironment,
@@ -232,7 +232,7 @@ def _acls_of(zk: ZooKeeper, pattern: str, root: str) -> Iterator[equivalence.Com
 
 
 def _list_of_acls(data: bytes) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = json.loads(data)["acls"] if data else []
+    found: list[dict[str, str]] = read_json(data)["acls"] if data else []
     keys = ("permissionType", "operation", "principal", "host")
     return [{key: str(rule[key]) for key in keys} for rule in found]
 
@@ -243,7 +243,7 @@ def _tokens(zk: ZooKeeper) -> Entities:
 
 
 def _token_of(data: bytes) -> dict[str, str]:
-    fields = json.loads(data)
+    fields = read_json(data)
     renewers = [unquote(renewer) for renewer in fields["renewers"]]
     times = (int(fields[key]) for key in ("issueTimestamp", "expiryTimestamp", "maxTimestamp"))
     return equivalence.token(unquote(fields["owner"]), renewers, *times)
@@ -254,7 +254,7 @@ def _producer_ids(zk: ZooKeeper) -> Entities:
     data, _ = zk.read(_BLOCK) or (b"", 0)
     if not data:
         return {}
-    highest = _understood(_BLOCK, lambda block: int(json.loads(block)["block_end"]), data)
+    highest = _understood(_BLOCK, lambda block: int(read_json(block)["block_end"]), data)
     return {equivalence.PRODUCER_IDS: {equivalence.HIGHEST: str(highest)}}
 
 
@@ -266,7 +266,7 @@ def _configs(zk: ZooKeeper, folder: str, names: Iterable[str] | None = None) -> 
 
 def _config(data: bytes) -> dict[str, str]:
     """Empty without data: such a znode is only the parent of others."""
-    return {str(key): str(value) for key, value in json.loads(data)["config"].items()} if data else {}
+    return {str(key): str(value) for key, value in read_json(data)["config"].items()} if data else {}
 
 
 def _understood(path: str, parse: Callable[[Any], Value], data: Any) -> Value:

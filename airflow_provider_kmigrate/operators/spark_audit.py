@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, may_change, outcome_of
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.connections import settings_of
 from airflow_provider_kmigrate.hooks.step_context import folder, journal_of, run_of
@@ -147,7 +148,7 @@ class SparkAuditOperator(_AuditJob):
 
     def _verdict(self, verdict: Path) -> dict[str, Any]:
         try:
-            document: dict[str, Any] = json.loads(verdict.read_text())
+            document: dict[str, Any] = read_json(verdict.read_text())
         except (FileNotFoundError, ValueError):
             raise AirflowFailException(f"The Spark job ended without a verdict at {verdict}; read its log.") from None
         return document

@@ -24,6 +24,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.properties import diff
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
@@ -128,7 +129,7 @@ class BackupStore:
         if (data := self._bytes(path)) is None:
             return {}
         try:
-            files: dict[str, str] = json.loads(data)["files"]
+            files: dict[str, str] = read_json(data)["files"]
         except (ValueError, KeyError, TypeError) as error:
             raise _lost(path, "was altered") from error
         return files

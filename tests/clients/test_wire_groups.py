@@ -61,6 +61,15 @@ def test_members_and_what_each_holds(start: Start) -> None:
     assert describe(broker.properties, "g", TIMEOUT) == KafkaGroup("Stable", members, "range")
 
 
+def test_a_client_id_moves_no_cursor_and_forges_no_line(start: Start) -> None:
+    hostile = member(1)
+    hostile.client_id = "x\x1b[2J\x1b]0;owned\x07\nbilling: [K00] nothing speaks against it"
+    hostile.member_id = f"{hostile.client_id}-1"
+    (seen,) = describe(start({"g": (group("g", hostile), {})}).properties, "g", TIMEOUT).members
+    assert seen.client_id == r"x\x1b[2J\x1b]0;owned\x07\nbilling: [K00] nothing speaks against it"
+    assert seen.member_id == f"{seen.client_id}-1"
+
+
 def test_what_is_no_consumers_is_not_read(start: Start) -> None:
     broker = start({"g": (group("g", member(1, 1), kind="connect"), {})})
     assert [one.partitions for one in describe(broker.properties, "g", TIMEOUT).members] == [frozenset()]

@@ -27,8 +27,9 @@ from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.znodes import outdated
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files import properties
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
-from airflow_provider_kmigrate.core.text import systemd_seconds
+from airflow_provider_kmigrate.core.text import printable, systemd_seconds
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unavailable, Unreachable
 
 PROTOCOL = 1
@@ -170,8 +171,8 @@ class Connection:
             pipe.write(request, timeout)
         line = self._line(pipe, deadline)
         try:
-            answer = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            answer = read_json(line)
+        except ValueError as error:
             raise Failed(f"{self._name}: what answers is no kmigrate-node: {line[:200]!r}") from error
         if not isinstance(answer, dict) or answer.get("id") not in (self._number, None):
             raise Failed(f"{self._name}: kmigrate-node answered another request: {line[:200]!r}")
@@ -197,7 +198,7 @@ class Connection:
 
     def _ended(self, pipe: Pipe) -> KMigrateError:
         code, text = pipe.ending()
-        said = text.strip()[-_SHOWN:] or "nothing on stderr"
+        said = printable(text.strip()[-_SHOWN:], "\n\t") or "nothing on stderr"
         if not code:
             return Unreachable(f"{self._name}: the connection to kmigrate-node ended: {said}")
         text = f"{self._name}: `{pipe.command}` ended with exit code {code}: {said}{_advice(said)}"

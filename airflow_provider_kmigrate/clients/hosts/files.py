@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Failed
 
 ENCODING = "iso-8859-1"  # Java's encoding of properties; every byte has a character, so nothing is lost
@@ -68,7 +68,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        value = json.loads(text)
+        value = read_json(text)
     except ValueError as error:
         raise Failed(f"{path} is damaged: {error}") from error
     if not isinstance(value, dict):

@@ -24,6 +24,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.foreign_json import read_json
+from airflow_provider_kmigrate.core.text import printable
 
 OFFSETS_TOPIC = "__consumer_offsets"  # with the next one Kafka's own topics
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -95,9 +97,9 @@ WILDCARDS: Final = frozenset({WHITE_LIST, BLACK_LIST})
 
 _SHOWN: Final = 200  # characters of a znode that a message may carry
 _INT: Final = 2**31
+_DIGITS: Final = 10  # of its largest number
 _LONG: Final = 2**63
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]+")
-_decoder: Final = json.JSONDecoder(parse_constant=lambda _: None)
 
 
 class Flaw(StrEnum):
@@ -220,8 +222,8 @@ def _object(data: bytes | None) -> dict[str, Any] | Unreadable:
 def _decoded(text: str) -> object:
     """The first JSON value; what follows it is ignored (Jackson reads no further)."""
     try:
-        return _decoder.raw_decode(text.lstrip(" \t\r\n"))[0]
-    except (ValueError, RecursionError):
+        return read_json(text, rest=True)
+    except ValueError:
         return None
 
 
@@ -230,7 +232,7 @@ def _is_count(streams: object) -> bool:
 
 
 def _unreadable(flaw: Flaw, data: bytes | None) -> Unreadable:
-    return Unreadable(flaw, (data or b"").decode(errors="replace")[:_SHOWN])
+    return Unreadable(flaw, printable((data or b"").decode(errors="replace")[:_SHOWN]))
 
 
 def read_offset(data: bytes | None) -> int | Unreadable:
@@ -238,7 +240,7 @@ def read_offset(data: bytes | None) -> int | Unreadable:
     text = (data or b"").decode(errors="replace")
     if not text:
         return _unreadable(Flaw.EMPTY, data)
-    if not _DECIMAL.fullmatch(text) or not -_LONG <= int(text) < _LONG:
+    if not _DECIMAL.fullmatch(text) or len(text) > _SHOWN or not -_LONG <= int(text) < _LONG:
         return _unreadable(Flaw.NOT_A_NUMBER, data)
     return int(text)
 
@@ -288,11 +290,11 @@ class GroupPaths:
 
 
 def is_number(child: str) -> bool:
-    """True if a znode's name is a partition number.
+    """True if a znode's name is the number of a partition or a broker: 32 bits, as Kafka has them.
 
     Any client may create other names; Python's isdigit accepts `²`, which is none.
     """
-    return child.isascii() and child.isdigit()
+    return child.isascii() and child.isdigit() and len(child) <= _DIGITS and int(child) < _INT
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +308,10 @@ class GroupHold:
 def read_hold(data: bytes) -> GroupHold:
     """Reads the note. An unreadable one holds, too: without a run, with its contents as the reason."""
     try:
-        found = json.loads(data)
+        found = read_json(data)
         return GroupHold(str(found["run"]), str(found["why"]))
     except (ValueError, KeyError, TypeError):
-        return GroupHold("", data.decode(errors="replace")[:200])
+        return GroupHold("", printable(data.decode(errors="replace")[:_SHOWN]))
 
 
 def write_hold(hold: GroupHold) -> bytes:

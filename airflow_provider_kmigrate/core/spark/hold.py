@@ -22,6 +22,7 @@ from typing import Any, Final, NoReturn
 
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import Refused
@@ -152,7 +153,7 @@ def read_held(text: str) -> HeldRecord:
 
 def _document(text: str, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = read_json(text)
     except ValueError as error:
         _unreadable(f"{name}: {error}")
     if not isinstance(found, dict) or found.get("version") != VERSION:
@@ -180,7 +181,7 @@ def batch_numbers(names: Iterable[str]) -> list[int]:
 def query_id(text: str) -> str:
     """The query's id, from the checkpoint's `metadata` file. Raises `Refused` (J05)."""
     try:
-        return str(json.loads(text)["id"])
+        return str(read_json(text)["id"])
     except (ValueError, KeyError, TypeError) as error:
         _unreadable(f"metadata: {error!r}")
 
@@ -206,7 +207,7 @@ def batch_offsets(text: str) -> Offsets:
 def kafka_offset(source: object) -> Offsets:
     """A Kafka source's offset as Spark writes it, text or parsed; empty for any other source's."""
     try:
-        found = json.loads(source) if isinstance(source, str) and source != _VOID else source
+        found = read_json(source) if isinstance(source, str) and source != _VOID else source
         return _flat(found) if isinstance(found, dict) else {}
     except (ValueError, TypeError, AttributeError):
         return {}
