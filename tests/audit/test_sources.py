@@ -48,8 +48,25 @@ def test_lines_of_a_folder(engine: Engine, tmp_path: Path) -> None:
     assert result.sources[0].facts == balance(calm().end())
 
 
+_EXTENT = {
+    "v": 1,
+    "kind": "log_extent",
+    "writer": "w",
+    "event_seq": 0,
+    "t_ms": 1,
+    "topic": "t",
+    "partition": 0,
+    "start": 0,
+    "end": 5,
+}
+_ABSURD = [{"t_ms": 10**30}, {"t_ms": 10**15}, {"partition": 2**40}, {"event_seq": 10**20}, {"writer": "\ud800"}, {"end": 2**62}]
+
+
 @pytest.mark.parametrize(
-    "line", ["", "{", "[1]", '{"name":"startup_complete"}', '{"v":1,"kind":"telepathy"}', '{"v":1,"kind":"delivery"}']
+    "line",
+    ["", "{", "[1]", '{"name":"startup_complete"}', '{"v":1,"kind":"telepathy"}', '{"v":1,"kind":"delivery"}', "[" * 100_000]
+    + [json.dumps(_EXTENT | absurd) for absurd in _ABSURD],
+    ids=lambda line: line[:200],
 )
 def test_what_is_no_event_is_counted_kept_and_shown(duck: Engine, tmp_path: Path, line: str) -> None:
     result = run([written(tmp_path, line, line, "the last line has no end")], AuditPolicy(), duck)
