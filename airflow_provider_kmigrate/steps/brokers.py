@@ -19,7 +19,16 @@ from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_again
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.nodes import Metas, install, note_registered, note_rolled_back, ours, restart, retry, start
+from airflow_provider_kmigrate.steps.nodes import (
+    MetaTexts,
+    install,
+    note_registered,
+    note_rolled_back,
+    ours,
+    restart,
+    retry,
+    start,
+)
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
 _ROLLED_BACK_WITHIN = 30.0  # seconds for the gates to open; after that a degraded broker stays in its mode
@@ -174,7 +183,7 @@ class RollBroker(NodeStep):
             end = (roll.not_rolled_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
         raise Refused(f"{self.name}: {format_reasons((*worse, *end[:1]))}", (*worse, *end))
 
-    def metas(self, _context: StepContext) -> Metas:
+    def metas(self, _context: StepContext) -> MetaTexts:
         """The meta.properties that must be written while the broker is down."""
         return {}
 
@@ -218,7 +227,7 @@ class RollBackBroker(RollBroker):
             return
         elect_again(context)
 
-    def metas(self, context: StepContext) -> Metas:
+    def metas(self, context: StepContext) -> MetaTexts:
         """Version 0 before a ZooKeeper start; a broker exits with version 1 (G10)."""
         if self.target is not BrokerMode.ZOOKEEPER:
             return {}

@@ -8,13 +8,14 @@ them; they are part of every view (`ZkView`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
 from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.hosts.agent import MetaTexts, Restart
 from airflow_provider_kmigrate.clients.znodes import NOTES, REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Set
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Verb
@@ -29,8 +30,7 @@ from airflow_provider_kmigrate.steps.journal import StepJournal, format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_strangers
 
 Value = TypeVar("Value")
-Metas = Mapping[str, str]  # log directory -> the text of its meta.properties
-NO_METAS: Metas = MappingProxyType({})
+NO_META_TEXTS: MetaTexts = MappingProxyType({})
 
 _TRIES = 6  # to start a stopped node
 _PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node down for longer
@@ -149,7 +149,7 @@ def _advice(node: NodeSpec) -> Iterator[None]:
         raise TimedOut(f"{error}. {stop_timed_out(node)}") from error
 
 
-def start(context: StepContext, node: NodeSpec, metas: Metas = NO_METAS) -> None:
+def start(context: StepContext, node: NodeSpec, metas: MetaTexts = NO_META_TEXTS) -> None:
     """Write these meta.properties of a node that is down, and start it; retries while its host is unreachable, up to `_TRIES` times.
 
     If one cannot be written, the node is started all the same. Raises the last error, any other at once.
@@ -163,7 +163,9 @@ def start(context: StepContext, node: NodeSpec, metas: Metas = NO_METAS) -> None
         retry(context, f"{node.name} is down and could not be started", lambda: host.start(node, token))
 
 
-def restart(context: StepContext, node: NodeSpec, metas: Metas = NO_METAS, while_down: Callable[[float], object] = float) -> None:
+def restart(
+    context: StepContext, node: NodeSpec, metas: MetaTexts = NO_META_TEXTS, while_down: Callable[[float], object] = float
+) -> None:
     """Stop a node, write these meta.properties, and start it again: one act of its machine, which no killed task cuts in half.
 
     `while_down` is called with the seconds of the stop before the start.
@@ -175,7 +177,7 @@ def restart(context: StepContext, node: NodeSpec, metas: Metas = NO_METAS, while
 
     context.say(f"{node.name}: stopping, up to {node.stop_timeout:.0f} s.")
     with _advice(node):
-        context.tools.host(node).restart(node, context.fence.token, metas, stopped, context.say, slow=slow_stop_limit(0))
+        context.tools.host(node).restart(node, Restart(metas, stopped, context.say, slow_stop_limit(0)), context.fence.token)
 
 
 def apply(context: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> None:

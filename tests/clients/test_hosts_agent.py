@@ -18,7 +18,7 @@ import pytest
 
 from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.hosts import agent, host_for
-from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Connection, Program
+from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Connection, Program, Restart
 from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
@@ -77,10 +77,6 @@ def host(node: NodeSpec, agents: Agents) -> AgentHost:
     return found
 
 
-def nothing(_: float) -> None:
-    pass
-
-
 def child_of(agents: Agents, node: NodeSpec) -> subprocess.Popen[bytes]:
     """The process that holds the pipe."""
     pipe = agents(node, None)._pipe
@@ -102,7 +98,7 @@ def test_every_verb(host: AgentHost, node: NodeSpec, machine: Node) -> None:
     assert (files.has_metadata_log, len(digest)) == (False, 64)
     host.start(node, 7)
     assert host.status(node).pid == first.pid
-    host.restart(node, 7, {str(machine.data): META + "#\n"}, nothing)
+    host.restart(node, Restart({str(machine.data): META + "#\n"}), 7)
     assert host.status(node).pid not in (None, first.pid)
     assert (machine.data / "meta.properties").read_text() == META + "#\n"
     assert 0 <= host.stop(node, 7) < 10
@@ -196,7 +192,7 @@ def test_a_plain_process_is_found_by_whoever_started_it(host: AgentHost, node: N
 def test_work_between_stop_and_start_sees_a_stopped_node(host: AgentHost, node: NodeSpec) -> None:
     host.start(node, 7)
     seen: list[ProcessState] = []
-    host.restart(node, 7, {}, lambda _: seen.append(host.status(node).state))
+    host.restart(node, Restart(while_down=lambda _: seen.append(host.status(node).state)), 7)
     assert seen == [ProcessState.STOPPED]
     assert host.status(node).state is ProcessState.RUNNING
 
@@ -212,7 +208,7 @@ def test_a_worker_that_dies_after_a_quick_stop_keeps_no_node_down(host: AgentHos
 def test_a_quick_stop_is_reported_although_nothing_waits_for_it(host: AgentHost, node: NodeSpec) -> None:
     host.start(node, 7)
     seen: list[float] = []
-    host.restart(node, 7, {}, seen.append, slow=10.0)
+    host.restart(node, Restart(while_down=seen.append, slow=10.0), 7)
     assert [0 < seconds < 10 for seconds in seen] == [True]
 
 
@@ -226,7 +222,7 @@ def test_a_long_stop_is_reported_again_and_again(machine: Node, agents: Agents, 
     for name in ("_SAY_EVERY", "_JOB_WAIT"):
         monkeypatch.setattr(agent, name, 0.2)
     said: list[str] = []
-    host.restart(node, 7, {}, nothing, said.append)
+    host.restart(node, Restart(say=said.append), 7)
     assert len(said) > 2
     assert said[0].startswith("broker 1: stop, 0 s so far; it may take 10 s")
 
@@ -242,7 +238,7 @@ def test_a_stop_in_vain_is_tried_once(machine: Node, agents: Agents, monkeypatch
     wait_until(lambda: "up" in host.log_tail(node), "it is deaf", 10)
     monkeypatch.setattr(host, "_carry_out", lambda *_, **__: pytest.fail("the failed job was asked for once more"))
     with pytest.raises(TimedOut):
-        host.restart(node, 7, {}, nothing)
+        host.restart(node, Restart(), 7)
 
 
 def test_a_restart_writes_its_own_meta_although_an_earlier_one_of_the_process_failed(machine: Node, agents: Agents) -> None:
@@ -255,8 +251,8 @@ def test_a_restart_writes_its_own_meta_although_an_earlier_one_of_the_process_fa
     host.start(node, 7)
     wait_until(lambda: "up" in host.log_tail(node), "it takes signals", 10)
     with pytest.raises(TimedOut):
-        host.restart(node, 7, {}, nothing)
-    host.restart(node, 8, {str(machine.data): META + "#\n"}, nothing, slow=10.0)
+        host.restart(node, Restart(), 7)
+    host.restart(node, Restart({str(machine.data): META + "#\n"}, slow=10.0), 8)
     assert (machine.data / "meta.properties").read_text() == META + "#\n"
 
 
@@ -267,7 +263,7 @@ def test_a_node_starts_although_the_work_between_fails(host: AgentHost, node: No
         raise Failed("no ZooKeeper")
 
     with pytest.raises(Failed, match="no ZooKeeper"):
-        host.restart(node, 7, {}, fail)
+        host.restart(node, Restart(while_down=fail), 7)
     wait_until(lambda: host.status(node).state is ProcessState.RUNNING, "the node starts", 10)
 
 
@@ -286,7 +282,7 @@ def test_a_start_ends_the_pause_of_a_worker_that_died(host: AgentHost, node: Nod
 
         patch.setattr(Connection, "ask", asked)
         with pytest.raises(KeyboardInterrupt):
-            host.restart(node, 7, {}, dies)
+            host.restart(node, Restart(while_down=dies), 7)
     assert host.status(node).state is ProcessState.STOPPED
     began = time.monotonic()
     host.start(node, 8)
@@ -300,7 +296,7 @@ def test_an_older_run_is_fenced_on_the_node(host: AgentHost, node: NodeSpec, mac
     for act in (
         lambda: host.put_properties(node, text, 7),
         lambda: host.start(node, 7),
-        lambda: host.restart(node, 7, {}, nothing),
+        lambda: host.restart(node, Restart(), 7),
     ):
         with pytest.raises(Fenced, match="token 7"):
             act()
@@ -341,7 +337,7 @@ def test_a_pipe_that_breaks_during_a_restart_does_not_matter(
     cutter = threading.Thread(target=cut)
     cutter.start()
     said: list[str] = []
-    seconds = host.restart(node, 7, {}, nothing, said.append)
+    seconds = host.restart(node, Restart(say=said.append), 7)
     cutter.join()
     assert 1 < seconds < 5
     assert any("does not answer. Its stop and start go on there" in line for line in said)
@@ -352,10 +348,10 @@ def test_a_worker_that_is_killed_leaves_no_node_down(machine: Node, node: NodeSp
     host.start(node, 7)
     first = host.status(node).pid
     program = (
-        "import sys, time; from airflow_provider_kmigrate.clients.hosts import host_for; from tests.clients.test_hosts_agent import node_of; "
+        "import sys, time; from airflow_provider_kmigrate.clients.hosts import Restart, host_for; from tests.clients.test_hosts_agent import node_of; "
         "from tests.node.machine import CLUSTER; from types import SimpleNamespace; "
         "node = node_of(SimpleNamespace(config=sys.argv[1], properties=sys.argv[2])); "
-        "host_for(node, None, None, CLUSTER).restart(node, 7, {}, lambda _: (print('down', flush=True), time.sleep(600)))"
+        "host_for(node, None, None, CLUSTER).restart(node, Restart(while_down=lambda _: (print('down', flush=True), time.sleep(600))), 7)"
     )
     argv = [sys.executable, "-c", program, str(machine.config), str(machine.properties)]
     worker = subprocess.Popen(argv, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])})
@@ -482,7 +478,7 @@ class SlowToStart:
 
 def test_a_restart_is_not_asked_for_again_while_its_node_starts(node: NodeSpec) -> None:
     connection = SlowToStart()
-    assert AgentHost(cast(Connection, connection), CLUSTER).restart(node, 7, {}, nothing, slow=10.0) == 1.0
+    assert AgentHost(cast(Connection, connection), CLUSTER).restart(node, Restart(slow=10.0), 7) == 1.0
     assert connection.asked == ["restart", "job", "go_on", "job", "job"]
 
 

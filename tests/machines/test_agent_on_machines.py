@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Program
+from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Program, Restart
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut, Unavailable, Unreachable
@@ -119,10 +119,6 @@ def bench(machine: Machine) -> Iterator[Bench]:
     agents.close()
 
 
-def nothing(_: float) -> None:
-    pass
-
-
 def test_every_verb(bench: Bench) -> None:
     host, node, machine = bench.host, bench.node, bench.machine
     hello = bench.ask("hello")
@@ -134,7 +130,7 @@ def test_every_verb(bench: Bench) -> None:
     assert (oct(found.st_mode & 0o777), found.st_uid, found.st_gid) == ("0o640", 0, machine.path("/etc/kafka").stat().st_gid)
     host.start(node, 7)
     assert bench.pid() == first
-    assert 0.9 < host.restart(node, 7, {DATA: META + "#\n"}, nothing) < 10
+    assert 0.9 < host.restart(node, Restart({DATA: META + "#\n"}), 7) < 10
     assert bench.pid() != first
     assert 0.9 < host.stop(node, 7) < 10
     assert host.status(node).state is ProcessState.STOPPED
@@ -318,7 +314,7 @@ def test_lost_power_leaves_the_old_file_or_the_new_one(bench: Bench, act: str) -
     wait_until(bench.runs, "the node starts at boot", 30)
     assert bench.host.read_properties(bench.node) in {old, text}
     assert (bench.host.files(bench.node).meta or {})[DATA]["cluster.id"] == CLUSTER
-    bench.host.restart(bench.node, 7, {}, nothing)
+    bench.host.restart(bench.node, Restart(), 7)
     assert bench.runs()
 
 
@@ -331,7 +327,7 @@ def test_a_token_is_on_the_disk_before_anything_is_done_with_it(bench: Bench) ->
     assert bench.host.read_properties(bench.node) == text
     first = bench.pid()
     with pytest.raises(Fenced, match="token 7"):
-        bench.host.restart(bench.node, 7, {}, nothing)
+        bench.host.restart(bench.node, Restart(), 7)
     with pytest.raises(Fenced, match="token 7"):
         bench.host.put_properties(bench.node, text, 7)
     assert bench.pid() == first
@@ -393,7 +389,7 @@ def test_a_link_of_the_services_user_is_neither_read_nor_written(bench: Bench, s
     said = []
     for act in (
         lambda: bench.ask("facts"),
-        lambda: host.restart(node, 7, {DATA: META}, nothing),
+        lambda: host.restart(node, Restart({DATA: META}), 7),
         lambda: host.put_properties(node, META, 7),
         lambda: host.stop(node, 7),
         lambda: host.put_meta(node, DATA, META, 7),

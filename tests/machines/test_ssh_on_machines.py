@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.clients.connections import ssh_settings
-from airflow_provider_kmigrate.clients.hosts import AgentHost, Agents
+from airflow_provider_kmigrate.clients.hosts import AgentHost, Agents, Restart
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
@@ -95,7 +95,7 @@ def test_a_node_is_changed_and_restarted_over_ssh(node: Node) -> None:
     host, spec, text = node.host, node.spec, properties(note="new")
     host.put_properties(spec, text, 7)
     first, down = host.status(spec).pid, []
-    host.restart(spec, 7, {}, lambda _: down.append(node.state()))
+    host.restart(spec, Restart(while_down=lambda _: down.append(node.state())), 7)
     assert down == [ProcessState.STOPPED]
     assert host.status(spec).pid not in (None, first)
     assert host.read_properties(spec) == text

@@ -19,7 +19,7 @@ from airflow.sdk._shared.secrets_masker import redact
 from airflow.utils.session import create_session
 
 from airflow_provider_kmigrate.clients.connections import ssh_settings
-from airflow_provider_kmigrate.clients.hosts import AgentHost, Agents
+from airflow_provider_kmigrate.clients.hosts import AgentHost, Agents, Restart
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
@@ -90,7 +90,7 @@ def test_a_node_is_read_changed_and_restarted(shared: Sshd, machine: Node) -> No
     host.start(node, 7)
     first = host.status(node).pid
     seen = []
-    host.restart(node, 7, {}, lambda _: seen.append(host.status(node).state))
+    host.restart(node, Restart(while_down=lambda _: seen.append(host.status(node).state)), 7)
     assert seen == [ProcessState.STOPPED]
     assert host.status(node).pid not in (None, first)
     assert host.read_properties(node) == NEW

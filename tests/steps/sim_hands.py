@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_provider_kmigrate.clients.hosts import Restart
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
@@ -60,21 +60,12 @@ class SimHost:
         self.cluster.stop(node)
         return 0.5
 
-    def restart(
-        self,
-        node: NodeSpec,
-        token: int,
-        metas: Mapping[str, str],
-        while_down: Callable[[float], None],
-        say: Callable[[str], object] = str,
-        *,
-        slow: float = 0.0,
-    ) -> float:
+    def restart(self, node: NodeSpec, how: Restart, token: int) -> float:
         """The tool's death between the two leaves the node down, as its machine's would."""
         seconds = self.stop(node, token)
         try:
-            while_down(seconds)
-            for folder, text in metas.items():
+            how.while_down(seconds)
+            for folder, text in how.metas.items():
                 self.put_meta(node, folder, text, token)
         except KMigrateError:
             self.start(node, token)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from airflow_provider_kmigrate.clients.hosts import Host, host_for
+from airflow_provider_kmigrate.clients.hosts import Host, Restart, host_for
 from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
@@ -65,7 +65,7 @@ def test_the_way_back_has_nothing_to_ask_of_it(stand_in: NodeSpec, tmp_path: Pat
 CHANGES: tuple[Callable[[Host, NodeSpec], object], ...] = (
     lambda host, node: host.start(node, 1),
     lambda host, node: host.stop(node, 1),
-    lambda host, node: host.restart(node, 1, {}, lambda _: None),
+    lambda host, node: host.restart(node, Restart(), 1),
     lambda host, node: host.put_properties(node, "a=1", 1),
     lambda host, node: host.put_meta(node, "/var/lib/kraft", "a=1", 1),
     lambda host, node: host.format_storage(node, "x", "3.9", 1),

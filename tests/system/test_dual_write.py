@@ -129,7 +129,7 @@ class TestItEnds:
         hands = road.at(point)
 
         def ended_while_down(
-            context: StepContext, node: NodeSpec, metas: nodes.Metas, while_down: Callable[[float], object]
+            context: StepContext, node: NodeSpec, metas: nodes.MetaTexts, while_down: Callable[[float], object]
         ) -> None:
             def stopped(seconds: float) -> None:
                 with hands.zookeeper() as zookeeper:

@@ -13,14 +13,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.clients.admin import Admin
-from airflow_provider_kmigrate.clients.hosts import Host
+from airflow_provider_kmigrate.clients.hosts import Host, Restart
 from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.tools import Instances
 from airflow_provider_kmigrate.clients.znodes import NOTES, Delete, Operation
@@ -85,22 +85,13 @@ class TrappedHost:
         self._trap.reached("stopped")
         return seconds
 
-    def restart(
-        self,
-        node: NodeSpec,
-        token: int,
-        metas: Mapping[str, str],
-        while_down: Callable[[float], None],
-        say: Callable[[str], object] = str,
-        *,
-        slow: float = 0.0,
-    ) -> float:
+    def restart(self, node: NodeSpec, how: Restart, token: int) -> float:
         def stopped(seconds: float) -> None:
             self._trap.reached("stopped")
-            while_down(seconds)
+            how.while_down(seconds)
 
-        slow = 0.0 if self._trap.point == "stopped" else slow  # the node waits for a tool that is killed there
-        restart = partial(self._host.restart, node, token, metas, stopped, say, slow=slow)
+        slow = 0.0 if self._trap.point == "stopped" else how.slow  # the node waits for a tool that is killed there
+        restart = partial(self._host.restart, node, replace(how, while_down=stopped, slow=slow), token)
         if self._trap.point == "stopping":
             self._stop_halfway(node, restart)
         seconds = restart()

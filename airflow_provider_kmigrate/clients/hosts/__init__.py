@@ -5,10 +5,10 @@ Every verb that changes something takes the run's fencing token; an agent that h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
-from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents
+from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Restart
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, Reason
 from airflow_provider_kmigrate.exceptions import SpecError
@@ -42,22 +42,8 @@ class Host(Protocol):
     def stop(self, node: NodeSpec, token: int) -> float:
         """Send SIGTERM and wait until the process is gone; returns the seconds. Never SIGKILL: raises `TimedOut` instead."""
 
-    def restart(
-        self,
-        node: NodeSpec,
-        token: int,
-        metas: Mapping[str, str],
-        while_down: Callable[[float], None],
-        say: Callable[[str], object] = str,
-        *,
-        slow: float = 0.0,
-    ) -> float:
-        """Stop, write the meta.properties of these directories, and start, in one job of the machine.
-
-        `while_down` is called with the seconds of the stop; the node starts even if it fails. Only after a stop of `slow` seconds or more
-        does the node wait for it: a worker that died must not keep it down. `say` is called once a minute with what is
-        waited for, and when the machine stops answering. Returns the seconds of the stop.
-        """
+    def restart(self, node: NodeSpec, how: Restart, token: int) -> float:
+        """Stop, write files and start, in one job of the machine; returns the seconds of the stop."""
 
     def read_properties(self, node: NodeSpec) -> str:
         """The text of server.properties; raises `Failed` if it does not exist."""

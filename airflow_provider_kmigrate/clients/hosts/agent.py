@@ -19,6 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any, Protocol, cast
 
@@ -50,6 +51,24 @@ INSTALL = "python -m airflow_provider_kmigrate.node install CLUSTER.yaml"
 _NOT_OURS = frozenset({"other_cluster", "holds_data", "path", "running", "restarted"})
 _UNKNOWN = frozenset({"busy", "unknown"})
 _WRONG_SETUP = frozenset({"attributes", "config", "link", "owner", "permission", "protocol", "role", "state", "unit", "verb"})
+
+
+MetaTexts = Mapping[str, str]  # log directory -> the text of its meta.properties
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """What happens to a node between its stop and its start.
+
+    `metas` are written. `while_down` is called with the seconds of the stop; the node starts even if it fails. Only after a stop of
+    `slow` seconds or more does the node wait for it: a worker that died must not keep it down. `say` is called once a minute with
+    what is waited for, and when the machine stops answering.
+    """
+
+    metas: MetaTexts = field(default_factory=dict)
+    while_down: Callable[[float], object] = float
+    say: Callable[[str], object] = str
+    slow: float = 0.0
 
 
 class Pipe(Protocol):
@@ -337,36 +356,31 @@ class AgentHost:
             raise failed
         return seconds
 
-    def restart(
-        self,
-        node: NodeSpec,
-        token: int,
-        metas: Mapping[str, str],
-        while_down: Callable[[float], None],
-        say: Callable[[str], object] = str,
-        *,
-        slow: float = 0.0,
-    ) -> float:
-        """As `Host.restart`; by the machine's clock. After a slow stop the node waits for `while_down`, for `_PAUSE` seconds at most."""
-        inputs = {"metas": {folder: _content(text) for folder, text in metas.items()}, "pause": _PAUSE, "pause_after": slow}
+    def restart(self, node: NodeSpec, how: Restart, token: int) -> float:
+        """As `Host.restart`; by the machine's clock. After a slow stop the node waits for `how.while_down`, for `_PAUSE` seconds at most."""
+        inputs = {
+            "metas": {folder: _content(text) for folder, text in how.metas.items()},
+            "pause": _PAUSE,
+            "pause_after": how.slow,
+        }
         job, record = f"restart-{self._process_id(node)}", dict[str, Any]()
-        if metas:  # a job that is continued keeps the ones that it began with
-            job += f"-{files.sha256(json.dumps(sorted(metas.items())))[:16]}"
+        if how.metas:  # a job that is continued keeps the ones that it began with
+            job += f"-{files.sha256(json.dumps(sorted(how.metas.items())))[:16]}"
         for _ in range(_TRIES):  # a job that was killed before its pause has not stopped the node yet
             self._change(node, "restart", token, {"job": job} | inputs)
-            record = self._ended(node, job, until="pause", say=say)
+            record = self._ended(node, job, until="pause", say=how.say)
             if record["state"] == "failed":  # asked for once more, it would stop the node once more
                 raise _error_of(node.name, record["error"])
             if record["state"] == "done" or _has_begun(record, "pause"):
                 break
         try:
             paused = record["state"] == "running" and _act(record) == "pause"
-            if paused or _seconds(record, "stop") < slow:
-                while_down(_seconds(record, "stop"))
+            if paused or _seconds(record, "stop") < how.slow:
+                how.while_down(_seconds(record, "stop"))
         finally:
             with contextlib.suppress(Unavailable):  # the job goes on by itself after the pause
                 self._connection.ask("go_on", who=node.name, role=node.role, job=job)
-        record = self._ended(node, job, say=say)  # a start may take longer than a request waits for the job's lock
+        record = self._ended(node, job, say=how.say)  # a start may take longer than a request waits for the job's lock
         if record["state"] != "done":
             record = self._carry_out(node, "restart", job, token, **inputs)
         return _seconds(record, "stop")

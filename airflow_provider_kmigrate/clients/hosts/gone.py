@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from math import inf
 from typing import Never
 
+from airflow_provider_kmigrate.clients.hosts.agent import Restart
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Refused
@@ -54,17 +54,8 @@ class GoneHost:
         del token
         self._refuse(node)
 
-    def restart(
-        self,
-        node: NodeSpec,
-        token: int,
-        metas: Mapping[str, str],
-        while_down: Callable[[float], None],
-        say: Callable[[str], object] = str,
-        *,
-        slow: float = 0.0,
-    ) -> float:
-        del token, metas, while_down, say, slow
+    def restart(self, node: NodeSpec, how: Restart, token: int) -> float:
+        del how, token
         self._refuse(node)
 
     def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
