@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -26,6 +25,7 @@ from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import BEFORE_1_0, LATEST, Member, asked, console_consumer, members
 from tests.old_consumer.random_groups import groups, put
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 TOPICS = {"orders": 12, "payments": 5, "app.a": 3, "appxa": 2, "one": 1}
@@ -87,15 +87,6 @@ def test_random_groups_are_shared_out_as_the_old_consumers_own_classes_do(
 # ---------------------------------------------------------------------------------------------------------- live members
 
 
-def _wait(question: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    answer = question()
-    while not answer and time.monotonic() < deadline:
-        time.sleep(0.2)
-        answer = question()
-    return answer
-
-
 def _ids(zookeeper: KazooClient, group: str) -> dict[str, bytes]:
     paths = GroupPaths(group)
     return {name: zookeeper.get(f"{paths.ids}/{name}")[0] for name in zookeeper.get_children(paths.ids)}
@@ -143,8 +134,10 @@ def test_live_members_own_what_we_reckon(cluster: LocalCluster, zookeeper: Kazoo
             assert len(_ids(zookeeper, name)) == len(group)
             expected = _ours(zookeeper, name, strategy)
             assert expected, "a group that owns nothing shows nothing"
-            assert _wait(lambda name=name, expected=expected: _owners(zookeeper, name) == expected, 30), (
-                f"{name}: {_owners(zookeeper, name)} is not {expected}"
+            wait_until(
+                lambda name=name, expected=expected: _owners(zookeeper, name) == expected,
+                f"the owners of {name} are {expected}",
+                30,
             )
 
 
@@ -158,12 +151,10 @@ def test_a_console_consumer_registers_the_bytes_that_we_would_write(
         members(cluster.zookeeper, [beside], tmp_path / "members.log"),
         console_consumer(cluster.zookeeper, group, r"orders,app\.a", log, "rebalance.max.retries=15"),
     ):
-        assert _wait(lambda: len(_ids(zookeeper, group)) == 2, 30), log.read_text()
+        wait_until(lambda: len(_ids(zookeeper, group)) == 2, f"both members are registered; see {log}", 30)
         expected = _ours(zookeeper, group, "range")
         assert {thread.rpartition("-")[0] for thread in expected.values()} == set(_ids(zookeeper, group))
-        assert _wait(lambda: _owners(zookeeper, group) == expected, 30), (
-            f"{_owners(zookeeper, group)} is not {expected}: {log.read_text()}"
-        )
+        wait_until(lambda: _owners(zookeeper, group) == expected, f"its owners are {expected}; see {log}", 30)
         for data in _ids(zookeeper, group).values():
             read = read_registration(data)
             assert isinstance(read, Registration)

@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +33,7 @@ from airflow_provider_kmigrate.steps.run import Observing, StepContext, run_step
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import folder_of
 from tests.system import linked
+from tests.waiting import wait_until
 
 REFUSED = 3
 POINTS = (
@@ -103,9 +103,7 @@ class TrappedHost:
         log = NodeProcess(folder_of(node)).log
         before = log.read_bytes().count(_LEFT.encode())
         threading.Thread(target=stop, daemon=True).start()
-        deadline = time.monotonic() + 30.0
-        while log.read_bytes().count(_LEFT.encode()) == before and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: log.read_bytes().count(_LEFT.encode()) > before, f"{node.name} logs its SIGTERM", 30.0)
         self._trap.reached("stopping")
 
     def start(self, node: NodeSpec, token: int) -> None:
