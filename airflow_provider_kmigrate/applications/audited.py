@@ -255,10 +255,12 @@ class AuditedConsumer(AuditedClient):
         self._assignment.hold(partitions)
 
     def incremental_unassign(self, partitions: list[KafkaPartition]) -> None:
+        """As the consumer's; removes from what is held."""
         self._consumer.incremental_unassign(partitions)
         self._assignment.drop(partitions)
 
     def unassign(self) -> None:
+        """As the consumer's; nothing is held afterwards."""
         self._consumer.unassign()
         self._assignment.clear()
 
@@ -273,6 +275,7 @@ class AuditedConsumer(AuditedClient):
         self._assignment.pause(partitions, paused=True)
 
     def resume(self, partitions: list[KafkaPartition]) -> None:
+        """As the consumer's; ends `pause`."""
         self._consumer.resume(partitions)
         self._assignment.pause(partitions, paused=False)
 

@@ -117,6 +117,8 @@ class HadoopFiles:
         self._jvm, self._gateway, self._conf = context._jvm, context._gateway, context._jsc.hadoopConfiguration()  # noqa: SLF001  # pyspark has no public way
 
     def read(self, path: str) -> str | None:
+        """As `Files.read`; the text is UTF-8."""
+
         def text() -> str:
             stream = self._system(path).open(self._path(path))
             try:
@@ -249,8 +251,11 @@ class Query(Protocol):
 class JobClock(Protocol):
     """Time as an argument, so that tests need not wait; seconds."""
 
-    def now(self) -> float: ...
-    def sleep(self, seconds: float) -> None: ...
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+    def sleep(self, seconds: float) -> None:
+        """Return after so many seconds."""
 
 
 class SystemJobClock:

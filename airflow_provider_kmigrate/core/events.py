@@ -234,6 +234,7 @@ class Ownership(Event):
     starts: tuple[int, ...] = ()
 
     def flaw(self) -> str | None:
+        """Starts that do not fit the partitions, or an end that only a loss may have."""
         if self.starts and (self.change is not OwnershipChange.ACQUIRED or len(self.starts) != len(self.partitions)):
             return "each acquired partition has exactly one start, and no other partition has one"
         if self.until_ms is not None and (self.change is not OwnershipChange.LOST or self.until_ms > self.stamp.t_ms):
@@ -274,6 +275,7 @@ class DeliveryRun(Event):
         return self.count == self.last - self.first + 1
 
     def flaw(self) -> str | None:
+        """Offsets out of order, a number of records that cannot be, or producer numbers of a run with gaps."""
         if not (0 <= self.first <= self.last and self.count >= 1 and self.seq >= 0):
             return "a run has a first record, a last one not before it, and counts from 0"
         if (self.producer is None) != (self.producer_seq is None):
@@ -310,6 +312,7 @@ class Ack(Event):
         return self.first != UNKNOWN_OFFSET
 
     def flaw(self) -> str | None:
+        """Numbers or offsets that are not consecutive."""
         if self.count < 1 or self.seq_last - self.seq_first != self.count - 1:
             return "an ack's numbers are consecutive"
         if self.located and (self.first < 0 or self.last - self.first != self.count - 1):
@@ -333,6 +336,7 @@ class SendFailure(Event):
     t_failed_ms: int
 
     def flaw(self) -> str | None:
+        """Numbers that descend."""
         return "numbers ascend" if self.seq_last < self.seq_first else Event.flaw(self)
 
 
@@ -380,6 +384,7 @@ class LogExtent(Event):
     compacted: bool = False
 
     def flaw(self) -> str | None:
+        """Offsets that are negative or descend."""
         ordered = 0 <= self.start <= self.end
         return Event.flaw(self) if ordered else "a log starts at 0 or later and ends where it starts or later"
 

@@ -445,9 +445,12 @@ class CoordinatorFacts:
     groups: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ClusterView:
-    """One frozen observation of everything; nothing in it is newer than `taken_at` or older than `taken_at - took`."""
+    """One frozen observation of everything; nothing in it is newer than `taken_at` or older than `taken_at - took`.
+
+    It equals only itself, so that what follows from it can be kept by it (`phase.where`).
+    """
 
     taken_at: float
     took: float = 0.0

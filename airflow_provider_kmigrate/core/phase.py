@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
@@ -118,6 +119,7 @@ def refusal(position: ClusterPosition, intent: Intent) -> tuple[Reason, ...]:
     return (Reason("P01", text), *position.reasons)
 
 
+@lru_cache(maxsize=4)  # one decision asks some eight times
 def where(view: ClusterView) -> ClusterPosition:
     """The phase that the view shows; `Phase.UNKNOWN` with reasons if it does not show one."""
     for rule in (_finalized, _unread_or_stale, _split, _dual_write, _before_copy):

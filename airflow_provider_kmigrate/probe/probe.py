@@ -116,12 +116,15 @@ class ProbePlan:
 
     @property
     def topics(self) -> tuple[str, ...]:
+        """The probe's only topic."""
         return (TOPIC,)
 
     def senders(self) -> tuple[str, ...]:
+        """The name of the only sender."""
         return (f"producer0-{self.run}",)
 
     def receivers(self) -> tuple[str, ...]:
+        """The name of the only receiver: its group, then the run."""
         return (f"{GROUP}.0-{self.run}",)
 
     def unowned(self, seen: StreamProgress, found: Iterable[TopicPartition]) -> str:

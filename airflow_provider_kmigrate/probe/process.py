@@ -286,6 +286,7 @@ class Lifetime:
         return self
 
     def end(self) -> None:
+        """End the process at its next look at `over`."""
         self._ended = True
 
     @property

@@ -107,16 +107,19 @@ class StreamProgress:
 
 
 class ProcessPlan(Protocol):
-    """What runs: a dataclass of JSON values. `topics`: names, or patterns that begin with `^`. Processes are named as writers."""
+    """What runs: a dataclass of JSON values. Processes are named as writers."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
-    def topics(self) -> tuple[str, ...]: ...
+    def topics(self) -> tuple[str, ...]:
+        """Names, or patterns that begin with `^`."""
 
-    def senders(self) -> tuple[str, ...]: ...
+    def senders(self) -> tuple[str, ...]:
+        """The writers of the processes that send."""
 
-    def receivers(self) -> tuple[str, ...]: ...
+    def receivers(self) -> tuple[str, ...]:
+        """The writers of the processes that receive."""
 
     def unowned(self, seen: StreamProgress, found: Iterable[TopicPartition]) -> str:
         """What is missing until the receivers share these partitions, which some broker shows now; empty: nothing."""
@@ -222,6 +225,7 @@ class Stream:
         return {process.folder.name: process.find() for process in self._processes()}
 
     def progress(self) -> StreamProgress:
+        """A reader of the events; nothing is read before its first `update`."""
         return StreamProgress(self.events)
 
     def _unsettled(self) -> Callable[[StreamProgress], str]:
@@ -281,6 +285,7 @@ class Stream:
                 process.wait_gone(pid, _KILLED_S)
 
     def reading(self) -> Reading:
+        """All events so far, and the lines that could not be read as events."""
         return read_events(self.events)
 
     def facts(self) -> Facts:

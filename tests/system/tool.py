@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.clients.admin import Admin
-from airflow_provider_kmigrate.clients.hosts import Host, Restart
+from airflow_provider_kmigrate.clients.hosts import Host
+from airflow_provider_kmigrate.clients.hosts.agent import Restart
 from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.tools import Instances
 from airflow_provider_kmigrate.clients.znodes import NOTES, Delete, Operation

@@ -308,6 +308,7 @@ class MigratingConsumer:
         self._buffer.pause(partitions, paused=True)
 
     def resume(self, partitions: list[KafkaPartition]) -> None:
+        """Return records of these again. Partitions that are not held are ignored."""
         self._buffer.pause(partitions, paused=False)
 
     # ----------------------------------------------------------------------------------------------------------- commits

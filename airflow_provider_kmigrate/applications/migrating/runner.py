@@ -68,6 +68,7 @@ class PartitionExecutors:
         self._threads = [threading.Thread(target=self._run, daemon=True, name=f"kmigrate-lane-{n}") for n in range(threads)]
 
     def start(self) -> None:
+        """Start the threads; once only."""
         for thread in self._threads:
             thread.start()
 

@@ -341,6 +341,7 @@ class AgentHost:
         return self.look(node).files()
 
     def start(self, node: NodeSpec, token: int) -> None:
+        """As `Host.start`; lets a restart go on that waits for a worker which died."""
         left = self.look(node).facts.get("job", {})
         if left.get("state") == "running" and _act(left) == "pause":  # of a worker that died: nobody else ends it
             self._connection.ask("go_on", who=node.name, role=node.role, job=left["id"])
@@ -350,6 +351,7 @@ class AgentHost:
             raise failed
 
     def stop(self, node: NodeSpec, token: int) -> float:
+        """As `Host.stop`; seconds by the machine's clock. A controller will not start at boot afterwards."""
         failed = self._start_at_boot(node, token, enabled=False)
         seconds = _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token), "stop")
         if failed is not None:
@@ -386,17 +388,20 @@ class AgentHost:
         return _seconds(record, "stop")
 
     def read_properties(self, node: NodeSpec) -> str:
+        """As `Host.read_properties`, from one observation."""
         text = self.look(node).text()
         if text is None:
             raise Failed(f"{node.name} has no properties file at {node.hosts.properties}")
         return text
 
     def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
+        """As `Host.put_properties`; the agent checks length and SHA-256 of what arrived."""
         digest = files.sha256(text)
         self._change(node, "install_file", token, _content(text))
         return digest
 
     def kept_as(self, node: NodeSpec, text: str) -> str:
+        """As `Host.kept_as`; the name contains the text's SHA-256."""
         return f"{self.look(node).facts['kept_in']}/kept-{files.sha256(text)[:16]}.properties"
 
     def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
@@ -406,6 +411,7 @@ class AgentHost:
         self._change(node, "write_meta", token, {"folder": folder} | _content(text))
 
     def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
+        """As `Host.wipe_storage`; the controller will not start at boot afterwards."""
         failed = self._start_at_boot(node, token, enabled=False)  # one that was down when the others were stopped
         self._change(node, "set_aside", token, {"cluster": cluster_id, "node": node.id})
         if failed is not None:

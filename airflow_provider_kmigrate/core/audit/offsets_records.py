@@ -58,9 +58,11 @@ class RecordBytes:
         return int(_INT16.unpack(self.take(2))[0])
 
     def int32(self) -> int:
+        """The next four bytes."""
         return int(_INT32.unpack(self.take(4))[0])
 
     def int64(self) -> int:
+        """The next eight bytes."""
         return int(_INT64.unpack(self.take(8))[0])
 
     def varint(self) -> int:

@@ -52,6 +52,7 @@ class OwnerInterval:
 
     @property
     def ms(self) -> int:
+        """Its length in milliseconds."""
         return self.to_ms - self.from_ms
 
 

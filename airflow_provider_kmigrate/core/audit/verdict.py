@@ -54,6 +54,7 @@ class Level(IntEnum):
 
     @property
     def label(self) -> str:
+        """Its name in texts and reports, such as L0."""
         return f"L{self.value}"
 
 
