@@ -164,9 +164,9 @@ class _Observation:
             lambda node: tools.wire(node).api_versions(),
         )
         process, disk = partial(reads.host, Cause.UNREAD_PROCESS), partial(reads.host, Cause.UNREAD_FILES)
-        looks = reads.Looks(tools)
-        processes = self._ask_each(what & Fields.PROCESSES, hosts, process, limit.hosts, partial(reads.process, looks))
-        files = self._ask_each(what & Fields.FILES, hosts, disk, limit.hosts, lambda node: looks(node).files())
+        observed = reads.HostObservations(tools)
+        processes = self._ask_each(what & Fields.PROCESSES, hosts, process, limit.hosts, partial(reads.process, observed))
+        files = self._ask_each(what & Fields.FILES, hosts, disk, limit.hosts, lambda node: observed(node).files())
 
         def finish() -> dict[str, Any]:
             each = self.questions.answers

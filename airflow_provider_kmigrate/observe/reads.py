@@ -21,7 +21,7 @@ from threading import Lock, Thread
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from airflow_provider_kmigrate.clients import wire
-from airflow_provider_kmigrate.clients.hosts import Look
+from airflow_provider_kmigrate.clients.hosts import HostObservation
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, PartitionLeader
 from airflow_provider_kmigrate.core import coordinator
@@ -62,7 +62,7 @@ class _Job:
             return bool
         try:
             return partial(self.future.set_result, self.call())
-        except BaseException as error:  # noqa: BLE001 - as in any executor, it belongs to who waits for the answer
+        except BaseException as error:  # noqa: BLE001 - as in any executor, the waiting caller gets it
             return partial(self.future.set_exception, error)
 
 
@@ -249,27 +249,27 @@ class Questions:
         return None, replace(question.reason, text=f"{question.reason.text}: {why}")
 
 
-class Looks:
-    """One look at each node's machine, shared by all that one observation takes from it. Thread-safe; an error is everybody's."""
+class HostObservations:
+    """One observation of each node's machine, shared by all that one observation takes from it. Thread-safe; an error goes to all of it."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools, self._lock = tools, Lock()
-        self._found: dict[NodeSpec, Future[Look]] = {}
+        self._found: dict[NodeSpec, Future[HostObservation]] = {}
 
-    def __call__(self, node: NodeSpec) -> Look:
+    def __call__(self, node: NodeSpec) -> HostObservation:
         with self._lock:
             is_first, found = node not in self._found, self._found.setdefault(node, Future())
         if is_first:
             try:
-                found.set_result(self._tools.host(node).look(node))
-            except BaseException as error:  # noqa: BLE001 - it belongs to who waits for the answer
+                found.set_result(self._tools.host(node).observe(node))
+            except BaseException as error:  # noqa: BLE001 - the waiting caller gets it
                 found.set_exception(error)
         return found.result()
 
 
-def process(looks: Looks, node: NodeSpec) -> Process:
+def process(observations: HostObservations, node: NodeSpec) -> Process:
     """Raises `Unavailable` if the host answers without a state: that is as unknown as no answer."""
-    found = looks(node).process()
+    found = observations(node).process()
     if found.state is ProcessState.UNKNOWN:
         raise Unavailable("it does not report whether the node runs")
     return found

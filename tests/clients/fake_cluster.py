@@ -143,7 +143,7 @@ class FakeHost:
     on_disk: Any = field(default_factory=lambda: NodeFiles(properties={"a": "b"}))
     asked: list[str] = field(default_factory=list)
 
-    def look(self, node: NodeSpec) -> Any:
+    def observe(self, node: NodeSpec) -> Any:
         self.asked.append(node.name)
         return SimpleNamespace(process=lambda: _given(self.process), files=lambda: _given(self.on_disk))
 

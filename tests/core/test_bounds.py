@@ -48,7 +48,7 @@ from airflow_provider_kmigrate.core.spark import hold, job_risks
         ("records that its followers may be behind", recovery.CAUGHT_UP, 1_000),
         ("for which a group may rebalance", members.REBALANCE_LIMIT, 60.0),
         ("restarts of members", members.RESTARTS, 3),
-        ("stretches of a watch", members.STRETCHES, 10),
+        ("healthy periods of a watch", members.HEALTHY_PERIODS, 10),
         ("before a member that has gone is forgotten", members._FORGOTTEN, 86_400.0),
         ("share of a session that an owner may rely on", state.LEASE, 2 / 3),
         ("format of the reports of Spark jobs", hold.VERSION, 1),

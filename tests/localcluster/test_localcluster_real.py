@@ -108,7 +108,7 @@ def test_a_broker_is_restarted_through_its_host(three: LocalCluster) -> None:
 def test_a_restart_under_way_does_not_start_its_node_again_after_down(three: LocalCluster) -> None:
     node = three.plan.brokers[1]
     with agent_of(node, three.plan.cluster_id) as host:
-        host.look(node)
+        host.observe(node)
         connection = cast(AgentHost, host)._connection
         connection.ask("restart", role="broker", cluster=three.plan.cluster_id, token=1, job="r1", pause=3.0)
         wait_until(lambda: host.status(node).state is ProcessState.STOPPED, "the node is stopped")

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.model import NodeFiles, Process, Reason
 from airflow_provider_kmigrate.exceptions import SpecError
 
 
-class Look(Protocol):
+class HostObservation(Protocol):
     """What one request to a machine found out about a node."""
 
     def process(self) -> Process:
@@ -27,14 +27,14 @@ class Look(Protocol):
 class Host(Protocol):
     """A driver; thread-safe for different nodes. All methods raise `Unreachable`, `TimedOut`, `Fenced` or `Failed`."""
 
-    def look(self, node: NodeSpec) -> Look:
+    def observe(self, node: NodeSpec) -> HostObservation:
         """The node's process and files now, by one request; raises for an unreachable host, which never counts as stopped."""
 
     def status(self, node: NodeSpec) -> Process:
-        """`look` for the process alone."""
+        """`observe` for the process alone."""
 
     def files(self, node: NodeSpec) -> NodeFiles:
-        """`look` for the files alone."""
+        """`observe` for the files alone."""
 
     def start(self, node: NodeSpec, token: int) -> None:
         """Start the process unless it runs; returns once it exists, which does not mean that it serves."""

@@ -288,8 +288,8 @@ class Agents:
             connection.close()
 
 
-class AgentLook:
-    """`hosts.Look` by the facts that an agent told."""
+class AgentObservation:
+    """`hosts.HostObservation` by the facts that an agent reports."""
 
     def __init__(self, node: NodeSpec, facts: Mapping[str, Any]) -> None:
         self._node, self.facts = node, facts
@@ -331,19 +331,19 @@ class AgentHost:
     def __init__(self, connection: Connection, cluster_id: str) -> None:
         self._connection, self._cluster_id = connection, cluster_id
 
-    def look(self, node: NodeSpec) -> AgentLook:
-        return AgentLook(node, self._connection.facts(node.name, node.role))
+    def observe(self, node: NodeSpec) -> AgentObservation:
+        return AgentObservation(node, self._connection.facts(node.name, node.role))
 
     def status(self, node: NodeSpec) -> Process:
-        return self.look(node).process()
+        return self.observe(node).process()
 
     def files(self, node: NodeSpec) -> NodeFiles:
-        return self.look(node).files()
+        return self.observe(node).files()
 
     def start(self, node: NodeSpec, token: int) -> None:
         """As `Host.start`; lets a restart go on that waits for a worker which died."""
-        left = self.look(node).facts.get("job", {})
-        if left.get("state") == "running" and _act(left) == "pause":  # of a worker that died: nobody else ends it
+        left = self.observe(node).facts.get("job", {})
+        if left.get("state") == "running" and _act(left) == "pause":  # of a worker that died: nothing else ends it
             self._connection.ask("go_on", who=node.name, role=node.role, job=left["id"])
         failed = self._start_at_boot(node, token, enabled=True)
         self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)
@@ -389,7 +389,7 @@ class AgentHost:
 
     def read_properties(self, node: NodeSpec) -> str:
         """As `Host.read_properties`, from one observation."""
-        text = self.look(node).text()
+        text = self.observe(node).text()
         if text is None:
             raise Failed(f"{node.name} has no properties file at {node.hosts.properties}")
         return text
@@ -402,7 +402,7 @@ class AgentHost:
 
     def kept_as(self, node: NodeSpec, text: str) -> str:
         """As `Host.kept_as`; the name contains the text's SHA-256."""
-        return f"{self.look(node).facts['kept_in']}/kept-{files.sha256(text)[:16]}.properties"
+        return f"{self.observe(node).facts['kept_in']}/kept-{files.sha256(text)[:16]}.properties"
 
     def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
         self._change(node, "format", token, {"cluster": cluster_id, "release": release, "node": node.id})
@@ -434,7 +434,7 @@ class AgentHost:
 
     def _process_id(self, node: NodeSpec) -> str:
         """What identifies the process that is to be stopped; a stopped node has none, and each attempt is one of its own."""
-        birth = self.look(node).facts["process"]["birth"]
+        birth = self.observe(node).facts["process"]["birth"]
         return hashlib.sha256(birth.encode()).hexdigest()[:16] if birth else str(uuid.uuid4())
 
     def _change(self, node: NodeSpec, verb: str, token: int, fields: Mapping[str, object]) -> dict[str, Any]:

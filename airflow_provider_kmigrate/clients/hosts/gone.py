@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessStat
 from airflow_provider_kmigrate.exceptions import Refused
 
 
-class Nothing:
+class GoneObservation:
     """What is observed of a machine that is gone."""
 
     def __init__(self, node: NodeSpec) -> None:
@@ -29,17 +29,17 @@ class Nothing:
 class GoneHost:
     """`hosts.Host` for nodes of driver `gone`: observed like a stopped node; every other verb is refused."""
 
-    def look(self, node: NodeSpec) -> Nothing:
+    def observe(self, node: NodeSpec) -> GoneObservation:
         """A stopped node."""
-        return Nothing(node)
+        return GoneObservation(node)
 
     def status(self, node: NodeSpec) -> Process:
-        """As `look`."""
-        return self.look(node).process()
+        """As `observe`."""
+        return self.observe(node).process()
 
     def files(self, node: NodeSpec) -> NodeFiles:
-        """As `look`."""
-        return self.look(node).files()
+        """As `observe`."""
+        return self.observe(node).files()
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         """One sentence in place of a log."""

@@ -266,7 +266,7 @@ class GroupHistory:
 
 REBALANCE_LIMIT = 60.0  # seconds that an untouched group may take to become stable
 RESTARTS = 3  # restarts at which a watched instance counts as restarting too often
-STRETCHES = 10  # the wait for a healthy stretch, in multiples of the stretch's length
+HEALTHY_PERIODS = 10  # how long a healthy period is waited for, in multiples of its length
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +402,7 @@ def _faults(health: GroupHealth, group: GroupSpec, now: float, limit: float) -> 
 
 def never_healthy(group: GroupSpec, watched: float, times: int, wanted: float) -> tuple[Reason, ...]:
     """V30 if the group was unstable `times` times in `watched` seconds, and never healthy for `wanted` seconds; else empty."""
-    if watched <= STRETCHES * wanted or not times:
+    if watched <= HEALTHY_PERIODS * wanted or not times:
         return ()
     text = f"was unstable {times} times in {watched:.0f} s, and never healthy for {wanted:.0f} s without a break."
     return (_unhealthy(f"Group {group.name} {text}"),)

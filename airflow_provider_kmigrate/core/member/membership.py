@@ -205,7 +205,7 @@ class _Handlers(Reducer):
             self._be(registered=True)
             self._do(messages.ObserveGroup())
 
-    # ------------------------------------------------------------------------------------------------- who gets what
+    # ------------------------------------------------------------------------------------------------- assignment
 
     @on.register
     def _(self, event: messages.GroupObserved) -> None:

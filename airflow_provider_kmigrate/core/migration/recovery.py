@@ -127,7 +127,7 @@ class StalledDualWrite:
         return self._begun(), Act(verb, f"The dual-write has stalled although ZooKeeper answers: {waiting}")
 
     def repair_difference(self, view: ClusterView, refusal: Refuse) -> tuple[StalledDualWrite, Decision]:
-        """Return the refusal of a lasting difference, or a recovery if ZooKeeper only misses what KRaft has: the write was lost.
+        """Return the refusal of a permanent difference, or a recovery if ZooKeeper only misses what KRaft has: the write was lost.
 
         No recovery if ZooKeeper has more or something else: a new leader would overwrite it, and it may be intended (D05).
         """

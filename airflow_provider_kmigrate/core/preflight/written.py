@@ -138,7 +138,7 @@ _SYNONYMS: Mapping[str, tuple[str, int]] = {
     "node.id": ("broker.id", 1),
     "delegation.token.master.key": ("delegation.token.secret.key", 1),
 }
-#: Who a node is, where its data lie, who reaches it and how, who may do what, how much is kept of what is written.
+#: Identity of a node, place of its data, listeners, rights, and how much is kept of what is written.
 _CRITICAL = re.compile(
     r"""(?:broker\.id | reserved\.broker\.max\.id
     | log\.dirs | metadata\.log\.dir | log\.retention\.(?:ms|bytes) | log\.cleanup\.policy
