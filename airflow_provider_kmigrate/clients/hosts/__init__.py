@@ -6,12 +6,13 @@ Every verb that changes something takes the run's fencing token; an agent that h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from math import inf
+from typing import Never, Protocol
 
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Restart
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import NodeFiles, Process, Reason
-from airflow_provider_kmigrate.exceptions import SpecError
+from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
+from airflow_provider_kmigrate.exceptions import Refused, SpecError
 
 
 class HostObservation(Protocol):
@@ -67,6 +68,51 @@ class Host(Protocol):
         """The end of the node's log for a failure message."""
 
 
+class GoneObservation:
+    """What is observed of a machine that is gone."""
+
+    def __init__(self, node: NodeSpec) -> None:
+        self._node = node
+
+    def process(self) -> Process:
+        """It is stopped."""
+        return Process(ProcessState.STOPPED, killed_after=inf)
+
+    def files(self) -> NodeFiles:
+        """There is no file, and the directory is not formatted."""
+        meta: dict[str, dict[str, str]] | None = {self._node.log_dir: {}} if self._node.log_dir else None
+        return NodeFiles(None, meta, has_metadata_log=False)
+
+
+class GoneHost:
+    """`hosts.Host` for nodes of driver `gone`: observed like a stopped node; every other verb is refused."""
+
+    def observe(self, node: NodeSpec) -> GoneObservation:
+        """A stopped node."""
+        return GoneObservation(node)
+
+    def status(self, node: NodeSpec) -> Process:
+        """As `observe`."""
+        return self.observe(node).process()
+
+    def files(self, node: NodeSpec) -> NodeFiles:
+        """As `observe`."""
+        return self.observe(node).files()
+
+    def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
+        """One sentence in place of a log."""
+        del lines
+        return f"{node.name} is gone: it has no log"
+
+    def refuse(self, node: NodeSpec, *_given: object, **_named: object) -> Never:
+        """Raises `Refused` (M07). Only a node whose endpoint answers is asked to stop: it lives."""
+        raise Refused.because(Reason("M07", f"{node.name} is declared gone in the cluster file."))
+
+    start = stop = restart = refuse
+    read_properties = put_properties = kept_as = refuse
+    format_storage = put_meta = wipe_storage = refuse
+
+
 def host_for(node: NodeSpec, env: Mapping[str, str] | None = None, agents: Agents | None = None, cluster_id: str = "") -> Host:
     """The driver that the cluster file names for `node`; `env`: what its connection adds to the environment of `connect`.
 
@@ -76,8 +122,6 @@ def host_for(node: NodeSpec, env: Mapping[str, str] | None = None, agents: Agent
     if node.hosts.driver == "agent":
         return AgentHost((agents or Agents())(node, env), cluster_id)
     if node.hosts.driver == "gone":
-        from airflow_provider_kmigrate.clients.hosts.gone import GoneHost  # noqa: PLC0415  # each task of a roll would import it
-
         return GoneHost()
     raise SpecError.because(
         Reason("F04", f"{node.name}: there is no host driver {node.hosts.driver!r}. Write driver: agent or gone.")
