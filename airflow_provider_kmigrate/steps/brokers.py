@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NoReturn, Self
 
+from airflow_provider_kmigrate.clients.hosts.agent import MetaTexts
 from airflow_provider_kmigrate.core import coordinator, gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
@@ -20,7 +21,6 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused,
 from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_again
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import (
-    MetaTexts,
     install,
     note_registered,
     note_rolled_back,

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
+from airflow_provider_kmigrate.clients.hosts.agent import MetaTexts
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
@@ -129,7 +130,7 @@ class TestItEnds:
         hands = road.at(point)
 
         def ended_while_down(
-            context: StepContext, node: NodeSpec, metas: nodes.MetaTexts, while_down: Callable[[float], object]
+            context: StepContext, node: NodeSpec, metas: MetaTexts, while_down: Callable[[float], object]
         ) -> None:
             def stopped(seconds: float) -> None:
                 with hands.zookeeper() as zookeeper:
