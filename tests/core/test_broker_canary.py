@@ -137,9 +137,9 @@ def test_what_a_look_says():
     assert sample(replace(view, partitions=None)).outside is None
 
 
-def test_views_are_equal_whatever_the_answers_took():
+def test_brokers_are_equal_whatever_their_answers_took():
     view = cluster([MIG, ZK, ZK])
-    assert with_broker(view, 0, answered_in=0.02) == view
+    assert with_broker(view, 0, answered_in=0.02).brokers == view.brokers
 
 
 @pytest.mark.parametrize(
