@@ -1,4 +1,4 @@
-"""Audits by Spark: the DAG `kmigrate_audit__<cluster>`, and the gate after each phase of a migration.
+"""Audits by Spark: the DAG `kmigrate_audit__<cluster>`, the gate after each phase of a migration, and the one after a rollback.
 
 Both exist only for clusters whose file has a section `audit`. An INCONCLUSIVE audit is repeated later, with more evidence; if it
 stays so, or the verdict is FAIL, the task `verdict` fails.
@@ -12,9 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
-from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, chain
+from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, TriggerRule, chain
+from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, GroupSpec
 from airflow_provider_kmigrate.dag_builders.chaining import cluster_dag, goes_on
@@ -31,14 +32,22 @@ _FINGERPRINT = "fingerprint_logs"
 _TAIL = 1_000  # offsets of each partition, and up to as many again, since it begins where a block does
 _SCHEDULED = "scheduled"
 _BEGAN = "kmigrate_began_ms"
-_ROLLBACK = (
+SKIP_AUDIT: Final = "skip_audit"
+"""The param of a rollback's run that leaves the audit out."""
+ROLLBACK_POSSIBLE: Final = (
     "No later task has started, and the cluster keeps serving. Until 'finalize' begins everything can be rolled back. "
     "Read the findings, then decide on a rollback (from this phase: `python -m airflow_provider_kmigrate.runbook`, section 2)."
 )
-_NO_ROLLBACK = (
+FINALIZED: Final = (
     "The cluster is finalized: a rollback to ZooKeeper is not possible any more. Keep the event files and the backup. The "
     "findings name topic, partition, offsets and members."
 )
+_ROLLED_BACK = (
+    "The rollback itself is complete. Keep the event files and the backup, and do not migrate again before you have read the findings: they "
+    "name topic, partition, offsets and members."
+)
+_EVIDENCE_TIMEOUT = timedelta(minutes=5)
+"""How long a rollback waits for each task of its evidence: what is wrong with the cluster may be why it is slow."""
 
 
 def build(spec: ClusterSpec) -> DAG | None:
@@ -63,6 +72,39 @@ def probe_begins(spec: ClusterSpec) -> list[BaseOperator]:
     return [StartProbeOperator(task_id="start_probe", **given), CheckProbeOperator(task_id="check_probe", **given)]
 
 
+def rollback_evidence(spec: ClusterSpec) -> list[TaskGroup]:
+    """The group `evidence`: what the audit of a rollback compares with. It never fails the run: a rollback does not depend on Spark."""
+    if spec.audit is None:
+        return []
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    with TaskGroup("evidence", default_args={"execution_timeout": _EVIDENCE_TIMEOUT, "retries": 0}) as group:
+        taken = EmptyOperator(task_id="taken", trigger_rule=TriggerRule.ALL_DONE)
+        for line in (probe_begins(spec), fingerprint(spec, retries=0)):
+            chain(*line, taken)
+    _skippable(group)
+    return [group]
+
+
+def rollback_gate(spec: ClusterSpec, after: str) -> list[TaskGroup]:
+    """The group `audit_after_rollback`. `after`: the task with which the rollback began, which has `begins`."""
+    groups = gate(spec, "after_rollback", after=after, advice=_ROLLED_BACK)
+    for group in groups:
+        _skippable(group)
+    return groups
+
+
+def _skippable(group: TaskGroup) -> None:
+    for task in group.iter_tasks():
+        if isinstance(task, BaseOperator):
+            task._pre_execute_hook = _skip_if_unwanted  # noqa: SLF001 - BaseOperator's argument `pre_execute`, given after its creation
+
+
+def _skip_if_unwanted(context: Context) -> None:
+    if context["params"].get(SKIP_AUDIT):
+        raise AirflowSkipException("The run was started with 'Roll back without an audit'.")
+
+
 def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
     """The task that ends all such streams of the cluster."""
     if spec.audit is None or not spec.audit.probe:
@@ -72,8 +114,11 @@ def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
     return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, folder=_probes(spec, spec.audit), **goes_on())]
 
 
-def fingerprint(spec: ClusterSpec) -> list[BaseOperator]:
-    """The fingerprint of the logs with which the gates compare; none if the file has an empty list of topics for it."""
+def fingerprint(spec: ClusterSpec, **arguments: Any) -> list[BaseOperator]:
+    """The fingerprint of the logs with which the gates compare; none if the file has an empty list of topics for it.
+
+    `arguments` of the operator, instead of the file's.
+    """
     audit = spec.audit
     if audit is None or audit.topics == ():
         return []
@@ -81,7 +126,7 @@ def fingerprint(spec: ClusterSpec) -> list[BaseOperator]:
 
     request = {**_request(spec, audit, _FINGERPRINT), "stream": None, "report": None, **_logs(spec, audit)}
     result = _result(spec, audit, _FINGERPRINT)
-    return [SparkFingerprintOperator(task_id=_FINGERPRINT, request=request, result=result, **_spark(spec, audit))]
+    return [SparkFingerprintOperator(task_id=_FINGERPRINT, request=request, result=result, **(_spark(spec, audit) | arguments))]
 
 
 def begins(spec: ClusterSpec) -> dict[str, Any]:
@@ -96,17 +141,19 @@ def _leave_time(context: Context) -> None:
         ti.xcom_push(_BEGAN, time.time_ns() // 1_000_000)
 
 
-def gate(spec: ClusterSpec, step: str, *, after: str, earlier: Sequence[str] = (), final: bool = False) -> list[TaskGroup]:
-    """The group `audit_<step>` of a migration, which passes only at PASS; none without a section `audit`.
+def gate(
+    spec: ClusterSpec, step: str, *, after: str, earlier: Sequence[str] = (), advice: str = ROLLBACK_POSSIBLE
+) -> list[TaskGroup]:
+    """The group `audit_<step>`, which passes only at PASS; none without a section `audit`.
 
     `after`: the task with which the step began, which has `begins`. `earlier`: the gates before, whose fingerprints replace the
-    first.
+    first. `advice`: what to do if it does not pass.
     """
     if spec.audit is None:
         return []
     with TaskGroup(f"audit_{step}") as group:
         logs = _logs(spec, spec.audit, earlier)
-        chain(*_tasks(spec, spec.audit, step, _NO_ROLLBACK if final else _ROLLBACK, more=logs, demand=_since(after), probed=True))
+        chain(*_tasks(spec, spec.audit, step, advice, more=logs, demand=_since(after), probed=True))
     return [group]
 
 

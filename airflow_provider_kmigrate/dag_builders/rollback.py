@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, Param
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.plan import ROLLBACK, PlanStep
+from airflow_provider_kmigrate.core.plan import APPROVE, ROLLBACK, PlanStep, find
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
 from airflow_provider_kmigrate.dag_builders.chaining import (
     ASKED_WITH_PLAN,
@@ -31,6 +31,7 @@ cluster and does what is left. If there is nothing to roll back, `plan` refuses 
 | group | what happens | done when |
 | --- | --- | --- |
 | plan, approve | reads only; refused if another run owns the cluster; an operator sees the steps | the operator (or the run's conf) approves |
+| evidence | with a section `audit` in the cluster file: a probe starts, Spark takes a fingerprint of the logs | taken, or given up |
 | controller_failover | controllers that lost their flag get it back; the active one is restarted | ZooKeeper and KRaft store the same |
 | hold_for, resume_after | Spark jobs of the cluster file are held meanwhile | the job runs again from where it stopped |
 | to_migration | each KRaft broker restarts as a ZooKeeper broker in migration mode | back in every ISR |
@@ -38,30 +39,39 @@ cluster and does what is left. If there is nothing to roll back, `plan` refuses 
 | handover | one transaction: `/controller_epoch` raised, `/migration` and `/controller` deleted | a ZooKeeper controller leads |
 | wipe | the controllers' directories are set aside: a controller that started again would take the cluster over | empty |
 | to_zookeeper | each broker restarts with its original file | back in every ISR |
+| audit_after_rollback | with a section `audit`: Spark compares logs and records with those before | PASS |
 
 The run that migrated must be over (mark it as failed first): one run at a time owns the cluster. A new run continues an
 interrupted rollback. Before `handover` the migration may continue instead.
 """
+
+_FIRST = find(ROLLBACK, "roll back broker", "to_migration")
 
 
 def build(spec: ClusterSpec) -> DAG:
     """The DAG `kmigrate_rollback__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.ROLLBACK`."""
     text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id)
     with cluster_dag(spec, "kmigrate_rollback", text, rollback_doc, params=_params(spec), default_args=RETRIED) as dag:
-        chain_plan(spec, ROLLBACK, partial(_approve, spec), _given, _around(spec))
+        chain_plan(spec, ROLLBACK, partial(_approve, spec), partial(_given, spec), _around(spec))
+        # `evidence` between them ends whatever the answer is
+        dag.task_dict[APPROVE] >> dag.task_group.children["controller_failover"]
     return dag
 
 
 def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
+    last = [*audit.probe_ends(spec), *audit.rollback_gate(spec, after=_FIRST.full_id(spec.brokers[0].id))]
     return {
+        APPROVE: StageTasks(after=audit.rollback_evidence(spec)),
         "to_migration": StageTasks(spark_jobs.hold(spec, "to_migration", required=False, **approved())),
         # a job that does not resume must not leave the rollback unproven
-        ROLLBACK[-1].task: StageTasks(after=audit.probe_ends(spec), beside=spark_jobs.resume(spec, "to_zookeeper")),
+        ROLLBACK[-1].task: StageTasks(after=last, beside=spark_jobs.resume(spec, "to_zookeeper")),
     }
 
 
-def _given(step: PlanStep, _node: int | None) -> dict[str, Any]:
-    return {"retries": 0} if step.kind == "plan" else {}
+def _given(spec: ClusterSpec, step: PlanStep, node: int | None) -> dict[str, Any]:
+    if step.kind == "plan":
+        return {"retries": 0}
+    return audit.begins(spec) if step == _FIRST and node == spec.brokers[0].id else {}
 
 
 def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
@@ -70,7 +80,14 @@ def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
 
 
 def _params(spec: ClusterSpec) -> dict[str, Param]:
+    skip_audit = Param(
+        False,
+        type="boolean",
+        title="Roll back without an audit",
+        description="Saves the minutes that Spark takes before the first broker restarts. Then nothing shows that no record was lost.",
+    )
     return {
+        **({audit.SKIP_AUDIT: skip_audit} if spec.audit else {}),
         "approve_rollback": approval_param(spec, "Approve the rollback beforehand", ASKED_WITH_PLAN),
         "skip_failover": Param(
             False,

@@ -78,6 +78,8 @@ _ROLLBACK = {
     "It changes nothing. **Failed** with P12: the migration is finalized; a rollback is not possible.",
     "approve": "Shows the plan and asks an operator. Answer under *Required Actions*; it changes nothing while it waits.\n\n"
     "**Leave as it is** fails this task and changes nothing. To be asked again with a fresh plan, clear `plan` and its downstream tasks.",
+    "evidence.taken": "The evidence for the audit after the rollback was taken, or could not be. The rollback continues in both cases: it does not "
+    "depend on Spark. Without evidence `audit_after_rollback` fails in the end.",
     "controller_failover.restore_flag": "Starts this controller if it is down during a migration. Restarts it with the migration flag if a finalization removed the flag: "
     "if it were elected without the flag, it would finalize.\n\n**Skipped:** the run was started with *Do not fail the "
     "controllers over*.",

@@ -97,7 +97,9 @@ def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
         "finalize": StageTasks(
             after=[
                 *audit.probe_ends(spec),
-                *audit.gate(spec, _GATES[3], after=_begun("finalize", "", spec.controllers), earlier=_GATES[:3], final=True),
+                *audit.gate(
+                    spec, _GATES[3], after=_begun("finalize", "", spec.controllers), earlier=_GATES[:3], advice=audit.FINALIZED
+                ),
             ]
         ),
     }

@@ -26,11 +26,14 @@ from airflow.sdk import DAG, Variable
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.hooks.step_context import opener
+from airflow_provider_kmigrate.steps.backup import BackupStore
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.simulated_groups import GroupRehearsal, group_rehearsal
 from tests.steps.sim import SimCluster
 from tests.steps.sim_group import SimGroup
+from tests.steps.sim_nodes import CLUSTER_ID
 
 
 @pytest.fixture(scope="session")
@@ -152,3 +155,21 @@ def made(clusters: Path) -> Iterator[Callable[..., GroupRehearsal]]:
     yield make
     for token in reversed(tokens):
         opener.reset(token)
+
+
+@pytest.fixture
+def begun(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> Callable[..., tuple[Rehearsal, DAG]]:
+    """A simulated cluster in a phase, whose originals are in the backup of this Airflow, and the DAG that takes it back."""
+
+    def make(phase: Callable[..., None]) -> tuple[Rehearsal, DAG]:
+        sim = rehearse()
+        context = sim.cluster.context(tmp_path / "forward")
+        phase(sim.cluster, context)
+        sim.cluster.token = 0  # tokens come from the fence of the run from here on
+        kept = BackupStore(tmp_path / "kmigrate" / "backup", "sim", CLUSTER_ID)
+        for node in sim.cluster.spec.brokers:
+            kept.keep_original(node, context.backup.original(node))
+        kept.keep_version("3.9-IV0")
+        return sim, folder.dags_of(sim.path.parent)["kmigrate_rollback__sim"]
+
+    return make

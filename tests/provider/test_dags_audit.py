@@ -20,11 +20,13 @@ from jinja2 import Environment
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level, as_dict
 from airflow_provider_kmigrate.core.ledger import Demand
+from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import audit, folder, rollback, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document
 from tests.steps.sim_nodes import CLUSTER_ID
+from tests.steps.test_rollback import check_back, some_kraft
 
 APPROVED = {"approve_finalization": CLUSTER_ID}
 OTHERS = {"kmigrate_preflight__sim", "kmigrate_zk_to_kraft__sim", "kmigrate_rollback__sim", "kmigrate_watch__sim"}
@@ -36,7 +38,7 @@ class Spark:
 
     def __init__(self, where: Path) -> None:
         self.home, self._todo = where / "spark", where / "outcomes"
-        self.requests = where / "requests.jsonl"
+        self.requests, self.broken = where / "requests.jsonl", where / "broken"
         (self.home / "bin").mkdir(parents=True)
         script = self.home / "bin" / "spark-submit"
         texts = {str(outcome): json.dumps(as_dict(AuditVerdict(outcome, {Level.CONSUMER: outcome}))) for outcome in AuditOutcome}
@@ -45,6 +47,7 @@ class Spark:
             f"request, place = (sys.argv[-1], None) if observes else sys.argv[-2:]\ntexts = {texts!r}\n"
             f"logs = json.load(open(request)).get('logs')\n"
             f"if logs: assert os.stat(logs['properties']).st_mode & 0o777 == 0o600 and json.load(open(logs['properties']))\n"
+            f"if os.path.exists({str(self.broken)!r}): sys.exit('Spark is down')\n"
             f"if observes: sys.exit(open(logs['before'], 'w').write('{{}}') and 0)\n"
             f"assert not logs or os.path.exists(logs['before'])\n"
             f"todo = open({str(self._todo)!r}).read().split()\n"
@@ -194,7 +197,13 @@ class TestShape:
         assert source["lines"] == [f"{start.folder}/{start.run}/events"]
         assert {request["policy"]["max_lag_ms"] for request in requests} == {30_000}
         back = rollback.build(load(str(sim.path)))
-        assert [task.task_id for task in back.topological_sort()][-2:] == ["rolled_back", "stop_probe"]
+        order = [task.task_id for task in back.topological_sort()]
+        evidence = ["evidence.start_probe", "evidence.check_probe", "evidence.fingerprint_logs", "evidence.taken"]
+        assert sorted(order[2:6]) == sorted(evidence)
+        assert order[:2] + order[5:7] == ["plan", "approve", "evidence.taken", "controller_failover.restore_flag_3000"]
+        assert order[-4:] == ["rolled_back", "stop_probe", "audit_after_rollback.audit", "audit_after_rollback.verdict"]
+        lines = back.task_dict["audit_after_rollback.audit"].request["sources"][0]["lines"]
+        assert lines == [f"{back.task_dict['evidence.start_probe'].folder}/{start.run}/events"]
         assert {task.doc_md is None for task in (*dag.tasks, *back.tasks)} == {False}
         assert "kmigrate_audit__sim" not in folder.dags_of(sim.path.parent), "the probe runs in migrations only"
 
@@ -367,3 +376,75 @@ class TestWithoutTheProvider:
         assert set(folder.dags_of(sim.path.parent)) == expected
         with pytest.raises(Exception, match="F08"):
             folder.check(sim.path.parent)
+
+
+@pytest.mark.slow
+class TestRollback:
+    """Audited as a migration is, but it never waits for Spark."""
+
+    @pytest.fixture
+    def back(
+        self, begun: Callable[..., tuple[Rehearsal, DAG]], spark: Spark, connection: Callable[..., str]
+    ) -> tuple[Rehearsal, DAG]:
+        connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1"})
+        connection("sim_zookeeper", "kmigrate_zookeeper", host="127.0.0.1:1")
+        sim, _ = begun(some_kraft)
+        audited(sim, spark, topics=["t"], retries=0)
+        return sim, rollback.build(load(str(sim.path)))
+
+    @pytest.mark.parametrize("outcome", AuditOutcome)
+    def test_the_verdict_ends_the_run(
+        self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark, outcome: AuditOutcome
+    ) -> None:
+        sim, dag = back
+        spark.concludes(outcome)
+        run = run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID})
+        check_back(sim.cluster)
+        assert (str(run.state), states(run)["audit_after_rollback.verdict"]) == (
+            ("success", "success") if outcome is AuditOutcome.PASS else ("failed", "failed")
+        )
+        if outcome is AuditOutcome.PASS:
+            request = parse(json.loads(spark.requests.read_text()))
+            assert request.logs is not None
+            assert "fingerprint_logs" in request.logs.before
+            assert request.policy.required_evidence.since is not None
+
+    def test_it_goes_on_if_spark_is_down_and_ends_unproven(
+        self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
+    ) -> None:
+        sim, dag = back
+        spark.broken.touch()
+        found = states(run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID}))
+        check_back(sim.cluster)
+        assert (found["evidence.fingerprint_logs"], found["evidence.taken"], found["rolled_back"]) == (
+            "failed",
+            "success",
+            "success",
+        )
+        assert found["audit_after_rollback.audit"] == "failed"
+
+    def test_a_person_in_a_hurry_leaves_it_out(
+        self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
+    ) -> None:
+        sim, dag = back
+        run = run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID, "skip_audit": True})
+        check_back(sim.cluster)
+        found = states(run)
+        skipped = [task for task, state in found.items() if state == "skipped" and ("evidence" in task or "audit" in task)]
+        assert (str(run.state), len(skipped), spark.runs()) == ("success", 4, 0)
+
+    def test_an_answer_that_is_no_approval_changes_nothing(
+        self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
+    ) -> None:
+        sim, dag = back
+        dag.task_dict["approve"].execute = refuse  # type: ignore[method-assign]
+        found = states(run_dag(dag))
+        assert {state for task, state in found.items() if task.startswith(("controller_failover", "to_", "rolled"))} == {
+            "upstream_failed"
+        }
+        assert spark.runs() == 0
+        assert where(sim.cluster.observe(None)).phase is not Phase.ZOOKEEPER
+
+
+def refuse(_: object) -> None:
+    raise AirflowFailException("Left as it is")

@@ -14,11 +14,10 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.dag_builders import folder, rollback
+from airflow_provider_kmigrate.dag_builders import rollback
 from airflow_provider_kmigrate.operators.approval import LEAVE, ROLL_BACK
 from airflow_provider_kmigrate.operators.migration import RollbackOperator
 from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import StepContext
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.test_approval import Person
@@ -41,24 +40,6 @@ def one_does_not_start(cluster: SimCluster, context: StepContext) -> None:
 
 def dag_of(brokers: int, controllers: int, where_: Path) -> DAG:
     return rollback.build(load(rehearsal(where_, SimCluster(brokers, controllers)).path))
-
-
-@pytest.fixture
-def begun(rehearse: Rehearse, tmp_path: Path) -> Callable[..., tuple[Rehearsal, DAG]]:
-    """A simulated cluster in a phase, whose originals are in the backup of this Airflow, and the DAG that takes it back."""
-
-    def make(phase: Callable[..., None]) -> tuple[Rehearsal, DAG]:
-        sim = rehearse()
-        context = sim.cluster.context(tmp_path / "forward")
-        phase(sim.cluster, context)
-        sim.cluster.token = 0  # tokens come from the fence of the run from here on
-        kept = BackupStore(tmp_path / "kmigrate" / "backup", "sim", CLUSTER_ID)
-        for node in sim.cluster.spec.brokers:
-            kept.keep_original(node, context.backup.original(node))
-        kept.keep_version("3.9-IV0")
-        return sim, folder.dags_of(sim.path.parent)[DAG_ID]
-
-    return make
 
 
 class TestShape:
