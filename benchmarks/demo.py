@@ -1,6 +1,6 @@
 """`make demo`: a group of real old consumers leaves ZooKeeper, then a real cluster is migrated, by the real DAGs under load.
 
-Spark says what became of the data.
+The migration's DAG holds a Spark streaming job for both rolls, and continues after each phase only at Spark's PASS.
 
 A live line a step, at the end a table, summary.json and the report.
 """
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import Workload
 
+LAST_GATE = "after_finalization"
 APPLICATIONS = (OldApplication("reports", "clicks", bake="0s"),)
 
 
@@ -86,9 +87,11 @@ def _run(rehearsal: Rehearsal, spark: SparkSide) -> int:
     plan = rehearsal.cluster.plan
     partitions = sum(topic.partitions for topic in rehearsal.topics)
     teller.say(f"cluster {plan.cluster_id} serves; {partitions} partitions; Airflow gets ready")
+    os.environ |= spark.submit_options
+    spark.connect(plan)
     rehearsal.start_airflow()
     teller.say("starting the load")
-    workload, probe = rehearsal.load(), rehearsal.watch()
+    workload = rehearsal.load()
     teller.say(f"{rehearsal.rate:.0f} records/s flow; {len(rehearsal.groups)} groups read them")
     rehearsal.start_applications()
     teller.say(f"{sum(one.instances for one in APPLICATIONS)} old consumers (Kafka 1.1.1) start; ZooKeeper coordinates them")
@@ -98,35 +101,20 @@ def _run(rehearsal: Rehearsal, spark: SparkSide) -> int:
     teller.say(f"DAG run: {groups['state']}")
     if groups["state"] != "success":
         raise Failed(f"the old consumers could not be moved; the tasks' logs: {rehearsal.dag_log}")
-    _prepare_spark(rehearsal, spark, teller, {"L3": workload.events, "L1": probe.events})
-    teller.say(f"DAG {rehearsal.dag_id} begins")
-
-    def tell(line: dict[str, Any]) -> None:
-        teller.line(line)
-        if line["step"] == "finalized" and line["kind"] == "done":
-            spark.stand_by()
-
-    dag = rehearsal.migrate(tell=tell)
-    teller.say(f"DAG run: {dag['state']}; stopping the load")
-    workload.stop()
-    probe.stop()
-    rehearsal.stop_applications()
-    teller.say("Spark audits the run; the streaming job takes in the rest")
-    summary = summarise(rehearsal, dag) | {"groups_state": groups["state"], "groups_seconds": groups["seconds"]}
-    add_spark(summary, spark, workload)
-    (rehearsal.folder / "summary.json").write_text(json.dumps(summary, indent=1))
-    print(table(summary, rehearsal))
-    return 0 if summary["verdict"] == "PASS" else 1
-
-
-def _prepare_spark(rehearsal: Rehearsal, spark: SparkSide, teller: Teller, ledgers: dict[str, Path]) -> None:
-    """What Spark does before the migration. Not beside the consumers' move: on two cores that takes both longer than one by one."""
-    plan = rehearsal.cluster.plan
-    teller.say("Spark takes fingerprints of the logs")
-    spark.observe(ledgers, plan.shape.name, plan.cluster_id, rehearsal.dag_id, rehearsal.journal_folder)
     teller.say("a Spark streaming job starts, and reads a topic from its beginning")
     spark.start_stream()
     spark.wait_streaming()
+    spark.ask(plan, workload.events)  # not beside the consumers' move: on two cores that takes both longer than one by one
+    teller.say(f"DAG {rehearsal.dag_id} begins; Spark's audits and the hold of the streaming job are tasks of it")
+    dag = rehearsal.migrate(tell=teller.line)
+    teller.say(f"DAG run: {dag['state']}; stopping the load; the streaming job takes in the rest")
+    workload.stop()
+    rehearsal.stop_applications()
+    summary = summarise(rehearsal, dag) | {"groups_state": groups["state"], "groups_seconds": groups["seconds"]}
+    add_spark(summary, plan.shape.name, spark, workload)
+    (rehearsal.folder / "summary.json").write_text(json.dumps(summary, indent=1))
+    print(table(summary, rehearsal))
+    return 0 if summary["verdict"] == "PASS" else 1
 
 
 def summarise(rehearsal: Rehearsal, dag: dict[str, Any]) -> dict[str, Any]:
@@ -161,20 +149,18 @@ def summarise(rehearsal: Rehearsal, dag: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def add_spark(summary: dict[str, Any], spark: SparkSide, workload: Workload) -> None:
-    """Spark's verdict, and the streaming job's sink against the acknowledged records of its topic; each may spoil the verdict.
+def add_spark(summary: dict[str, Any], cluster: str, spark: SparkSide, workload: Workload) -> None:
+    """Spark's last verdict, and the streaming job's sink against the acknowledged records of its topic; each may spoil the verdict.
 
     Where Spark could not say anything it is INCONCLUSIVE, for the reason in `reasons`.
     """
-    verdict: dict[str, Any] = {"outcome": "INCONCLUSIVE", "headline": "Spark gave no verdict.", "levels": {}}
+    verdict: dict[str, Any] = {"outcome": "INCONCLUSIVE", "headline": "Spark gave no verdict.", "levels": {}, "report": None}
     sink: dict[str, int | None] = {"records": None, "distinct": None}
-    with ThreadPoolExecutor(1) as aside:
-        ending = aside.submit(spark.end_stream)
-        try:
-            verdict = spark.audit()
-            sink |= ending.result()
-        except KMigrateError as error:
-            summary["reasons"] = [*summary["reasons"], str(error)]
+    try:
+        sink |= spark.end_stream()
+        verdict = spark.verdict(cluster, LAST_GATE)
+    except KMigrateError as error:
+        summary["reasons"] = [*summary["reasons"], str(error)]
     expected = sum(event.count for event in workload.reading().events if isinstance(event, Ack) and event.topic == spark.streamed)
     summary |= {
         "spark_verdict": verdict["outcome"],
@@ -183,7 +169,7 @@ def add_spark(summary: dict[str, Any], spark: SparkSide, workload: Workload) -> 
         "spark_sink_records": sink["records"],
         "spark_sink_distinct": sink["distinct"],
         "spark_sink_expected": expected,
-        "report": str(spark.report),
+        "report": verdict["report"],
     }
     exact = sink["records"] == sink["distinct"] == expected
     found = [summary["verdict"], verdict["outcome"], "PASS" if exact else "FAIL"]

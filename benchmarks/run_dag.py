@@ -47,27 +47,35 @@ def run_all(runs: Sequence[Mapping[str, Any]], folder: Path) -> bool:
     """Sync the DAGs to the database, and run each as soon as it is told to; whether all succeeded."""
     import httpx
     from airflow.dag_processing.bundles.manager import DagBundlesManager
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.sdk.execution_time.supervisor import in_process_api_server
     from airflow.utils.db import initdb
 
     initdb()
     DagBundlesManager().sync_bundles_to_db()
-    bag = DagBag(dag_folder=os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
-    missing = [each["dag"] for each in runs if each["dag"] not in bag.dags]
-    if missing:
-        raise SystemExit(f"DAGs that are not there: {missing}; import errors: {bag.import_errors}; found: {sorted(bag.dags)}")
-    sync_bag_to_db(bag, "dags-folder", None)
+    _read([each["dag"] for each in runs])
     # At the first task Airflow builds its API inside this process, which takes 5 s and is no part of the migration: a scheduler has it.
     with httpx.Client(transport=in_process_api_server().transport, base_url="http://in-process.invalid") as client:
         client.get("/health/ping").raise_for_status()
-    return all(_run(bag.dags[each["dag"]], each.get("conf", {}), folder) for each in runs)
+    return all(_run(each["dag"], each.get("conf", {}), folder) for each in runs)
 
 
-def _run(dag: Any, conf: Mapping[str, Any], folder: Path) -> bool:
-    gate(folder / f"{dag.dag_id}.ready", folder / f"{dag.dag_id}.go")
+def _read(dag_ids: Sequence[str]) -> list[Any]:
+    """These DAGs as their cluster files are now, in the database too."""
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+    bag = DagBag(dag_folder=os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+    missing = [dag_id for dag_id in dag_ids if dag_id not in bag.dags]
+    if missing:
+        raise SystemExit(f"DAGs that are not there: {missing}; import errors: {bag.import_errors}; found: {sorted(bag.dags)}")
+    sync_bag_to_db(bag, "dags-folder", None)
+    return [bag.dags[dag_id] for dag_id in dag_ids]
+
+
+def _run(dag_id: str, conf: Mapping[str, Any], folder: Path) -> bool:
+    gate(folder / f"{dag_id}.ready", folder / f"{dag_id}.go")
+    (dag,) = _read([dag_id])
     result = measured(dag, conf)
-    part = folder / f"{dag.dag_id}.part"
+    part = folder / f"{dag_id}.part"
     part.write_text(json.dumps(result, indent=1))
     part.rename(part.with_suffix(".json"))
     return result["state"] == "success"

@@ -1,4 +1,4 @@
-"""Spark's part of a rehearsal: a fingerprint of the logs before, a user's streaming job all the time, the audit after.
+"""Spark's part of a rehearsal: a user's streaming job all the time, and the audits that the DAGs submit.
 
 All of it runs in Spark's own environment (`make setup-spark`), as processes with small heaps beside the cluster.
 """
@@ -10,13 +10,16 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+from tests.kit.localcluster.plan import Plan
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / ".venv-spark" / "bin" / "python"
@@ -27,7 +30,6 @@ _SETTINGS = {
     _JAVA: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",
 }
-_MASTER = "local[6]"  # readers of a partition mostly wait for brokers that are busy
 _POLL_S = 0.2
 
 
@@ -42,7 +44,6 @@ class SparkSide:
         shutil.rmtree(self.folder, ignore_errors=True)  # of the run before
         self.folder.mkdir(parents=True)
         self._stream: subprocess.Popen[bytes] | None = None
-        self._audit: subprocess.Popen[bytes] | None = None
 
     @cached_property
     def _jars(self) -> list[str]:
@@ -81,33 +82,37 @@ class SparkSide:
                 raise TimedOut(f"the streaming job had no batch within {timeout:g} s; its log: {self._log('spark_job')}")
             time.sleep(_POLL_S)
 
-    def observe(self, ledgers: Mapping[str, Path], cluster: str, cluster_id: str, run: str, journal: Path) -> None:
-        """Write the audit's request, and take the fingerprints before the migration. `ledgers`: folders of events, by level."""
-        (self.folder / "kafka.json").write_text(json.dumps({"bootstrap.servers": self.bootstrap}))
-        logs = {"properties": str(self.folder / "kafka.json"), "topics": self._topics, "before": str(self.folder / "before.json")}
-        report = {"cluster": cluster, "cluster_id": cluster_id, "run": run, "journals": [str(journal.absolute())]}
-        document = {
-            "spark": {"master": _MASTER, "jars": self._jars, "settings": self._settings},
-            "sources": [{"level": level, "lines": [str(events.absolute())]} for level, events in ledgers.items()],
-            "logs": logs,
-            "report": report,
-        }
-        self._request.write_text(json.dumps(document, indent=1))
-        self._run("airflow_provider_kmigrate.audit.logs.observation", str(self._request))
+    def ask(self, plan: Plan, events: Path, topics: Sequence[str] | None = None, **policy: object) -> None:
+        """Write the audit and the streaming job into the cluster file.
 
-    def stand_by(self) -> subprocess.Popen[bytes]:
-        """Start the audit's Spark, which takes seconds, while the load still ends."""
-        words = [str(self._request), str(self.result), "--begin", str(self._begin)]
-        self._audit = self._spawn("airflow_provider_kmigrate.audit.job", *words)
-        return self._audit
+        `events`: folder of the clients' events. `topics` whose whole logs are compared; None: the newest records of every topic.
+        """
+        document = yaml.safe_load(plan.spec_path.read_text())
+        audit = {"conn_id": "spark_here", "environment": str(PYTHON.parent.parent), "result": str(self.result)}
+        audit |= {"events": [str(events.absolute())], "level": "producers", "jars": self._jars, "retry_delay": "10s", **policy}
+        document["audit"] = audit if topics is None else audit | {"topics": list(topics)}
+        job = {"name": "sink", "checkpoint": str(self._job / "checkpoint"), "topics": [self.streamed], "hold": "always"}
+        document["spark_jobs"] = [job]
+        plan.spec_path.write_text(yaml.safe_dump(document, sort_keys=False))
 
-    def audit(self, timeout: float = 300.0) -> dict[str, Any]:
-        """The verdict of Spark over clients' events and logs; it and the report lie in `result`."""
-        process = self._audit or self.stand_by()
-        self._begin.touch()
-        self._ended(process, "the audit", "job", timeout)
-        found: dict[str, Any] = json.loads((self.result / "verdict.json").read_text())
-        return found
+    @staticmethod
+    def connect(plan: Plan) -> None:
+        """Write Spark's connection beside the others, before the Airflow that reads them starts."""
+        known = json.loads(plan.connections_path.read_text())
+        known["spark_here"] = {"conn_type": "spark", "host": "local[2]"}
+        plan.connections_path.write_text(json.dumps(known))
+
+    @cached_property
+    def submit_options(self) -> dict[str, str]:
+        """Environment of an Airflow whose Spark drivers are to start as fast as this one's."""
+        return {"SPARK_SUBMIT_OPTS": self._settings[_JAVA]}
+
+    def verdict(self, cluster: str, step: str) -> dict[str, Any]:
+        """What the audit of a step said last; raises `Failed` if there is none."""
+        verdicts = sorted((self.result / cluster / step).glob("*/verdict.json"), key=lambda path: path.stat().st_mtime)
+        if not verdicts:
+            raise Failed(f"Spark gave no verdict on {step}: {self.result}")
+        return {**json.loads(verdicts[-1].read_text()), "report": str(verdicts[-1].parent / "report.html")}
 
     def end_stream(self, timeout: float = 90.0) -> dict[str, int]:
         """Let the streaming job take in the rest and count its sink."""
@@ -120,30 +125,18 @@ class SparkSide:
 
     def close(self) -> None:
         """Nothing of it runs afterwards."""
-        for process in (self._stream, self._audit):
-            if process is not None and process.poll() is None:
-                os.killpg(process.pid, 9)
-                process.wait(10)
+        if self._stream is not None and self._stream.poll() is None:
+            os.killpg(self._stream.pid, 9)
+            self._stream.wait(10)
 
     @property
     def result(self) -> Path:
+        """Of all audits."""
         return self.folder / "audit"
-
-    @property
-    def report(self) -> Path:
-        return self.result / "report.html"
 
     @property
     def _job(self) -> Path:
         return self.folder / "stream"
-
-    @property
-    def _request(self) -> Path:
-        return self.folder / "request.json"
-
-    @property
-    def _begin(self) -> Path:
-        return self.folder / "audit.begin"
 
     def _ended(self, process: subprocess.Popen[bytes], what: str, name: str, timeout: float) -> None:
         try:

@@ -38,7 +38,7 @@ from airflow_provider_kmigrate.core.audit.verdict import (
 from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,13 +137,10 @@ def main(
     parser = argparse.ArgumentParser(description="Audits deliveries and leaves a verdict.")
     parser.add_argument("request", type=Path, help="JSON, see request.py")
     parser.add_argument("folder", type=Path, help="folder for the result; it is created")
-    parser.add_argument("--begin", type=Path, help="start Spark now, and audit as soon as this file is there")
-    parser.add_argument("--within", type=float, default=600.0, help="longest wait for that file, in seconds")
     options = parser.parse_args(arguments)
     try:
         wanted = request.load(options.request)
         with (open_engine or _spark_engine)(wanted) as engine:
-            _wait(options.begin, options.within)
             notes: list[AuditFinding] = []
             if wanted.stream:
                 sources, notes = _take_in(wanted.stream, engine, wanted.sources)
@@ -161,15 +158,6 @@ def main(
         return 2
     print(result.verdict.headline)  # noqa: T201
     return 0
-
-
-def _wait(begin: Path | None, within: float) -> None:
-    """Wait until the file exists, or for `within` seconds. Raises `TimedOut`."""
-    deadline = time.monotonic() + within
-    while begin is not None and not begin.exists():
-        if time.monotonic() > deadline:
-            raise TimedOut(f"{begin} did not appear within {within:g} s; nothing was audited: run it again")
-        time.sleep(0.1)
 
 
 def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[tuple[Source, ...], list[AuditFinding]]:

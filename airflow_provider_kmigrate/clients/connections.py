@@ -200,7 +200,7 @@ def _is_variable(name: object) -> bool:
 
 
 ZOOKEEPER, KAFKA, CONTROLLER, HOST = "kmigrate_zookeeper", "kafka", "kmigrate_controller", "kmigrate_host"
-HTTP, SSH = "http", "ssh"
+HTTP, SSH, SPARK = "http", "ssh", "spark"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ZOOKEEPER_MECHANISMS = ("DIGEST-MD5", "GSSAPI")
 _TLS_EXTRAS = ("ca_file", "cert_file", "key_file", "key_password", "verify_hostname")
@@ -215,6 +215,7 @@ _EXAMPLES = {
     CONTROLLER: """--conn-extra '{"protocol": "PLAINTEXT"}'""",
     HOST: """--conn-extra '{"environment": {}}'""",
     HTTP: "--conn-schema https --conn-host deployer.example.org/restart",
+    SPARK: "--conn-host spark://spark-master --conn-port 7077",
     SSH: """--conn-login kmigrate --conn-extra '{"key_file": "/etc/kmigrate/id_ed25519"}'""",
 }
 _ZOOKEEPER_PORT = "2181"

@@ -78,7 +78,8 @@ def rollback_evidence(spec: ClusterSpec) -> list[TaskGroup]:
         return []
     from airflow.providers.standard.operators.empty import EmptyOperator
 
-    with TaskGroup("evidence", default_args={"execution_timeout": _EVIDENCE_TIMEOUT, "retries": 0}) as group:
+    arguments: dict[str, Any] = {"execution_timeout": _EVIDENCE_TIMEOUT, "retries": 0}
+    with TaskGroup("evidence", default_args=arguments) as group:  # type: ignore[arg-type] # attrs' converter hides the field's type
         taken = EmptyOperator(task_id="taken", trigger_rule=TriggerRule.ALL_DONE)
         for line in (probe_begins(spec), fingerprint(spec, retries=0)):
             chain(*line, taken)

@@ -16,10 +16,11 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import airflow_provider_kmigrate
+from airflow_provider_kmigrate.clients.connections import SPARK
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, may_change, outcome_of
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.hooks.connections import settings_of
+from airflow_provider_kmigrate.hooks.connections import get, settings_of
 from airflow_provider_kmigrate.hooks.step_context import folder, journal_of, run_of
 from airflow_provider_kmigrate.spec import load
 
@@ -34,6 +35,7 @@ except ImportError:
             del retries, kwargs
             super().__init__(task_id=task_id, retries=0)
             self.py_files: str | None = None
+            self._conn_id = ""
             self.env_vars: dict[str, str] | None = None
 
         def execute(self, context: Context) -> Any:
@@ -75,6 +77,7 @@ class _AuditJob(SparkSubmitOperator):
 
     def submit(self, context: Context, *arguments: str) -> None:
         """Run the program with the request and `arguments`. Kafka's properties, which hold secrets, are on disk only while it runs."""
+        self._require_connection()
         place = Path(self.result)
         place.mkdir(parents=True, exist_ok=True)
         self._forget_secrets()  # of a task that was killed
@@ -87,6 +90,15 @@ class _AuditJob(SparkSubmitOperator):
             super().execute(context)
         finally:
             secret.unlink(missing_ok=True)
+
+    def _require_connection(self) -> None:
+        """Without it Airflow's Spark provider would submit to YARN, and report that YARN is not configured."""
+        if not self._conn_id:
+            return
+        try:
+            get(self._conn_id, SPARK, "`audit` of the cluster file" if self.cluster_file else "this task")
+        except Refused as error:
+            raise AirflowFailException(str(error)) from None
 
     def _completed(self, secret: Path) -> dict[str, Any]:
         """The request; if it reads logs or a topic, with the file that says how to reach Kafka."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,7 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 from airflow_provider_kmigrate.audit.job import main
 from airflow_provider_kmigrate.audit.logs import observation
 from airflow_provider_kmigrate.audit.request import parse
-from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.fingerprint import LogSample
-from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.audit.reports import journal_text
@@ -80,30 +77,3 @@ def test_properties_that_are_none(tmp_path: Path) -> None:
         observation.properties(wanted)
     assert caught.value.reasons[0].cause == AuditCause.SNAPSHOT_DAMAGED
     assert "secret" not in str(caught.value)
-
-
-def test_it_begins_when_it_is_told_and_sees_what_came_until_then(tmp_path: Path) -> None:
-    request, begin, verdict = tmp_path / "request.json", tmp_path / "begin", tmp_path / "out" / "verdict.json"
-    events = tmp_path / "events"
-    events.mkdir()
-    request.write_text(json.dumps(request_for(Source(Level.CONSUMER, lines=(str(events),)))))
-    audit = threading.Thread(target=main, args=([str(request), str(tmp_path / "out"), "--begin", str(begin)], on_duckdb))
-    audit.start()
-    audit.join(1)
-    assert not verdict.exists()
-    written(events)
-    begin.touch()
-    audit.join(60)
-    assert json.loads(verdict.read_text())["outcome"] == "PASS"
-
-
-def test_nobody_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "request.json").write_text(json.dumps(request_for(written(tmp_path))))
-    assert (
-        main(
-            [str(tmp_path / "request.json"), str(tmp_path / "out"), "--begin", str(tmp_path / "begin"), "--within", "0.2"],
-            on_duckdb,
-        )
-        == 2
-    )
-    assert "did not appear" in capsys.readouterr().err

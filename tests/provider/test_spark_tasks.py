@@ -292,8 +292,8 @@ class TestAudit:
         monkeypatch.setenv("AIRFLOW__KMIGRATE__FOLDER", str(tmp_path / "kmigrate"))
         connection("spark_here", "spark", host="local[2]")
 
-        def run(**request: Any) -> Any:
-            arguments = {"conn_id": "spark_here", "environment": str(spark_environment), "result": str(tmp_path / "result")}
+        def run(conn_id: str = "spark_here", **request: Any) -> Any:
+            arguments = {"conn_id": conn_id, "environment": str(spark_environment), "result": str(tmp_path / "result")}
             return executed(SparkAuditOperator, request=request, **arguments)
 
         return run
@@ -331,6 +331,12 @@ class TestAudit:
         run(sources=[])
         with pytest.raises(AirflowFailException, match="without a verdict"):
             run(silent=True)
+
+    def test_without_its_connection_nothing_is_submitted_elsewhere(self, run: Callable[..., Any], tmp_path: Path) -> None:
+        """Airflow's Spark provider submits to YARN if its connection does not exist."""
+        with pytest.raises(AirflowFailException, match=r"N01.*no connection spark_there.*airflow connections add spark_there"):
+            run(conn_id="spark_there")
+        assert not (tmp_path / "result" / "seen.json").exists()
 
     def test_a_job_that_fails_fails_the_task(self, run: Callable[..., Any]) -> None:
         with pytest.raises(Exception, match="spark-submit"):

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from airflow_provider_kmigrate.audit import connector
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns
-from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
+from benchmarks.rehearsal import Rehearsal, rehearsing
 from benchmarks.spark_side import SparkSide, beside
 from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster.plan import Shape
@@ -52,8 +50,10 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     rehearsal = Rehearsal(folder, shape, topics, groups, rate=200.0, producers=1, policy=policy)
     with rehearsing(rehearsal), beside(SparkSide(rehearsal.folder / "spark", ["orders"])) as spark:
         rehearsal.up()
-        ask(rehearsal, spark.folder / "stream" / "checkpoint")
         workload = rehearsal.load()
+        spark.ask(rehearsal.cluster.plan, workload.events, ["orders"])
+        spark.connect(rehearsal.cluster.plan)
+        plant(rehearsal)
         spark.bootstrap = rehearsal.cluster.bootstrap
         spark.start_stream()
         spark.wait_streaming()
@@ -65,30 +65,16 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         yield Outcome(rehearsal, dag, summary_of(workload.facts()), spark.end_stream())
 
 
-def ask(rehearsal: Rehearsal, checkpoint: Path) -> None:
-    """In the cluster file; and a secret in the connection, which is not needed to get in."""
-    plan = rehearsal.cluster.plan
-    document = yaml.safe_load(plan.spec_path.read_text())
-    document["audit"] = {
-        "conn_id": "spark_here",
-        "environment": str(ROOT / ".venv-spark"),
-        "result": str(result_of(rehearsal)),
-        "events": [str(rehearsal.folder / "load" / "events")],
-        "level": "producers",
-        "topics": ["orders"],
-        "jars": [str(jar) for jar in connector.jars()],
-        "retry_delay": "10s",
-    }
-    document["spark_jobs"] = [{"name": "sink", "checkpoint": str(checkpoint), "topics": ["orders"], "hold": "always"}]
-    plan.spec_path.write_text(yaml.safe_dump(document, sort_keys=False))
-    known = json.loads(plan.connections_path.read_text())
-    known["spark_here"] = {"conn_type": "spark", "host": "local[2]"}
+def plant(rehearsal: Rehearsal) -> None:
+    """A secret in the connection, which is not needed to get in."""
+    path = rehearsal.cluster.plan.connections_path
+    known = json.loads(path.read_text())
     known["audited_kafka"]["extra"] |= {"sasl.password": SECRET}
-    plan.connections_path.write_text(json.dumps(known))
+    path.write_text(json.dumps(known))
 
 
 def result_of(rehearsal: Rehearsal) -> Path:
-    return rehearsal.folder / "result"
+    return rehearsal.folder / "spark" / "audit"
 
 
 def probes_of(rehearsal: Rehearsal) -> Path:
