@@ -217,7 +217,9 @@ class Process:
     """A node's process as its host reports it; `started_at` in seconds since the epoch.
 
     `killed_after`: seconds after which the service manager kills it in a stop (infinite: never); None if not known. `at_boot`: the
-    service manager starts it when the machine boots; None if there is none, or it is not known.
+    service manager starts it when the machine boots; None if there is none, or it is not known. `restart_loop`: the last lines of its
+    log, perhaps none, if the service manager starts it again and again; None if it does not. `named`: the properties files among its
+    arguments.
     """
 
     state: ProcessState = ProcessState.UNKNOWN
@@ -225,6 +227,8 @@ class Process:
     started_at: float | None = None
     killed_after: float | None = None
     at_boot: bool | None = None
+    restart_loop: str | None = None
+    named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +242,8 @@ class NodeFiles:
     meta: Mapping[str, Mapping[str, str]] | None = None
     has_metadata_log: bool | None = None  # a __cluster_metadata-0 directory: this node has been in a KRaft quorum
     kept_by: str | None = None  # the tool that writes the properties file, according to that file, such as Ansible
+    written_at: float | None = None  # of the properties file, in seconds since the epoch, by the machine's clock
+    unreadable: tuple[str, ...] = ()  # key and trust stores that the properties name and the service's user cannot read
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,11 @@ from airflow_provider_kmigrate.exceptions import (
     Unavailable,
     Unreachable,
 )
+from airflow_provider_kmigrate.node import version_of
 from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, STUBBORN, Node
 from tests.waiting import wait_until
+
+VERSION = version_of(AGENT.read_text())
 
 
 @pytest.fixture
@@ -423,6 +426,39 @@ def test_after_how_long_the_machine_kills_a_node_that_does_not_stop(
     assert host_for(node, None, agents, CLUSTER).status(node).killed_after == seconds
 
 
+ENDED = "systemd[1]: kafka.service: Failed with result 'exit-code'."
+LOG = f"kafka0 kafka[7]: java.net.UnknownHostException: ctl1\nkafka0 kafka[7]: ERROR Exiting Kafka\nkafka0 {ENDED}\n"
+
+
+@pytest.mark.parametrize(
+    ("unit", "age", "failing", "loop"),
+    [
+        (
+            {"ActiveState": "activating", "SubState": "auto-restart"},
+            None,
+            LOG,
+            "UnknownHostException: ctl1 / kafka0 kafka[7]: ERROR",
+        ),
+        ({"ActiveState": "activating", "SubState": "auto-restart-queued"}, None, None, ""),
+        ({"ActiveState": "active", "SubState": "running", "NRestarts": "3"}, 59.0, None, ""),
+        ({"ActiveState": "active", "SubState": "running", "NRestarts": "3"}, 61.0, None, None),
+        ({"ActiveState": "active", "SubState": "running", "NRestarts": "2"}, 1.0, None, None),
+        ({"ActiveState": "activating", "SubState": "start"}, 1.0, None, None),
+        ({}, 1.0, None, None),
+    ],
+)
+def test_a_unit_that_is_started_again_and_again_is_told_from_one_that_runs(
+    unit: dict[str, str], age: float | None, failing: str | None, loop: str | None
+) -> None:
+    since = 0.0 if age is None else 1_000.0 - age
+    facts = {"process": {"state": "running", "pid": 0, "since": since}, "unit": unit, "boot_enabled": True, "clock": 1_000.0}
+    node = NodeSpec(1, NodeRole.BROKER, "127.0.0.1", 9092, HostSpec("agent", properties="/c", connect=("x",)))
+    found = agent.AgentLook(node, facts | {"failing": failing}).process().restart_loop
+    assert (found is None) is (loop is None)
+    assert (loop or "") in (found or "")
+    assert "systemd[1]" not in (found or "")
+
+
 class Unswitchable:
     """The connection to a machine with a unit that `systemctl` neither enables nor disables, such as a generated one."""
 
@@ -490,12 +526,25 @@ def test_an_agent_that_hangs_is_given_up(machine: Node, agents: Agents) -> None:
     assert connection._pipe is None
 
 
-def test_an_agent_of_another_protocol_is_refused(machine: Node, tmp_path: Path, agents: Agents) -> None:
-    newer = tmp_path / "kmigrate-node"
-    newer.write_text(AGENT.read_text().replace("PROTOCOL = 1", "PROTOCOL = 2"))
-    node = node_of(machine, sys.executable, "-I", str(newer), "serve", "--config", str(machine.config))
-    with pytest.raises(Refused, match="speaks protocol 2"):
+@pytest.mark.parametrize(
+    ("protocol", "update"),
+    [
+        (0, "older than this kmigrate. Update the agent: `python -m airflow_provider_kmigrate.node install CLUSTER.yaml`"),
+        (2, "newer than this kmigrate. Update kmigrate: `pip install --upgrade airflow-provider-kmigrate` on each worker"),
+    ],
+)
+def test_an_agent_of_another_protocol_is_refused_with_the_command_that_updates_the_older_side(
+    machine: Node, tmp_path: Path, agents: Agents, protocol: int, update: str
+) -> None:
+    other = tmp_path / "kmigrate-node"
+    other.write_text(AGENT.read_text().replace("PROTOCOL = 1", f"PROTOCOL = {protocol}"))
+    node = node_of(machine, sys.executable, "-I", str(other), "serve", "--config", str(machine.config))
+    with pytest.raises(Refused) as refused:
         host_for(node, None, agents, CLUSTER).status(node)
+    [reason] = refused.value.reasons
+    assert reason.code == "M03"
+    assert reason.text.startswith(f"{node.name}: kmigrate-node on {node.host} is {update}")
+    assert f"agent {VERSION} speaks protocol {protocol}, the request 1" in reason.text
 
 
 def test_the_worker_passes_nothing_of_airflow_on(machine: Node, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,7 @@ Change = Callable[[ClusterView, PreflightFacts], Case]
 
 
 UNTOUCHED = Process(killed_after=inf)
+LOOP = Process(ProcessState.RUNNING, killed_after=inf, restart_loop="ERROR Exiting Kafka")
 
 
 def node(number: int, role: NodeRole = NodeRole.BROKER) -> NodeSpec:
@@ -192,6 +193,11 @@ def no_offsets_topic(number: str) -> Change:
     return change
 
 
+def transactions(*numbers: str) -> Change:
+    configs = {i: config(i, transaction_state_log_num_partitions=number) for i, number in enumerate(numbers)}
+    return known(configs=configs)
+
+
 def controller_ids(*ids: int) -> Change:
     def change(view: ClusterView, facts: PreflightFacts) -> Case:
         controllers = {i: Controller(i, UNTOUCHED, files=NodeFiles(meta={}, has_metadata_log=False)) for i in ids}
@@ -240,6 +246,7 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("file of another broker", file_1(config(2)), ["M01"]),
     ("broker silent", broker_1(mode=None), ["R01"]),
     ("broker stopped", broker_1(process=Process(ProcessState.STOPPED, killed_after=inf)), ["R01"]),
+    ("broker starts again and again", broker_1(mode=None, process=LOOP), ["M08"]),
     ("broker not registered", broker_1(in_zookeeper=False), ["R01"]),
     ("broker not seen at all", spec(brokers=tuple(node(i) for i in range(4))), ["U05", "R01", "K02", "W7"]),
     ("assignment to a broker long gone", orders(replicas=(0, 1, 9), isr=(0, 1, 9)), ["B4b"]),
@@ -266,6 +273,8 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("count of the offsets topic ambiguous", seen(coordinators=counted(AMBIGUOUS)), []),
     ("no offsets topic, one count", no_offsets_topic("50"), []),
     ("no offsets topic, two counts", no_offsets_topic("25"), ["B18"]),
+    ("no transactions topic, two counts", transactions("50", "25", "50"), ["B18"]),
+    ("no transactions topic, one count", transactions("50", "50", "50"), []),
     ("replicas as few as min.insync asks", orders(replicas=(0, 1), isr=(0, 1)), ["W1"]),
     ("one replica", orders(replicas=(0,), isr=(0,)), ["W1"]),
     ("one controller", spec(controllers=(node(3000, NodeRole.CONTROLLER),)), ["W3"]),

@@ -9,12 +9,12 @@ import pytest
 from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core import rollback as back_gates
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole
-from airflow_provider_kmigrate.core.decision import Act, Done, Refuse
+from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.migration import controllers
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState
 from airflow_provider_kmigrate.core.preflight.checks import findings
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from tests.core.test_preflight import CLUSTER_ID, Case, config, healthy
+from tests.core.test_preflight import CLUSTER_ID, LOOP, Case, config, healthy
 
 OF_BROKER_1 = {"/data": {"version": "0", "broker.id": "1", "cluster.id": CLUSTER_ID}}
 OWN = {"/kraft": {"version": "1", "node.id": "3001", "cluster.id": CLUSTER_ID}}
@@ -162,6 +162,28 @@ def test_a_process_that_is_no_controllers_blocks_and_is_never_stopped(changes: d
     assert ("M01" in {each.code for each in findings(view, facts)}) is strange
     decision = rollback.decide_stop(view, view, 3001)
     assert (isinstance(decision, Refuse) and decision.reasons[0].code == "M01") is strange
+
+
+@pytest.mark.parametrize("files", [STRANGE.files, NodeFiles(OWN_FILE, OWN, has_metadata_log=True)])
+def test_a_unit_that_starts_again_and_again_is_no_process_of_another_node(files: NodeFiles) -> None:
+    view, facts = healthy()
+    loop = replace(STRANGE, process=LOOP, files=files)
+    view = replace(view, controllers={**view.controllers, 3001: loop})
+    named = [each for each in findings(view, facts) if each.code in {"M01", "M08"}]
+    assert [each.code for each in named] == ["M08"]
+    assert "unit of controller 3001" in named[0].reason.text
+    assert "the end of its log: ERROR Exiting Kafka" in named[0].reason.text
+    waits = controllers.decide_provision(view, 3001, CLUSTER_ID)
+    assert isinstance(waits, Wait)
+    assert [reason.code for reason in waits.reasons] == ["M08"]
+
+
+def test_a_rollback_does_not_stop_a_unit_that_never_was_a_controller() -> None:
+    view, _ = healthy()
+    view = replace(view, controllers={**view.controllers, 3001: replace(STRANGE, process=LOOP)})
+    decision = rollback.decide_stop(view, view, 3001)
+    assert isinstance(decision, Refuse)
+    assert decision.reasons[0].code == "M08"
 
 
 def test_a_controller_is_not_provisioned_in_a_directory_of_another_node() -> None:

@@ -106,6 +106,20 @@ def test_two_roles_share_nothing(node: Node) -> None:
         assert "twice" in node.ask("hello")["error"]["text"], shared
 
 
+@pytest.mark.parametrize("field", ["log_dirs", "state"])
+def test_no_directory_of_a_node_is_inside_another(node: Node, field: str) -> None:
+    own = {"properties": "/etc/kafka/c.properties", "process": {"start": ["sleep"]}, "state": str(node.state / "c")}
+    inside = f"{node.data}/inside"
+    own |= {"log_dirs": ["/var/c"]} | {field: [inside] if field == "log_dirs" else inside}
+    node.configure({"broker": node.entry, "controller": node.entry | own})
+    assert "a directory inside another" in node.ask("hello")["error"]["text"]
+
+
+def test_no_directory_of_a_role_is_named_twice(node: Node) -> None:
+    node.configure({"broker": node.entry | {"log_dirs": [str(node.data)] * 2}})
+    assert "twice" in node.ask("hello")["error"]["text"]
+
+
 @pytest.mark.parametrize("mode", [0o666, 0o664])
 def test_a_configuration_that_others_may_write_is_refused(node: Node, mode: int) -> None:
     node.config.chmod(mode)
@@ -540,7 +554,69 @@ def test_facts_of_a_node(node: Node) -> None:
     assert node.ok("facts", known=seen["file"]["sha256"])["file"]["text"] is None
 
 
+def test_facts_name_the_file_that_a_process_was_started_with(make: Callable[..., Node], tmp_path: Path) -> None:
+    other = tmp_path / "etc" / "made" / "kafka.properties"
+    words = [
+        "-Dlog4j.configuration=file:/etc/log4j.properties",
+        str(tmp_path / "etc" / "made" / ".." / "server.properties"),
+        str(other),
+    ]
+    node = make(process={"start": [sys.executable, "-ISc", "import time; print('up', flush=True); time.sleep(600)", *words]})
+    node.ok("start", job="s1")
+    node.ended("s1")
+    wait_for(lambda: str(node.ok("read_log", lines=5)["log"]).strip(), bool, "it runs", 10)
+    seen = node.ok("facts")
+    assert seen["process"]["named"] == [str(node.properties), str(other)]
+    assert abs(seen["file"]["written"] - node.properties.stat().st_mtime) < 1e-3
+
+
+def test_facts_name_the_key_stores_that_the_service_cannot_read(node: Node) -> None:
+    store = node.root / "ks.jks"
+    store.touch()
+    lines = [
+        f"ssl.keystore.location={store}",
+        f"listener.name.ssl.ssl.keystore.location : {node.root}/gone of 2023.jks  ",
+        f"#ssl.truststore.location={node.root}/comment.jks",
+        "zookeeper.ssl.truststore.location=/gone/ts.jks\r",
+        "ssl.truststore.location=${file:/etc/secrets:store}",
+        "ssl.keystore.password=/gone/password",
+    ]
+    node.properties.write_bytes("\n".join(lines).encode() + b"\n")
+    assert node.ok("facts")["unreadable"] == ["/gone/ts.jks", f"{node.root}/gone of 2023.jks"]
+
+
+@needs_root
+def test_a_key_store_is_tried_with_the_rights_of_the_service(shared: Path) -> None:
+    node, store = Node(shared, user="nobody"), shared / "ks.jks"
+    store.touch(0o600)
+    node.properties.write_text(f"ssl.keystore.location={store}\n")
+    try:
+        assert node.ok("facts")["unreadable"] == [str(store)]
+        store.chmod(0o644)
+        assert node.ok("facts")["unreadable"] == []
+    finally:
+        node.close()
+
+
+def test_facts_show_the_log_of_a_unit_that_is_started_again_and_again(node: Node) -> None:
+    systemd = Systemd(agent_module(), node)
+    assert systemd.role.facts({})["failing"] is None
+    systemd.sub_state, systemd.runs = "auto-restart", False
+    seen = systemd.role.facts({})
+    assert "the log" in seen["failing"]
+    assert seen["unit"]["SubState"] == "auto-restart"
+
+
 # What a hostile service user, request or moment may do
+
+
+@pytest.mark.parametrize("where", ["broker", "."])
+def test_records_in_a_folder_that_others_may_write_are_neither_read_nor_written(node: Node, where: str) -> None:
+    node.ok("install_file", **file(NEW))
+    (node.state / where).chmod(0o777)
+    assert node.refused("facts") == "owner"
+    assert node.refused("install_file", **file(OLD)) == "owner"
+    assert node.properties.read_text() == NEW
 
 
 def agent_module() -> Any:
@@ -590,7 +666,7 @@ def test_a_disk_of_records_that_fills_up_leaves_no_node_down(make: Callable[...,
     del node.entry["process"]
     node.configure({"broker": node.entry})
     state.mkdir(parents=True)
-    with mounted(state, "size=64k"):
+    with mounted(state, "size=64k,mode=700"):
         node.ok("restart", job="r1")
         wait_until(lambda: not node.ok("job")["busy"] and (state / "fill").exists(), "the job ends", 10)
         assert mark.exists()
@@ -769,7 +845,7 @@ class Systemd:
 
     def __init__(self, module: Any, node: Node, *broken: str) -> None:
         self.module, self.broken, self.asked = module, broken, list[list[str]]()
-        self.runs = True
+        self.runs, self.sub_state = True, "running"
         module.run = self.run
         entry = {name: value for name, value in node.entry.items() if name != "process"} | {"systemd": "kafka.service"}
         self.role = module.Role("broker", entry, "/etc/kmigrate/node.json")
@@ -783,7 +859,9 @@ class Systemd:
             raise self.module.Refusal("timed_out", "no answer")
         self.runs = {"stop": False, "start": True}.get(argv[1], self.runs)
         state = "active" if self.runs else "inactive"
-        return 0, f"LoadState=loaded\nActiveState={state}\nMainPID={os.getpid() if self.runs else 0}\n"
+        if argv[0] == "journalctl":
+            return 0, "the log"
+        return 0, f"LoadState=loaded\nActiveState={state}\nSubState={self.sub_state}\nMainPID={os.getpid() if self.runs else 0}\n"
 
 
 def test_a_unit_that_stops_too_late_starts_again(node: Node) -> None:

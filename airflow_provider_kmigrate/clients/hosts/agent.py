@@ -44,6 +44,8 @@ _MAX_ANSWER = 64 * 1024 * 1024
 _CHUNK = 65_536
 _END = 5.0  # seconds from the end of a program's output to its exit code
 _SHOWN = 1_000
+_LAST = 3  # lines of a log
+_RESTARTS, _YOUNG = 3, 60.0  # starts by systemd alone, and seconds since the last one, from which a unit is in a loop
 PATH = "/usr/local/sbin/kmigrate-node"
 SUDOERS = f"kmigrate ALL=(root) NOPASSWD: {PATH} serve"
 INSTALL = "python -m airflow_provider_kmigrate.node install CLUSTER.yaml"
@@ -149,7 +151,7 @@ class Connection:
     """
 
     def __init__(self, name: str, opens: Callable[[], Pipe]) -> None:
-        self._name, self._opens = name, opens
+        self._host, self._name, self._opens = name, name, opens
         self._lock = threading.Lock()
         self._pipe: Pipe | None = None
         self._number = 0
@@ -180,8 +182,18 @@ class Connection:
                 self._end()  # the next answer would be the one to this request
                 raise
         if "ok" not in answer:
-            raise _error_of(who or self._name, answer.get("error") or {})
+            error = answer.get("error") or {}
+            raise self._of_protocol(answer, error) if error.get("code") == "protocol" else _error_of(self._name, error)
         return cast(dict[str, Any], answer["ok"])
+
+    def _of_protocol(self, answer: Mapping[str, object], error: Mapping[str, object]) -> Refused:
+        """M03: the agent is of another kmigrate. The older of the two is to be updated."""
+        other = answer.get("v")
+        newer = isinstance(other, int) and other > PROTOCOL
+        update = "`pip install --upgrade airflow-provider-kmigrate` on each worker and the triggerer" if newer else f"`{INSTALL}`"
+        what = "newer than this kmigrate. Update kmigrate" if newer else "older than this kmigrate. Update the agent"
+        text = f"{self._name}: kmigrate-node on {self._host} is {what}: {update}. It said: {error.get('text')}"
+        return Refused.because(Reason("M03", text))
 
     def _answer(self, request: bytes, timeout: float) -> dict[str, Any]:
         pipe = self._opened()
@@ -297,9 +309,15 @@ class AgentObservation:
     def process(self) -> Process:
         """The service manager's process, and what it would do with it."""
         found = self.facts["process"]
-        killed_after = systemd_seconds(self.facts["unit"].get("TimeoutStopUSec", ""))
-        state, since = ProcessState(found["state"]), found["since"] or None
-        return Process(state, found["pid"] or None, since, killed_after, self.facts["boot_enabled"])
+        return Process(
+            ProcessState(found["state"]),
+            found["pid"] or None,
+            found["since"] or None,
+            systemd_seconds(self.facts["unit"].get("TimeoutStopUSec", "")),
+            self.facts["boot_enabled"],
+            _restart_loop(self.facts),
+            tuple(found.get("named", ())),
+        )
 
     def text(self) -> str | None:
         """The properties file, None if there is none."""
@@ -315,6 +333,8 @@ class AgentObservation:
             meta={path: properties.parse(folder["meta"] or "") for path, folder in seen} if seen else None,
             kept_by=None if text is None else properties.kept_by(text),
             has_metadata_log=any(folder["has_metadata_log"] for _, folder in seen) if seen else None,
+            written_at=None if text is None else self.facts["file"].get("written"),
+            unreadable=tuple(self.facts.get("unreadable") or ()),
         )
 
     def _folder(self, path: str) -> Mapping[str, Any]:
@@ -323,6 +343,20 @@ class AgentObservation:
             text = f"{node.name}: its properties name the directory {path}, /etc/kmigrate/node.json on {node.host} does not."
             raise Refused.because(Reason("M03", text))
         return cast(Mapping[str, Any], self.facts["log_dirs"][path])
+
+
+def _restart_loop(facts: Mapping[str, Any]) -> str | None:
+    """The last lines of the log of a unit that systemd starts again and again; None for one that it does not.
+
+    Between two starts systemd says so; right after one, the number of restarts and the young process do.
+    """
+    unit, since = facts["unit"], facts["process"]["since"]
+    is_young = 0 <= facts.get("clock", 0.0) - since < _YOUNG
+    again = is_young and int(unit.get("NRestarts") or 0) >= _RESTARTS
+    if not again and not unit.get("SubState", "").startswith("auto-restart"):
+        return None
+    lines = [line for line in (facts.get("failing") or "").splitlines() if line.strip() and " systemd[1]: " not in line]
+    return " / ".join(lines[-_LAST:])[-_SHOWN:]
 
 
 class AgentHost:

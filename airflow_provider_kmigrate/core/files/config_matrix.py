@@ -20,7 +20,15 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
-from airflow_provider_kmigrate.core.model import Controller, NodeFiles, ProcessState, Reason, could_not_read, same_version
+from airflow_provider_kmigrate.core.model import (
+    Controller,
+    NodeFiles,
+    Process,
+    ProcessState,
+    Reason,
+    could_not_read,
+    same_version,
+)
 
 
 class FileStage(StrEnum):
@@ -357,11 +365,24 @@ def not_its_own(controller: Controller) -> Reason | None:
     return Reason("M01", f"{foreign_directories(theirs)}, not of controller {controller.id}.")
 
 
+def in_restart_loop(name: str, process: Process) -> Reason | None:
+    """M08: the unit of the node `name` ends and is started again; nothing runs as this node, although something is started."""
+    if process.restart_loop is None:
+        return None
+    said = f"; the end of its log: {process.restart_loop}" if process.restart_loop else ""
+    return Reason("M08", f"the unit of {name} ends again and again, and the service manager starts it again{said}")
+
+
 def not_its_process(controller: Controller) -> Reason | None:
-    """M01: a process runs as this controller, but its directory is not formatted: most likely its unit is a broker's."""
+    """M01: a process runs as this controller, but its directory is not formatted: most likely its unit is a broker's.
+
+    M08 if that unit only starts and ends.
+    """
     files, running = controller.files, controller.process.state is ProcessState.RUNNING
     if controller.answers or not running or not files.meta or any(files.meta.values()) or files.has_metadata_log is not False:
         return None
+    if (loop := in_restart_loop(f"controller {controller.id}", controller.process)) is not None:
+        return loop
     text = (
         f"a process runs as controller {controller.id}, but its directory is empty and it does not answer: it is another node's"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, misfiled, not_its_own, stage_on_disk
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, in_restart_loop, misfiled, not_its_own, stage_on_disk
 from airflow_provider_kmigrate.core.gates import together, unmet
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason, could_not_read
@@ -19,13 +19,14 @@ _HANGS = (
 
 
 def unresponsive_controller(controller: Controller) -> Reason:
-    """G23: a controller that does not answer.
+    """G23: a controller that does not answer; M08 if its unit is started again and again.
 
     Kafka 3.9.2 closes the migration's ZooKeeper client, then waits for a thread that waits for that client to connect
     (`ControllerMigrationSupport.shutdown`, `KRaftMigrationDriver.close`; a thread dump). Such a stop did not end in the nine
     minutes observed, nor when ZooKeeper was back.
     """
-    return Reason("G23", f"Controller {controller.id} does not answer; its process is {controller.process.state}.")
+    text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
+    return in_restart_loop(f"controller {controller.id}", controller.process) or Reason("G23", text)
 
 
 def stop_timed_out(node: NodeSpec) -> str:
@@ -43,7 +44,8 @@ def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> 
     controller = view.controller(controller_id)
     if controller.answers:
         return _answers(view, controller)
-    if controller.process.state is ProcessState.RUNNING and stage_on_disk(controller.files) is FileStage.CONTROLLER_MIGRATION:
+    running = controller.process.state is ProcessState.RUNNING and controller.process.restart_loop is None
+    if running and stage_on_disk(controller.files) is FileStage.CONTROLLER_MIGRATION:
         return Done(f"Controller {controller_id} starts with the flag in its file; a later task waits until all answer.")
     if controller.process.state is not ProcessState.STOPPED:
         return Wait((unresponsive_controller(controller),))

@@ -203,11 +203,18 @@ def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
             yield blocks("M01", f"{path} of controller {node.id} is the directory of node {other}")
         if (whose := whose_else(node.id, files.properties)) is not None:
             yield blocks("M01", f"{node.hosts.properties} of controller {node.id} on {node.host} is {whose}")
-        if (strange := config_matrix.not_its_process(view.controller(node.id))) is not None:
+        strange = config_matrix.not_its_process(view.controller(node.id))
+        if strange is not None and _process(view, node).restart_loop is None:  # reported for every node (`_loops`)
             yield from refused((strange,), "reliability: every act is identified; simulated: a rollback stopped every broker")
         if shared := list(_shared(view, facts, node)):
             yield blocks("M01", f"one place on {node.host} for controller {node.id} and another: {summarize(shared)}")
         yield from _ports(view, facts, node)
+
+
+def _loops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Units that a service manager starts again and again: of a broker, and of a controller before it has a file."""
+    found = (config_matrix.in_restart_loop(node.name, _process(view, node)) for node in facts.spec.nodes())
+    yield from refused((reason for reason in found if reason is not None), "systemd.service, Restart=")
 
 
 def _ports(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[PreflightFinding]:
@@ -303,5 +310,6 @@ CHECKS: tuple[Check, ...] = (
     _clocks,
     _others,
     _directories,
+    _loops,
     _places,
 )

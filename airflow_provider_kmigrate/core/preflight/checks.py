@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from airflow_provider_kmigrate.core import coordinator, gates, rollback
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, Agreement, CoordinatorTopic
+from airflow_provider_kmigrate.core.coordinator import Agreement, CoordinatorTopic
 from airflow_provider_kmigrate.core.files.config_matrix import setting
 from airflow_provider_kmigrate.core.model import (
     Broker,
@@ -100,9 +100,14 @@ def _ids(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]
 
 
 def _alive(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    dead = [node.id for node in facts.spec.brokers if not _is_alive(view.brokers.get(node.id))]
-    if dead:
+    seen = {node.id: view.brokers.get(node.id) for node in facts.spec.brokers}
+    if dead := [i for i, broker in seen.items() if not _is_alive(broker) and not _is_in_loop(broker)]:
         yield blocks("R01", f"brokers that do not run, answer or register: {summarize(dead)}")
+
+
+def _is_in_loop(broker: Broker | None) -> bool:
+    """Whether its unit is started again and again, which M08 reports with the end of its log."""
+    return broker is not None and broker.process.restart_loop is not None
 
 
 def _is_alive(broker: Broker | None) -> bool:
@@ -157,10 +162,10 @@ def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefligh
     if view.partitions is None:
         return
     existing = list(coordinator.topics(view))
-    counts = _configured(facts, OFFSETS)
-    if OFFSETS not in {topic for topic, _, _ in existing} and len(set(counts.values())) > 1:
-        text = f"{OFFSETS.name} does not exist yet, and brokers would give it different counts: {pairs(counts)}"
-        yield blocks("B18", text)
+    for topic in (topic for topic in coordinator.TOPICS if topic not in {found for found, _, _ in existing}):
+        counts = _configured(facts, topic)
+        if len(set(counts.values())) > 1:
+            yield blocks("B18", f"{topic.name} does not exist yet, and brokers would give it different counts: {pairs(counts)}")
     for topic, found, count in existing:
         unchanged = view.zk is not None and view.zk.topic_versions.get(topic.name) == 0
         configured = _configured(facts, topic) if unchanged else None

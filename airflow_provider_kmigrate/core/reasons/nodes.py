@@ -60,6 +60,16 @@ do: The machine is back or replaced: remove `driver: gone` from the node's entry
 do: It is dead: roll back ([section 12](#12-a-machine-is-dead-for-good)).
 never: Declare a node gone whose machine or disk may start again: two such controllers form a quorum, which takes the cluster over.
 
+M08 A unit ends again and again
+means: The service manager starts this node's unit, it ends, and is started again. Nothing runs as this node, and kmigrate cannot give it a file or a directory meanwhile. Before a migration it is most often the unit of a package, enabled on a controller's machine that has no file yet.
+meanwhile: Yes: nothing was stopped or written. With a broker down, as safe as your replication.
+do: The text ends with the last lines of its log. More: `journalctl -u kafka -n 100` on that machine.
+do: A controller before the migration: `systemctl disable --now kafka`. kmigrate writes its file, formats its directory, starts it and enables it.
+do: A broker, or a controller with its file: repair what the log names. `systemctl reset-failed kafka`, then start it.
+do: Another unit than this node's: correct `node.json` on that machine. Clear the task.
+never: Format a directory by hand, or write a file, only so that the unit stays up.
+source: systemd.service, Restart=
+
 O Originals
 about: originals in the backup
 when: before a file is written

@@ -221,11 +221,11 @@ never: Run a tunnel or a proxy on the controllers' machines for this.
 source: KIP-866; core.files.properties
 
 B18 Brokers differ where one value decides for all
-means: Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change. The count of __consumer_offsets is that of the broker which creates it.
-meanwhile: As safe as before. Find out who began to change this. Without __consumer_offsets: only until the first consumer group appears.
+means: Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change. The partition count of __consumer_offsets or __transaction_state is that of the broker which creates it; brokers that have started before compute with their own.
+meanwhile: As safe as before. Find out who began to change this. Without __consumer_offsets or __transaction_state: only until the first consumer group or transaction appears.
 do: Give every broker the same value, and restart those that had another, one by one.
-do: Or write the value that you want under `quorum.properties` in the cluster file (not the authorizer or the count of __consumer_offsets).
-never: Move the broker whose values you like to the front of the cluster file. Create __consumer_offsets by hand.
+do: Or write the value that you want under `quorum.properties` in the cluster file (not the authorizer or the counts of __consumer_offsets and __transaction_state).
+never: Move the broker whose values you like to the front of the cluster file. Create __consumer_offsets or __transaction_state by hand.
 source: KIP-866; KIP-895; core.files.properties; GroupCoordinator startup
 
 C Properties files
