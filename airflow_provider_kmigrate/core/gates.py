@@ -232,7 +232,13 @@ def quorum_healthy(view: ClusterView, max_lag: int = 1000) -> Gate:
 def quorum_leads(view: ClusterView) -> Gate:
     """G20: one controller answers as the leader of the quorum."""
     led = view.quorum is not None and view.quorum.leader_id >= 0
-    return not_yet_if(not led, Reason("G20", "The KRaft quorum has no leader that answers."))
+    wedged = view.controllers and not view.unresponsive_controllers()
+    why = (
+        " Every controller runs: search their logs for `UnknownHostException`, a name that did not resolve at their start."
+        if wedged
+        else ""
+    )
+    return not_yet_if(not led, Reason("G20", f"The KRaft quorum has no leader that answers.{why}"))
 
 
 def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:

@@ -219,7 +219,7 @@ class Process:
     `killed_after`: seconds after which the service manager kills it in a stop (infinite: never); None if not known. `at_boot`: the
     service manager starts it when the machine boots; None if there is none, or it is not known. `restart_loop`: the last lines of its
     log, perhaps none, if the service manager starts it again and again; None if it does not. `named`: the properties files among its
-    arguments.
+    arguments. `prepared`: its unit runs another program before it.
     """
 
     state: ProcessState = ProcessState.UNKNOWN
@@ -229,6 +229,7 @@ class Process:
     at_boot: bool | None = None
     restart_loop: str | None = None
     named: tuple[str, ...] = ()
+    prepared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import HostSpec
-from airflow_provider_kmigrate.core.model import LogDir, NodeFiles, PartitionMetadata, TopicMetadata, ZkAcl
+from airflow_provider_kmigrate.core.model import LogDir, NodeFiles, PartitionMetadata, Process, ProcessState, TopicMetadata, ZkAcl
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, findings
 from tests.core.test_preflight import (
     Case,
@@ -46,6 +47,12 @@ def everywhere(**changes: str) -> Change:
         return started(replace(view, brokers=brokers), replace(facts, configs=configs))
 
     return change
+
+
+def made(age: float, **process: Any) -> Change:
+    """Broker 1's file, written so many seconds before its process started (below 0: after it)."""
+    running = Process(ProcessState.RUNNING, 1, 1_000.0, killed_after=inf, **process)
+    return broker_1(process=running, files=NodeFiles(config(1), {"/data": {}}, written_at=1_000.0 - age))
 
 
 def running_1(**changes: str) -> Change:

@@ -7,6 +7,8 @@ from math import inf
 import pytest
 
 from airflow_provider_kmigrate.core.model import BrokerRegistration, NodeFiles
+from airflow_provider_kmigrate.core.preflight.checks import findings
+from airflow_provider_kmigrate.core.preflight.findings import Severity
 from tests.core.preflight_around import (
     RATE,
     STRANGE_DIR,
@@ -15,6 +17,7 @@ from tests.core.preflight_around import (
     codes,
     environment,
     everywhere,
+    made,
     named,
     remote,
     topics,
@@ -66,6 +69,27 @@ ROWS: list[Row] = [
     ("directory of a broker given to a controller", controller_files(NodeFiles(meta={"/d": {"broker.id": "1"}}, has_metadata_log=False)), ["M01"]),
     ("directories not read", broker_1(files=NodeFiles(config(1))), ["U05"]),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (made(60.0), None),
+        (made(2.0), None),
+        (made(-0.1), None),
+        (made(-3.0), "broker 1"),
+        (made(-29.0), "broker 1"),
+        (made(-31.0), None),
+        (made(2.0, prepared=True), "broker 1"),
+        (made(6.0, prepared=True), None),
+        (made(60.0, named=("/etc/kafka/server.properties",)), None),
+        (made(60.0, named=("/run/cloudera/12-kafka/kafka.properties",)), "started with /run/cloudera/12-kafka/kafka.properties"),
+    ],
+)
+def test_a_file_that_may_be_made_at_each_start_is_seen_before_the_first_restart(change: Change, said: str | None) -> None:
+    found = [each for each in findings(*change(*healthy())) if each.code == "R13"]
+    assert [each.severity for each in found] == ([] if said is None else [Severity.UNKNOWN])
+    assert all((said or "") in each.reason.text for each in found)
 
 
 @pytest.mark.parametrize(("change", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])

@@ -144,7 +144,7 @@ def test_an_ordinary_cluster_is_not_refused(shape: str, stage: FileStage) -> Non
     named = [each.reason.text for each in found if each.severity is not Severity.UNKNOWN]
     assert [text for text in named if not text.endswith(WEAK.get(shape, ()))] == []
     assert len(named) == len(WEAK.get(shape, ()))
-    assert {each.code for each in found} <= {"B9d", "B9f", "B13b"}
+    assert {each.code for each in found} <= {"B9d", "B9f", "B13b", "C11"}
     assert {each.severity for each in found} <= {Severity.UNKNOWN, Severity.WARN}
     assert "hunter2" not in "".join(map(str, found))
 

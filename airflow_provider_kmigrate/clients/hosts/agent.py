@@ -317,6 +317,7 @@ class AgentObservation:
             self.facts["boot_enabled"],
             _restart_loop(self.facts),
             tuple(found.get("named", ())),
+            bool(self.facts["unit"].get("ExecStartPre")),
         )
 
     def text(self) -> str | None:

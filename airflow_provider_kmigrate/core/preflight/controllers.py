@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     AUTHORIZERS,
     FileStage,
     chroot_of,
+    forbidden,
     inter_broker_listener,
     is_true,
     problems,
@@ -41,6 +42,18 @@ _OF_KAFKA = ("org.apache.kafka.", "kafka.")
 #: With questions of their own (B8a).
 _REPORTED_APART = frozenset(
     {BUILDER, "authorizer.class.name", "alter.config.policy.class.name", "create.topic.policy.class.name"}
+)
+_STORE = re.compile(r"(?:^|\.)ssl\.(?:keystore|truststore)\.location$")
+_AUTHORIZER = "authorizer.class.name"
+_OF_ZOOKEEPER = re.compile(r"(?<![a-z])zk(?![a-z])|zookeeper", re.IGNORECASE)
+#: With which Kafka's own keys begin (KafkaConfig, RemoteLogManagerConfig, the authorizers, metrics, config providers).
+_OF_KAFKAS_KEYS = re.compile(
+    r"""(?: advertised | allow | alter | authorizer | auto | background | broker | client | compression | config | connections? | control
+    | controlled | controller | create | default | delegation | delete | early | eligible | fetch | group | initial | inter | kafka | leader
+    | listeners? | log | max | message | metadata | metrics? | min | node | num | offsets? | password | port | principal | process
+    | producer | queued | quota | remote | replica | replication | request | reserved | rlmm | rsm | sasl | security | server | socket
+    | ssl | super | telemetry | transaction | transactional | unclean | unstable | zookeeper)(?:\.|$)""",
+    re.VERBOSE,
 )
 _USERNAME = re.compile(r"""\busername\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
@@ -200,6 +213,47 @@ def _classes(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFind
     strange = {key: value for key, value in named.items() if not value.strip().startswith(_OF_KAFKA) and not references(value)}
     if others := [f"{key} {value.strip()}" for key, value in sorted(strange.items()) if key not in _REPORTED_APART]:
         yield unknown("B8a", f"whether the controllers' machines have the jars of {summarize(others)}")
+    if there and strange and (without := _keys_of_others(there)):
+        yield unknown("B8a", f"whether controllers need keys that they do not get, and brokers' files have: {summarize(without)}")
+
+
+def _keys_of_others(there: Rendered) -> list[str]:
+    """The keys that Kafka does not have, such as `confluent.metadata.server.listeners`: a class reads them, and controllers lack them."""
+    _, _, source = there.nodes[0]
+    return sorted(key for key in source if not _OF_KAFKAS_KEYS.match(key) and key not in there.controllers)
+
+
+def _authorizer_of_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Settings of an authorizer that is not Kafka's with which a KRaft node would read its rules from ZooKeeper."""
+    there = rendered(view, facts)
+    if there is None or not setting(facts.spec.controller_properties, _AUTHORIZER):
+        return
+    how = RenderFacts.of(facts.spec, "")
+    brokers = {who: with_controllers(file, FileStage.KRAFT, how) for who, _, file in there.nodes[1:]}
+    custom = {who: keys for who, keys in brokers.items() if setting(keys, _AUTHORIZER) not in {None, *AUTHORIZERS.values()}}
+    named = {who: _naming_zookeeper(keys) for who, keys in {"the controllers": there.controllers, **custom}.items()}
+    if left := [f"{', '.join(keys)} of {who}" for who, keys in named.items() if keys]:
+        yield blocks("B8a", f"settings of the authorizer would name ZooKeeper in KRaft mode: {summarize(left)}")
+
+
+def _naming_zookeeper(keys: Keys) -> list[str]:
+    """The authorizer's keys that name ZooKeeper, by themselves or by their value, such as `ZK_ACL`."""
+    own = {key: value for key, value in keys.items() if "authorizer" in key and not forbidden(key, FileStage.KRAFT)}
+    return sorted(key for key, value in own.items() if _OF_ZOOKEEPER.search(f"{key}={value}"))
+
+
+def _stores(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Key and trust stores at the places that files name: a KRaft node opens them before it knows dynamic settings."""
+    seen = {f"broker {broker.id}": broker.files for broker in view.brokers.values()}
+    seen |= {f"controller {controller.id}": controller.files for controller in view.controllers.values()}
+    if gone := [f"{path} of {who}" for who, files in seen.items() for path in files.unreadable]:
+        yield blocks("C11", f"key or trust stores that Kafka's user cannot read: {summarize(gone)}")
+    there = rendered(view, facts)
+    named = sorted(
+        {value for key, value in (there.controllers if there else {}).items() if _STORE.search(key) and not references(value)}
+    )
+    if named and (new := [node.name for node in facts.spec.controllers if view.controller(node.id).files.properties is None]):
+        yield unknown("C11", f"whether Kafka's user can read {summarize(named)} on the machines of {summarize(new)}")
 
 
 def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -248,4 +302,4 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-CHECKS: tuple[Check, ...] = (_known, _logins, _ensemble, _chroots, _classes, _file)
+CHECKS: tuple[Check, ...] = (_known, _logins, _ensemble, _chroots, _classes, _authorizer_of_zookeeper, _stores, _file)

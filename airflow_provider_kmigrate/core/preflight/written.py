@@ -57,6 +57,9 @@ _LISTENERS = ("listeners", "advertised.listeners", _MAP)
 _LISTENER = re.compile(r"(?:listener\.name\.[^.]+\.)?(?:.+\.)?(?:ssl\.(?:keystore|truststore)\..*|ssl\.key\.password|sasl\..*)")
 
 _REPORTED = (".location", ".type")  # of a key store; its passwords are not
+_UNSEEN = re.compile(
+    r"(?:^|\.)(?:ssl\.(?:keystore|truststore|key)\..*|ssl\.key\.password|sasl\.jaas\.config)(?<!\.location)(?<!\.type)$"
+)
 _OF_ONE_LISTENER = re.compile(r"^listener\.name\.[^.]+\.(?=ssl\.)")
 
 
@@ -97,7 +100,7 @@ def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFind
 
     If the file has a key too, the node starts with that, and the dynamic value follows later.
     """
-    only: list[str] = []
+    only, unseen = list[str](), list[str]()
     for entity, keys in sorted(facts.broker_settings.items()):
         concerned = {broker: file for broker, file in zookeeper_files(view).items() if entity in {DEFAULT, str(broker)}}
         for broker, file in concerned.items():
@@ -105,8 +108,20 @@ def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFind
                 key for key in keys if must_be_static(key) and not _starts_with(file, key, facts.configs.get(broker) or {})
             ]
             only += [f"broker {broker} {key}" for key in missing]
+            unseen += [f"broker {broker} {key}" for key in keys if _is_unseen(file, key) and key not in missing]
     if only:
         yield blocks("B16", f"settings of listeners that brokers have only dynamically, or with another value: {summarize(only)}")
+    if unseen:
+        yield unknown("B16", f"whether what the files have still fits, since no broker reports these values: {summarize(unseen)}")
+
+
+def _is_unseen(file: Mapping[str, str], key: str) -> bool:
+    """Whether a file has a listener's secret that was also set dynamically: an older password, key or certificate may be left in it."""
+    return _UNSEEN.search(key) is not None and _written(file, key) is not None
+
+
+def _written(file: Mapping[str, str], key: str) -> str | None:
+    return setting(file, key) or setting(file, _OF_ONE_LISTENER.sub("", key))
 
 
 def _starts_with(file: Mapping[str, str], key: str, in_force: Mapping[str, str]) -> bool:
@@ -117,7 +132,7 @@ def _starts_with(file: Mapping[str, str], key: str, in_force: Mapping[str, str])
     """
     if key in _LISTENERS:
         return key != _MAP and setting(file, key) == setting(in_force, key)
-    written = setting(file, key) or setting(file, _OF_ONE_LISTENER.sub("", key))
+    written = _written(file, key)
     if written is None or references(written) or not key.endswith(_REPORTED):
         return written is not None
     return written == (setting(in_force, key) or written)

@@ -181,11 +181,13 @@ never: Give the flag back without those logs: a finalized controller ignores it.
 R13 Something writes a broker's file when it starts
 means: The broker has another file than kmigrate installed just before the start. A container's entry point, Cloudera Manager, Ambari or configuration management makes it again. Each further try would be a restart in vain.
 meanwhile: Yes: the broker runs in its former mode.
+do: It was started with another file: name that one as `hosts.properties` and in `node.json`, if nothing writes it anew.
 do: Find what writes it: the unit's `ExecStartPre`, the image's entry point (`KAFKA_...` variables), the manager's agent.
 do: Give the migration's keys to that tool (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints the file), or take the file away from it.
 do: Clear the task.
 never: Make the file read-only: the broker would not start.
 source: measured on the simulated cluster: five restarts without effect
+ask: Look at what the unit or image runs before Kafka (systemctl cat kafka; docker inspect): if it writes the file, give it the migration's keys, or take the file away from it.
 
 U Unread
 about: what could not be read (unknown)

@@ -80,11 +80,12 @@ B8a A class that is not Kafka's
 means: It is unknown whether this authorizer, principal builder or policy works without ZooKeeper. In KRaft mode it runs on the controllers. A builder must implement KafkaPrincipalSerde; alter.config.policy gets other arguments than before.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Ask its maker for the KRaft version, and how to move its rules. Try it on a test cluster.
-do: Put its jar on the controllers. Name an authorizer's class for KRaft, and every setting of it that changes, under `quorum.properties: {authorizer.class.name: ...}` in the cluster file. Brokers in KRaft mode get what has `authorizer` in its key, too.
+do: Put its jar on the controllers. Name an authorizer's class for KRaft, and every setting of it that changes, under `quorum.properties: {authorizer.class.name: ...}` in the cluster file. Brokers in KRaft mode get what has `authorizer` in its key, too. Such as `confluent.authorizer.access.rule.providers: CONFLUENT,KRAFT_ACL`; one that names ZooKeeper blocks.
+do: Name there what controllers need of other keys (licence, metadata server): they inherit Kafka's own keys only.
 do: A policy: see `alter.config.policy.kraft.compatibility.enable` (3.9.2).
 never: Migrate without an authorizer for the time being, or remove the builder: all rights are written for its names.
 source: KIP-866; KAFKA-15098; KIP-590, KafkaPrincipalSerde; KAFKA-19026; KIP-1252
-ask: Put the jar of the class on the controllers' machines too; ask the maker of a principal builder whether it implements KafkaPrincipalSerde.
+ask: Put the jar of the class on the controllers' machines too; ask its maker which of the keys a controller needs, and write those under quorum.properties; ask the maker of a principal builder whether it implements KafkaPrincipalSerde.
 
 B8c Znodes that the copy cannot read
 means: The copy reads every rule, user and setting. One that it cannot read ends the active controller's process, and its successor's.
@@ -212,6 +213,7 @@ do: Write each setting into the file of the broker that the text names, with the
 do: `listeners`, `advertised.listeners`, `listener.security.protocol.map`: restart the broker with its file, then delete the dynamic one: `kafka-configs.sh --bootstrap-server $B --entity-type brokers --entity-name N --alter --delete-config <key>`.
 never: Delete a dynamic listener before that restart: its clients are disconnected.
 source: measured: listeners refused connections and TLS, no start; KAFKA-17431; SslFactory, CertificateEntries.ensureCompatible
+ask: Compare with what was set dynamically: `keytool -list -v -keystore STORE` with the file's password opens the store and shows when its certificate ends; it must outlast the migration. Write the present values into the file.
 
 B17 A broker's ZooKeeper is its own machine
 means: Controllers inherit `localhost` in zookeeper.connect. On another machine it leads nowhere, or to another cluster's ZooKeeper.
@@ -255,6 +257,15 @@ meanwhile: Yes: no controller got that file.
 do: Write what the text says as `config.providers`, and `config.providers.<name>.class`, under `quorum.properties` in the cluster file, which goes before the brokers' files. In those files it needs a restart (B15).
 do: The files that references name must be on the controllers' machines, readable for their user.
 never: Write the secret itself into the cluster file.
+
+C11 A key store that a node cannot read
+means: The file names a key or trust store that is not there, or that Kafka's user may not read. A ZooKeeper broker may have got another one dynamically; a KRaft node opens the one in the file first, and does not start.
+meanwhile: Yes: nothing was changed. A broker: until it starts in KRaft mode.
+do: Put the store that is in use at the place in the text, readable for Kafka's user, or write its place into the file. On every controller's machine, too: controllers inherit the first broker's file.
+do: `sudo -u kafka keytool -list -v -keystore STORE | grep until`: its certificate must outlast the migration. PEM: `openssl x509 -enddate -noout -in STORE`.
+never: Make a key store readable for every user.
+source: KAFKA-17431; DefaultSslEngineFactory
+ask: On each controller's machine: sudo -u kafka keytool -list -v -keystore STORE opens each store, and its certificate outlasts the migration.
 
 W Preflight warns
 about: preflight: what never blocks
