@@ -29,6 +29,18 @@ def java() -> str | None:
     return (shutil.which("java", path=f"{home}/bin") if home else None) or shutil.which("java")
 
 
+#: Where programs, their settings and ssh's agent are found. No variable that may hold a secret.
+_INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "JAVA_HOME", "LD_LIBRARY_PATH"),
+    *("SSH_AUTH_SOCK", "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "DOCKER_HOST"),
+)
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """A program's environment: a few of our own variables and `extra`. Not all of ours: a worker's hold secrets of Airflow and others."""
+    return {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(extra)
+
+
 def run(argv: Sequence[str], timeout: float, what: str, late: str = "") -> None:
     """Run a program to its end.
 
@@ -62,15 +74,14 @@ class Answer:
 
 
 class LocalRunner:
-    """Runs commands here, with `env` added to an environment without Airflow's own settings and connections.
+    """Runs commands here, in the `environment` of this machine and `env`.
 
     A call runs an argument list with a text as its standard input, for at most `timeout` seconds. Raises `TimedOut` (what the command
     did is unknown), and `Failed` if there is no such program. An exit code is an answer, not an error.
     """
 
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("AIRFLOW")}
-        self.env = kept | {"LC_ALL": "C"} | dict(env or {})  # C: messages in English
+        self.env = environment({"LC_ALL": "C"} | dict(env or {}))  # C: messages in English
 
     def __call__(self, argv: Sequence[str], stdin: str, timeout: float) -> Answer:
         # Files, not pipes: a start command may leave a child that keeps them open forever.

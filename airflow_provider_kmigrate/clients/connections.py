@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
@@ -333,18 +334,41 @@ def ssh_settings(conn_id: str, connection: Connection) -> SshSettings:
     return SshSettings(conn_id, connection)
 
 
-def webhook_settings(conn_id: str, connection: Connection) -> WebhookSettings:
-    """The address, from schema (http or https), host, port, or a whole URL in host, as Airflow's HTTP provider takes them."""
+_REQUESTS = ("allow_redirects", "cert", "check_response", "max_redirects", "proxies", "stream", "timeout", "trust_env")
+
+
+def webhook_settings(conn_id: str, connection: Connection, *, tls: bool = True) -> WebhookSettings:
+    """The address, from schema (http or https), host, port, or a whole URL in host, as Airflow's HTTP provider takes them.
+
+    Extras are headers, but `verify`, the path of a CA file. `tls` false: the cluster file confirms an address without TLS.
+    """
     fields = ConnectionFields(conn_id, connection, HTTP, None)
-    host, port, login = fields.field("host") or "", fields.field("port"), fields.field("login")
-    url = host if "://" in host else f"{fields.field('schema') or 'http'}://{host}"
-    if not host or not url.startswith(("http://", "https://")):
+    url, login = _address(fields), fields.field("login")
+    if url.startswith("http://") and tls:
+        why = "Its login, its headers and the run's token would be readable on the network."
+        remedy = "Write https into schema. If http is meant, confirm it by `webhook_tls: false` in the group's entry of the cluster file."
+        fields.refuse("its address is http, without TLS", why, remedy)
+    for name in (name for name in _REQUESTS if name in fields.extra):
+        fields.refuse(f"extra has {name}", "It is no header, and a webhook has no such option.", f"Remove {name}.")
+    if str(verify := fields.extra.get("verify")).lower() in {"false", "0"}:
+        fields.refuse(
+            "verify is false", "Any service could pass for this one.", "Write the path of its CA file, or remove verify."
+        )
+    fields.check()
+    headers = {str(name): str(value) for name, value in fields.extra.items() if name != "verify"}
+    ca_file = verify if isinstance(verify, str) and verify.startswith("/") else None
+    return WebhookSettings(url, headers, (login, fields.field("password") or "") if login else None, ca_file)
+
+
+def _address(fields: ConnectionFields) -> str:
+    """The URL of a webhook; the port belongs behind the host, also of a whole URL."""
+    host, port = fields.field("host") or "", fields.field("port")
+    url = urlsplit(host if "://" in host else f"{fields.field('schema') or 'http'}://{host}")
+    if not url.netloc or url.scheme not in {"http", "https"}:
         fields.refuse(
             "host is not the address of an HTTP service", "The webhook could not be called.", "Write its host, or its whole URL."
         )
-    fields.check()
-    headers = {str(name): str(value) for name, value in fields.extra.items()}
-    return WebhookSettings(f"{url}:{port}" if port else url, headers, (login, fields.field("password") or "") if login else None)
+    return url._replace(netloc=f"{url.netloc}:{port}" if port else url.netloc).geturl()
 
 
 def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
@@ -357,7 +381,10 @@ def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
         brokers=brokers,
         controllers=_controllers(spec, brokers, lookup),
         hosts={conn_id: host_settings(conn_id, lookup(conn_id)) for conn_id in host_connections(spec)},
-        webhooks={conn_id: webhook_settings(conn_id, lookup(conn_id)) for conn_id in webhook_connections(spec)},
+        webhooks={
+            conn_id: webhook_settings(conn_id, lookup(conn_id), tls=_tls_of_webhook(spec, conn_id))
+            for conn_id in webhook_connections(spec)
+        },
         ssh={conn_id: ssh_settings(conn_id, lookup(conn_id)) for conn_id in ssh_connections(spec)},
         cluster_id=spec.cluster_id,
     )
@@ -376,6 +403,11 @@ def ssh_connections(spec: ClusterSpec) -> tuple[str, ...]:
 def webhook_connections(spec: ClusterSpec) -> tuple[str, ...]:
     """The ids of the connections that instances name for their webhooks, each once."""
     return tuple(sorted({instance.webhook for group in spec.groups for instance in group.instances} - {""}))
+
+
+def _tls_of_webhook(spec: ClusterSpec, conn_id: str) -> bool:
+    """Whether a webhook must have TLS: unless every group that names it confirms that it has none."""
+    return any(group.webhook_tls for group in spec.groups for instance in group.instances if instance.webhook == conn_id)
 
 
 def missing(conn_id: str, conn_type: str, named_in: str = "") -> Refused:

@@ -12,7 +12,6 @@ process (exec keeps pid and birth). If the starter dies earlier, the pipe closes
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -26,6 +25,7 @@ from typing import IO, Any, cast
 import psutil
 
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.commands import environment
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.model import Process, ProcessState
 from airflow_provider_kmigrate.exceptions import Failed
@@ -39,7 +39,6 @@ os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 try: os.execvp(sys.argv[1], sys.argv[1:])
 except OSError as error: sys.exit(f"cannot run {sys.argv[1]}: {error}")
 """
-_INHERITED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "JAVA_HOME", "LD_LIBRARY_PATH")
 _POLL = 0.02
 _STOPPED = Process(ProcessState.STOPPED)
 _children: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap; a zombie has the pid and birth of a live process
@@ -57,11 +56,6 @@ class Launch:
 class _Started:
     pid: int
     birth: str
-
-
-def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """A process's environment: a few of our own variables and `extra`. Not all of ours: a worker's hold Airflow's secrets."""
-    return {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(extra)
 
 
 class NodeProcess:

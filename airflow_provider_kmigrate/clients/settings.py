@@ -90,6 +90,7 @@ class WebhookSettings:
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     login: tuple[str, str] | None = field(default=None, repr=False)
+    ca_file: str | None = None  # of the service's certificate authority; None: those of the machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ refuse an outdated one. Neither reports the instance's state: its members in Zoo
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from airflow_provider_kmigrate.clients.hosts.agent import Agents, Pipe, no_ssh
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, SshSettings, WebhookSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper_session import has_identity
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ConnectionFacts
 from airflow_provider_kmigrate.core.text import printable
@@ -73,13 +75,16 @@ class Instances:
             raise TimedOut(f"{what}: no answer within {group.switch_timeout:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may show the address, which may hold a secret
             raise Unreachable(f"{what}: {type(error).__name__}") from None
+        except OSError as error:  # httpx has errors of its own for the network
+            raise Failed(f"{what}: cannot read the CA file {settings.ca_file}: {error}") from error
         if not answer.is_success:
             raise Failed(f"{what} answered {answer.status_code}: {printable(answer.text[:_SHOWN])}")
 
 
 async def _posted(settings: WebhookSettings, body: Mapping[str, str | int], seconds: float) -> httpx.Response:
     """The whole answer within so many seconds; httpx's own timeouts apply to each chunk, so a trickling answer never ends."""
-    client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds)
+    trusted = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else True
+    client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds, verify=trusted)
     async with asyncio.timeout(seconds), client:
         return await client.post(settings.url, json=body)
 
@@ -136,6 +141,7 @@ def connection_facts(settings: ClusterSettings) -> ConnectionFacts:
         frozenset(unverified | ({"zookeeper"} if zk.use_tls and not zk.verify_hostname else set())),
         frozenset(readable | ({"zookeeper"} if zk.digest and not zk.use_tls else set())),
         tuple(name for name, used in (("TLS", zk.use_tls), ("SASL", zk.sasl_mechanism)) if used),
+        not has_identity(zk),
     )
 
 

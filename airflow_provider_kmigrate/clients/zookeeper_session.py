@@ -212,7 +212,7 @@ class Session:
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
         self.where = f"ZooKeeper {settings.hosts}{settings.chroot}"
-        self.acl = CREATOR_ALL_ACL if _has_identity(settings) else OPEN_ACL_UNSAFE
+        self.acl = CREATOR_ALL_ACL if has_identity(settings) else OPEN_ACL_UNSAFE
         self._settings = settings
         self._lock = threading.Lock()
         self._client: KazooClient | None = None
@@ -341,7 +341,8 @@ def _end(client: KazooClient) -> None:
         client.close()
 
 
-def _has_identity(settings: ZooKeeperSettings) -> bool:
+def has_identity(settings: ZooKeeperSettings) -> bool:
+    """Whether ZooKeeper knows who connects; without it, nothing that is created there can belong to anybody."""
     return any((settings.digest, settings.sasl_mechanism, settings.use_tls and settings.cert_file))
 
 

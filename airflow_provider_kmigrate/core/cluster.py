@@ -148,6 +148,7 @@ class GroupSpec:
     commit_within: float = 150.0
     switch_timeout: float = 300.0
     conn_id: str = ""
+    webhook_tls: bool = True  # false: it is confirmed that a webhook's address is http
 
     def instance(self, name: str) -> InstanceSpec:
         """Raises KeyError if the file names no such instance."""

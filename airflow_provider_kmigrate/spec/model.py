@@ -173,6 +173,11 @@ class GroupSection(Section):
     webhook: ConnectionId | None = key(
         "the id of an Airflow HTTP connection for every instance that has none of its own", "deployer", default=None
     )
+    webhook_tls: StrictBool = key(
+        "true, or false to confirm that the webhooks of this group are called over http, without TLS",
+        False,
+        default=_GROUP.webhook_tls,
+    )
     wave: Count = key("a whole number from 1; later waves wait for earlier ones", 1, default=_GROUP.wave)
     window: Window | None = key(
         "a daily time in UTC in which the group's move may start, such as 22:00-04:00", "22:00-04:00", default=None

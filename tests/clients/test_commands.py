@@ -1,5 +1,6 @@
 """Programs on this machine: real ones, with their exit codes, their output and their time; and the placeholders of commands."""
 
+import os
 import sys
 import time
 
@@ -35,12 +36,19 @@ def test_a_program_that_cannot_run_fails(argv: tuple[str, ...]) -> None:
         LocalRunner()(argv, "", 30.0)
 
 
-def test_commands_get_the_connections_environment_and_none_of_airflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_PROD", "secret")
+SECRETS = ("AIRFLOW_CONN_PROD", "AWS_SECRET_ACCESS_KEY", "VAULT_TOKEN", "DATABASE_URL", "KAFKA_PASSWORD")
+
+
+def test_commands_get_the_connections_environment_and_nothing_secret_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SECRETS:
+        monkeypatch.setenv(name, "canary")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
     text = LocalRunner({"SSH_KEY": "k"})(("env",), "", 30.0).out
     assert "SSH_KEY=k" in text
     assert "LC_ALL=C\n" in text
-    assert "AIRFLOW" not in text
+    assert "SSH_AUTH_SOCK=/run/agent\n" in text
+    assert f"HOME={os.environ['HOME']}\n" in text
+    assert "canary" not in text
 
 
 def test_what_a_command_printed_is_not_in_repr() -> None:

@@ -451,4 +451,18 @@ def protected(**changes: Any) -> ClusterSettings:
     ],
 )  # fmt: skip
 def test_connections_say_how_they_are_protected(settings: ClusterSettings, expected: ConnectionFacts) -> None:
-    assert connection_facts(settings) == expected
+    assert replace(connection_facts(settings), anonymous=False) == expected
+
+
+@pytest.mark.parametrize(
+    ("zookeeper", "anonymous"),
+    [
+        (ZooKeeperSettings("zk"), True),
+        (ZooKeeperSettings("zk", use_tls=True), True),
+        (ZooKeeperSettings("zk", use_tls=True, cert_file="/c"), False),
+        (ZooKeeperSettings("zk", digest="u:p"), False),
+        (ZooKeeperSettings("zk", sasl_mechanism="DIGEST-MD5"), False),
+    ],
+)
+def test_a_connection_says_whether_zookeeper_knows_who_connects(zookeeper: ZooKeeperSettings, anonymous: bool) -> None:
+    assert connection_facts(protected(zookeeper=zookeeper)).anonymous is anonymous

@@ -547,8 +547,11 @@ def test_an_agent_of_another_protocol_is_refused_with_the_command_that_updates_t
     assert f"agent {VERSION} speaks protocol {protocol}, the request 1" in reason.text
 
 
-def test_the_worker_passes_nothing_of_airflow_on(machine: Node, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_PROD", "canary")
+def test_the_worker_passes_no_secret_of_its_environment_on(
+    machine: Node, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AIRFLOW_CONN_PROD", "AWS_SECRET_ACCESS_KEY", "VAULT_TOKEN", "DATABASE_URL"):
+        monkeypatch.setenv(name, "canary")
     echo = "import json, os, sys; sys.stdin.readline(); print(json.dumps({'id': 1, 'ok': {'env': dict(os.environ)}}))"
     said = agents(node_of(machine, sys.executable, "-c", echo), None).ask("hello")
     assert "canary" not in json.dumps(said)

@@ -61,7 +61,7 @@ def instances(webhook: WebhookSettings | None = None) -> Instances:
 
 def hook(service: Any, **fields: Any) -> WebhookSettings:
     connection = {"conn_type": "http", "host": "127.0.0.1", "port": service.server_address[1], **fields}
-    return webhook_settings("deployer", connection)
+    return webhook_settings("deployer", connection, tls=False)
 
 
 WEBHOOK = InstanceSpec("app0", "app0.example.org", webhook="deployer")
@@ -129,11 +129,38 @@ class TestWebhook:
         [
             ({"host": "deployer", "schema": "https"}, "https://deployer"),
             ({"host": "https://deployer/restart"}, "https://deployer/restart"),
-            ({"host": "deployer", "port": 8080}, "http://deployer:8080"),
+            ({"host": "https://deployer/restart", "port": 8443}, "https://deployer:8443/restart"),
+            ({"host": "deployer", "port": 8443, "schema": "https"}, "https://deployer:8443"),
         ],
     )
     def test_its_address(self, fields: dict[str, Any], url: str) -> None:
         assert webhook_settings("deployer", {"conn_type": "http", **fields}).url == url
+
+    @pytest.mark.parametrize("fields", [{"host": "deployer", "port": 8080}, {"host": "http://deployer/x"}])
+    def test_one_without_tls_is_refused_unless_the_cluster_file_confirms_it(self, fields: dict[str, Any]) -> None:
+        connection = {"conn_type": "http", "login": "ann", "password": CANARY, **fields}
+        with pytest.raises(Refused, match=r"N03.*without TLS.*webhook_tls: false") as raised:
+            webhook_settings("deployer", connection)
+        assert CANARY not in str(raised.value)
+        assert webhook_settings("deployer", connection, tls=False).url.startswith("http://deployer")
+
+    @pytest.mark.parametrize(
+        "extra", [{"verify": False}, {"verify": "false"}, {"allow_redirects": False}, {"timeout": 3, "cert": "/c"}]
+    )
+    def test_options_of_another_client_are_no_headers(self, extra: dict[str, Any]) -> None:
+        with pytest.raises(Refused, match=f"N03.*{next(iter(extra))}"):
+            webhook_settings("deployer", {"conn_type": "http", "host": "https://deployer", "extra": extra})
+
+    def test_a_certificate_authority_that_is_gone_is_named(self) -> None:
+        settings = WebhookSettings("https://127.0.0.1:1/x", ca_file="/gone/ca.pem")
+        with pytest.raises(Failed, match=r"cannot read the CA file /gone/ca\.pem"):
+            instances(settings).switch(GROUP, WEBHOOK, "kafka", 3)
+
+    def test_its_own_certificate_authority(self) -> None:
+        made = webhook_settings(
+            "deployer", {"conn_type": "http", "host": "https://d", "extra": {"verify": "/etc/ca.pem", "X-Key": "k"}}
+        )
+        assert (made.ca_file, made.headers) == ("/etc/ca.pem", {"X-Key": "k"})
 
     @pytest.mark.parametrize("fields", [{}, {"host": "ftp://x"}, {"host": "x", "conn_type": "ftp"}])
     def test_no_address(self, fields: dict[str, Any]) -> None:

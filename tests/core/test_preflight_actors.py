@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import BrokerRegistration, NodeFiles
+from airflow_provider_kmigrate.core.model import BrokerRegistration, NodeFiles, Taken
 from airflow_provider_kmigrate.core.preflight.checks import findings
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from tests.core.preflight_around import (
@@ -82,6 +82,7 @@ ROWS: list[Row] = [
         (made(-31.0), None),
         (made(2.0, prepared=True), "broker 1"),
         (made(6.0, prepared=True), None),
+        (both(made(-3.0), environment(taken={i: Taken(config(i, num_io_threads="9")) for i in range(3)})), None),
         (made(60.0, named=("/etc/kafka/server.properties",)), None),
         (made(60.0, named=("/run/cloudera/12-kafka/kafka.properties",)), "started with /run/cloudera/12-kafka/kafka.properties"),
     ],

@@ -40,6 +40,10 @@ def test_an_instance_takes_from_its_group_what_it_does_not_say_itself() -> None:
     assert spec.loads(GOOD + BILLING).groups[0].instance("app1").switch
 
 
+def test_a_group_confirms_a_webhook_without_tls() -> None:
+    assert spec.loads(GOOD + BILLING.replace("    wave: 2", "    webhook_tls: false")).groups[0].webhook_tls is False
+
+
 @pytest.mark.parametrize(
     ("was", "now", "code", "line", "where"),
     [

@@ -38,8 +38,6 @@ from airflow_provider_kmigrate.core.preflight.unread import unread_hosts
 from airflow_provider_kmigrate.core.text import summarize
 
 KAFKA_STOPS = 300.0  # seconds that a broker in migration mode may take to stop (measured: 300.8)
-_STARTS, _PREPARES = 30.0, 5.0  # seconds that an entry point takes after its process began, and a unit's preparation before it
-_EXACT = 0.2  # seconds; the start of a process is known to some hundredths
 _RECENT = 900.0  # seconds that Kafka keeps notifications of changed settings
 _SKEW = 5.0  # seconds; a registration takes its own time, up to a second or two
 _THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
@@ -219,26 +217,13 @@ def _loops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
     yield from refused((reason for reason in found if reason is not None), "systemd.service, Restart=")
 
 
-def _made_at_start(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Files that something may write when a broker starts: what kmigrate writes would be gone before Kafka reads it (R13)."""
-    seen = {node: (_process(view, node), _files(view, node).written_at) for node in facts.spec.brokers}
-    if young := [node.name for node, (process, written) in seen.items() if _is_of_start(process, written)]:
-        yield unknown(
-            "R13",
-            f"whether the start of these makes their properties file, which is no older than their process: {summarize(young)}",
-        )
-    for node, (process, _) in seen.items():
-        if process.named and node.hosts.properties not in process.named:
-            text = f"whether {node.name} reads {node.hosts.properties}: its process was started with {summarize(process.named)}"
+def _other_file(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Processes that were started with another file than the one which kmigrate would write."""
+    for node in facts.spec.brokers:
+        named = _process(view, node).named
+        if named and node.hosts.properties not in named:
+            text = f"whether {node.name} reads {node.hosts.properties}: its process was started with {summarize(named)}"
             yield unknown("R13", text)
-
-
-def _is_of_start(process: Process, written: float | None) -> bool:
-    """Whether a file was written while its process started: after it by an entry point, before it by the unit's own preparation."""
-    if process.started_at is None or written is None:
-        return False
-    earliest = -_PREPARES if process.prepared else _EXACT
-    return earliest < written - process.started_at < _STARTS
 
 
 def _ports(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[PreflightFinding]:
@@ -335,6 +320,6 @@ CHECKS: tuple[Check, ...] = (
     _others,
     _directories,
     _loops,
-    _made_at_start,
+    _other_file,
     _places,
 )

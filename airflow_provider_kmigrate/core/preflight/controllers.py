@@ -252,7 +252,9 @@ def _stores(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
     named = sorted(
         {value for key, value in (there.controllers if there else {}).items() if _STORE.search(key) and not references(value)}
     )
-    if named and (new := [node.name for node in facts.spec.controllers if view.controller(node.id).files.properties is None]):
+    known = {machine(node.host) for node in facts.spec.brokers}
+    away = [node for node in facts.spec.controllers if machine(node.host) not in known]
+    if named and (new := [node.name for node in away if view.controller(node.id).files.properties is None]):
         yield unknown("C11", f"whether Kafka's user can read {summarize(named)} on the machines of {summarize(new)}")
 
 

@@ -95,6 +95,10 @@ def _of_connections(_: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
         )
     if readable := sorted(facts.connections.readable):
         yield warns("B9f", f"kmigrate's own connections send their password without TLS: {summarize(readable)}")
+    if facts.connections.anonymous and not facts.environment.one_machine:
+        yield warns(
+            "W22", "kmigrate's connection to ZooKeeper has no identity: any client of ZooKeeper may write below /_kmigrate"
+        )
 
 
 def _verifies(keys: Keys, listener: str) -> bool:

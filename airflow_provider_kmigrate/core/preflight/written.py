@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     setting,
     stage_of,
 )
-from airflow_provider_kmigrate.core.model import DEFAULT, ClusterView, Taken
+from airflow_provider_kmigrate.core.model import DEFAULT, Broker, ClusterView, Taken
 from airflow_provider_kmigrate.core.preflight.controllers import security_of
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
@@ -141,6 +141,8 @@ def _starts_with(file: Mapping[str, str], key: str, in_force: Mapping[str, str])
 SAME_VALUE_CHECKS: tuple[Check, ...] = (_agree, _dynamic)
 
 
+_STARTS, _PREPARES = 30.0, 5.0  # seconds that an entry point takes after its process began, and a unit's preparation before it
+_EXACT = 0.2  # seconds; the start of a process is known to some hundredths
 _PROTOCOL = "inter.broker.protocol.version"
 _HOUR, _MINUTE = 3_600_000, 60_000
 #: What Kafka accepts under several names: the others, the stronger first, with the winning name and the factor to its unit.
@@ -220,14 +222,41 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
     if unresponsive := [broker for broker, taken in taken_by.items() if taken is None]:
         yield unknown("B15", f"whether brokers {summarize(unresponsive)} run with what their files say: they do not report it")
     for broker, taken in taken_by.items():
-        file = comparable[broker]
-        changed = differences(file, taken, facts.configs.get(broker) or {}, _written_dynamic(facts, broker)) if taken else ()
+        file, changed = comparable[broker], _changed(comparable[broker], facts, broker)
         keys = [key for key in changed if taken and not _idle(key, file, taken, broker, facts.spec.controller_listener)]
         reported = {_PROTOCOL} if protocol(file) else set()  # by B1a
         if critical := [key for key in keys if _CRITICAL.fullmatch(key) and key not in reported]:
             yield blocks("B15", f"broker {broker} does not run with what its file says of {summarize(critical)}")
         if others := [key for key in keys if not _CRITICAL.fullmatch(key)]:
             yield warns("B15", f"broker {broker} does not run with what its file says of {summarize(others)}")
+
+
+def _changed(file: Mapping[str, str], facts: PreflightFacts, broker: int) -> tuple[str, ...]:
+    """The keys that a restart of this broker would change, as far as it reports what it has read."""
+    taken = facts.environment.taken.get(broker)
+    return differences(file, taken, facts.configs.get(broker) or {}, _written_dynamic(facts, broker)) if taken else ()
+
+
+def _made_at_start(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Files that something may write when a broker starts: what kmigrate installs would be gone before Kafka reads it (R13).
+
+    Such a file is as young as its process, and Kafka has read it as it is now.
+    """
+    files = _comparable(view, facts)
+    young = [broker for broker in files if _is_of_start(view.brokers[broker])]
+    if made := [f"broker {broker}" for broker in young if not _changed(files[broker], facts, broker)]:
+        yield unknown(
+            "R13", f"whether their start makes these properties files, which are as young as the process: {summarize(made)}"
+        )
+
+
+def _is_of_start(broker: Broker) -> bool:
+    """Whether a file was written while its process started: after it by an entry point, before it by the unit's own preparation."""
+    started, written = broker.process.started_at, broker.files.written_at
+    if started is None or written is None:
+        return False
+    earliest = -_PREPARES if broker.process.prepared else _EXACT
+    return earliest < written - started < _STARTS
 
 
 def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener: str) -> bool:
@@ -259,4 +288,4 @@ def _kept_by_others(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightF
         yield warns("W9", f"files that name the tool that writes them: {summarize(kept)}")
 
 
-CHECKS: tuple[Check, ...] = (_differ, _kept_by_others)
+CHECKS: tuple[Check, ...] = (_differ, _made_at_start, _kept_by_others)

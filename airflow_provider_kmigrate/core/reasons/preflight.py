@@ -358,4 +358,12 @@ do: The migration works with it. In the ZooKeeper connection write the first ser
 do: After the migration ZooKeeper is gone, and the path with it.
 never: Correct the text in the files: under the right path there is no cluster, and brokers would begin an empty one.
 source: ZooKeeper programmer's guide: connection strings with a chroot
+
+W22 Any client of ZooKeeper may write kmigrate's record
+means: Who owns the cluster, and the notes of the rolls, are below `/_kmigrate`. Without an identity kmigrate cannot protect them: anyone who reaches ZooKeeper can take the cluster from a run, or give it to one that was stopped. Kafka's own znodes are as open, unless brokers have an identity.
+meanwhile: Yes, as safe as ZooKeeper was before.
+do: Let nobody but brokers, controllers and kmigrate reach ZooKeeper's port until the finalization.
+do: Or give the ZooKeeper connection the brokers' identity (login, SASL or a TLS certificate): what kmigrate creates then belongs to it.
+never: Give kmigrate an identity of its own on a cluster whose brokers have one: it could not write their znodes.
+source: ZooKeeper: CREATOR_ALL_ACL needs an authenticated client
 """)
