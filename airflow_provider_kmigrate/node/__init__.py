@@ -24,18 +24,21 @@ def version_of(agent: str) -> str:
 
 
 def machines(spec: ClusterSpec) -> Mapping[str, tuple[NodeSpec, ...]]:
-    """The nodes of each machine, by its `host` as it is written first. Raises `SpecError` for nodes that no agent can serve."""
+    """The nodes of each machine, by its `host` as it is written first; none that is declared gone.
+
+    Raises `SpecError` for nodes that no agent can serve.
+    """
     found: dict[str, tuple[NodeSpec, ...]] = {}
     names: dict[str, str] = {}
-    for node in spec.nodes():
-        if node.hosts.driver != "agent":
-            raise _refused(f"{node.name} has the driver {node.hosts.driver}: there is nothing to install for it.")
+    for node in (node for node in spec.nodes() if node not in gone(spec)):
         host = names.setdefault(machine(node.host), node.host)
         if any(other.role is node.role for other in found.get(host, ())):
-            raise _refused(f"{host} has two {node.role}s: kmigrate-node serves one broker and one controller of a machine.")
+            text = f"{host} has two {node.role}s: kmigrate-node serves one broker and one controller of a machine."
+            raise SpecError.because(Reason("F04", text))
         found[host] = (*found.get(host, ()), node)
     return found
 
 
-def _refused(text: str) -> SpecError:
-    return SpecError.because(Reason("F04", text))
+def gone(spec: ClusterSpec) -> tuple[NodeSpec, ...]:
+    """The nodes whose machines the cluster file declares dead for good (`driver: gone`): there is nothing to reach."""
+    return tuple(node for node in spec.nodes() if node.hosts.driver == "gone")

@@ -33,7 +33,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
-from airflow_provider_kmigrate.node import AGENT, machines, version_of
+from airflow_provider_kmigrate.node import AGENT, gone, machines, version_of
 from airflow_provider_kmigrate.node.check import NodeCheck, check_machine
 from airflow_provider_kmigrate.node.script import InstallOptions, script
 from airflow_provider_kmigrate.spec import load
@@ -97,6 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         spec = load(chosen.cluster)
         found = _chosen(machines(spec), chosen.host)
+        for node in gone(spec):
+            sys.stderr.write(f"Skipped: {node.name} on {node.host}, which the cluster file declares gone (driver: gone).\n")
         if chosen.command == "check":
             return check(reach_of(spec, _lookup(spec, chosen.connections)), found, spec.cluster_id, print)
         setup = InstallOptions(chosen.unit, chosen.controller_unit, chosen.user, chosen.storage_tool, _login(spec, chosen))
@@ -112,12 +114,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    about, ours = (__doc__ or "").split("\n")[0], InstallOptions()
+    about, ours = (
+        "Install kmigrate-node, the agent of kmigrate, on the machines of a cluster; or check it there.",
+        InstallOptions(),
+    )
     parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.node", description=about)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, does in (
         ("install", "write the agent, node.json and sudoers on each machine"),
-        ("check", "try every verb, and change nothing"),
+        (
+            "check",
+            "see whether a run could work with each node: its agent, files, unit, start at boot, clock and disk; changes nothing",
+        ),
     ):
         command = commands.add_parser(name, help=does)
         command.add_argument("cluster", type=Path, metavar="CLUSTER.yaml")

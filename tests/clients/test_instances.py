@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.clients.connections import webhook_settings
+from airflow_provider_kmigrate.clients.connections import settings_for, webhook_settings
 from airflow_provider_kmigrate.clients.settings import HostSettings, WebhookSettings
 from airflow_provider_kmigrate.clients.tools import Instances
-from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unreachable
 
 CANARY = "canary-7f3a"
@@ -150,6 +150,18 @@ class TestWebhook:
     def test_options_of_another_client_are_no_headers(self, extra: dict[str, Any]) -> None:
         with pytest.raises(Refused, match=f"N03.*{next(iter(extra))}"):
             webhook_settings("deployer", {"conn_type": "http", "host": "https://deployer", "extra": extra})
+
+    @pytest.mark.parametrize("confirmed", [True, False])
+    def test_every_group_that_names_it_confirms_it(self, confirmed: bool) -> None:
+        groups = tuple(replace(GROUP, instances=(WEBHOOK,), conn_id="", webhook_tls=tls) for tls in (False, not confirmed))
+        spec = ClusterSpec("prod", "id", "zk", "kafka", (), (), groups=groups)
+        known = {
+            "zk": {"conn_type": "kmigrate_zookeeper", "host": "zk1"},
+            "kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:1"}},
+            "deployer": {"conn_type": "http", "host": "deployer"},
+        }
+        with nullcontext() if confirmed else pytest.raises(Refused, match="without TLS"):
+            assert settings_for(spec, known.__getitem__).webhooks["deployer"].url == "http://deployer"
 
     def test_a_certificate_authority_that_is_gone_is_named(self) -> None:
         settings = WebhookSettings("https://127.0.0.1:1/x", ca_file="/gone/ca.pem")

@@ -221,3 +221,13 @@ def test_groups_that_starve_are_told_what_cures_them():
     assert "kmigrate_consumers__prod" in reason.text
     assert "they consume nothing" in reason.text
     assert "kmigrate_consumers__prod" in gates.alarm_of_living(view)
+
+
+def test_a_quorum_without_leader_whose_controllers_all_answer_names_the_first_suspect() -> None:
+    wedged = replace(DUAL_ZK, quorum=None)
+    down = replace(
+        wedged, controllers={i: replace(c, answers=i != min(wedged.controllers)) for i, c in wedged.controllers.items()}
+    )
+    said = [gates.quorum_healthy(view).reasons[0] for view in (wedged, down)]
+    assert [reason.code for reason in said] == ["G20", "G20"]
+    assert ["UnknownHostException" in reason.text for reason in said] == [True, False]

@@ -164,7 +164,10 @@ def test_a_process_that_is_no_controllers_blocks_and_is_never_stopped(changes: d
     assert (isinstance(decision, Refuse) and decision.reasons[0].code == "M01") is strange
 
 
-@pytest.mark.parametrize("files", [STRANGE.files, NodeFiles(OWN_FILE, OWN, has_metadata_log=True)])
+FLAGGED = {**OWN_FILE, "zookeeper.connect": "zk:2181", "zookeeper.metadata.migration.enable": "true"}
+
+
+@pytest.mark.parametrize("files", [STRANGE.files, NodeFiles(FLAGGED, OWN, has_metadata_log=True)])
 def test_a_unit_that_starts_again_and_again_is_no_process_of_another_node(files: NodeFiles) -> None:
     view, facts = healthy()
     loop = replace(STRANGE, process=LOOP, files=files)

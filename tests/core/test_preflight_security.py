@@ -89,6 +89,7 @@ ROWS: list[Row] = [
     ("controller without ZooKeeper's identity", both(everywhere(zookeeper_set_acl="true"), controller_files(NodeFiles(KRAFT_FILE, {}, has_metadata_log=False))), ["B10a", "B10a"]),
     ("ZooKeeper with TLS, no file says how", known(connections=ConnectionFacts(zookeeper=("TLS",))), ["B10a"]),
     ("ZooKeeper with SASL", known(connections=ConnectionFacts(zookeeper=("SASL",))), ["B10a"]),
+    ("key stores of controllers on machines of brokers", both(everywhere(ssl_keystore_location="/k"), beside_brokers), []),
     ("ZooKeeper without an identity", both(environment(one_machine=False), known(connections=ConnectionFacts(anonymous=True))), ["W8", "W22"]),
     ("ZooKeeper without an identity, all on this machine", known(connections=ConnectionFacts(anonymous=True)), []),
     ("large znodes", large_topic, ["B10b"]),

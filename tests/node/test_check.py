@@ -127,7 +127,7 @@ FACTS = {
     "process": {"state": "running"},
     "boot_enabled": True,
     "file": {"free": ROOM},
-    "log_dirs": {"/l": {"free": ROOM}},
+    "log_dirs": {"/l": {"free": ROOM, "meta": META}},
 }
 
 
@@ -157,6 +157,12 @@ def test_what_is_wrong_with_an_agent(hello: dict[str, Any], said: list[str]) -> 
         (NODE, {}, {"unit": UNIT | {"TimeoutStopUSec": "5min 31s"}}, 0.0, []),
         (CONTROLLER, {}, {"unit": UNIT | {"TimeoutStopUSec": "5min"}}, 0.0, ["W7"]),
         (NODE, {"stop_timeout": 300.0}, {}, 0.0, ["W7"]),
+        (NODE, {}, {"boot_enabled": False}, 0.0, ["O07"]),
+        (NODE, {}, {"boot_enabled": None}, 0.0, []),
+        (CONTROLLER, {}, {"boot_enabled": True, "log_dirs": {"/l": {"free": ROOM, "meta": None}}}, 0.0, ["O07"]),
+        (CONTROLLER, {}, {"boot_enabled": False, "log_dirs": {"/l": {"free": ROOM, "meta": None}}}, 0.0, []),
+        (CONTROLLER, {}, {"boot_enabled": None, "log_dirs": {"/l": {"free": ROOM, "meta": None}}}, 0.0, []),
+        (CONTROLLER, {}, {"boot_enabled": False}, 0.0, ["O07"]),
         (CONTROLLER, {"stop_timeout": 60.0}, {}, 0.0, []),
         (NODE, {}, {}, 5.1, ["W8"]),
         (NODE, {}, {}, -5.1, ["W8"]),

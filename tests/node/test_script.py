@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused, SpecError
-from airflow_provider_kmigrate.node import AGENT, __main__, machines, version_of
+from airflow_provider_kmigrate.node import AGENT, __main__, gone, machines, version_of
 from airflow_provider_kmigrate.node.__main__ import Reach, install, main, shell_in
 from airflow_provider_kmigrate.node.script import InstallOptions, script
 from airflow_provider_kmigrate.spec import loads
@@ -172,12 +172,35 @@ def test_a_command_that_leads_elsewhere_is_refused(argv: tuple[str, ...]) -> Non
             "{id: 1, host: kafka0, port: 9192, properties: /p, connect: docker exec -i b kmigrate-node serve}",
             "two brokers",
         ),
-        ("host: ctl1,", "host: ctl1, driver: gone,", "driver gone"),
     ],
 )
 def test_nodes_that_no_agent_can_serve_are_refused(old: str, new: str, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         machines(loads(FILE.replace(old, new)))
+
+
+def test_a_node_that_is_gone_is_skipped_and_the_others_are_not() -> None:
+    spec = loads(FILE.replace("host: ctl1,", "host: ctl1, driver: gone,"))
+    named = {node.name for nodes in machines(loads(FILE)).values() for node in nodes}
+    left = {node.name for nodes in machines(spec).values() for node in nodes}
+    assert named - left == {node.name for node in gone(spec)}
+    assert len(gone(spec)) == 1
+
+
+def test_the_commands_say_which_node_is_gone(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(FILE.replace("host: ctl1,", "host: ctl1, driver: gone,"))
+    assert main(["install", str(file), "--script"]) == 0
+    said = capsys.readouterr()
+    assert re.fullmatch(r"Skipped: controller \d+ on ctl1, which the cluster file declares gone \(driver: gone\)\.\n", said.err)
+    assert "ctl1" not in said.out
+
+
+def test_the_help_says_what_each_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "verb" not in said
+    assert "check see whether a run could work with each node: its agent, files, unit, start at boot, clock and disk" in said
 
 
 class FakeReach(Reach):

@@ -110,10 +110,11 @@ do: Clear the task. A soak begins again.
 never: Restart or reboot the machine before its file is right.
 source: measured: a soak, an approval and a watch were green, and the next reboot cut a broker off
 
-O07 A controller does not start at boot
-means: After a power cut the brokers would come up, but no controller: the cluster has no controller until an administrator starts one. kmigrate enables the unit when it starts a controller.
+O07 A node does not come back in its stage after a boot
+means: After a power cut the brokers would come up, but no controller: the cluster has no controller until an administrator starts one. kmigrate enables the unit when it starts a controller, and disables it when a rollback stops it. A broker's unit is its administrator's. A controller's that is enabled before that fails at each boot.
 meanwhile: Yes, until that machine reboots.
 do: On that machine: `systemctl enable kafka`. A unit without an `[Install]` section, or a masked one, cannot be enabled: correct it first.
+do: `node check` says that a controller's unit is enabled too early: `systemctl disable --now kafka`.
 do: The step continues by itself.
 never: Finalize with it.
 source: measured: a finalized cluster had no controller after a power cut
