@@ -567,7 +567,10 @@ def _usable_protocol(fields: ConnectionFields, properties: Mapping[str, str]) ->
         return
     if (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")) not in MECHANISMS:
         why = f"kmigrate's own client speaks {', '.join(MECHANISMS)}."
-        fields.refuse("its sasl.mechanism cannot be used", why, "Give kmigrate a user with one of these.")
+        remedy = (
+            "Give kmigrate a user with one of these. Kerberos or OAUTHBEARER alone: open a listener for it (operator's guide)."
+        )
+        fields.refuse("its sasl.mechanism cannot be used", why, remedy)
     for name in ("sasl.username", "sasl.password"):
         if not properties.get(name):
             fields.refuse(f"{name} is missing", f"{protocol} needs it.", "Add it to extra.")

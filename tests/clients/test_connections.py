@@ -232,6 +232,11 @@ class TestKafka:
     def test_refused(self, connection: dict[str, Any], expected: list[str]) -> None:
         assert codes(connections.kafka_settings, connection) == expected
 
+    @pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER"])
+    def test_a_cluster_without_a_login_that_kmigrate_speaks_is_told_of_a_listener(self, mechanism: str) -> None:
+        with pytest.raises(Refused, match="open a listener for it"):
+            connections.kafka_settings("c", kafka(**SASL | {"sasl.mechanism": mechanism}))
+
 
 class TestControllers:
     def test_plaintext_is_the_default(self) -> None:
