@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, unreadable_stores
 from airflow_provider_kmigrate.core.migration import controllers
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import ended
+from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.nodes import (
     apply,
     forget_unflagged,
@@ -46,6 +47,8 @@ class ProvisionController(NodeStep):
         if act.verb is Verb.PROVISION:
             self._forget(context)
             host = context.tools.host(self.node)
+            if (unreadable := unreadable_stores(self.node.name, host.files(self.node))) is not None:
+                raise Refused.because(unreadable)  # seen only now that its file names them
             host.format_storage(self.node, self._cluster_id, context.backup.version(), context.fence.token)
         if act.verb is not Verb.REWRITE:
             start(context, self.node)

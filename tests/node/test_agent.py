@@ -106,13 +106,13 @@ def test_two_roles_share_nothing(node: Node) -> None:
         assert "twice" in node.ask("hello")["error"]["text"], shared
 
 
-@pytest.mark.parametrize("field", ["log_dirs", "state"])
+@pytest.mark.parametrize("field", ["log_dirs", "state", "properties"])
 def test_no_directory_of_a_node_is_inside_another(node: Node, field: str) -> None:
     own = {"properties": "/etc/kafka/c.properties", "process": {"start": ["sleep"]}, "state": str(node.state / "c")}
     inside = f"{node.data}/inside"
     own |= {"log_dirs": ["/var/c"]} | {field: [inside] if field == "log_dirs" else inside}
     node.configure({"broker": node.entry, "controller": node.entry | own})
-    assert "a directory inside another" in node.ask("hello")["error"]["text"]
+    assert "inside a directory of log_dirs" in node.ask("hello")["error"]["text"]
 
 
 def test_no_directory_of_a_role_is_named_twice(node: Node) -> None:

@@ -20,7 +20,8 @@ from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
 from tests.steps.sim import SimCluster
-from tests.steps.sim_nodes import Health, Killed, SimNode, parse
+from tests.steps.sim_hands import SimHost
+from tests.steps.sim_nodes import Health, Killed, SimNode, files_of, parse
 from tests.steps.test_rollback import all_kraft
 
 SECRET = "ssl.keystore.password=ROTATED\n"
@@ -42,6 +43,24 @@ def broker(cluster: SimCluster, number: int) -> SimNode:
 
 def said(context: StepContext) -> str:
     return "\n".join(context.say.__self__)  # type: ignore[attr-defined]
+
+
+def test_a_controller_whose_key_store_is_not_there_is_neither_formatted_nor_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = SimCluster()
+    context, node = cluster.context(tmp_path), cluster.spec.controllers[0]
+    step = ProvisionController(node, cluster.spec.cluster_id)
+    with monkeypatch.context() as without:
+        without.setattr(SimHost, "files", lambda self, of: replace(files_of(self._mine(of)), unreadable=("/ks.jks",)))
+        with pytest.raises(Refused) as refused:
+            run_step(step, context)
+    (reason,) = refused.value.reasons
+    assert (reason.code, "/ks.jks" in reason.text) == ("C11", True)
+    there = cluster.nodes[NodeRole.CONTROLLER, node.id]
+    assert (there.formatted, there.starts) == (None, 0)
+    run_step(step, context)
+    assert (there.formatted, there.starts) == (cluster.spec.cluster_id, 1)
 
 
 @pytest.mark.parametrize(("number", "stage"), [(0, FileStage.KRAFT), (1, FileStage.MIGRATION)], ids=["rendered", "original"])

@@ -365,6 +365,13 @@ def not_its_own(controller: Controller) -> Reason | None:
     return Reason("M01", f"{foreign_directories(theirs)}, not of controller {controller.id}.")
 
 
+def unreadable_stores(name: str, files: NodeFiles) -> Reason | None:
+    """C11: key or trust stores that the file of the node `name` names, and that Kafka's user cannot read there."""
+    if not files.unreadable:
+        return None
+    return Reason("C11", f"Kafka's user cannot read these key or trust stores of {name}: {', '.join(files.unreadable)}")
+
+
 def in_restart_loop(name: str, process: Process) -> Reason | None:
     """M08: the unit of the node `name` ends and is started again; nothing runs as this node, although something is started."""
     if process.restart_loop is None:

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.commands import environment
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess, environment
+from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files import properties
 from tests.kit.localcluster import clocks
