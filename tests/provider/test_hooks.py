@@ -117,7 +117,7 @@ class TestTools:
         with opened(settings_of(cluster), cluster.name) as tools:
             assert tools.chroot == "/kafka"
             assert [tools.wire(node).endpoint for node in cluster.nodes()] == ["k:9092", "c:9093"]
-            assert tools.connections == ConnectionFacts(unverified=frozenset({"kafka"}))
+            assert tools.connections == ConnectionFacts(unverified=frozenset({"kafka"}), anonymous=True)
 
     @pytest.mark.parametrize("absent", ["zk", "kf", "hosts"])
     def test_a_missing_connection_is_refused_with_the_key_that_names_it(
