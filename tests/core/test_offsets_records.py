@@ -39,9 +39,9 @@ def test_what_a_broker_wrote() -> None:
         OffsetRemoved("gone", "t", 2),
         OffsetCommitted("adm", "t", 1, 7, 1795297306593),
         GroupState("grp", 2),
-        OffsetCommitted("grp", "t", 1, 10, 1795297305011),
-        OffsetCommitted("grp", "t", 0, 10, 1795297305011),
-        OffsetCommitted("grp", "t", 2, 10, 1795297305580),
+        OffsetCommitted("grp", "t", 1, 10, 1795297305011, metadata="\0"),
+        OffsetCommitted("grp", "t", 0, 10, 1795297305011, metadata="märk\0"),
+        OffsetCommitted("grp", "t", 2, 10, 1795297305580, metadata="\0"),
     ]
 
 
@@ -56,7 +56,8 @@ def test_a_broker_keeps_a_group_where_its_hash_says() -> None:
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_of_a_commit(key: int, version: int) -> None:
     found = decode(GOLDEN[f"offset_key_v{key}"], GOLDEN[f"offset_value_v{version}"])
-    assert found == OffsetCommitted(GROUP, "orders", 11, 1234567890123, T_MS)
+    epoch, expiry = 17 if version >= 3 else -1, T_MS + 520_653 if version == 1 else None
+    assert found == OffsetCommitted(GROUP, "orders", 11, 1234567890123, T_MS, epoch, "märk", expiry)
 
 
 @pytest.mark.parametrize("version", range(5))

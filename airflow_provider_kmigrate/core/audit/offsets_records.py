@@ -119,13 +119,16 @@ class RecordBytes:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitted:
-    """A group's position in one partition."""
+    """A group's position in one partition. `leader_epoch` -1 and `expire_ms` None: the record's version has none."""
 
     group: str
     topic: str
     partition: int
     offset: int
     commit_ms: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    expire_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,14 +206,11 @@ def _offset(key: RecordBytes, value: RecordBytes | None) -> Record:
         return OffsetRemoved(group, topic, partition)
     version = _version(value, 4, "a committed offset", flexible_from=4)
     offset = value.int64()
-    if version >= 3:
-        value.int32()  # leader epoch
-    value.string()  # metadata
-    commit_ms = value.int64()
-    if version == 1:
-        value.int64()  # expiry
+    leader_epoch = value.int32() if version >= 3 else -1
+    metadata, commit_ms = value.string(), value.int64()
+    expire_ms = value.int64() if version == 1 else None
     value.end()
-    return OffsetCommitted(group, topic, partition, offset, commit_ms)
+    return OffsetCommitted(group, topic, partition, offset, commit_ms, leader_epoch, metadata, expire_ms)
 
 
 def _group(key: RecordBytes, value: RecordBytes | None) -> Record:

@@ -1,0 +1,239 @@
+"""The repair of `__consumer_offsets`: one key by hand, and whole plans against a model that knows only pairs of records."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core import offsets_repair
+from airflow_provider_kmigrate.core.coordinator import magnitude
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.offsets_repair import (
+    CopyState,
+    Doubt,
+    GroupLog,
+    StoredCommit,
+    StoredGroup,
+    StrayRecord,
+    explaining_counts,
+    groups_of,
+    judge,
+)
+
+COUNT, OLD = 15, 10
+GROUP = next(name for number in range(9999) if magnitude(name := f"group-{number}") % COUNT == 12 and magnitude(name) % OLD == 2)
+KEY = GroupPartition(GROUP, "orders", 0)
+HOME, THERE = 12, 2
+
+
+def commits(*rows: tuple[int, int, int | None]) -> list[StoredCommit]:
+    """Of (place, commit time, offset), in the order in which they were written."""
+    at: dict[int, int] = {}
+    found = []
+    for place, t_ms, offset in rows:
+        at[place] = at.get(place, 100 * (place == THERE)) + 1
+        found.append(StoredCommit(place, at[place], t_ms, t_ms, offset, key=b"k%d" % place))
+    return found
+
+
+CASES = {
+    "only at home": ([(HOME, 1, 5), (HOME, 2, 6)], CopyState.IN_PLACE, 6, ()),
+    "moved, and continued": ([(THERE, 1, 5), (HOME, 2, 6)], CopyState.IGNORED, 6, ()),
+    "the topic's own count is not in use yet": ([(THERE, 1, 5), (THERE, 2, 6)], CopyState.MISPLACED, None, ()),
+    "nothing at home any more": ([(HOME, 1, 4), (HOME, 2, None), (THERE, 3, 6)], CopyState.MISPLACED, None, ()),
+    "a broker went back to the old count": ([(HOME, 1, 5), (THERE, 2, 6)], CopyState.AHEAD, 5, ()),
+    "acknowledged, ignored, and read again": (
+        [(THERE, 1, 111), (HOME, 2, 999), (HOME, 3, 112)],
+        CopyState.REVIVED,
+        112,
+        (),
+    ),
+    "the newer one is smaller": ([(THERE, 1, 111), (HOME, 2, 0)], CopyState.IGNORED, 0, (Doubt.WENT_BACK,)),
+    "two coordinators": (
+        [(THERE, 1, 5), (HOME, 2, 6), (THERE, 3, 7)],
+        CopyState.SPLIT,
+        6,
+        (Doubt.INTERLEAVED,),
+    ),
+    "two coordinators that agree": ([(THERE, 1, 5), (HOME, 2, 7), (THERE, 3, 7)], CopyState.SPLIT, 7, ()),
+    "one millisecond": ([(THERE, 1, 5), (HOME, 1, 6)], CopyState.IGNORED, 6, (Doubt.EQUAL_TIME,)),
+    "deleted under the new count": ([(THERE, 1, 5), (HOME, 2, 6), (HOME, 3, None)], CopyState.REMOVED, None, (Doubt.REMOVED,)),
+    "deleted under the old count": ([(THERE, 1, 5), (THERE, 2, None), (HOME, 3, 6)], CopyState.IN_PLACE, 6, ()),
+    "deleted everywhere": ([(THERE, 1, 5), (THERE, 2, None), (HOME, 3, None)], CopyState.IN_PLACE, None, ()),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_key(name: str) -> None:
+    rows, state, current, doubts = CASES[name]
+    judged = judge(KEY, reversed(commits(*rows)), COUNT)
+    assert (judged.home, judged.state, judged.doubts) == (HOME, state, doubts)
+    assert (judged.current.offset if judged.current else None) == current
+
+
+def test_an_older_copy_below_in_its_log_is_only_stale() -> None:
+    """The log of the old partition is the shorter one here, so that a broker that leads both takes the newer commit."""
+    records = [StoredCommit(THERE, 3, 1, 1, 5), StoredCommit(HOME, 4, 2, 2, 6)]
+    assert judge(KEY, records, COUNT).state is CopyState.STALE
+
+
+def test_the_same_records_under_another_count() -> None:
+    judged = judge(KEY, commits((THERE, 1, 5), (HOME, 2, 6)), OLD)
+    assert (judged.current and judged.current.offset, judged.state) == (5, CopyState.AHEAD)
+
+
+def test_the_counts_that_explain_where_groups_lie() -> None:
+    groups = [f"team-{number}" for number in range(20)]
+    places = {(group, magnitude(group) % OLD) for group in groups if magnitude(group) % OLD != magnitude(group) % COUNT}
+    assert explaining_counts(places, COUNT) == (OLD,)
+    assert explaining_counts({*places, ("team-0", 14)}, COUNT) == ()
+    assert explaining_counts((), COUNT) == ()
+
+
+def log_of(*rows: tuple[int, int, int | None], states: Sequence[int] = ()) -> dict[str, GroupLog]:
+    return groups_of(((KEY, record) for record in commits(*rows)), ((GROUP, StoredGroup(place, 1, b"s")) for place in states))
+
+
+def test_the_newest_commit_is_imported_and_the_other_copies_go() -> None:
+    plan = offsets_repair.plan(log_of((HOME, 1, 5), (THERE, 2, 6), states=(THERE, HOME)), COUNT)
+    assert {key: commit.offset for key, commit in plan.imports.items()} == {KEY: 6}
+    assert plan.strays == (StrayRecord(GROUP, KEY, THERE, b"k2"), StrayRecord(GROUP, None, THERE, b"s"))
+    assert (plan.stop, plan.undecided) == ((GROUP,), ())
+    json.dumps(plan.as_dict())
+
+
+def test_a_state_alone_in_an_old_partition_would_hide_the_group_and_goes_too() -> None:
+    plan = offsets_repair.plan(log_of((HOME, 1, 5), states=(THERE, HOME)), COUNT)
+    assert (plan.stop, plan.imports, len(plan.strays)) == ((GROUP,), {}, 1)
+
+
+def test_nothing_to_do() -> None:
+    assert offsets_repair.plan(log_of((HOME, 1, 5), states=(HOME,)), COUNT).empty
+    assert offsets_repair.plan(log_of((THERE, 1, 5), (THERE, 2, None), (HOME, 3, 6)), COUNT).empty
+
+
+@pytest.mark.parametrize(
+    ("decision", "imports"), [({KEY: 111}, {KEY: 111}), ({KEY: 0}, {}), ({KEY: 50}, None), ({KEY: None}, None), ({}, None)]
+)
+def test_a_doubt_is_an_operators_and_only_for_a_value_that_is_there(
+    decision: Mapping[GroupPartition, int | None], imports: Mapping[GroupPartition, int] | None
+) -> None:
+    plan = offsets_repair.plan(log_of((THERE, 1, 111), (HOME, 2, 0)), COUNT, decision)
+    if imports is None:
+        assert [one.doubts for one in plan.undecided] == [(Doubt.WENT_BACK,)]
+        assert "111" in json.dumps(plan.as_dict())
+        assert (plan.stop, plan.imports, plan.strays) == ((GROUP,), {}, ())
+    else:
+        assert {key: commit.offset for key, commit in plan.imports.items()} == imports
+        assert len(plan.strays) == 1
+
+
+def test_a_removed_offset_stays_removed_only_if_an_operator_says_so() -> None:
+    log = log_of((THERE, 1, 5), (HOME, 2, 6), (HOME, 3, None))
+    assert offsets_repair.plan(log, COUNT).undecided
+    kept = offsets_repair.plan(log, COUNT, {KEY: None})
+    assert (kept.imports, len(kept.strays), kept.undecided) == ({}, 1, ())
+    assert {key: one.offset for key, one in offsets_repair.plan(log, COUNT, {KEY: 5}).imports.items()} == {KEY: 5}
+
+
+def test_one_doubt_holds_back_its_whole_group_and_no_other() -> None:
+    other = GroupPartition(GROUP, "orders", 1)
+    clear = [(other, record) for record in commits((HOME, 1, 5), (THERE, 2, 6))]
+    doubt = [(KEY, record) for record in commits((THERE, 1, 111), (HOME, 2, 0))]
+    away = GroupPartition("g0", "orders", 0)
+    lost = [(away, StoredCommit((magnitude("g0") + 1) % COUNT, 1, 1, 1, 9))]
+    plan = offsets_repair.plan(groups_of([*clear, *doubt, *lost], ()), COUNT)
+    assert (set(plan.imports), {one.group for one in plan.strays}) == ({away}, {"g0"})
+    assert set(plan.stop) == {GROUP, "g0"}
+
+
+def test_the_reader_after_a_repair_names_what_is_wrong() -> None:
+    log = log_of((THERE, 1, 5), (HOME, 2, 6))
+    assert offsets_repair.misplaced(log_of((HOME, 2, 6)), COUNT, {KEY: 6}) == ()
+    (text,) = offsets_repair.misplaced(log, COUNT, {KEY: 6})
+    assert "has a copy: offset 5" in text
+    assert "must be 7; stored is offset 6" in " ".join(offsets_repair.misplaced(log, COUNT, {KEY: 7}))
+    assert "not stored" in offsets_repair.misplaced({}, COUNT, {KEY: 7})[0]
+
+
+# Whole plans. The model looks at pairs of records only, and knows nothing of sorting, of states or of the plan's fields.
+
+Rows = list[tuple[int, int, int | None]]
+ROWS = st.lists(
+    st.tuples(st.sampled_from([HOME, THERE, 7]), st.integers(1, 6), st.one_of(st.none(), st.integers(0, 3))), max_size=9
+)
+
+
+def last(records: Sequence[StoredCommit]) -> list[StoredCommit]:
+    return [one for one in records if not any(other.place == one.place and other.at > one.at for other in records)]
+
+
+def model_doubtful(records: Sequence[StoredCommit]) -> bool:
+    """Some pair of copies, or a copy and the home's removal, that time does not order, or orders against the offsets."""
+    copies = [one for one in last(records) if one.offset is not None]
+    gone = [one for one in last(records) if one.offset is None and one.place == HOME]
+    if gone and copies and all(gone[0].t_ms >= copy.commit_ms for copy in copies):
+        return True
+    if all(one.offset == other.offset for one, other in itertools.combinations(copies, 2)):
+        return False
+    newest = max(copy.commit_ms for copy in copies)
+    for one, other in itertools.permutations(copies, 2):
+        if one.commit_ms == other.commit_ms == newest and one.offset != other.offset:
+            return True
+        if one.commit_ms == newest > other.commit_ms and (other.offset or 0) > (one.offset or 0):
+            return True
+    places = {copy.place for copy in copies}
+    written = [one for one in records if one.offset is not None and one.place in places]
+    return any(
+        one.place == third.place != other.place and one.commit_ms < other.commit_ms < third.commit_ms
+        for one, other, third in itertools.permutations(written, 3)
+    )
+
+
+def apply(records: Sequence[StoredCommit], plan: offsets_repair.RepairPlan) -> list[StoredCommit]:
+    """What the log holds once the plan was carried out; what is imported is newer than everything."""
+    written, end = list(records), 1 + max((one.at for one in records), default=0)
+    for key, commit in plan.imports.items():
+        assert key == KEY
+        written.append(commit._replace(place=HOME, at=end, t_ms=100, commit_ms=100))
+    return [*written, *(StoredCommit(stray.place, end + 1, 101, 101, None) for stray in plan.strays)]
+
+
+@given(ROWS)
+def test_a_plan_is_the_models(rows: Rows) -> None:
+    records = [StoredCommit(place, at, t_ms, t_ms, offset) for at, (place, t_ms, offset) in enumerate(rows)]
+    plan = offsets_repair.plan({GROUP: GroupLog({KEY: records})}, COUNT)
+    copies = [one for one in last(records) if one.offset is not None]
+    strays = {one.place for one in copies if one.place != HOME}
+    doubtful = bool(strays) and model_doubtful(records)
+    assert bool(plan.undecided) is doubtful
+    assert set(plan.stop) == ({GROUP} if strays else set())
+    if doubtful or not strays:
+        assert (plan.imports, plan.strays) == ({}, ())
+        return
+    newest = max(one.commit_ms for one in copies)
+    (right,) = {one.offset for one in copies if one.commit_ms == newest}
+    after = last(apply(records, plan))
+    assert {one.offset for one in after if one.place == HOME} == {right}
+    assert {one.offset for one in after if one.place != HOME} <= {None}
+    assert {stray.place for stray in plan.strays} == strays
+
+
+@given(ROWS, st.data())
+def test_a_plan_that_was_carried_out_leaves_nothing_to_do_wherever_it_was_interrupted(rows: Rows, data: st.DataObject) -> None:
+    records = [StoredCommit(place, at, t_ms, t_ms, offset) for at, (place, t_ms, offset) in enumerate(rows)]
+    first = offsets_repair.plan({GROUP: GroupLog({KEY: records})}, COUNT)
+    choices = [value.offset for one in first.undecided for value in one.values]
+    decided = {KEY: data.draw(st.sampled_from(choices))} if choices else {}
+    whole = offsets_repair.plan({GROUP: GroupLog({KEY: records})}, COUNT, decided)
+    assert not whole.undecided
+    imported = apply(records, offsets_repair.RepairPlan(COUNT, imports=whole.imports))
+    again = offsets_repair.plan({GROUP: GroupLog({KEY: imported})}, COUNT, decided)
+    assert not again.undecided, "the same decision holds after the import"
+    assert {stray.place for stray in again.strays} == {stray.place for stray in whole.strays}
+    assert offsets_repair.plan({GROUP: GroupLog({KEY: apply(records, whole)})}, COUNT).empty
