@@ -17,11 +17,20 @@ from airflow_provider_kmigrate.audit import checks, queries, report, request
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
 from airflow_provider_kmigrate.audit.judge import Control, judge
 from airflow_provider_kmigrate.audit.queries import Engine
-from airflow_provider_kmigrate.audit.request import AuditPolicy, LogsRequest, ReportRequest, Request, StreamRequest
+from airflow_provider_kmigrate.audit.request import (
+    AuditPolicy,
+    LogsRequest,
+    OffsetsRequest,
+    ReportRequest,
+    Request,
+    StreamRequest,
+)
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core import journal_lines
+from airflow_provider_kmigrate.core.audit import commit_copies
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
+from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
 from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, Subject, collect
 from airflow_provider_kmigrate.core.audit.verdict import (
@@ -146,12 +155,14 @@ def main(
                 sources, notes = _take_in(wanted.stream, engine, wanted.sources)
                 wanted = replace(wanted, sources=sources)
             also, leave = _logs(wanted.logs, engine, options.folder) if wanted.logs else ([], None)
+            offsets = _offsets(wanted.offsets, engine) if wanted.offsets else None
+            notes += commit_copies.findings(offsets) if offsets else []
             pictured = wanted.report is not None
             result = run(wanted.sources, wanted.policy, engine, also=also, notes=notes, pictured=pictured, canary=wanted.canary)
             if leave and result.verdict.outcome is AuditOutcome.PASS:
                 leave()
         if wanted.report:
-            write_report(wanted.report, result, options.folder)
+            write_report(wanted.report, result, options.folder, offsets)
         write(result, options.folder)
     except KMigrateError as error:
         print(f"no verdict: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
@@ -185,6 +196,14 @@ def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Level
     session = _spark(engine)
     found = observation.compared(session, wanted)
     return [(found.findings, found.health)], partial(found.leave, session, wanted, folder / "fingerprint.json")
+
+
+def _offsets(wanted: OffsetsRequest, engine: Engine) -> OffsetsFacts:
+    from airflow_provider_kmigrate.audit.logs import observation, offsets_history  # noqa: PLC0415  # need Spark
+
+    session = _spark(engine)
+    count = offsets_history.read_history(session, observation.properties(wanted), wanted.folder)
+    return offsets_history.frames(session, session.read.parquet(wanted.folder), count).facts()
 
 
 def _spark(engine: Engine) -> SparkSession:
@@ -225,7 +244,7 @@ def _pictured(engine: Engine) -> tuple[Event, ...]:
     return tuple(map(decode, lines))
 
 
-def write_report(wanted: ReportRequest, result: Result, folder: Path) -> report.AuditReport:
+def write_report(wanted: ReportRequest, result: Result, folder: Path, offsets: OffsetsFacts | None = None) -> report.AuditReport:
     """Write `report.html` and `report.json` into the folder.
 
     Raises `Failed` if a journal is unreadable or the folder not writable.
@@ -235,7 +254,8 @@ def write_report(wanted: ReportRequest, result: Result, folder: Path) -> report.
     ledgers = [Ledger(source.level, source.facts) for source in result.sources]
     try:
         journal = journal_lines.read(_lines(wanted.journals))
-        return report.write(collect(subject, result.verdict, ledgers=ledgers, journal=journal, events=pictured), folder)
+        found = collect(subject, result.verdict, ledgers=ledgers, journal=journal, events=pictured)
+        return report.write(replace(found, offsets=offsets), folder)
     except OSError as error:
         raise Failed(f"the report cannot be written in {folder}: {error}") from error
 

@@ -9,6 +9,7 @@
                  {"level": "L3", "ledgers": ["hdfs:///audit/ledger"]}],
      "logs": {"properties": "/audit/kafka.json", "topics": ["orders"], "before": "/audit/before.json"},
      "canary": {"group": "billing", "canary": "app0", "baseline": ["app1", "app2", "app3"], "interval_ms": 5000},
+     "offsets": {"properties": "/audit/kafka.json", "folder": "…/commits"},
      "stream": {"properties": "/audit/kafka.json", "topic": "kmigrate-events", "folder": "…/ledger", "checkpoint": "…/checkpoint"},
      "report": {"cluster": "prod", "cluster_id": "…", "run": "…", "journals": ["/journal/prod"]}}
 """
@@ -84,6 +85,14 @@ class LogsRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetsRequest:
+    """All of `__consumer_offsets`, written as Parquet into `folder`, over an earlier one (`audit.logs.offsets_history`)."""
+
+    properties: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
 class StreamRequest:
     """A topic to which clients write events: its new events are ingested before the audit. `properties` as above.
 
@@ -110,7 +119,8 @@ class ReportRequest:
 class Request:
     """One audit.
 
-    None means: `logs`, level L0 is not measured; `report`, no page; `canary`, no comparison; `stream`, no topic is read.
+    None means: `logs`, level L0 is not measured; `report`, no page; `canary`, no comparison; `stream`, no topic is read; `offsets`, only
+    the commits of a step are compared, by `logs`.
     """
 
     sources: tuple[Source, ...]
@@ -120,6 +130,7 @@ class Request:
     report: ReportRequest | None = None
     canary: CanaryPlan | None = None
     stream: StreamRequest | None = None
+    offsets: OffsetsRequest | None = None
 
 
 def load(path: Path) -> Request:
@@ -212,6 +223,7 @@ _REQUEST: Final = _object(
     report=_optional(_object(ReportRequest, journals=_STRINGS)),
     canary=_optional(_object(CanaryPlan, baseline=_STRINGS)),
     stream=_optional(_object(StreamRequest)),
+    offsets=_optional(_object(OffsetsRequest)),
 )
 
 

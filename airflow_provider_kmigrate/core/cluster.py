@@ -181,7 +181,7 @@ class AuditSpec:
 
     `events_topic`: each audit continues where the last one ended. `topics` None: all but `exclude_topics` and those of Kafka and
     kmigrate; without `sample_fraction` only each partition's newest records of them. `environment` empty: Spark's Python is that
-    of the PATH. `max_lag`: clients active within so many seconds still run, and may be that far behind the end of a log.
+    of the PATH. `offsets_history`: the audit's DAG also judges where all commits lie (`core.offsets_repair`). `max_lag`: clients active within so many seconds still run, and may be that far behind the end of a log.
     """
 
     conn_id: str
@@ -202,6 +202,7 @@ class AuditSpec:
     retries: int = 6
     retry_delay: float = 600.0
     probe: bool = True
+    offsets_history: bool = False
     max_lag: float = 60.0
     canary: CanarySpec | None = None
 

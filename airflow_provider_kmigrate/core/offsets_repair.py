@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.text import date
 
 
 class StoredCommit(NamedTuple):
@@ -43,7 +44,7 @@ class StoredCommit(NamedTuple):
     def text(self) -> str:
         """The commit for a person: its value, and where it lies."""
         value = "removed" if self.offset is None else f"offset {self.offset}"
-        return f"{value} at {self.commit_ms} ms (partition {self.place}, record {self.at})"
+        return f"{value} (record {self.at} of partition {self.place}, {date(self.commit_ms)})"
 
 
 class StoredGroup(NamedTuple):
@@ -194,12 +195,6 @@ def _doubts(copies: Sequence[StoredCommit], removal: StoredCommit | None, course
         yield Doubt.EQUAL_TIME
     if any((copy.offset or 0) > min(latest) for copy in copies if copy.commit_ms < newest):
         yield Doubt.WENT_BACK
-
-
-def explaining_counts(places: Iterable[tuple[str, int]], below: int) -> tuple[int, ...]:
-    """The counts below `below` that put each of these groups into the partition where it lies; none without a group."""
-    numbers = {(magnitude(group), place) for group, place in places}
-    return tuple(count for count in range(1, below) if numbers and all(number % count == place for number, place in numbers))
 
 
 @dataclass(frozen=True, slots=True)

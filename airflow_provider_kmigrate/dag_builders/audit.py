@@ -24,7 +24,8 @@ from airflow_provider_kmigrate.dag_builders.task_docs import doc
 _DOC = """\
 ### {name}: are all records there?
 
-Audits with Spark the events that the clients of cluster `{cluster_id}` recorded, and changes nothing. The result of each run
+Audits with Spark the events that the clients of cluster `{cluster_id}` recorded, and where all commits of its groups lie if the cluster file
+asks for that (`offsets_history`). It changes nothing. The result of each run
 lies in `{result}`. A failure means a finding or too little evidence; the log of `verdict` says which.
 """
 _RUN = "{{ run_id | replace(':', '_') | replace('+', '_') }}"
@@ -51,14 +52,15 @@ _EVIDENCE_TIMEOUT = timedelta(minutes=5)
 
 
 def build(spec: ClusterSpec) -> DAG | None:
-    """The DAG on the schedule of the file's `audit`; None without that section, or events in it."""
+    """The DAG on the schedule of the file's `audit`; None without that section, or events or `offsets_history` in it."""
     audit = spec.audit
-    if audit is None or not _has_events(audit):
+    if audit is None or not (_has_events(audit) or audit.offsets_history):
         return None
     text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id, result=audit.result)
     with cluster_dag(spec, "kmigrate_audit", text, doc, tags=["audit"], schedule=audit.schedule or None) as dag:
         demand = {"since": round(1000 * datetime.fromisoformat(audit.baseline_time).timestamp())} if audit.baseline_time else None
-        chain(*_tasks(spec, audit, _SCHEDULED, "", demand=demand))
+        offsets = {"offsets": {"folder": f"{audit.result}/{spec.name}/commits"}} if audit.offsets_history else {}
+        chain(*_tasks(spec, audit, _SCHEDULED, "", demand=demand, more=offsets))
     return dag
 
 

@@ -102,7 +102,7 @@ class _AuditJob(SparkSubmitOperator):
 
     def _completed(self, secret: Path) -> dict[str, Any]:
         """The request; if it reads logs or a topic, with the file that says how to reach Kafka."""
-        reading = [part for part in ("logs", "stream") if self.request.get(part) is not None]
+        reading = [part for part in ("logs", "stream", "offsets") if self.request.get(part) is not None]
         if not reading:
             return self.request
         try:
@@ -124,7 +124,7 @@ class SparkAuditOperator(_AuditJob):
     :param result: folder for the result, which the driver reaches, too. (templated)
     :param environment: folder of Spark's own Python environment on the worker, with `bin/spark-submit`; empty: both are on the PATH.
         (templated)
-    :param cluster_file: path of the cluster file whose Kafka connection completes a request with `logs` or `stream`. (templated)
+    :param cluster_file: path of the cluster file whose Kafka connection completes a request with `logs`, `stream` or `offsets`. (templated)
     :param retry_inconclusive: repeat an INCONCLUSIVE audit: the task is retried as often and as late as its `retries` and `retry_delay` say.
     """
 

@@ -442,13 +442,13 @@ def _jobs(data: object) -> Iterator[Problem]:
 def _audit(data: object) -> Iterator[Problem]:
     """An audit without sources, which would stay INCONCLUSIVE."""
     section = _under(data, "audit")
-    sources = ("events", "ledgers", "events_topic", "topics", "probe")
+    sources = ("events", "ledgers", "events_topic", "topics", "probe", "offsets_history")
     if isinstance(section, dict) and not any(section.get(key, key in {"probe", "topics"}) for key in sources):
         yield Problem(
             "F04",
             ("audit", "events"),
             found="nothing",
-            expected="where the clients' events are (`events`, `ledgers`, `events_topic`), `topics` whose logs are compared, or the `probe`",
+            expected="where the clients' events are (`events`, `ledgers`, `events_topic`), `topics` whose logs are compared, the `probe`, or `offsets_history`",
             fix="add `events: [/var/lib/kmigrate/events]`",
         )
 

@@ -320,6 +320,11 @@ class Audit(Section):
         True,
         default=_AUDIT.probe,
     )
+    offsets_history: StrictBool = key(
+        "true or false: whether the DAG kmigrate_audit also reads all of __consumer_offsets, and finds commits that lie in two of its partitions",
+        True,
+        default=_AUDIT.offsets_history,
+    )
     canary: Canary | None = key(
         "how a group's canary is compared with its other instances; without it they are not compared",
         {"margin": 1.5},

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_kmigrate.core import journal_lines
+from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts, ShownCopies
 from airflow_provider_kmigrate.core.audit.report_facts import (
     Ledger,
     OwnerInterval,
@@ -25,10 +26,13 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     combine,
     of_facts,
 )
+from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.events import OwnershipChange
 from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.offsets_repair import StoredCommit, by_time, judge
 from tests.core.histories import History
 
 HOSTILE = '<script>alert("x")</script><img src=http://example.org/x.png onerror=alert(1)>\x00&"\''
@@ -91,7 +95,22 @@ def broken() -> ReportFacts:
     verdict = combine([*findings, hostile], accounts, canary())
     ledgers = [Ledger(Level.PRODUCER, facts)]
     journal = journal_lines.read(journal_text())
-    return collect(replace(SUBJECT, run=HOSTILE), verdict, ledgers=ledgers, journal=journal, events=events)
+    found = collect(replace(SUBJECT, run=HOSTILE), verdict, ledgers=ledgers, journal=journal, events=events)
+    return replace(found, offsets=copies())
+
+
+def copies() -> OffsetsFacts:
+    """A group that two coordinators served in turn, and that went back."""
+    key = GroupPartition(HOSTILE, HOSTILE, 3)
+    places = (magnitude(HOSTILE) % 15, magnitude(HOSTILE) % 15 + 1)
+    records = [
+        StoredCommit(places[at % 2], at, START + at, START + at, offset, metadata=HOSTILE)
+        for at, offset in enumerate((111, 999, 112, 113))
+    ]
+    judged = judge(key, records, 15)
+    return OffsetsFacts(
+        15, 9, 1, 5, 2, {judged.state: 1}, 1, 1, (10,), 2, (HOSTILE,), (ShownCopies(judged, tuple(by_time(records))),)
+    )
 
 
 def canary() -> CanaryVerdict:

@@ -60,7 +60,7 @@ class TestPage:
 
     def test_every_picture_has_a_name(self) -> None:
         pictures = [attrs for tag, attrs in Tags(render(reports.broken())).seen if attrs.get("role") == "img"]
-        assert len(pictures) == 6
+        assert len(pictures) == 7
         assert all(attrs["aria-label"] for attrs in pictures)
 
     def test_a_thousand_partitions_fit(self, tmp_path: Path) -> None:
@@ -91,13 +91,15 @@ class TestInTheBrowser:
         tab.load(pages["broken"])
         assert tab.value("document.querySelector('.outcome').innerText.trim().endsWith('FAIL')")
         sections = tab.value("[...document.querySelectorAll('section')].map(section => section.id)")
-        assert sections == ["evidence", "findings", "canary", "run", "owners", "figures", "about"]
+        assert sections == ["evidence", "findings", "canary", "run", "owners", "offsets", "figures", "about"]
         says = tab.value("[...document.querySelectorAll('#evidence tbody td:nth-child(2)')].map(cell => cell.innerText.trim())")
         assert [text.split()[-1] for text in says] == ["PASS", "measured", "FAIL", "FAIL"]
         worst = tab.value("[...document.querySelectorAll('#owners tbody tr:first-child > *')].map(cell => cell.innerText.trim())")
         assert worst[:2] == ["billing", "t-2"]
         assert worst[2], "the time with two owners"
         assert tab.value("document.querySelectorAll('#canary tbody tr').length") == 1
+        dots = tab.value("[...document.querySelectorAll('#offsets circle')].map(dot => dot.className.baseVal)")
+        assert dots == ["home", "stray", "home", "stray"]
 
     def test_hostile_text_is_only_text(self, tab: Browser, pages: dict[str, Path]) -> None:
         tab.load(pages["broken"])

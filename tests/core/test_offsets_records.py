@@ -23,6 +23,8 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     decode,
 )
 from airflow_provider_kmigrate.core.coordinator import magnitude
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from tests.core.offsets_bytes import EMPTY_GROUP, commit_key, commit_value, group_key
 
 LINES = [line.split() for line in (Path(__file__).parent / "golden_offsets.txt").read_text().splitlines() if line[0] != "#"]
 GOLDEN = {name: bytes.fromhex(data) for name, data, *rest in LINES if name != "broker"}
@@ -58,6 +60,13 @@ def test_every_version_of_a_commit(key: int, version: int) -> None:
     found = decode(GOLDEN[f"offset_key_v{key}"], GOLDEN[f"offset_value_v{version}"])
     epoch, expiry = 17 if version >= 3 else -1, T_MS + 520_653 if version == 1 else None
     assert found == OffsetCommitted(GROUP, "orders", 11, 1234567890123, T_MS, epoch, "märk", expiry)
+
+
+def test_what_the_tests_write_is_what_kafka_writes() -> None:
+    key = GroupPartition(GROUP, "orders", 11)
+    assert commit_key(key) == GOLDEN["offset_key_v1"]
+    assert commit_value(1234567890123, T_MS, 17, "märk") == GOLDEN["offset_value_v3"]
+    assert (group_key(GROUP), EMPTY_GROUP) == (GOLDEN["group_key"], GOLDEN["group_empty_v3"])
 
 
 @pytest.mark.parametrize("version", range(5))

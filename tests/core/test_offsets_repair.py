@@ -20,7 +20,6 @@ from airflow_provider_kmigrate.core.offsets_repair import (
     StoredCommit,
     StoredGroup,
     StrayRecord,
-    explaining_counts,
     groups_of,
     judge,
 )
@@ -85,14 +84,6 @@ def test_an_older_copy_below_in_its_log_is_only_stale() -> None:
 def test_the_same_records_under_another_count() -> None:
     judged = judge(KEY, commits((THERE, 1, 5), (HOME, 2, 6)), OLD)
     assert (judged.current and judged.current.offset, judged.state) == (5, CopyState.AHEAD)
-
-
-def test_the_counts_that_explain_where_groups_lie() -> None:
-    groups = [f"team-{number}" for number in range(20)]
-    places = {(group, magnitude(group) % OLD) for group in groups if magnitude(group) % OLD != magnitude(group) % COUNT}
-    assert explaining_counts(places, COUNT) == (OLD,)
-    assert explaining_counts({*places, ("team-0", 14)}, COUNT) == ()
-    assert explaining_counts((), COUNT) == ()
 
 
 def log_of(*rows: tuple[int, int, int | None], states: Sequence[int] = ()) -> dict[str, GroupLog]:

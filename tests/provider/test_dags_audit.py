@@ -125,6 +125,20 @@ class TestShape:
         request = parse(rendered(migration(sim).task_dict["audit_before_approval.audit"].request | {"logs": None}))
         assert request.sources == ()
 
+    def test_all_commits_are_read_by_the_scheduled_audit_alone_and_need_no_events(
+        self, rehearse: Callable[..., Rehearsal]
+    ) -> None:
+        sim = rehearse()
+        audited(sim, events=[], topics=["t"], offsets_history=True)
+        request = folder.dags_of(sim.path.parent)["kmigrate_audit__sim"].task_dict["audit"].request
+        (place,) = request["offsets"].values()
+        assert place == str(sim.path.parent.parent / "result" / "sim" / "commits")
+        wanted = parse({**request, "offsets": {**request["offsets"], "properties": "/f"}})
+        assert wanted.offsets is not None
+        assert wanted.sources == ()
+        assert "offsets" not in migration(sim).task_dict["audit_before_approval.audit"].request
+        assert "offsets" not in migration(sim).task_dict["fingerprint_logs"].request
+
     @pytest.mark.parametrize(
         ("keys", "topics", "hashed"),
         [

@@ -232,17 +232,24 @@ def hash_logs(
 def _commits(
     session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: CommitSnapshot | None
 ) -> CommitSnapshot:
-    marks = read_marks(properties, [OFFSETS_TOPIC])
-    stable = read_marks(properties, [OFFSETS_TOPIC], isolation=IsolationLevel.READ_COMMITTED)
-    unread = [f"{where.partition}: {mark.unread}" for where, mark in (marks | stable).items() if mark.unread]
-    if unread:
-        text = f"Partitions of {OFFSETS_TOPIC} could not be read: {unread[0]}"
-        raise Refused.because(Reason.of(AuditCause.OFFSETS_UNREAD, text))
+    marks, stable = offsets_marks(properties), offsets_marks(properties, IsolationLevel.READ_COMMITTED)
     begins = before.ends if before else {}
     spans = {where: [(max(mark.start, begins.get(where.partition, 0)), mark.end)] for where, mark in stable.items()}
     tracks = read_tracks(session, options, spans)
     ends = {where.partition: mark.end for where, mark in stable.items()}
     return CommitSnapshot(_now_ms(), tracks.found, tracks.members, tracks.refused, ends, tracks.consumers, marks, tracks.left_ms)
+
+
+def offsets_marks(
+    properties: Mapping[str, str], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+) -> dict[TopicPartition, LogMark]:
+    """The logs of `__consumer_offsets`; empty without the topic. Raises `Refused` (X02) if one of them cannot be read."""
+    marks = read_marks(properties, [OFFSETS_TOPIC], isolation=isolation)
+    unread = [f"{where.partition}: {mark.unread}" for where, mark in marks.items() if mark.unread]
+    if unread:
+        text = f"Partitions of {OFFSETS_TOPIC} could not be read: {unread[0]}"
+        raise Refused.because(Reason.of(AuditCause.OFFSETS_UNREAD, text))
+    return marks
 
 
 def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans) -> Tracks:
@@ -252,7 +259,7 @@ def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans)
     """
     tracks = Tracks()
     with spark_errors(f"Spark could not read {OFFSETS_TOPIC}"):
-        records = read_spans(_sees_internal(session), options, spans, isolation="read_committed")
+        records = read_spans(sees_internal(session), options, spans, isolation="read_committed")
         if records is None:
             return tracks
         columns = records.selectExpr("partition", "offset", "unix_millis(timestamp) AS t_ms", "key", "value")
@@ -262,7 +269,7 @@ def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans)
     return tracks
 
 
-def _sees_internal(session: SparkSession) -> SparkSession:
+def sees_internal(session: SparkSession) -> SparkSession:
     """Spark's connector finds no partition of an internal topic when it asks by an admin client (measured, 4.2.0), by a consumer it does."""
     own = session.newSession()
     own.conf.set("spark.sql.streaming.kafka.useDeprecatedOffsetFetching", "true")

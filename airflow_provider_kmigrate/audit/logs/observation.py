@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.audit import request
 from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.audit.logs import fingerprint
 from airflow_provider_kmigrate.audit.logs.fingerprint import LogSnapshot
-from airflow_provider_kmigrate.audit.request import LogsRequest, StreamRequest
+from airflow_provider_kmigrate.audit.request import LogsRequest, OffsetsRequest, StreamRequest
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import topic_names
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, LevelHealth
@@ -80,7 +80,7 @@ def _keep(snapshot: LogSnapshot, place: Path) -> None:
     atomic.replace(place, json.dumps(fingerprint.as_dict(snapshot)).encode(), mode=atomic.EVERYBODY)
 
 
-def properties(wanted: LogsRequest | StreamRequest) -> Mapping[str, str]:
+def properties(wanted: LogsRequest | OffsetsRequest | StreamRequest) -> Mapping[str, str]:
     """Kafka's properties for the request; never log them. Raises `Failed`, or `Refused` (X04)."""
     return {str(name): str(value) for name, value in _read(wanted.properties).items()}
 

@@ -39,6 +39,7 @@ def render(facts: ReportFacts) -> str:
             pictures.canary(facts.verdict.canary),
             pictures.run(facts, axis),
             pictures.owners(facts),
+            pictures.offsets(facts.offsets),
             labels.figures(facts),
             labels.about(facts, JSON),
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.audit.report.labels import mark, scrolling
+from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts, ShownCopies
 from airflow_provider_kmigrate.core.audit.report_facts import OwnerTrack, ReportFacts, ReportWindow
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, PhaseSpan
@@ -71,9 +72,12 @@ class Axis:
         return f'<line class="{css}" x1="{at}" x2="{at}" y1="0" y2="100%"><title>{safe(title)}</title></line>'
 
 
-def row(label: str, name: str, content: str, height: int = BAR) -> str:
-    """One line of the picture: `label` is HTML, `name` is for a screen reader."""
-    picture = f'<svg class="plot" height="{height}" role="img" aria-label="{safe(name)}"><use href="#guides"/>{content}</svg>'
+_GUIDES = '<use href="#guides"/>'
+
+
+def row(label: str, name: str, content: str, height: int = BAR, guides: str = _GUIDES) -> str:
+    """One line of the picture: `label` is HTML, `name` is for a screen reader. `guides` empty: it has no time axis."""
+    picture = f'<svg class="plot" height="{height}" role="img" aria-label="{safe(name)}">{guides}{content}</svg>'
     return f'<div class="row"><div class="label">{label}</div>{picture}</div>'
 
 
@@ -234,6 +238,74 @@ def _summary(tracks: Sequence[OwnerTrack]) -> str:
     longest = max((span.ms for track in tracks for span in track.held if not span.owners), default=0)
     two = f"<strong>Two owners at once for {duration(double)} in all.</strong>" if double else "Never two owners at once."
     return f"{number(len(tracks))} partitions. {two} Without an owner: at most {duration(longest)} at a time, {duration(unowned)} summed over all partitions."
+
+
+MAX_COPIES = 20  # rows of the picture of commits
+
+
+def offsets(facts: OffsetsFacts | None) -> str:
+    """Commits outside their partition of `__consumer_offsets`: each state, and the course of the worst ones."""
+    if facts is None:
+        return ""
+    title = '<section id="offsets"><h2>Commits of consumer groups</h2>'
+    if not facts.totals:
+        return f"{title}<p>{_all_read(facts)} Each lies in the partition of its group, and nowhere else.</p></section>"
+    states = ((safe(state), number(count)) for state, count in facts.totals.items())
+    table = scrolling("States of commits", {"State": "th", "Commits": "right"}, states)
+    rows = "".join(_course(shown) for shown in facts.shown[:MAX_COPIES])
+    return f'{title}<p>{_all_read(facts)} {_concerned(facts)}</p>{table}<h3>The worst of them</h3>{_COPIES_LEGEND}<div class="rows">{rows}</div>{_copies_table(facts)}</section>'
+
+
+_COPIES_LEGEND = (
+    '<ul class="legend"><li><svg aria-hidden="true"><rect class="home" width="12" height="12"/></svg>in the partition of the group</li>'
+    '<li><svg aria-hidden="true"><rect class="stray" width="12" height="12"/></svg>in another one</li>'
+    "<li>left to right in the order of commit times, higher is a larger offset</li></ul>"
+)
+
+
+def _all_read(facts: OffsetsFacts) -> str:
+    what = f"{number(facts.commits)} commits of {number(facts.groups)} groups"
+    return f"{what} were read from the {facts.count} partitions of <code>__consumer_offsets</code>."
+
+
+def _concerned(facts: OffsetsFacts) -> str:
+    was = f" The topic had {facts.earlier[0]} partitions when they were written; since then" if len(facts.earlier) == 1 else ""
+    moved = f"{was} {number(facts.moved)} groups have another partition." if was else ""
+    return f"<strong>{number(sum(facts.totals.values()))} commits of {number(facts.concerned)} groups are not only where they belong.</strong>{moved}"
+
+
+def _course(shown: ShownCopies) -> str:
+    """One group's commits for one partition as dots."""
+    judged, course = shown.judged, shown.course
+    lowest, highest = (pick((one.offset or 0 for one in course), default=0) for pick in (min, max))
+    name = f"{judged.key.group}, {judged.key.where.name}"
+    dots = (
+        f'<circle class="{"home" if one.place == judged.home else "stray"}" r="4" cx="{2 + 96 * (at + 0.5) / len(course):.2f}%" '
+        f'cy="{_TALL - 6 - (_TALL - 12) * ((one.offset or 0) - lowest) / max(1, highest - lowest):.1f}">'
+        f"<title>{safe(one.text)}</title></circle>"
+        for at, one in enumerate(course)
+    )
+    words = f"{name}: {judged.state}; {len(course)} commits"
+    return row(f'{safe(name)}<br><span class="soft">{safe(judged.state)}</span>', words, "".join(dots), _TALL, guides="")
+
+
+def _copies_table(facts: OffsetsFacts) -> str:
+    columns = {"Group": "", "Partition": "th", "Belongs in": "right", "State": "", "Copies": "", "An operator must decide": ""}
+    more = f'<p class="soft">The first {len(facts.shown)}; the audit counted {number(sum(facts.totals.values()))}.</p>'
+    return scrolling("Commits outside their partition", columns, map(_copies_row, facts.shown)) + more
+
+
+def _copies_row(shown: ShownCopies) -> tuple[str, ...]:
+    judged = shown.judged
+    copies = "<br>".join(safe(one.text) for one in judged.values)
+    return (
+        safe(judged.key.group),
+        safe(judged.key.where.name),
+        str(judged.home),
+        safe(judged.state),
+        copies,
+        safe("; ".join(judged.doubts)),
+    )
 
 
 def canary(verdict: CanaryVerdict | None) -> str:

@@ -302,7 +302,7 @@ def judge_commits(
     for key, track in after.tracks.items():
         dropped[_Shown.MEANT if key.group in resetting_groups else _Shown.BACK] += track.back_count - len(track.backs)
     findings = [_finding(shown, found, len(found) + dropped[shown]) for shown, found in cases.items() if found]
-    return [*compare_marks(before.marks, after.marks), *findings, *_unread(before.refused + after.refused)]
+    return [*compare_marks(before.marks, after.marks), *findings, *unreadable_records(before.refused + after.refused)]
 
 
 def stalled_groups(before: CommitSnapshot, after: CommitSnapshot, ends: Ends, waiting: Waiting = _UNKNOWN) -> list[Case]:
@@ -358,7 +358,8 @@ def _finding(shown: _Shown, cases: Iterable[Case], count: int) -> AuditFinding:
     return AuditFinding.of(outcome, cause, text.format(count), Level.LOG, count, examples)
 
 
-def _unread(count: int) -> list[AuditFinding]:
+def unreadable_records(count: int) -> list[AuditFinding]:
+    """The finding about records of `__consumer_offsets` in an unknown format; none if there are none."""
     text = f"{count} records of __consumer_offsets could not be read."
     return [AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.COMMITS_UNKNOWN, text, Level.LOG, count)] if count else []
 

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core import journal_lines
+from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
 from airflow_provider_kmigrate.core.events import Event, Ownership
@@ -250,12 +251,14 @@ class ReportFacts:
     owners: tuple[OwnerTrack, ...] = ()
     lag: tuple[LagTrack, ...] = ()
     unreadable: int = 0
+    offsets: OffsetsFacts | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        plain = asdict(self)
+        plain = asdict(replace(self, offsets=None))
         plain["verdict"] = verdict_as_dict(self.verdict)
         plain["ledgers"] = [{"level": ledger.level.label, **ledger.facts.as_dict()} for ledger in self.ledgers]
+        plain["offsets"] = self.offsets.as_dict() if self.offsets else None
         return {"version": VERSION, **plain}
 
 

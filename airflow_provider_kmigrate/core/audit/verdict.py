@@ -159,7 +159,9 @@ class AuditVerdict:
         """One sentence for the operator: the outcome, and the worst ground or what was shown."""
         if self.outcome is not AuditOutcome.PASS:
             return f"{self.outcome}: {self.findings[0].reason if self.findings else 'no evidence of any kind was given.'}"
-        shown = [f"{level.label} {CLAIMS[level]}" for level in self.proven]
+        shown = [f"{level.label} {CLAIMS[level]}" for level in self.proven] or [
+            one.reason.text.removesuffix(".") for one in self.findings[:1]
+        ]
         shown += ["the canary is no worse than the margin allows"] if self.canary else []
         shown += [f"not measured: {' and '.join(level.label for level in self.unmeasured)}"] if self.unmeasured else []
         return f"{self.outcome}: {'; '.join(shown)}."

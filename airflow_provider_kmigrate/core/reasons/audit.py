@@ -72,7 +72,7 @@ means: The audit shows what it compared, and what it left out of the comparison.
 meanwhile: Yes.
 do: Nothing now. Check later if something important was left out, such as a topic that `topics` should name.
 never: Read what was left out as checked, or a sample as everything.
-causes: UNEVEN, OWNER_WITHOUT_EVENTS, COMPACTED, RETENTION, UNCHANGED, NOT_REQUESTED, OWNER_CHANGES, CANARY_WITHIN, LEFT_OUT
+causes: UNEVEN, OWNER_WITHOUT_EVENTS, COMPACTED, RETENTION, UNCHANGED, NOT_REQUESTED, OWNER_CHANGES, CANARY_WITHIN, LEFT_OUT, COMMITS_READ
 
 A14 Producers gave up records
 means: These records were never confirmed, so they are not lost. They may be in the log all the same. If it is the last event of a producer, nothing shows that it can write.
@@ -125,6 +125,17 @@ do: If not, set them at once.
 do: Changed or deleted on purpose: [take a new fingerprint](operators-guide.md#a-new-fingerprint).
 never: Wait: removed records do not come back.
 causes: START_UNEXPLAINED, POLICY_CHANGED
+
+D21 Commits of a group are in two partitions of __consumer_offsets
+means: Brokers used two counts of this topic (K01), or it was expanded. A broker restart or a leader change can bring an old offset back, or lose one: records are read again, or skipped.
+meanwhile: **Only as long as no broker restarts and no leader moves.**
+do: Restart no broker. If two coordinators commit for a group, or its only commit is misplaced, stop its consumers now.
+do: Do all brokers use the topic's count? If not, see K01.
+do: Then [repair `__consumer_offsets`](operators-guide.md#repair-__consumer_offsets).
+do: Audit again.
+never: Take the larger offset. Delete records by hand.
+source: measured
+causes: COORDINATORS_SPLIT, OFFSETS_REVIVED, COMMITS_MISPLACED, COPIES_LEFT
 
 L Evidence
 about: is the evidence complete

@@ -1,0 +1,127 @@
+"""What the whole of `__consumer_offsets` shows: commits in two partitions, in the wrong one, or from two coordinators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from airflow_provider_kmigrate.core.audit.commit_tracks import unreadable_records
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
+from airflow_provider_kmigrate.core.ledger.facts import Case
+from airflow_provider_kmigrate.core.offsets_repair import CopyState, JudgedCopies, StoredCommit
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.text import join_ids, number, summarize
+
+_CASES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCopies:
+    """The copies of one group for one partition, and its newest commits in the order of their commit times."""
+
+    judged: JudgedCopies
+    course: tuple[StoredCommit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsFacts:
+    """The content of `__consumer_offsets`, whose present `count` of partitions decides where a commit belongs; 0: no such topic.
+
+    `records` were read, `unreadable` of them not understood. `commits`: one of each group and partition; `groups` have them.
+    `totals`: how many commits are in each state but IN_PLACE; `concerned`: how many groups those belong to. `states`: how many groups have
+    a state of their own outside their partition. `earlier`: the counts that
+    explain every commit outside its partition. `moving`: groups whose partition changes between the earlier count and `count`, the
+    first few of `moved`. `shown`: the worst of the commits.
+    """
+
+    count: int
+    records: int = 0
+    unreadable: int = 0
+    commits: int = 0
+    groups: int = 0
+    totals: Mapping[CopyState, int] = field(default_factory=dict)
+    concerned: int = 0
+    states: int = 0
+    earlier: tuple[int, ...] = ()
+    moved: int = 0
+    moving: tuple[str, ...] = ()
+    shown: tuple[ShownCopies, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name not in {"totals", "shown"}}
+        return {
+            **plain,
+            "totals": {state.name: count for state, count in self.totals.items()},
+            "shown": list(map(_as_dict, self.shown)),
+        }
+
+
+def _as_dict(shown: ShownCopies) -> dict[str, Any]:
+    judged, course = shown.judged, [_stored(commit) for commit in shown.course]
+    known = {**judged.key._asdict(), "home": judged.home, "state": judged.state.name, "doubts": list(judged.doubts)}
+    return {**known, "copies": [_stored(copy) for copy in judged.values], "course": course}
+
+
+def _stored(commit: StoredCommit) -> dict[str, Any]:
+    return {name: value for name, value in commit._asdict().items() if name != "key"}
+
+
+_FOUND: Final[Mapping[CopyState, tuple[AuditCause, str]]] = {
+    CopyState.SPLIT: (AuditCause.COORDINATORS_SPLIT, "{} commits: two coordinators committed for the same group in turn."),
+    CopyState.REVIVED: (
+        AuditCause.OFFSETS_REVIVED,
+        "{} commits: the group went on from an older offset after a newer one was ignored.",
+    ),
+    CopyState.IGNORED: (
+        AuditCause.OFFSETS_REVIVED,
+        "{} commits are ignored while one broker leads both partitions: an older copy lies further on in its log.",
+    ),
+    CopyState.AHEAD: (AuditCause.COMMITS_MISPLACED, "{} commits are older in their own partition than in another one."),
+    CopyState.MISPLACED: (
+        AuditCause.COMMITS_MISPLACED,
+        "{} commits are not in the partition that their group has by the topic's count.",
+    ),
+    CopyState.REMOVED: (AuditCause.COPIES_LEFT, "{} removed offsets have an older copy in another partition."),
+    CopyState.STALE: (AuditCause.COPIES_LEFT, "{} commits have an older copy in another partition."),
+}
+
+
+def findings(facts: OffsetsFacts) -> list[AuditFinding]:
+    """The findings about all commits, at level L0; each that is not where it belongs fails the audit."""
+    return [*_wrong(facts), *_states(facts), *unreadable_records(facts.unreadable), _read(facts)]
+
+
+def _wrong(facts: OffsetsFacts) -> Iterator[AuditFinding]:
+    for state, (cause, text) in _FOUND.items():
+        if many := facts.totals.get(state, 0):
+            cases = [_case(one.judged) for one in facts.shown if one.judged.state is state]
+            words = f"{text.format(number(many))}{_of_count(facts)}"
+            yield AuditFinding.of(AuditOutcome.FAIL, cause, words, Level.LOG, many, tuple(cases[:_CASES]))
+
+
+def _of_count(facts: OffsetsFacts) -> str:
+    was = f", and had {join_ids(facts.earlier)} when they were written" if len(facts.earlier) == 1 else ""
+    return f" __consumer_offsets has {facts.count} partitions{was}."
+
+
+def _states(facts: OffsetsFacts) -> Iterator[AuditFinding]:
+    if facts.states:
+        text = f"{number(facts.states)} groups have a state of their own in another partition too, which can hide their offsets."
+        yield AuditFinding.of(AuditOutcome.FAIL, AuditCause.COPIES_LEFT, text, Level.LOG, facts.states)
+
+
+def _read(facts: OffsetsFacts) -> AuditFinding:
+    if not facts.count:
+        text = "There is no __consumer_offsets: no group has ever committed."
+    else:
+        text = f"{number(facts.commits)} commits of {number(facts.groups)} groups in {facts.count} partitions of __consumer_offsets were read."
+    return AuditFinding.of(AuditOutcome.PASS, AuditCause.COMMITS_READ, text, Level.LOG, facts.commits)
+
+
+def _case(judged: JudgedCopies) -> Case:
+    offsets = [copy.offset or 0 for copy in judged.copies]
+    note = summarize([copy.text for copy in judged.values], apart="; ")
+    first, last, key = min(offsets), max(offsets), judged.key
+    return Case(key.topic, key.partition, first, last, last - first, key.group, to_ms=judged.newest.commit_ms, note=note)
