@@ -119,7 +119,7 @@ _again = retry(
 def connect(properties: Mapping[str, Any]) -> AdminClient:
     """A client for a few requests; it ends, with its requests, once nothing refers to it. Raises ours."""
     try:
-        return AdminClient(dict(properties), logger=_silent())
+        return AdminClient(dict(properties), logger=silent())
     except KafkaException as error:
         raise error_of(error.args[0], "the properties of a Kafka connection") from error
 
@@ -208,7 +208,7 @@ class Admin:
 
     def _admin(self) -> AdminClient:
         with self._lock, self._errors("configuration"):
-            self._client = self._client or AdminClient(self._properties(), logger=_silent())
+            self._client = self._client or AdminClient(self._properties(), logger=silent())
             return self._client
 
     def _properties(self) -> dict[str, Any]:
@@ -299,8 +299,8 @@ def _error(refused: Any) -> KafkaError:
     return error
 
 
-def _silent() -> logging.Logger:
-    """A logger, without which librdkafka writes to standard error; our exceptions carry what matters of it."""
+def silent() -> logging.Logger:
+    """A logger without output: without one librdkafka writes to standard error. Our exceptions carry what matters of it."""
     logger = logging.Logger("librdkafka")  # noqa: LOG001 - apart from the tree: a task's log is for operators
     logger.addHandler(logging.NullHandler())
     return logger

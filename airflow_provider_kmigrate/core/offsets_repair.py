@@ -326,8 +326,8 @@ def groups_of(
     """Records, in any order, as the log of each group."""
     commits: dict[str, dict[GroupPartition, list[StoredCommit]]] = defaultdict(lambda: defaultdict(list))
     own: dict[str, list[StoredGroup]] = defaultdict(list)
-    for key, record in records:
+    for key, record in sorted(records):
         commits[key.group][key].append(record)
-    for group, state in states:
+    for group, state in sorted(states):
         own[group].append(state)
-    return {group: GroupLog(commits[group], own[group]) for group in sorted({*commits, *own})}
+    return {group: GroupLog(dict(commits[group]), own[group]) for group in sorted({*commits, *own})}

@@ -1,0 +1,143 @@
+"""The raw log of `__consumer_offsets`: where the records of groups lie, whatever their coordinators say; and the removal of copies.
+
+Brokers answer from memory, and a broker that leads two partitions of a group shows one of the copies only. The log is the witness
+of what the next broker will load.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import Any, Final
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from airflow_provider_kmigrate.clients.admin import error_of, read_marks, silent
+from airflow_provider_kmigrate.core.audit.offsets_records import GroupState, OffsetCommitted, OffsetRemoved, RawRecord, decode
+from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.coordinator import magnitude
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.offsets_repair import GroupLog, StoredCommit, StoredGroup, StrayRecord, groups_of
+from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unavailable
+
+_POLL_S: Final = 1.0
+_FEW: Final = 500  # records of one poll
+#: Brokers let only this client write to Kafka's own topics (KafkaApis, AdminUtils of 0.11 to 3.9).
+_ADMIN: Final = {"client.id": "__admin_client", "acks": "all", "enable.idempotence": False}
+
+
+class OffsetsLog:
+    """The topic of one cluster. `properties`: librdkafka's."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._properties = properties
+
+    def read(
+        self, groups: Collection[str] | None = None, *, counts: Collection[int] = (), timeout: float = 120.0
+    ) -> dict[str, GroupLog]:
+        """The records of these groups, or of all, in every partition of the topic as of now; nothing without the topic.
+
+        `counts`: read only the partitions that these groups have by one of these counts. Records of open and aborted transactions are
+        left out. Raises `Unavailable` for a partition that cannot be read, `TimedOut` after `timeout` seconds, and what
+        `offsets_records.decode` raises: what a record says of its group must be known here.
+        """
+        places = None if groups is None or not counts else {magnitude(group) % count for group in groups for count in counts}
+        return _sorted(_records(self._properties, places, timeout), None if groups is None else set(groups))
+
+    def remove(self, strays: Iterable[StrayRecord], timeout: float = 60.0) -> None:
+        """Write each record's key again, without a value, into its partition: no broker that loads the log finds the copy then.
+
+        Safe to repeat. A broker that has loaded the copy keeps it until it restarts. Raises `TimedOut` after `timeout` seconds, `Failed`
+        or what a broker answers; then some may be written.
+        """
+        refused: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                refused.append(error)
+
+        producer = _client(Producer, {**self._properties, **_ADMIN})
+        for stray in strays:
+            if not stray.raw_key:
+                raise Failed(f"the key of a copy of {stray.group} in partition {stray.place} is unknown")
+            producer.produce(OFFSETS_TOPIC, None, stray.raw_key, stray.place, on_delivery=delivered)
+        if producer.flush(timeout):
+            raise TimedOut(f"copies in {OFFSETS_TOPIC} were not removed within {timeout:g} s")
+        if refused:
+            raise error_of(refused[0], f"removing copies in {OFFSETS_TOPIC}")
+
+
+def _sorted(records: Iterable[RawRecord], wanted: Collection[str] | None) -> dict[str, GroupLog]:
+    commits, states = list[tuple[GroupPartition, StoredCommit]](), dict[tuple[str, int], StoredGroup | None]()
+    for raw in records:
+        record = decode(raw.key, raw.value)
+        group = getattr(record, "group", None)
+        if group is None or not (wanted is None or group in wanted):
+            continue
+        if isinstance(record, OffsetCommitted | OffsetRemoved):
+            commits.append((GroupPartition(record.group, record.topic, record.partition), _stored(raw, record)))
+        elif raw.key is not None and raw.key[:2] == _CLASSIC:
+            there = isinstance(record, GroupState)
+            states[group, raw.partition] = StoredGroup(raw.partition, raw.offset, raw.key) if there else None
+    return groups_of(commits, ((group, state) for (group, _), state in states.items() if state))
+
+
+_CLASSIC: Final = b"\0\2"  # the version of the key of a classic group's state
+
+
+def _stored(raw: RawRecord, record: OffsetCommitted | OffsetRemoved) -> StoredCommit:
+    removed = StoredCommit(raw.partition, raw.offset, raw.t_ms, raw.t_ms, None, key=raw.key or b"")
+    if isinstance(record, OffsetRemoved):
+        return removed
+    return removed._replace(
+        commit_ms=record.commit_ms,
+        offset=record.offset,
+        leader_epoch=record.leader_epoch,
+        metadata=record.metadata,
+        expire_ms=record.expire_ms,
+    )
+
+
+def _records(properties: Mapping[str, Any], places: Collection[int] | None, timeout: float) -> Iterator[RawRecord]:
+    marks = read_marks(properties, [OFFSETS_TOPIC], isolation=IsolationLevel.READ_COMMITTED)
+    wanted = {where.partition: mark for where, mark in marks.items() if places is None or where.partition in places}
+    if unread := [f"{place}: {mark.unread}" for place, mark in wanted.items() if mark.unread]:
+        raise Unavailable(f"{OFFSETS_TOPIC} could not be read, partition {unread[0]}")
+    left = {place for place, mark in wanted.items() if mark.start < mark.end}
+    if not left:
+        return
+    fixed = {"group.id": "kmigrate-offsets-log", "enable.auto.commit": False, "enable.partition.eof": True}
+    with closing(_client(Consumer, {**properties, **fixed, "isolation.level": "read_committed"})) as consumer:
+        consumer.assign([KafkaPartition(OFFSETS_TOPIC, place, wanted[place].start) for place in sorted(left)])
+        deadline = time.monotonic() + timeout
+        while left:
+            if time.monotonic() > deadline:
+                raise TimedOut(f"{len(left)} partitions of {OFFSETS_TOPIC} were not read within {timeout:g} s")
+            for message in consumer.consume(_FEW, _POLL_S):
+                if _ended(message):
+                    left.discard(message.partition())
+                else:
+                    yield _raw(message)
+
+
+def _ended(message: Message) -> bool:
+    """True at the end of a partition; a marker of a transaction may be its last record, so that no offset shows it."""
+    error = message.error()
+    if error is None:
+        return False
+    if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own name
+        raise error_of(error, f"reading {OFFSETS_TOPIC}")
+    return True
+
+
+def _raw(message: Any) -> RawRecord:
+    return RawRecord(message.partition(), message.offset(), message.timestamp()[1], message.key(), message.value())
+
+
+def _client(kind: Callable[..., Any], properties: Mapping[str, Any]) -> Any:
+    try:
+        return kind(dict(properties), logger=silent())
+    except KafkaException as error:
+        raise error_of(error, "the properties of a Kafka connection") from error
