@@ -2,7 +2,7 @@
 
 A commit belongs into partition `hash(group) mod count` of the topic, its home. While brokers use different counts, and after an
 expansion (KIP-895), commits of one group for one partition lie in two partitions of the topic. Nothing ever removes the older
-copy. A broker that leads both partitions keeps the copy that it loaded first, and ignores a newer commit whose record has a lower
+copy. A broker that leads both partitions keeps the copy that it loaded first, and ignores a newer commit whose record has no higher
 offset in the log (measured, classic coordinator). So an old offset can come back whenever a leader moves.
 
 The same rules serve the audit's report, the repair, and the check after an expansion. The newest commit is the one with the
@@ -147,7 +147,7 @@ def _state(home: int, copies: Sequence[StoredCommit], removal: StoredCommit | No
         return CopyState.REVIVED
     if any(stray.commit_ms > current.commit_ms for stray in strays):
         return CopyState.AHEAD
-    return CopyState.IGNORED if any(stray.at > current.at for stray in strays) else CopyState.STALE
+    return CopyState.IGNORED if any(stray.at >= current.at for stray in strays) else CopyState.STALE
 
 
 def _split(course: Sequence[StoredCommit]) -> CopyState | None:

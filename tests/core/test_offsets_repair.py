@@ -63,6 +63,21 @@ CASES = {
     "one millisecond": ([(THERE, 1, 5), (HOME, 1, 6)], CopyState.IGNORED, 6, (Doubt.EQUAL_TIME,)),
     "deleted under the new count": ([(THERE, 1, 5), (HOME, 2, 6), (HOME, 3, None)], CopyState.REMOVED, None, (Doubt.REMOVED,)),
     "deleted under the old count": ([(THERE, 1, 5), (THERE, 2, None), (HOME, 3, 6)], CopyState.IN_PLACE, 6, ()),
+    "it went on from exactly the older commit": ([(THERE, 1, 111), (HOME, 2, 999), (HOME, 3, 111)], CopyState.REVIVED, 111, ()),
+    "set back below the older commit": (
+        [(THERE, 1, 111), (HOME, 2, 999), (HOME, 3, 50)],
+        CopyState.IGNORED,
+        50,
+        (Doubt.WENT_BACK,),
+    ),
+    "set back in its own partition": (
+        [(THERE, 1, 100), (HOME, 2, 5), (HOME, 3, 9), (HOME, 4, 6)],
+        CopyState.IGNORED,
+        6,
+        (Doubt.WENT_BACK,),
+    ),
+    "it moved within a millisecond": ([(THERE, 1, 5), (THERE, 3, 6), (HOME, 3, 7), (HOME, 5, 8)], CopyState.IGNORED, 8, ()),
+    "three copies, two of them alike": ([(7, 1, 5), (THERE, 2, 6), (HOME, 3, 6)], CopyState.IGNORED, 6, ()),
     "deleted everywhere": ([(THERE, 1, 5), (THERE, 2, None), (HOME, 3, None)], CopyState.IN_PLACE, None, ()),
 }
 
@@ -75,10 +90,24 @@ def test_one_key(name: str) -> None:
     assert (judged.current.offset if judged.current else None) == current
 
 
-def test_an_older_copy_below_in_its_log_is_only_stale() -> None:
-    """The log of the old partition is the shorter one here, so that a broker that leads both takes the newer commit."""
-    records = [StoredCommit(THERE, 3, 1, 1, 5), StoredCommit(HOME, 4, 2, 2, 6)]
-    assert judge(KEY, records, COUNT).state is CopyState.STALE
+@pytest.mark.parametrize(("there", "state"), [(3, CopyState.STALE), (4, CopyState.IGNORED), (5, CopyState.IGNORED)])
+def test_a_newer_commit_is_taken_only_if_it_lies_further_on_in_its_log(there: int, state: CopyState) -> None:
+    """By a broker that leads both: Kafka replaces a commit in memory only if the new one's record has the higher offset."""
+    records = [StoredCommit(THERE, there, 1, 1, 5), StoredCommit(HOME, 4, 2, 2, 6)]
+    assert judge(KEY, records, COUNT).state is state
+
+
+def test_of_two_equal_commits_of_one_millisecond_the_one_at_home_stays() -> None:
+    records = [StoredCommit(THERE, 9, 1, 1, 5, metadata="there", key=b"k"), StoredCommit(HOME, 4, 1, 1, 5, metadata="home")]
+    plan = offsets_repair.plan(groups_of(((KEY, record) for record in records), ()), COUNT)
+    assert (plan.imports, len(plan.strays)) == ({}, 1)
+
+
+@pytest.mark.parametrize("changed", [{"metadata": "x"}, {"leader_epoch": 2}])
+def test_epoch_and_metadata_are_part_of_a_commit(changed: dict[str, object]) -> None:
+    home = StoredCommit(HOME, 4, 1, 1, 5)
+    records = [home, home._replace(place=THERE, commit_ms=2, **changed)]
+    assert offsets_repair.plan(groups_of(((KEY, record) for record in records), ()), COUNT).imports
 
 
 def test_the_same_records_under_another_count() -> None:
