@@ -26,6 +26,7 @@ from pathlib import Path
 import psutil
 
 import airflow_provider_kmigrate
+from tests.kit.localcluster import clocks
 from tests.waiting import wait_until
 
 AGENT = Path(airflow_provider_kmigrate.__file__).parent / "node" / "kmigrate-node"
@@ -123,7 +124,7 @@ chroot . /bin/sh -ec '
     install -m 600 -o kmigrate -g kmigrate /key.pub /home/kmigrate/.ssh/authorized_keys
     rm /key.pub
     chmod 755 /opt/kafka/bin/* /usr/local/sbin/kmigrate-node
-    chmod 440 /etc/sudoers.d/kmigrate'
+    chmod 440 /etc/sudoers.d/*'
 cp etc/ssh/ssh_host_ed25519_key.pub ..
 cd ..
 umount root
@@ -186,6 +187,21 @@ def node_config() -> dict[str, object]:
         role: {"systemd": unit, "properties": properties_path(role), "log_dirs": [_data(role)]} for role, unit in units.items()
     }
     return {"version": 1, "roles": {role: shared | entry for role, entry in own.items()}}
+
+
+def clock_files(seconds: int) -> dict[str, str]:
+    """Files of a machine on which Kafka and the agent see a clock that is so far ahead (or behind: negative).
+
+    Machines share the kernel's clock with this one. So libfaketime is loaded into these processes: by their units, and by sudo.
+    """
+    env = [f"{name}={value}" for name, value in clocks.shifted_by(Path("/etc/clock")).items()]
+    units = ("kafka.service", "kafka-controller.service", "kmigrate-.service")  # the last one: of the agent's jobs
+    override = "[Service]\n" + "".join(f"Environment={each}\n" for each in env)
+    return {f"etc/systemd/system/{unit}.d/clock.conf": override for unit in units} | {
+        "etc/clock": f"{seconds:+d}\n",
+        "etc/clock.env": "".join(f"{each}\n" for each in env),
+        "etc/sudoers.d/clock": "Defaults env_file=/etc/clock.env\n",
+    }
 
 
 def _free_address() -> str:
@@ -365,6 +381,19 @@ class Machine:
         chosen = [word for option in options for word in ("-o", option)]
         argv = ("ssh", "-T", "-F", "/dev/null", *chosen, "-i", str(self._template.key), "-p", str(PORT), f"{USER}@{self.address}")
         return (*argv, *(command or ("sudo", "-n", "/usr/local/sbin/kmigrate-node", "serve")))
+
+    def write(self, files: Mapping[str, str]) -> None:
+        """Write files of its root, by their paths without the first slash, and have systemd read its own."""
+        for name, text in files.items():
+            path = self.path(f"/{name}")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        self.run("systemctl", "daemon-reload")
+
+    def sets_stop_timeout(self, value: str) -> None:
+        """After how long systemd kills a node that does not stop."""
+        override = f"[Service]\nTimeoutStopSec={value}\n"
+        self.write({f"etc/systemd/system/{unit}.service.d/stop.conf": override for unit in ("kafka", "kafka-controller")})
 
     def processes(self, command: str) -> list[int]:
         """Its processes whose command line begins so; their pids on this machine."""

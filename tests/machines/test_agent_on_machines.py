@@ -438,10 +438,7 @@ def test_sudo_allows_nothing_but_the_agent(bench: Bench) -> None:
 
 
 def test_a_unit_that_systemd_kills_counts_as_stopped_and_shows_why(bench: Bench) -> None:
-    override = bench.machine.path("/etc/systemd/system/kafka.service.d/stop.conf")
-    override.parent.mkdir()
-    override.write_text("[Service]\nTimeoutStopSec=2\n")
-    bench.machine.run("systemctl", "daemon-reload")
+    bench.machine.sets_stop_timeout("2")
     bench.stops_slowly(30)
     assert bench.ask("facts")["unit"]["TimeoutStopUSec"] == "2s"
     assert 2 <= bench.host.stop(bench.node, 7) < 10
@@ -449,6 +446,10 @@ def test_a_unit_that_systemd_kills_counts_as_stopped_and_shows_why(bench: Bench)
     assert (facts["process"]["state"], facts["unit"]["Result"], facts["unit"]["ActiveState"]) == ("stopped", "timeout", "failed")
     bench.host.start(bench.node, 7)
     assert bench.runs()
+    first, said = bench.pid(), list[str]()
+    assert 2 <= bench.host.restart(bench.node, 7, {}, nothing, said.append) < 10
+    assert [text for text in said if "[R14]" in text and "systemd's result: timeout" in text]
+    assert bench.pid() != first
 
 
 def test_a_masked_unit_is_refused_before_anything_is_done(bench: Bench) -> None:

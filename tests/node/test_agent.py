@@ -769,7 +769,7 @@ class Systemd:
 
     def __init__(self, module: Any, node: Node, *broken: str) -> None:
         self.module, self.broken, self.asked = module, broken, list[list[str]]()
-        self.runs = True
+        self.runs, self.result = True, "success"
         module.run = self.run
         entry = {name: value for name, value in node.entry.items() if name != "process"} | {"systemd": "kafka.service"}
         self.role = module.Role("broker", entry, "/etc/kmigrate/node.json")
@@ -783,7 +783,7 @@ class Systemd:
             raise self.module.Refusal("timed_out", "no answer")
         self.runs = {"stop": False, "start": True}.get(argv[1], self.runs)
         state = "active" if self.runs else "inactive"
-        return 0, f"LoadState=loaded\nActiveState={state}\nMainPID={os.getpid() if self.runs else 0}\n"
+        return 0, f"LoadState=loaded\nActiveState={state}\nMainPID={os.getpid() if self.runs else 0}\nResult={self.result}\n"
 
 
 def test_a_unit_that_stops_too_late_starts_again(node: Node) -> None:
@@ -802,6 +802,13 @@ def test_a_systemd_that_does_not_answer_leaves_no_node_down(node: Node) -> None:
     with pytest.raises(module.Refusal):  # it cannot tell that the unit runs, but the unit does
         systemd.role.carry_out(systemd.record)
     assert systemd.runs
+
+
+def test_the_record_of_a_stop_has_what_systemd_says_of_it(node: Node) -> None:
+    systemd = Systemd(agent_module(), node)
+    systemd.result = "timeout"
+    systemd.role.carry_out(systemd.record)
+    assert [act["result"] for act in systemd.record["done"] if act["act"] == "stop"] == ["timeout"]
 
 
 def test_systemd_starts_a_killed_job_again(node: Node) -> None:

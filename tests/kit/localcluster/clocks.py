@@ -29,12 +29,17 @@ def has_own(folder: Path) -> bool:
 
 def env(folder: Path) -> dict[str, str]:
     """What such a node's environment needs. Its monotonic clock stays true: no administrator and no time service sets that one."""
+    return shifted_by(_file(folder)) if has_own(folder) else {}
+
+
+def shifted_by(file: Path) -> dict[str, str]:
+    """The environment of a process whose clock is ahead by the seconds in `file`, such as `+600`; empty if no clock can be set here."""
     library = _library()
-    if library is None or not has_own(folder):
+    if library is None:
         return {}
     return {
         "LD_PRELOAD": str(library),
-        "FAKETIME_TIMESTAMP_FILE": str(_file(folder)),
+        "FAKETIME_TIMESTAMP_FILE": str(file),
         "FAKETIME_CACHE_DURATION": str(_READ_AFTER_S),
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # with its default every timed wait of a JVM returns at once, and its threads spin
