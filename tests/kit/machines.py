@@ -119,11 +119,11 @@ chroot . /bin/sh -ec '
     useradd --create-home --shell /bin/bash kmigrate
     ssh-keygen -q -t ed25519 -N "" -f /etc/ssh/ssh_host_ed25519_key
     chown -R kafka: /var/lib/kafka
-    chown -R root:kafka /etc/kafka; chmod 750 /etc/kafka; chmod 640 /etc/kafka/*
+    chown -R root:kafka /etc/kafka; chmod -R u=rwX,g=rX,o= /etc/kafka
     install -d -m 700 -o kmigrate -g kmigrate /home/kmigrate/.ssh
     install -m 600 -o kmigrate -g kmigrate /key.pub /home/kmigrate/.ssh/authorized_keys
     rm /key.pub
-    chmod 755 /opt/kafka/bin/* /usr/local/sbin/kmigrate-node
+    chmod -R a+x /opt /usr/local/sbin/kmigrate-node
     chmod 440 /etc/sudoers.d/*'
 cp etc/ssh/ssh_host_ed25519_key.pub ..
 cd ..
@@ -204,6 +204,11 @@ def clock_files(seconds: int) -> dict[str, str]:
     }
 
 
+def pid_inside(pid: int) -> str:
+    """The number that a process has on its own machine. Raises OSError if it is gone."""
+    return next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("NSpid:")).split()[-1]
+
+
 def _free_address() -> str:
     first = os.getpid() % 100  # two test processes that begin at the same time
     for number in range(100 + first, 250):
@@ -221,7 +226,7 @@ class Template:
     """The disk of a new machine. `address`: of all machines that are made of it, one after another.
 
     `files`: its own, by their paths without the first slash. `enabled`: its units that start at boot. `shown`: directories of this machine
-    that it sees, read-only, at the same path.
+    that it sees, read-only, at the same path; `shared`: those into which it may also write.
     """
 
     def __init__(
@@ -234,9 +239,11 @@ class Template:
         key: Path | None = None,
         enabled: Sequence[str] = ("kafka.service",),
         shown: Sequence[Path] = (),
+        shared: Sequence[Path] = (),
         megabytes: int = 256,
     ) -> None:
-        self.folder, self.address, self.name, self.shown = folder, address or _free_address(), name, shown
+        self.folder, self.address, self.name = folder, address or _free_address(), name
+        self.binds = [*(f"--bind-ro={path}" for path in shown), *(f"--bind={path}" for path in shared)]
         self.disk, self.key = folder / "disk.img", key or new_key(folder)
         for path, text in (self._common_files() | dict(stand_in_files() if files is None else files)).items():
             (folder / "new" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -260,6 +267,7 @@ class Template:
             "etc/ssh/sshd_config": _SSHD.format(port=PORT, address=self.address),
             "etc/sudoers.d/kmigrate": f"{sudoers[1]}\n",
             "etc/systemd/logind.conf.d/kill.conf": "[Login]\nKillUserProcesses=yes\n",
+            "etc/tmpfiles.d/tmp.conf": "",  # at its boot it must not empty what it shares with this machine below /tmp
             "usr/local/sbin/kmigrate-node": agent,
             "key.pub": self.key.with_suffix(".pub").read_text(),
         }
@@ -300,7 +308,7 @@ class Machine:
 
     def boot(self) -> None:
         """Returns once sshd answers; the other units may still start."""
-        options = [f"--machine={self._template.name}", *(f"--bind-ro={path}" for path in self._template.shown)]
+        options = [f"--machine={self._template.name}", *self._template.binds]
         argv = [*_unshared(self.folder, _BOOT), *options]
         with (self.folder / "console").open("ab") as console:
             self._holder = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=console, stderr=console, start_new_session=True)
@@ -312,7 +320,7 @@ class Machine:
         assert self._holder.poll() is None, (self.folder / "console").read_text()
         for child in psutil.Process(self._holder.pid).children(recursive=True):
             with contextlib.suppress(OSError):
-                if re.search(r"^NSpid:.*\t1$", Path(f"/proc/{child.pid}/status").read_text(), re.MULTILINE):
+                if pid_inside(child.pid) == "1":
                     self.leader = child.pid
         return self.leader > 0
 
