@@ -225,8 +225,8 @@ def _unshared(folder: Path, script: str) -> list[str]:
 class Template:
     """The disk of a new machine. `address`: of all machines that are made of it, one after another.
 
-    `files`: its own, by their paths without the first slash. `enabled`: its units that start at boot. `shown`: directories of this machine
-    that it sees, read-only, at the same path; `shared`: those into which it may also write.
+    `files`: its own, by their paths without the first slash. `enabled`: its units that start at boot. `shown`: files and directories of
+    this machine that it sees, read-only, at the same path; `shared`: those into which it may also write.
     """
 
     def __init__(
@@ -243,7 +243,8 @@ class Template:
         megabytes: int = 256,
     ) -> None:
         self.folder, self.address, self.name = folder, address or _free_address(), name
-        self.binds = [*(f"--bind-ro={path}" for path in shown), *(f"--bind={path}" for path in shared)]
+        binds = [("bind-ro", path) for path in shown] + [("bind", path) for path in shared]
+        self.binds = [f"--{how}={path}:{path}:norbind" for how, path in binds]  # else with the mounts of the machine itself in it
         self.disk, self.key = folder / "disk.img", key or new_key(folder)
         for path, text in (self._common_files() | dict(stand_in_files() if files is None else files)).items():
             (folder / "new" / path).parent.mkdir(parents=True, exist_ok=True)

@@ -59,7 +59,7 @@ def _postgresql() -> Path | None:
 class AirflowMachine(Airflow):
     """As `Airflow`; its `home` is a directory of this machine, which the other one shares.
 
-    It also sees, read-only, this program and the fleet's folder, with the cluster file, the key and the host keys.
+    It also sees, read-only, this program, the cluster file, the connections, and the key and the host keys for ssh.
     """
 
     def __init__(self, home: Path, fleet: Fleet, settings: Mapping[str, str]) -> None:
@@ -90,9 +90,7 @@ class AirflowMachine(Airflow):
             address=self.address,
             key=self._fleet.key,
             enabled=(),
-            shown=sorted(
-                {ROOT, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), self._fleet.folder} - {Path("/usr")}
-            ),
+            shown=self._shown(),
             shared=[self.home],
             megabytes=1024,
         )
@@ -103,6 +101,11 @@ class AirflowMachine(Airflow):
         made = ("CREATE ROLE airflow LOGIN", "CREATE DATABASE airflow OWNER airflow")
         commands = (word for each in made for word in ("-c", each))
         self.machine.run(f"{binaries}/psql", "-q", "-U", "postgres", "-h", self.address, *commands)
+
+    def _shown(self) -> list[Path]:
+        program = {ROOT, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()} - {Path("/usr")}  # it has a /usr
+        plan = self._fleet.plan
+        return [*sorted(program), self._fleet.key, self._fleet.home, plan.spec_path.parent, plan.connections_path]
 
     def _files(self, binaries: str) -> dict[str, str]:
         lines = [f'{name}="{value}"\n' for name, value in self._passed_on().items()]
@@ -127,7 +130,7 @@ class AirflowMachine(Airflow):
 
     def kill(self, name: str) -> None:
         """SIGKILL for one component's first process; systemd ends what that has started, and starts it again."""
-        self.machine.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", f"airflow-{name}")
+        self.machine.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", f"airflow-{name}", fails=True)  # it may be down
 
     def descendants(self) -> list[psutil.Process]:
         """Airflow's own processes that the components have started."""
