@@ -18,15 +18,15 @@ from tests.kit.fleet import Fleet
 from tests.kit.machines import Machine, Template, pid_inside
 
 _PASSED_ON = ("AIRFLOW", "PYTHON")  # what names of the environment begin with
-_DATABASE = "/var/lib/airflow-database/data"
+_DATABASE = "/var/lib/database/data"
 _DATABASE_UNIT = """\
 [Service]
 Type=notify
 User=postgres
-StateDirectory=airflow-database
-RuntimeDirectory=airflow-database
+StateDirectory=database
+RuntimeDirectory=database
 ExecStartPre={bin}/initdb -D {data} --auth=trust --encoding=UTF8 --locale=C.UTF-8
-ExecStart={bin}/postgres -D {data} -c listen_addresses={address} -c unix_socket_directories=/run/airflow-database -c max_connections=200
+ExecStart={bin}/postgres -D {data} -c listen_addresses={address} -c unix_socket_directories=/run/database -c max_connections=200
 """
 _UNIT = """\
 [Service]
@@ -66,7 +66,7 @@ class AirflowMachine(Airflow):
         address = f"127.0.{fleet.plan.network}.40"
         own = {
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://airflow@{address}/airflow",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://metadata@{address}/metadata",
             "HOME": str(fleet.home),
         }
         plan = fleet.plan
@@ -97,8 +97,8 @@ class AirflowMachine(Airflow):
         self._machine = self._fleet.machines[self.address] = Machine(folder, template)
         template.disk.unlink()
         self.machine.boot()
-        self.machine.run("systemctl", "start", "airflow-database")
-        made = ("CREATE ROLE airflow LOGIN", "CREATE DATABASE airflow OWNER airflow")
+        self.machine.run("systemctl", "start", "database")
+        made = ("CREATE ROLE metadata LOGIN", "CREATE DATABASE metadata OWNER metadata")
         commands = (word for each in made for word in ("-c", each))
         self.machine.run(f"{binaries}/psql", "-q", "-U", "postgres", "-h", self.address, *commands)
 
@@ -109,10 +109,12 @@ class AirflowMachine(Airflow):
 
     def _files(self, binaries: str) -> dict[str, str]:
         lines = [f'{name}="{value}"\n' for name, value in self._passed_on().items()]
-        unit = "etc/systemd/system/airflow-{}.service"
+        units = "etc/systemd/system"
         database = _DATABASE_UNIT.format(bin=binaries, data=_DATABASE, address=self.address)
-        return {"etc/airflow.env": "".join(lines), unit.format("database"): database} | {
-            unit.format(name): _UNIT.format(name=name, home=self.home, python=sys.executable, arguments=" ".join(argv))
+        return {"etc/airflow.env": "".join(lines), f"{units}/database.service": database} | {
+            f"{units}/airflow-{name}.service": _UNIT.format(
+                name=name, home=self.home, python=sys.executable, arguments=" ".join(argv)
+            )
             for name, argv in COMPONENTS.items()
         }
 
