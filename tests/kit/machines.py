@@ -194,14 +194,22 @@ def clock_files(seconds: int) -> dict[str, str]:
 
     Machines share the kernel's clock with this one. So libfaketime is loaded into these processes: by their units, and by sudo.
     """
-    env = [f"{name}={value}" for name, value in clocks.shifted_by(Path("/etc/clock")).items()]
-    units = ("kafka.service", "kafka-controller.service", "kmigrate-.service")  # the last one: of the agent's jobs
-    override = "[Service]\n" + "".join(f"Environment={each}\n" for each in env)
-    return {f"etc/systemd/system/{unit}.d/clock.conf": override for unit in units} | {
+    file = Path("/etc/clock")
+    agent, java = clocks.of_program(file), clocks.of_java(file)
+    units = {"kafka": java, "kafka-controller": java, "kmigrate-": agent}  # the last ones are the agent's jobs
+    found = {
+        f"etc/systemd/system/{unit}.service.d/clock.conf": "[Service]\n" + _lines(env, "Environment=")
+        for unit, env in units.items()
+    }
+    return found | {
         "etc/clock": f"{seconds:+d}\n",
-        "etc/clock.env": "".join(f"{each}\n" for each in env),
+        "etc/clock.env": _lines(agent),
         "etc/sudoers.d/clock": "Defaults env_file=/etc/clock.env\n",
     }
+
+
+def _lines(env: Mapping[str, str], before: str = "") -> str:
+    return "".join(f"{before}{name}={value}\n" for name, value in env.items())
 
 
 def pid_inside(pid: int) -> str:
