@@ -486,7 +486,7 @@ def test_a_restart_is_not_asked_for_again_while_its_node_starts(node: NodeSpec) 
 @pytest.mark.parametrize("result", ["timeout", "oom-kill", "signal", "success", "exit-code", None])
 def test_a_node_that_was_killed_in_its_stop_is_named_and_started(node: NodeSpec, result: str | None) -> None:
     connection, said = SlowToStart(result), list[str]()
-    AgentHost(cast(Connection, connection), CLUSTER).restart(node, 7, {}, nothing, said.append, slow=10.0)
+    AgentHost(cast(Connection, connection), CLUSTER).restart(node, Restart(say=said.append, slow=10.0), 7)
     named = [text for text in said if "[R14]" in text and f"killed after 1 s (systemd's result: {result})" in text]
     assert len(named) == (result in {"timeout", "oom-kill", "signal"})
     assert connection.asked[-1] == "job"

@@ -447,7 +447,7 @@ def test_a_unit_that_systemd_kills_counts_as_stopped_and_shows_why(bench: Bench)
     bench.host.start(bench.node, 7)
     assert bench.runs()
     first, said = bench.pid(), list[str]()
-    assert 2 <= bench.host.restart(bench.node, 7, {}, nothing, said.append) < 10
+    assert 2 <= bench.host.restart(bench.node, Restart(say=said.append), 7) < 10
     assert [text for text in said if "[R14]" in text and "systemd's result: timeout" in text]
     assert bench.pid() != first
 
