@@ -212,7 +212,7 @@ def test_a_restart_survives_its_connection(bench: Bench, fault: Callable[[Bench]
         down.append(bench.host.status(bench.node).state)
 
     with ThreadPoolExecutor(1) as pool:
-        restart = pool.submit(bench.host.restart, bench.node, 7, {}, while_down)
+        restart = pool.submit(bench.host.restart, bench.node, Restart(while_down=while_down), 7)
         bench.reaches("stop")
         fault(bench)
         assert SLOW < restart.result() < SLOW + 3
@@ -257,7 +257,8 @@ def test_work_between_waits_for_the_stop_of_a_job_that_was_killed(bench: Bench) 
     bench.stops_slowly(8)  # longer than a request waits for a job
     down = []
     with ThreadPoolExecutor(1) as pool:
-        restart = pool.submit(bench.host.restart, bench.node, 7, {}, lambda _: down.append(bench.host.status(bench.node).state))
+        how = Restart(while_down=lambda _: down.append(bench.host.status(bench.node).state))
+        restart = pool.submit(bench.host.restart, bench.node, how, 7)
         bench.reaches("stop")
         assert bench.machine.signal(JOB, signal.SIGKILL) == 1
         restart.result()
