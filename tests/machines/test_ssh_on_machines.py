@@ -269,5 +269,5 @@ def test_a_machine_behind_ssh_that_is_not_ready_gets_no_agent(
     allow_more(machine)
     machine.run("sh", "-ec", break_it)
     code, shown = command("install", "--yes")
-    assert (code, said in shown) == (1, True), shown
+    assert (code, said in shown, shown.count(f"{machine.address}: ")) == (1, True, 1), shown
     assert machine.run("sh", "-c", f"ls {FILES[0]} {FILES[1]}", fails=True) == ""

@@ -48,7 +48,7 @@ never: Let the agent act in other directories, or allow it more than `serve` by 
 M06 The SSH connection to a node's machine is refused
 means: The machine's host key is unknown or changed, or it does not accept the login of the Airflow connection. Behind a wrong host key another machine would get files with their secrets.
 meanwhile: Yes: nothing was stopped or written.
-do: Host key: compare `ssh-keyscan HOST | ssh-keygen -lf -` with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine's console. If equal, put it into `~/.ssh/known_hosts` of Airflow's user on each worker and the triggerer.
+do: Host key: compare `ssh-keyscan -p PORT HOST | ssh-keygen -lf -` with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine's console. If equal, put what `ssh-keyscan` prints into `~/.ssh/known_hosts` of Airflow's user on each worker and the triggerer.
 do: Login: correct login, key and password of the connection, and `authorized_keys` of that user on the machine.
 do: `python -m airflow_provider_kmigrate.node check CLUSTER.yaml` tries every node. Clear the task.
 never: Set `no_host_key_check`. Take a new host key without comparing it.
