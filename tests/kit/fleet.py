@@ -253,18 +253,17 @@ class Fleet(LocalCluster):
     def _ssh_conn_id(self) -> str:
         return f"{self.plan.shape.name}_ssh"
 
+    def rewrite(self, **sections: Any) -> None:
+        """Replace sections of the cluster file."""
+        self._write_spec(yaml.safe_load(self.spec_path.read_text()) | sections)
+
     def through(self, **way: Any) -> None:
-        """From now on the cluster file reaches the nodes this way: keys of its section `hosts`."""
-        hosts = {"driver": "agent", "properties": FILES[NodeRole.BROKER]}
-        self._write_spec(yaml.safe_load(self.spec_path.read_text()) | {"hosts": hosts | way})
+        """From now on the cluster file reaches the nodes this way: `ssh_conn_id` or `connect` of its section `hosts`."""
+        self.rewrite(hosts={"driver": "agent", "properties": FILES[NodeRole.BROKER]} | way)
 
     def through_connection(self) -> None:
         """Reach the nodes by Airflow's SSH connection, which finds the host keys in `home`."""
         self.through(ssh_conn_id=self._ssh_conn_id)
-
-    def through_command(self) -> None:
-        """Reach the nodes by the program ssh."""
-        self.through(connect=self.ssh_command())
 
     def cluster_file(self) -> dict[str, Any]:
         """What a user would write about this cluster."""

@@ -169,7 +169,7 @@ def test_a_file_that_is_set_back_in_the_soak_is_seen_by_soak_and_watch(story: St
 def test_a_rollback_refuses_a_full_disk_before_it_stops_anything_and_then_goes_to_its_end(story: Story) -> None:
     with story.part("rolled back", after="approval") as trial:
         trial.park(trial.rehearsal.dag_id)
-        trial.fleet.through_command()
+        trial.fleet.through(connect=trial.fleet.ssh_command())
         full = trial.fleet.machine(trial.fleet.node("broker 0"))
         full.run("sh", "-ec", FULL)
 
@@ -211,6 +211,7 @@ def test_a_worker_of_an_earlier_run_is_refused_by_every_machine(story: Story) ->
 def test_migrates_again_while_a_controllers_machine_reboots_and_systemd_kills_a_broker(story: Story) -> None:
     with story.part("finalized", after="fenced") as trial:
         alone = trial.fleet.node("controller 3002")
+        trial.fleet.rewrite(policy={"min_soak": "5s", "canary_bake": "0s"})  # the first migration has soaked
         for node in trial.fleet.plan.brokers:
             trial.fleet.machine(node).sets_stop_timeout(f"{STOP_TIMEOUT_S}")
 
