@@ -105,7 +105,7 @@ faults: setup ## migrate a real cluster, roll it back and migrate it again, with
 	PYTHONPATH=. $(BIN)/python -m tests.system.faults
 	PYTHONPATH=. $(BIN)/python -m tests.system.airflow_faults
 
-machines: setup ## machines with a systemd, sshd and sudo of their own: the agent killed, cut off, full disks, lost power; a migration and a rollback over ssh (12 minutes; as root; Debian: apt-get install systemd-container openssh-server sudo)
+machines: setup ## machines with a systemd, sshd and sudo of their own: the agent killed, cut off, full disks, lost power; a migration and a rollback over ssh (12 minutes; as root; Debian: apt-get install systemd-container openssh-server sudo postgresql)
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m machines tests/machines
 
 cluster: setup ## start a local cluster in ZooKeeper mode; its output says how to use it

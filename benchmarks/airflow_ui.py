@@ -57,20 +57,28 @@ Ctrl-C ends Airflow and the cluster.
 
 
 class Airflow:
-    """An Airflow of its own in `home`, which is emptied first; on 127.0.0.1 and a free port only. `settings` go to its environment."""
+    """An Airflow of its own in `home`, which is emptied first; on one address and a free port only. `settings` go to its environment."""
 
-    def __init__(self, home: Path, clusters: Path, connections: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        clusters: Path,
+        connections: Path,
+        settings: Mapping[str, str] | None = None,
+        address: str = "127.0.0.1",
+    ) -> None:
         self.home = home.resolve()
         self._connections = connections
-        self.url = f"http://127.0.0.1:{_free_port()}"
-        self._environment = {**os.environ, **environment(home, clusters), **self._own_settings(), **(settings or {})}
+        self.address, port = address, _free_port(address)
+        self.url = f"http://{address}:{port}"
+        self._environment = {**os.environ, **environment(home, clusters), **self._own_settings(port), **(settings or {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._orphans: list[psutil.Process] = []
 
-    def _own_settings(self) -> dict[str, str]:
+    def _own_settings(self, port: int) -> dict[str, str]:
         return {
-            "AIRFLOW__API__HOST": "127.0.0.1",
-            "AIRFLOW__API__PORT": self.url.rpartition(":")[2],
+            "AIRFLOW__API__HOST": self.address,
+            "AIRFLOW__API__PORT": str(port),
             "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__API__SECRET_KEY": secrets.token_urlsafe(32),
             "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
@@ -88,6 +96,7 @@ class Airflow:
         """Database, connections, all components; returns when the DAG can be triggered."""
         shutil.rmtree(self.home, ignore_errors=True)
         self.home.mkdir(parents=True)
+        self.prepare()
         self._airflow("db", "migrate")
         self._airflow("connections", "import", str(self._connections))
         for name in COMPONENTS:
@@ -98,6 +107,9 @@ class Airflow:
             if time.monotonic() > deadline:
                 raise TimedOut(f"Airflow did not offer {dag_id} within {timeout:.0f} s; its logs: {self.home}/*.log")
             time.sleep(0.5)
+
+    def prepare(self) -> None:
+        """What must be there before the database is made, besides an empty `home`: nothing."""
 
     def begin(self, name: str) -> None:
         """Start one component."""
@@ -193,8 +205,8 @@ def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
             process.send_signal(number)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+def _free_port(address: str) -> int:
+    with socket.create_server((address, 0)) as listener:
         port: int = listener.getsockname()[1]
     return port
 

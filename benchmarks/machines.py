@@ -1,11 +1,12 @@
 """A cluster on machines with a systemd, an sshd and a sudo of their own: what observations cost over kept connections, of one node and of 30, and a migration whose Airflow dies.
 
-`python -m benchmarks machines`, or `make bench BENCH=machines` (6 minutes); an argument is the number of requests (200); with 0 there is
-no migration. Root, as `make machines`.
+`python -m benchmarks machines`, or `make bench BENCH=machines` (12 minutes); the first argument is the number of requests (200), the others
+the parts: `observations`, `migration`, `ways`; all of them by default. Root, as `make machines`.
 
 `worst_down_ratio`: the longest time for which a broker refused connections while its worker's connection hung, or its task and the
 scheduler were killed, over the median of the others of the same pass. `added_s_per_restart`: seconds from the moment at which every
-partition is in sync again until the next broker is stopped.
+partition is in sync again until the next broker is stopped. `ssh_over_local_ratio`: seconds of a migration up to dual-write, without
+Airflow and load, whose agents are behind ssh, over the mean of the one before and the one after it, behind local pipes.
 """
 
 from __future__ import annotations
@@ -24,13 +25,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from airflow_provider_kmigrate.clients.hosts.agent import Connection, Program
+from airflow_provider_kmigrate.clients.hosts.agent import PATH, Connection, Program
 from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
+from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
+from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.kit.fleet import Fleet
 from tests.kit.load import summary_of
-from tests.kit.machines import Machine, Template, booted, missing
-from tests.machines.journey import Downs, FleetTrial, restarted, under_way
+from tests.kit.localcluster.plan import Shape
+from tests.kit.machines import Machine, Template, booted
+from tests.machines.airflow_machine import missing
+from tests.machines.journey import TOPICS, Downs, FleetTrial, restarted, under_way
 from tests.system.airflow_faults import Kill
 from tests.waiting import beside
 
@@ -47,9 +53,18 @@ _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 def main(arguments: list[str], build: Path) -> dict[str, object]:
     if missing():
         sys.exit(missing())
-    count, folder = int(arguments[0]) if arguments else 200, build.resolve() / "machines"
+    count, *chosen = arguments or ["200"]
+    folder = build.resolve() / "machines"
     shutil.rmtree(folder, ignore_errors=True)
-    return _observations(folder, count or 200) | (_migration(folder / "fleet") if count else {})
+    parts = {
+        "observations": lambda: _observations(folder, int(count)),
+        "migration": lambda: _migration(folder / "fleet"),
+        "ways": lambda: _ways(folder / "ways"),
+    }
+    figures: dict[str, object] = {}
+    for name in chosen or parts:
+        figures |= parts[name]()
+    return figures
 
 
 def _observations(folder: Path, count: int) -> dict[str, object]:
@@ -65,7 +80,7 @@ def _observations(folder: Path, count: int) -> dict[str, object]:
         "observe_node_ms_p50": round(median(ssh[1:]), 1),
         "observe_node_ms_max": round(max(ssh[1:]), 1),
         "observe_node_local_ms_p50": round(median(local[1:]), 1),
-        "ssh_over_local_ratio": round(median(ssh[1:]) / median(local[1:]), 2),
+        "observe_ssh_over_local_ratio": round(median(ssh[1:]) / median(local[1:]), 2),
         "observe_30_nodes_s": round(median(together), 3),
         "observe_30_nodes_s_max": round(max(together), 3),
     }
@@ -164,6 +179,35 @@ def _migration(folder: Path) -> dict[str, object]:
         workload.stop()
         acts = [line for line in trial.journal if line["kind"] == "act"]
         return _figures(acts, kills, downs, synced) | {"lost": summary_of(workload.facts())["lost"]}
+
+
+def _ways(folder: Path) -> dict[str, object]:
+    """A migration up to dual-write behind local pipes, behind ssh, and behind local pipes again; a rollback after each."""
+    shape = Shape("ways", chroot="/kafka", zookeepers=3)
+    with rehearsing(Rehearsal(folder, shape, TOPICS, policy={"canary_bake": "0s"}, cluster_type=Fleet)) as rehearsal:
+        rehearsal.up()
+        fleet = rehearsal.cluster
+        assert isinstance(fleet, Fleet)
+        for address, machine in fleet.machines.items():
+            (fleet.folder / address / "leader").write_text(str(machine.leader))
+        enter = f'exec nsenter -t "$(cat {fleet.folder}/$0/leader)" -m -u -i -p -- {PATH} serve'
+        local = ["/bin/sh", "-c", enter, "{host}"]
+        taken = [_migration_seconds(rehearsal, way) for way in (local, fleet.ssh_command(), local)]
+    return {
+        "migration_s": [round(each, 1) for each in taken],
+        "ssh_over_local_ratio": round(2 * taken[1] / (taken[0] + taken[2]), 3),
+    }
+
+
+def _migration_seconds(rehearsal: Rehearsal, way: list[str]) -> float:
+    assert isinstance(rehearsal.cluster, Fleet)
+    rehearsal.cluster.through(connect=way)
+    began = time.monotonic()
+    rehearsal.forward(direct.to_dual_write)
+    ended = time.monotonic()
+    with direct.context(rehearsal.cluster, "rollback", folder=rehearsal.home / "kmigrate") as context:
+        run_rollback(context)
+    return ended - began
 
 
 def _figures(acts: list[dict[str, Any]], kills: list[Kill], downs: Downs, synced: InSync) -> dict[str, object]:

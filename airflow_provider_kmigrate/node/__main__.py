@@ -228,7 +228,8 @@ def _run(reach: Reach, host: str, nodes: tuple[NodeSpec, ...], text: str, option
         finally:
             pipe.close()
     except KMigrateError as error:
-        return _Ran(f"{host}: {error}", failed=True)
+        before = f"{host}: "  # of what the script itself said, too
+        return _Ran(before + str(error).removeprefix(before), failed=True)
 
 
 def _output(pipe: Pipe, text: str) -> str:

@@ -490,10 +490,11 @@ def test_a_unit_that_cannot_be_enabled_keeps_no_controller_down_nor_up() -> None
 
 
 class SlowToStart:
-    """The connection to an agent whose job holds its lock until the node, after a quick stop, has started."""
+    """The connection to an agent whose job holds its lock until the node, after a quick stop, has started. `result`: systemd's of the stop."""
 
-    def __init__(self) -> None:
+    def __init__(self, result: str | None = "success") -> None:
         self.asked: list[str] = []
+        self.result = result
         self.left = 3
 
     def facts(self, *_: object) -> dict[str, Any]:
@@ -506,7 +507,7 @@ class SlowToStart:
                 raise Unavailable("another request acts on this broker")
             self.job = fields["job"]
         acts = ["stop", "pause", "start"] if self.asked.count("job") > 1 else ["stop", "pause"]
-        done = [{"act": act, "began": 1.0, "ended": 2.0} for act in acts]
+        done = [{"act": act, "began": 1.0, "ended": 2.0, "result": self.result if act == "stop" else None} for act in acts]
         if verb == "job":
             self.left -= 1
         return {"id": self.job, "state": "running" if self.left else "done", "busy": bool(self.left), "done": done}
@@ -516,6 +517,15 @@ def test_a_restart_is_not_asked_for_again_while_its_node_starts(node: NodeSpec) 
     connection = SlowToStart()
     assert AgentHost(cast(Connection, connection), CLUSTER).restart(node, Restart(slow=10.0), 7) == 1.0
     assert connection.asked == ["restart", "job", "go_on", "job", "job"]
+
+
+@pytest.mark.parametrize("result", ["timeout", "oom-kill", "signal", "success", "exit-code", None])
+def test_a_node_that_was_killed_in_its_stop_is_named_and_started(node: NodeSpec, result: str | None) -> None:
+    connection, said = SlowToStart(result), list[str]()
+    AgentHost(cast(Connection, connection), CLUSTER).restart(node, Restart(say=said.append, slow=10.0), 7)
+    named = [text for text in said if "[R14]" in text and f"killed after 1 s (systemd's result: {result})" in text]
+    assert len(named) == (result in {"timeout", "oom-kill", "signal"})
+    assert connection.asked[-1] == "job"
 
 
 def test_an_agent_that_hangs_is_given_up(machine: Node, agents: Agents) -> None:

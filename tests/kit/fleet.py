@@ -10,7 +10,6 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,12 +25,13 @@ from tests.kit.localcluster import config, export, jars, plan, ready, runtime
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import FIRST_CONTROLLER, Plan, Shape
 from tests.kit.localcluster.runtime import Runtime
-from tests.kit.machines import PORT, USER, Machine, Template, missing, new_key
+from tests.kit.machines import PORT, USER, Machine, Template, clock_files, missing, new_key
 
 ZOOKEEPER_PORT, BROKER_PORT, CONTROLLER_PORT = 2181, 9092, 9093
 UNITS = {NodeRole.BROKER: "kafka.service", NodeRole.CONTROLLER: "kafka-controller.service"}
 FILES = {NodeRole.BROKER: "/etc/kafka/server.properties", NodeRole.CONTROLLER: "/etc/kafka/controller.properties"}
 DIRECTORIES = {NodeRole.BROKER: "/var/lib/kafka/data", NodeRole.CONTROLLER: "/var/lib/kafka/controller"}
+AHEAD_S = 600
 _NETWORKS = range(2, 250)
 _POLL = 0.2
 _MEGABYTES = 2048  # of a disk; only what is written takes room
@@ -86,11 +86,13 @@ class FleetPlan(Plan):
 class Fleet(LocalCluster):
     """The machines of `folder`; they end with this process. A rehearsal uses it as it uses a local cluster."""
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, ahead: str = "") -> None:
+        """`ahead`: the name of a node on whose machine Kafka and the agent see a clock that is ten minutes ahead."""
         super().__init__(folder)
+        self._ahead = ahead
         self.machines: dict[str, Machine] = {}  # by address
         self._plan: FleetPlan | None = None
-        self._key = Path()
+        self.key = Path()
 
     @property
     def plan(self) -> FleetPlan:
@@ -114,7 +116,7 @@ class Fleet(LocalCluster):
         network = next(number for number in _NETWORKS if plan.reserved(number))
         self._plan = FleetPlan(self.folder, shape, {}, network=network)
         self.folder.mkdir(parents=True)
-        self._key = new_key(self.folder)
+        self.key = new_key(self.folder)
         self._make(runtime.find())
         deadline = time.monotonic() + timeout
         self._boot()
@@ -134,6 +136,8 @@ class Fleet(LocalCluster):
             address: [node.role for node in (*self.plan.brokers, *self.plan.controllers) if node.host == address]
             for address in machines
         }
+        if self._ahead:
+            machines[self.node(self._ahead).host] |= clock_files(AHEAD_S)
         shown = sorted({java.archives.parent, *(path.parent for path in jars.jars())})
         for address, files in machines.items():
             if roles[address]:
@@ -147,7 +151,7 @@ class Fleet(LocalCluster):
                 files,
                 name=_name(address),
                 address=address,
-                key=self._key,
+                key=self.key,
                 enabled=enabled,
                 shown=shown,
                 megabytes=_MEGABYTES,
@@ -224,21 +228,53 @@ class Fleet(LocalCluster):
         }
 
     def _write_files(self) -> None:
+        for path in (self._known_hosts, self.spec_path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         keys = "".join(machine.known_host for machine in self.machines.values())
-        atomic.replace(self.folder / "known_hosts", keys.encode())
-        self.spec_path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.replace(self.spec_path, yaml.safe_dump(self.cluster_file(), sort_keys=False, width=1000).encode())
-        atomic.replace(self.plan.connections_path, json.dumps(export.connections(self.plan), indent=1).encode())
+        atomic.replace(self._known_hosts, keys.encode())
+        self._write_spec(self.cluster_file())
+        extra = {"key_file": str(self.key), "look_for_keys": False, "conn_timeout": 10}
+        ssh = {self._ssh_conn_id: {"conn_type": "ssh", "login": USER, "port": PORT, "extra": extra}}
+        atomic.replace(self.plan.connections_path, json.dumps(export.connections(self.plan) | ssh, indent=1).encode())
+
+    def _write_spec(self, document: dict[str, Any]) -> None:
+        atomic.replace(self.spec_path, yaml.safe_dump(document, sort_keys=False, width=1000).encode())
+
+    @property
+    def home(self) -> Path:
+        """The home of Airflow's user, with the host keys of all machines."""
+        return self.folder / "home"
+
+    @property
+    def _known_hosts(self) -> Path:
+        return self.home / ".ssh" / "known_hosts"
+
+    @property
+    def _ssh_conn_id(self) -> str:
+        return f"{self.plan.shape.name}_ssh"
+
+    def rewrite(self, **sections: Any) -> None:
+        """Replace sections of the cluster file."""
+        self._write_spec(yaml.safe_load(self.spec_path.read_text()) | sections)
+
+    def through(self, **way: Any) -> None:
+        """From now on the cluster file reaches the nodes this way: `ssh_conn_id` or `connect` of its section `hosts`."""
+        self.rewrite(hosts={"driver": "agent", "properties": FILES[NodeRole.BROKER]} | way)
+
+    def through_connection(self) -> None:
+        """Reach the nodes by Airflow's SSH connection, which finds the host keys in `home`."""
+        self.through(ssh_conn_id=self._ssh_conn_id)
 
     def cluster_file(self) -> dict[str, Any]:
         """What a user would write about this cluster."""
         document = export.cluster_file(self.plan)
         nodes = {"brokers": self.plan.brokers, "controllers": self.plan.controllers}
-        return document | {"hosts": self.hosts()} | {key: [_entry(node) for node in found] for key, found in nodes.items()}
+        hosts = {"driver": "agent", "connect": self.ssh_command(), "properties": FILES[NodeRole.BROKER]}
+        return document | {"hosts": hosts} | {key: [_entry(node) for node in found] for key, found in nodes.items()}
 
-    def hosts(self) -> Mapping[str, Any]:
-        """The section `hosts`: over ssh, with no configuration of this machine."""
-        options = ("BatchMode=yes", f"UserKnownHostsFile={self.folder}/known_hosts", "GlobalKnownHostsFile=/dev/null", "IdentitiesOnly=yes",
+    def ssh_command(self) -> list[str]:
+        """The agent of a node over ssh, with no configuration of this machine."""
+        options = ("BatchMode=yes", f"UserKnownHostsFile={self._known_hosts}", "GlobalKnownHostsFile=/dev/null", "IdentitiesOnly=yes",
                    "ConnectTimeout=10", "ServerAliveInterval=15", "ServerAliveCountMax=3")  # fmt: skip
         argv = [
             "ssh",
@@ -247,15 +283,11 @@ class Fleet(LocalCluster):
             "/dev/null",
             *(word for option in options for word in ("-o", option)),
             "-i",
-            str(self._key),
+            str(self.key),
             "-p",
             str(PORT),
         ]
-        return {
-            "driver": "agent",
-            "connect": [*argv, f"{USER}@{{host}}", "sudo", "-n", "/usr/local/sbin/kmigrate-node", "serve"],
-            "properties": FILES[NodeRole.BROKER],
-        }
+        return [*argv, f"{USER}@{{host}}", "sudo", "-n", "/usr/local/sbin/kmigrate-node", "serve"]
 
     def down(self, grace: float = 20.0) -> None:
         """End every machine at once."""

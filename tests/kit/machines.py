@@ -26,6 +26,7 @@ from pathlib import Path
 import psutil
 
 import airflow_provider_kmigrate
+from tests.kit.localcluster import clocks
 from tests.waiting import wait_until
 
 AGENT = Path(airflow_provider_kmigrate.__file__).parent / "node" / "kmigrate-node"
@@ -118,12 +119,12 @@ chroot . /bin/sh -ec '
     useradd --create-home --shell /bin/bash kmigrate
     ssh-keygen -q -t ed25519 -N "" -f /etc/ssh/ssh_host_ed25519_key
     chown -R kafka: /var/lib/kafka
-    chown -R root:kafka /etc/kafka; chmod 750 /etc/kafka; chmod 640 /etc/kafka/*
+    chown -R root:kafka /etc/kafka; chmod -R u=rwX,g=rX,o= /etc/kafka
     install -d -m 700 -o kmigrate -g kmigrate /home/kmigrate/.ssh
     install -m 600 -o kmigrate -g kmigrate /key.pub /home/kmigrate/.ssh/authorized_keys
     rm /key.pub
-    chmod 755 /opt/kafka/bin/* /usr/local/sbin/kmigrate-node
-    chmod 440 /etc/sudoers.d/kmigrate'
+    chmod -R a+x /opt /usr/local/sbin/kmigrate-node
+    chmod 440 /etc/sudoers.d/*'
 cp etc/ssh/ssh_host_ed25519_key.pub ..
 cd ..
 umount root
@@ -188,6 +189,34 @@ def node_config() -> dict[str, object]:
     return {"version": 1, "roles": {role: shared | entry for role, entry in own.items()}}
 
 
+def clock_files(seconds: int) -> dict[str, str]:
+    """Files of a machine on which Kafka and the agent see a clock that is so far ahead (or behind: negative).
+
+    Machines share the kernel's clock with this one. So libfaketime is loaded into these processes: by their units, and by sudo.
+    """
+    file = Path("/etc/clock")
+    agent, java = clocks.of_program(file), clocks.of_java(file)
+    units = {"kafka": java, "kafka-controller": java, "kmigrate-": agent}  # the last ones are the agent's jobs
+    found = {
+        f"etc/systemd/system/{unit}.service.d/clock.conf": "[Service]\n" + _lines(env, "Environment=")
+        for unit, env in units.items()
+    }
+    return found | {
+        "etc/clock": f"{seconds:+d}\n",
+        "etc/clock.env": _lines(agent),
+        "etc/sudoers.d/clock": "Defaults env_file=/etc/clock.env\n",
+    }
+
+
+def _lines(env: Mapping[str, str], before: str = "") -> str:
+    return "".join(f"{before}{name}={value}\n" for name, value in env.items())
+
+
+def pid_inside(pid: int) -> str:
+    """The number that a process has on its own machine. Raises OSError if it is gone."""
+    return next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("NSpid:")).split()[-1]
+
+
 def _free_address() -> str:
     first = os.getpid() % 100  # two test processes that begin at the same time
     for number in range(100 + first, 250):
@@ -204,8 +233,8 @@ def _unshared(folder: Path, script: str) -> list[str]:
 class Template:
     """The disk of a new machine. `address`: of all machines that are made of it, one after another.
 
-    `files`: its own, by their paths without the first slash. `enabled`: its units that start at boot. `shown`: directories of this machine
-    that it sees, read-only, at the same path.
+    `files`: its own, by their paths without the first slash. `enabled`: its units that start at boot. `shown`: files and directories of
+    this machine that it sees, read-only, at the same path; `shared`: those into which it may also write.
     """
 
     def __init__(
@@ -218,9 +247,12 @@ class Template:
         key: Path | None = None,
         enabled: Sequence[str] = ("kafka.service",),
         shown: Sequence[Path] = (),
+        shared: Sequence[Path] = (),
         megabytes: int = 256,
     ) -> None:
-        self.folder, self.address, self.name, self.shown = folder, address or _free_address(), name, shown
+        self.folder, self.address, self.name = folder, address or _free_address(), name
+        binds = [("bind-ro", path) for path in shown] + [("bind", path) for path in shared]
+        self.binds = [f"--{how}={path}:{path}:norbind" for how, path in binds]  # else with the mounts of the machine itself in it
         self.disk, self.key = folder / "disk.img", key or new_key(folder)
         for path, text in (self._common_files() | dict(stand_in_files() if files is None else files)).items():
             (folder / "new" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -244,6 +276,7 @@ class Template:
             "etc/ssh/sshd_config": _SSHD.format(port=PORT, address=self.address),
             "etc/sudoers.d/kmigrate": f"{sudoers[1]}\n",
             "etc/systemd/logind.conf.d/kill.conf": "[Login]\nKillUserProcesses=yes\n",
+            "etc/tmpfiles.d/tmp.conf": "",  # at its boot it must not empty what it shares with this machine below /tmp
             "usr/local/sbin/kmigrate-node": agent,
             "key.pub": self.key.with_suffix(".pub").read_text(),
         }
@@ -284,7 +317,7 @@ class Machine:
 
     def boot(self) -> None:
         """Returns once sshd answers; the other units may still start."""
-        options = [f"--machine={self._template.name}", *(f"--bind-ro={path}" for path in self._template.shown)]
+        options = [f"--machine={self._template.name}", *self._template.binds]
         argv = [*_unshared(self.folder, _BOOT), *options]
         with (self.folder / "console").open("ab") as console:
             self._holder = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=console, stderr=console, start_new_session=True)
@@ -296,7 +329,7 @@ class Machine:
         assert self._holder.poll() is None, (self.folder / "console").read_text()
         for child in psutil.Process(self._holder.pid).children(recursive=True):
             with contextlib.suppress(OSError):
-                if re.search(r"^NSpid:.*\t1$", Path(f"/proc/{child.pid}/status").read_text(), re.MULTILINE):
+                if pid_inside(child.pid) == "1":
                     self.leader = child.pid
         return self.leader > 0
 
@@ -365,6 +398,19 @@ class Machine:
         chosen = [word for option in options for word in ("-o", option)]
         argv = ("ssh", "-T", "-F", "/dev/null", *chosen, "-i", str(self._template.key), "-p", str(PORT), f"{USER}@{self.address}")
         return (*argv, *(command or ("sudo", "-n", "/usr/local/sbin/kmigrate-node", "serve")))
+
+    def write(self, files: Mapping[str, str]) -> None:
+        """Write files of its root, by their paths without the first slash, and have systemd read its own."""
+        for name, text in files.items():
+            path = self.path(f"/{name}")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        self.run("systemctl", "daemon-reload")
+
+    def sets_stop_timeout(self, value: str) -> None:
+        """After how long systemd kills a node that does not stop."""
+        override = f"[Service]\nTimeoutStopSec={value}\n"
+        self.write({f"etc/systemd/system/{unit}.service.d/stop.conf": override for unit in ("kafka", "kafka-controller")})
 
     def processes(self, command: str) -> list[int]:
         """Its processes whose command line begins so; their pids on this machine."""

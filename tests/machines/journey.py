@@ -13,18 +13,19 @@ from functools import partial
 from pathlib import Path
 
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from benchmarks.airflow_ui import Airflow, serving
+from benchmarks.airflow_ui import serving
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.kit.fleet import FILES, UNITS, Fleet
 from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
 from tests.kit.machines import Machine
 from tests.kit.workload import GroupPlan
+from tests.machines.airflow_machine import AirflowMachine
 from tests.system.airflow_faults import SETTINGS, Due, Trial
 from tests.waiting import beside, wait_until
 
 SOAK_S = 90
-_TOPICS = (TopicPlan("orders", 12), TopicPlan("payments", 12))
+TOPICS = (TopicPlan("orders", 12), TopicPlan("payments", 12))
 _GROUPS = (GroupPlan("billing", 2),)
 _POLL_S = 0.02
 
@@ -66,7 +67,9 @@ def _listens(node: NodeSpec) -> bool:
 
 @dataclass
 class FleetTrial(Trial):
-    """A fleet, its Airflow and its load."""
+    """A fleet, its Airflow and its load. `hung`: the last broker that was stopped with SIGSTOP in its stop."""
+
+    hung: NodeSpec | None = None
 
     @property
     def fleet(self) -> Fleet:
@@ -101,6 +104,14 @@ class FleetTrial(Trial):
         time.sleep(10)
         machine.boot()
 
+    def hang_in_its_stop(self) -> str:
+        """The broker that is restarted, once systemd has told it to stop. A signal before that would be undone by systemd's SIGCONT."""
+        node = self.acting()
+        wait_until(lambda: state_of(self.machine(), node.role) == "deactivating", f"{node.name} is told to stop", 60)
+        self.machine().run("systemctl", "kill", "--signal=STOP", UNITS[node.role])
+        self.hung = node
+        return ""
+
     def hang_ssh(self, seconds: float) -> None:
         """A machine whose sshd answers nothing for so long, as behind a firewall that drops."""
         machine = self.machine()
@@ -132,21 +143,29 @@ def restarted(step: str, nth: int) -> Due:
     return lambda seen: len({one["step"] for one in seen.acts if step in one["step"]}) >= nth
 
 
+def state_of(machine: Machine, role: NodeRole) -> str:
+    """The state of this role's unit, as systemd says it."""
+    return machine.run("systemctl", "is-active", UNITS[role], fails=True).strip()
+
+
 def runs(machine: Machine, role: NodeRole) -> bool:
     """Whether systemd says that the unit of this role is active."""
-    return machine.run("systemctl", "is-active", UNITS[role], fails=True).strip() == "active"
+    return state_of(machine, role) == "active"
 
 
 @contextlib.contextmanager
-def under_way(folder: Path, name: str = "fleet") -> Iterator[FleetTrial]:
-    """Machines, Airflow and load, until the block ends."""
+def under_way(folder: Path, name: str = "fleet", ahead: str = "") -> Iterator[FleetTrial]:
+    """Machines, Airflow and load, until the block ends. `ahead`: as of `Fleet`."""
     policy = {"min_soak": f"{SOAK_S}s", "canary_bake": "0s"}
     shape = Shape(name=name, chroot="/kafka", zookeepers=3)
-    rehearsal = Rehearsal(folder, shape, _TOPICS, _GROUPS, 100.0, producers=1, policy=policy, cluster_type=Fleet)
+    rehearsal = Rehearsal(
+        folder, shape, TOPICS, _GROUPS, 100.0, producers=1, policy=policy, cluster_type=partial(Fleet, ahead=ahead)
+    )
     with rehearsing(rehearsal):
         rehearsal.up()
-        plan = rehearsal.cluster.plan
-        airflow = Airflow(folder / "airflow", plan.spec_path.parent, plan.connections_path, SETTINGS)
+        fleet = rehearsal.cluster
+        assert isinstance(fleet, Fleet)
+        airflow = AirflowMachine(folder / "airflow", fleet, SETTINGS)
         with serving(airflow, rehearsal.dag_id):
             rehearsal.load()
             yield FleetTrial(rehearsal, airflow)

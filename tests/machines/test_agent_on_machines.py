@@ -212,7 +212,7 @@ def test_a_restart_survives_its_connection(bench: Bench, fault: Callable[[Bench]
         down.append(bench.host.status(bench.node).state)
 
     with ThreadPoolExecutor(1) as pool:
-        restart = pool.submit(bench.host.restart, bench.node, 7, {}, while_down)
+        restart = pool.submit(bench.host.restart, bench.node, Restart(while_down=while_down), 7)
         bench.reaches("stop")
         fault(bench)
         assert SLOW < restart.result() < SLOW + 3
@@ -257,7 +257,8 @@ def test_work_between_waits_for_the_stop_of_a_job_that_was_killed(bench: Bench) 
     bench.stops_slowly(8)  # longer than a request waits for a job
     down = []
     with ThreadPoolExecutor(1) as pool:
-        restart = pool.submit(bench.host.restart, bench.node, 7, {}, lambda _: down.append(bench.host.status(bench.node).state))
+        how = Restart(while_down=lambda _: down.append(bench.host.status(bench.node).state))
+        restart = pool.submit(bench.host.restart, bench.node, how, 7)
         bench.reaches("stop")
         assert bench.machine.signal(JOB, signal.SIGKILL) == 1
         restart.result()
@@ -438,10 +439,7 @@ def test_sudo_allows_nothing_but_the_agent(bench: Bench) -> None:
 
 
 def test_a_unit_that_systemd_kills_counts_as_stopped_and_shows_why(bench: Bench) -> None:
-    override = bench.machine.path("/etc/systemd/system/kafka.service.d/stop.conf")
-    override.parent.mkdir()
-    override.write_text("[Service]\nTimeoutStopSec=2\n")
-    bench.machine.run("systemctl", "daemon-reload")
+    bench.machine.sets_stop_timeout("2")
     bench.stops_slowly(30)
     assert bench.ask("facts")["unit"]["TimeoutStopUSec"] == "2s"
     assert 2 <= bench.host.stop(bench.node, 7) < 10
@@ -449,6 +447,10 @@ def test_a_unit_that_systemd_kills_counts_as_stopped_and_shows_why(bench: Bench)
     assert (facts["process"]["state"], facts["unit"]["Result"], facts["unit"]["ActiveState"]) == ("stopped", "timeout", "failed")
     bench.host.start(bench.node, 7)
     assert bench.runs()
+    first, said = bench.pid(), list[str]()
+    assert 2 <= bench.host.restart(bench.node, Restart(say=said.append), 7) < 10
+    assert [text for text in said if "[R14]" in text and "systemd's result: timeout" in text]
+    assert bench.pid() != first
 
 
 def test_a_masked_unit_is_refused_before_anything_is_done(bench: Bench) -> None:

@@ -6,18 +6,27 @@ The tests are one journey, in this order. What happens on the way are rows that 
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
 
+from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.hosts.agent import Agents
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.phase import Phase
+from airflow_provider_kmigrate.exceptions import Fenced
+from airflow_provider_kmigrate.spec import load
+from tests.kit.fleet import AHEAD_S
 from tests.kit.load import summary_of
-from tests.kit.machines import Machine, missing
+from tests.kit.localcluster import clocks
+from tests.kit.machines import Machine
+from tests.machines.airflow_machine import missing
 from tests.machines.journey import Downs, FleetTrial, restarted, runs, under_way
 from tests.system.airflow_faults import Kill, Seen
 from tests.waiting import wait_until
@@ -32,6 +41,8 @@ pytestmark = [
 ]
 
 HANG_S = 60.0
+AHEAD = "" if clocks.why_not() else "broker 1"  # the node on whose machine the clock is wrong
+STOP_TIMEOUT_S = 12  # above `gates.slow_stop_limit`, so that a stop that ends by it is also judged by G12
 FULL = (
     "cp -a /etc/kafka /tmp/kept; mount -t tmpfs -o size=48k,mode=750 tmpfs /etc/kafka; chown root:kafka /etc/kafka; "
     "cp -a /tmp/kept/. /etc/kafka; dd if=/dev/zero of=/etc/kafka/core bs=1k 2>/dev/null || true"
@@ -40,11 +51,12 @@ FULL = (
 
 @dataclass
 class Story:
-    """What the tests of the journey share. `done`: those that passed."""
+    """What the tests of the journey share. `done`: those that passed; `tokens`: those of the first migration, by node."""
 
     trial: FleetTrial
     downs: Downs
     originals: Mapping[str, str]
+    tokens: Mapping[str, int] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
     began: float = 0.0
 
@@ -81,8 +93,9 @@ def _waits_at(task: str, tasks: Mapping[str, str]) -> bool:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    with under_way(tmp_path_factory.mktemp("fleet")) as trial:
+    with under_way(tmp_path_factory.mktemp("fleet"), ahead=AHEAD) as trial:
         plan = trial.fleet.plan
+        trial.fleet.through_connection()
         downs = Downs(plan.brokers)
         originals = {node.name: trial.properties(node).read_text() for node in plan.brokers}
         with downs.watched():
@@ -112,6 +125,23 @@ def test_migrates_while_ssh_hangs_airflow_dies_and_a_machine_loses_its_power(sto
             kill.fault: story.down(kill.at) for kill in kills[:-1]
         }  # the last one waits for a person to boot its machine
         assert max(disturbed.values()) < HANG_S / 2, disturbed  # by itself, whatever became of Airflow or the connection
+        story.tokens = tokens_of(trial)
+        if AHEAD:
+            said = re.search(
+                r"\[W8\] clocks differed from ZooKeeper's when brokers registered: broker 1 ([+-]\S+) s",
+                trial.log_of("preflight"),
+            )
+            assert said
+            assert abs(float(said[1]) - AHEAD_S) < 60, said[0]
+
+
+def tokens_of(trial: FleetTrial) -> dict[str, int]:
+    """The newest token that each node's machine keeps."""
+    plan, found = trial.fleet.plan, dict[str, int]()
+    for node in (*plan.brokers, *plan.controllers):
+        kept = trial.fleet.machine(node).path(f"/var/lib/kmigrate/{node.role}/tokens.json").read_text()
+        found[node.name] = json.loads(kept)[plan.cluster_id]
+    return found
 
 
 def test_a_machine_reboots_in_the_soak(story: Story) -> None:
@@ -139,6 +169,7 @@ def test_a_file_that_is_set_back_in_the_soak_is_seen_by_soak_and_watch(story: St
 def test_a_rollback_refuses_a_full_disk_before_it_stops_anything_and_then_goes_to_its_end(story: Story) -> None:
     with story.part("rolled back", after="approval") as trial:
         trial.park(trial.rehearsal.dag_id)
+        trial.fleet.through(connect=trial.fleet.ssh_command())
         full = trial.fleet.machine(trial.fleet.node("broker 0"))
         full.run("sh", "-ec", FULL)
 
@@ -161,18 +192,50 @@ def _failed(seen: Seen) -> bool:
     return bool({"failed", "up_for_retry"} & set(seen.tasks.values()))
 
 
-def test_migrates_again_while_a_controllers_machine_reboots(story: Story) -> None:
-    with story.part("finalized", after="rolled back") as trial:
+def test_a_worker_of_an_earlier_run_is_refused_by_every_machine(story: Story) -> None:
+    with story.part("fenced", after="rolled back") as trial, contextlib.closing(Agents()) as agents:
+        newest = tokens_of(trial)
+        assert all(story.tokens[name] < token for name, token in newest.items()), (story.tokens, newest)
+        for node in load(trial.fleet.spec_path).nodes():
+            host = host_for(node, None, agents, trial.fleet.plan.cluster_id)
+            refused = f"token {story.tokens[node.name]} is older than"
+            before = host.status(node).pid, host.files(node)
+            acts: list[Callable[..., object]] = [host.stop, host.start, partial(host.put_properties, text="a=b")]
+            for act in acts:
+                with pytest.raises(Fenced, match=refused):
+                    act(node, token=story.tokens[node.name])
+            assert (host.status(node).pid, host.files(node)) == before
+        assert story.went_down() == []
+
+
+def test_migrates_again_while_a_controllers_machine_reboots_and_systemd_kills_a_broker(story: Story) -> None:
+    with story.part("finalized", after="fenced") as trial:
         alone = trial.fleet.node("controller 3002")
+        trial.fleet.rewrite(policy={"min_soak": "5s", "canary_bake": "0s"})  # the first migration has soaked
+        for node in trial.fleet.plan.brokers:
+            trial.fleet.machine(node).sets_stop_timeout(f"{STOP_TIMEOUT_S}")
 
         def reboot() -> str:
             trial.fleet.machine(alone).reboot()
             return ""
 
-        kills = [Kill("first roll", "a controller's machine reboots", restarted("to migration", 1), reboot)]
+        kills = [
+            Kill("first roll", "a controller's machine reboots", restarted("to migration", 1), reboot),
+            Kill(
+                "first roll",
+                "systemd kills a broker that hangs in its stop",
+                restarted("to migration", 2),
+                trial.hang_in_its_stop,
+            ),
+        ]
         conf = {"approve_finalization": trial.fleet.plan.cluster_id}
         assert story.goes("kmigrate_zk_to_kraft", conf, kills).startswith("success")
         assert trial.phase() is Phase.FINALIZED
+        assert trial.hung is not None
+        said = trial.log_of(f"first_roll.broker_{trial.hung.id}")
+        assert f"{trial.hung.name} did not stop by itself: it was killed after {STOP_TIMEOUT_S} s" in said
+        assert "systemd's result: timeout" in said
+        assert "[W7]" in trial.log_of("preflight"), "preflight warns of it before"
 
 
 def test_lost_nothing(story: Story) -> None:

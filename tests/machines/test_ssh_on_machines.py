@@ -17,7 +17,20 @@ from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 from airflow_provider_kmigrate.node.__main__ import main
-from tests.kit.machines import CLUSTER, NODE, PORT, USER, Machine, Template, booted, missing, properties, properties_path
+from tests.kit.localcluster import clocks
+from tests.kit.machines import (
+    CLUSTER,
+    NODE,
+    PORT,
+    USER,
+    Machine,
+    Template,
+    booted,
+    clock_files,
+    missing,
+    properties,
+    properties_path,
+)
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -170,14 +183,6 @@ def allow_more(machine: Machine) -> None:
     machine.path("/etc/sudoers.d/admin").write_text(f"{USER} ALL=(ALL) NOPASSWD: ALL\n")
 
 
-def stops_in_time(machine: Machine) -> None:
-    for unit in ("kafka", "kafka-controller"):
-        override = machine.path(f"/etc/systemd/system/{unit}.service.d/stop.conf")
-        override.parent.mkdir()
-        override.write_text("[Service]\nTimeoutStopSec=10min\n")
-    machine.run("systemctl", "daemon-reload")
-
-
 def test_the_agent_is_installed_and_checked_over_ssh(machine: Machine, command: Command) -> None:
     machine.run("rm", *FILES)
     allow_more(machine)
@@ -193,7 +198,7 @@ def test_the_agent_is_installed_and_checked_over_ssh(machine: Machine, command: 
 
     code, said = command("check")
     assert (code, said.count("FAIL"), said.count("[W7]")) == (1, 2, 2), said
-    stops_in_time(machine)
+    machine.sets_stop_timeout("10min")
     before = machine.run("systemctl", "show", "-p", "MainPID", "kafka"), machine.path(properties_path("broker")).read_text()
     code, said = command("check")
     assert (code, said.count("ok    ")) == (0, 2), said
@@ -213,9 +218,35 @@ def test_a_login_behind_ssh_that_may_run_nothing_but_the_agent_is_told_of_the_sc
     said = machine.run("sh", "/root/install.sh", machine.address)
     assert (code, "kmigrate-node answers" in said) == (0, True), said
     assert machine.run("sh", "/root/install.sh", machine.address).count(" is there") == len(FILES)
-    stops_in_time(machine)
+    machine.sets_stop_timeout("10min")
     code, said = command("check")
     assert code == 0, said
+
+
+@pytest.mark.parametrize(("protocol", "update"), [(0, "node install CLUSTER.yaml"), (2, "pip install --upgrade")])
+def test_an_agent_that_is_older_or_newer_is_refused_with_the_command_that_replaces_it(
+    machine: Machine, command: Command, protocol: int, update: str
+) -> None:
+    machine.sets_stop_timeout("10min")
+    machine.run("sed", "-i", f"s/^PROTOCOL = 1$/PROTOCOL = {protocol}/", FILES[0])
+    code, said = command("check")
+    refused = f"speaks protocol {protocol}, the request 1"
+    assert (code, refused in said, "[M03]" in said, update in said) == (1, True, True, True), said
+    allow_more(machine)
+    machine.run("rm", FILES[1])  # it has keys that were written by hand, which `install` leaves alone
+    code, said = command("install", "--yes")
+    assert (code, f"writes {FILES[0]}" in said) == (0, True), said
+    code, said = command("check")
+    assert code == 0, said
+
+
+def test_a_clock_that_is_ten_minutes_off_is_named(machine: Machine, command: Command) -> None:
+    if why_not := clocks.why_not():
+        pytest.skip(why_not)
+    machine.sets_stop_timeout("10min")
+    machine.write(clock_files(600))
+    code, said = command("check")
+    assert (code, said.count("[W8]"), "differs by +600" in said or "differs by +599" in said) == (1, 2, True), said
 
 
 @pytest.mark.parametrize(
@@ -238,5 +269,5 @@ def test_a_machine_behind_ssh_that_is_not_ready_gets_no_agent(
     allow_more(machine)
     machine.run("sh", "-ec", break_it)
     code, shown = command("install", "--yes")
-    assert (code, said in shown) == (1, True), shown
+    assert (code, said in shown, shown.count(f"{machine.address}: ")) == (1, True, 1), shown
     assert machine.run("sh", "-c", f"ls {FILES[0]} {FILES[1]}", fails=True) == ""

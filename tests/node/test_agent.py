@@ -845,7 +845,7 @@ class Systemd:
 
     def __init__(self, module: Any, node: Node, *broken: str) -> None:
         self.module, self.broken, self.asked = module, broken, list[list[str]]()
-        self.runs, self.sub_state = True, "running"
+        self.runs, self.sub_state, self.result = True, "running", "success"
         module.run = self.run
         entry = {name: value for name, value in node.entry.items() if name != "process"} | {"systemd": "kafka.service"}
         self.role = module.Role("broker", entry, "/etc/kmigrate/node.json")
@@ -861,7 +861,13 @@ class Systemd:
         state = "active" if self.runs else "inactive"
         if argv[0] == "journalctl":
             return 0, "the log"
-        return 0, f"LoadState=loaded\nActiveState={state}\nSubState={self.sub_state}\nMainPID={os.getpid() if self.runs else 0}\n"
+        shown = {
+            "ActiveState": state,
+            "SubState": self.sub_state,
+            "MainPID": os.getpid() if self.runs else 0,
+            "Result": self.result,
+        }
+        return 0, "LoadState=loaded\n" + "".join(f"{name}={value}\n" for name, value in shown.items())
 
 
 def test_a_unit_that_stops_too_late_starts_again(node: Node) -> None:
@@ -880,6 +886,13 @@ def test_a_systemd_that_does_not_answer_leaves_no_node_down(node: Node) -> None:
     with pytest.raises(module.Refusal):  # it cannot tell that the unit runs, but the unit does
         systemd.role.carry_out(systemd.record)
     assert systemd.runs
+
+
+def test_the_record_of_a_stop_has_what_systemd_says_of_it(node: Node) -> None:
+    systemd = Systemd(agent_module(), node)
+    systemd.result = "timeout"
+    systemd.role.carry_out(systemd.record)
+    assert [act["result"] for act in systemd.record["done"] if act["act"] == "stop"] == ["timeout"]
 
 
 def test_systemd_starts_a_killed_job_again(node: Node) -> None:

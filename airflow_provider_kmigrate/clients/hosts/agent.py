@@ -52,6 +52,7 @@ INSTALL = "python -m airflow_provider_kmigrate.node install CLUSTER.yaml"
 
 _NOT_OURS = frozenset({"other_cluster", "holds_data", "path", "running", "restarted"})
 _UNKNOWN = frozenset({"busy", "unknown"})
+_KILLED = frozenset({"timeout", "signal", "core-dump", "watchdog", "oom-kill"})  # SERVICE_RESULT in systemd.exec(5)
 _WRONG_SETUP = frozenset({"attributes", "config", "link", "owner", "permission", "protocol", "role", "state", "unit", "verb"})
 
 
@@ -265,6 +266,8 @@ def _error_of(name: str, error: Mapping[str, object]) -> KMigrateError:
         return TimedOut(text)
     if code in _NOT_OURS:
         return Refused.because(Reason("M01", text))
+    if code == "protocol":
+        text = f"{text}: `{INSTALL}`. If the agent is the newer one, update kmigrate on this worker instead."
     return Refused.because(Reason("M03", text)) if code in _WRONG_SETUP else Failed(f"{text} ({code})")
 
 
@@ -394,7 +397,10 @@ class AgentHost:
         return seconds
 
     def restart(self, node: NodeSpec, how: Restart, token: int) -> float:
-        """As `Host.restart`; by the machine's clock. After a slow stop the node waits for `how.while_down`, for `_PAUSE` seconds at most."""
+        """As `Host.restart`; by the machine's clock. After a slow stop the node waits for `how.while_down`, for `_PAUSE` seconds at most.
+
+        A node that was killed in its stop is named (R14) and started all the same.
+        """
         inputs = {
             "metas": {folder: _content(text) for folder, text in how.metas.items()},
             "pause": _PAUSE,
@@ -410,6 +416,9 @@ class AgentHost:
                 raise _error_of(node.name, record["error"])
             if record["state"] == "done" or _has_begun(record, "pause"):
                 break
+        if (result := _of(record, "stop").get("result")) in _KILLED:
+            text = f"{node.name} did not stop by itself: it was killed after {_seconds(record, 'stop'):.0f} s (systemd's result: {result})."
+            how.say(f"ATTENTION: {Reason('R14', text)}")
         try:
             paused = record["state"] == "running" and _act(record) == "pause"
             if paused or _seconds(record, "stop") < how.slow:
@@ -517,11 +526,17 @@ def _act(record: Mapping[str, Any]) -> str:
 
 
 def _has_begun(record: Mapping[str, Any], act: str) -> bool:
-    return any(entry["act"] == act for entry in record["done"])
+    return bool(_of(record, act))
+
+
+def _of(record: Mapping[str, Any], act: str) -> Mapping[str, Any]:
+    """The entry of an act, empty if it has not begun."""
+    return next((entry for entry in record["done"] if entry["act"] == act), {})
 
 
 def _seconds(record: Mapping[str, Any], act: str) -> float:
-    return next((entry["ended"] - entry["began"] for entry in record["done"] if entry["act"] == act and "ended" in entry), 0.0)
+    entry = _of(record, act)
+    return float(entry["ended"] - entry["began"]) if "ended" in entry else 0.0
 
 
 def _content(text: str) -> dict[str, object]:

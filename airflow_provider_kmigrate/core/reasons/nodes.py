@@ -48,7 +48,7 @@ never: Let the agent act in other directories, or allow it more than `serve` by 
 M06 The SSH connection to a node's machine is refused
 means: The machine's host key is unknown or changed, or it does not accept the login of the Airflow connection. Behind a wrong host key another machine would get files with their secrets.
 meanwhile: Yes: nothing was stopped or written.
-do: Host key: compare `ssh-keyscan HOST | ssh-keygen -lf -` with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine's console. If equal, put it into `~/.ssh/known_hosts` of Airflow's user on each worker and the triggerer.
+do: Host key: compare `ssh-keyscan -p PORT HOST | ssh-keygen -lf -` with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine's console. If equal, put what `ssh-keyscan` prints into `~/.ssh/known_hosts` of Airflow's user on each worker and the triggerer.
 do: Login: correct login, key and password of the connection, and `authorized_keys` of that user on the machine.
 do: `python -m airflow_provider_kmigrate.node check CLUSTER.yaml` tries every node. Clear the task.
 never: Set `no_host_key_check`. Take a new host key without comparing it.
@@ -189,6 +189,16 @@ do: Clear the task.
 never: Make the file read-only: the broker would not start.
 source: measured on the simulated cluster: five restarts without effect
 ask: Look at what the unit or image runs before Kafka (systemctl cat kafka; docker inspect): if it writes the file, give it the migration's keys, or take the file away from it.
+
+R14 A node was killed while it stopped
+means: It did not stop in order: a broker's leaders moved only once its session had ended, and it recovers its logs at its start, for seconds or hours. With acks=all nothing is lost.
+meanwhile: As safe as your replication, until it is back in every ISR. No other node is stopped before that.
+do: Wait: kmigrate has started it again. `Recovering` in its log: it reads its logs.
+do: Result `timeout`: raise `TimeoutStopSec` of **every** node's unit now (W7), before the next one is stopped.
+do: Result `oom-kill` or `signal`: find what killed it (`journalctl -k`, an administrator), and stop that.
+do: Result `core-dump`: read the end of its log and its `hs_err` file.
+never: SIGKILL it while it recovers its logs.
+source: measured on machines: a broker that systemd killed in the middle of a roll
 
 U Unread
 about: what could not be read (unknown)

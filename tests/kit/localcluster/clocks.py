@@ -29,15 +29,27 @@ def has_own(folder: Path) -> bool:
 
 def env(folder: Path) -> dict[str, str]:
     """What such a node's environment needs. Its monotonic clock stays true: no administrator and no time service sets that one."""
+    return of_java(_file(folder)) if has_own(folder) else {}
+
+
+def of_java(file: Path) -> dict[str, str]:
+    """As `of_program`, for a JVM: with its monotonic clock set off, every timed wait of it returns at once, and its threads spin."""
+    found = of_program(file)
+    return found and found | {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_FORCE_MONOTONIC_FIX": "0"}
+
+
+def of_program(file: Path) -> dict[str, str]:
+    """The environment of a process whose clock is ahead by the seconds in `file`, such as `+600`; empty if no clock can be set here.
+
+    Its monotonic clock is set off, too: without that, Python's time.sleep fails.
+    """
     library = _library()
-    if library is None or not has_own(folder):
+    if library is None:
         return {}
     return {
         "LD_PRELOAD": str(library),
-        "FAKETIME_TIMESTAMP_FILE": str(_file(folder)),
+        "FAKETIME_TIMESTAMP_FILE": str(file),
         "FAKETIME_CACHE_DURATION": str(_READ_AFTER_S),
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # with its default every timed wait of a JVM returns at once, and its threads spin
         "NO_FAKE_STAT": "1",  # Java checks the times of jars and class archives
     }
 
