@@ -453,7 +453,7 @@ def test_a_unit_that_is_started_again_and_again_is_told_from_one_that_runs(
     since = 0.0 if age is None else 1_000.0 - age
     facts = {"process": {"state": "running", "pid": 0, "since": since}, "unit": unit, "boot_enabled": True, "clock": 1_000.0}
     node = NodeSpec(1, NodeRole.BROKER, "127.0.0.1", 9092, HostSpec("agent", properties="/c", connect=("x",)))
-    found = agent.AgentLook(node, facts | {"failing": failing}).process().restart_loop
+    found = agent.AgentObservation(node, facts | {"failing": failing}).process().restart_loop
     assert (found is None) is (loop is None)
     assert (loop or "") in (found or "")
     assert "systemd[1]" not in (found or "")
