@@ -70,6 +70,15 @@ def evidence(view: ClusterView) -> dict[str, object]:
     }
 
 
+def reason_lines(reasons: Iterable[Reason]) -> str:
+    """Reasons for a log that people read: each on a line of its own, with its next step on the line below."""
+    return "\n".join(
+        f"[{reason.code}] {reason.text} {reason.meaning}".rstrip()
+        + (f"\n    Next: {reason.next_step}" if reason.next_step else "")
+        for reason in reasons
+    )
+
+
 def format_reasons(reasons: Iterable[Reason]) -> str:
     """Format reasons as one text for logs and journals."""
     return " | ".join(map(str, reasons))
