@@ -154,6 +154,12 @@ def unsettled(spans: Iterable[ActSpan]) -> Iterator[ActSpan]:
     return (span for span in latest.values() if span.settled_ms is None)
 
 
+def times_of(spans: Iterable[ActSpan]) -> tuple[tuple[float, float], ...]:
+    """When kmigrate acted, in seconds since the epoch: from each act to a minute after it had settled, or had last been heard of."""
+    return tuple((span.from_ms / 1000, (span.settled_ms or span.to_ms or span.from_ms) / 1000 + _AFTER) for span in spans)
+
+
+_AFTER = 60.0  # seconds in which a new leader still writes what an act caused
 _NODES = re.compile(r"\b(?:broker|controller) \d+\b")
 _BROKERS_RESTART = re.compile(r"^(?:roll back )?broker \d+ to ")
 

@@ -207,6 +207,7 @@ def _context_of(
         *(spec, access.observer, access.tools, fence, journal, _backup(spec), say, access.clock),
         stopped=lambda: stopped(spec.name),
         run=journal.run,
+        journals=journals_of(spec.name),
     )
 
 

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK
 from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.rollback import NOTHING
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, journals_of, require_rollback_possible
+from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, require_rollback_possible
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import STEPS, postponed, postponing, run_rest, terms_of
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
@@ -289,7 +289,7 @@ class ReadinessOperator(StepOperator):
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.waits import require_rollback_assured
 
-        verdict, now = require_rollback_assured(step_context, journals_of(step_context.spec.name)), step_context.clock.now()
+        verdict, now = require_rollback_assured(step_context), step_context.clock.now()
         self._shown(verdict, now)
         return readiness.as_markdown(verdict, now)
 
@@ -354,7 +354,7 @@ class WatchOperator(StepOperator):
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.waits import run_watch
 
-        return run_watch(step_context, journals_of(step_context.spec.name), self._shown)
+        return run_watch(step_context, self._shown)
 
 
 def _terms(context: Context) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -53,6 +53,12 @@ class FileJournal:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def lines_of(folder: Path | None) -> Iterator[str]:
+    """Every line of every journal in a folder; none if there is no such folder."""
+    for path in sorted(folder.glob("*.jsonl")) if folder is not None and folder.is_dir() else ():
+        yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def evidence(view: ClusterView) -> dict[str, object]:

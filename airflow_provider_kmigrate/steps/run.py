@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol, Self
 
 from airflow_provider_kmigrate.clients.zookeeper import Holding
@@ -104,6 +105,7 @@ class StepContext:
     clock: StepClock = field(default_factory=SystemClock)
     stopped: Callable[[], str] = lambda: ""  # the kill switch: why nothing may be done now; empty: it is off
     run: str = ""  # as the fence and the journal name it
+    journals: Path | None = None  # the folder of the journals of all runs on this cluster; None: not known here
 
 
 class Step(ABC):

@@ -6,7 +6,7 @@ while its run has failed, waits for approval, or was left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.spark import job_risks
 from airflow_provider_kmigrate.core.watch import KnownActs
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.dual_write import DualWriteRepair
-from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.steps.journal import format_reasons, lines_of
 from airflow_provider_kmigrate.steps.run import Step, StepContext, require_gate, with_backup
 
 _CHECKED = Fields.COORDINATORS | Fields.ENSEMBLE
@@ -253,14 +253,9 @@ class Finalized(Step):
 
 def decide_whether_jobs_may_begin(context: StepContext, journals: Path, quiet_for: float) -> Decision:
     """Decide once whether jobs may begin; changes nothing. `journals`: the folder of the cluster's journals; `quiet_for`: seconds."""
-    lines = journal_lines.read(_lines(journals)).lines
+    lines = journal_lines.read(lines_of(journals)).lines
     view, holder = context.observer.observe(Fields.PARTITIONS), _holder(context)
     return job_risks.decide(view, lines, holder, round(1000 * context.clock.now()), round(1000 * quiet_for))
-
-
-def _lines(folder: Path) -> Iterator[str]:
-    for path in sorted(folder.glob("*.jsonl")) if folder.is_dir() else ():
-        yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def _holder(context: StepContext) -> job_risks.Holder:
@@ -285,8 +280,8 @@ class Assessment:
     changed: bool  # since the verdict that the journals have last
 
 
-def assess(context: StepContext, journals: Path | None = None) -> Assessment:
-    """Observe everything once and judge whether a rollback is assured; changes nothing. `journals`: the folder of this cluster's.
+def assess(context: StepContext) -> Assessment:
+    """Observe everything once and judge whether a rollback is assured; changes nothing.
 
     The dual-write is proven by movement: /migration is read a moment earlier. What costs megabytes is read only while there is
     something to roll back.
@@ -297,7 +292,7 @@ def assess(context: StepContext, journals: Path | None = None) -> Assessment:
         context.clock.sleep(gates.STILL)
     fields = _WATCHED | (_DEPENDS if depends else Fields(0))
     view = with_backup(context, fields, context.observer.observe(fields))
-    lines = journal_lines.read(_lines(journals)).lines if journals is not None else ()
+    lines = journal_lines.read(lines_of(context.journals)).lines
     spans, last = journal_lines.acts(lines), journal_lines.last_readiness(lines)
     since = last[1] if last and last[0] != "ready" else None
     took = journal_lines.restart_seconds(spans)
@@ -314,12 +309,12 @@ def note_readiness(context: StepContext, found: Assessment, step: str) -> None:
         context.journal.write(journal_lines.readiness_kind(found.readiness.name), step, text, fingerprint=hashed)
 
 
-def require_rollback_assured(context: StepContext, journals: Path | None = None) -> Readiness:
+def require_rollback_assured(context: StepContext) -> Readiness:
     """The verdict, if it is ready. Raises `Refused` if an operator must act first, `Unavailable` if waiting may help.
 
     A finalization that kmigrate itself has begun is shown as it is: nothing is refused because of the flags that it took.
     """
-    found = assess(context, journals)
+    found = assess(context)
     note_readiness(context, found, "readiness")
     if ended(found.view) or (where(found.view).phase is Phase.FINALIZING and flags_taken_by_us(found.view)):
         return found.readiness
@@ -327,17 +322,15 @@ def require_rollback_assured(context: StepContext, journals: Path | None = None)
     return found.readiness
 
 
-def run_watch(
-    context: StepContext, journals: Path | None = None, shows: Callable[[Readiness, float], object] = lambda _verdict, _now: None
-) -> Done:
-    """Report the state of the cluster and whether a rollback is assured; changes nothing. `journals`: the folder of this cluster's.
+def run_watch(context: StepContext, shows: Callable[[Readiness, float], object] = lambda _verdict, _now: None) -> Done:
+    """Report the state of the cluster and whether a rollback is assured; changes nothing.
 
     `shows` is called with the verdict and the time. Raises `Refused` if the operator must act at once: an alarm, a hybrid that
     lasts too long, a broker that computes coordinators with another count, a rollback that is not possible any more. Raises
     `Unavailable` if something is not as it should be that may pass by itself: a node that does not answer or is out of ISRs, a
     file of another mode, a rollback that is not assured, a finalization that has only begun: retry.
     """
-    found = assess(context, journals)
+    found = assess(context)
     view, now, verdict = found.view, found.acts.now, found.readiness
     reasons = (*watch.at_once(view, context.spec.policy.max_hybrid, now), *watch.lost(verdict))
     stands = watch.summary(waits.describe_phase(view, now), verdict, now)

@@ -135,6 +135,11 @@ class TestNodes:
             "controller 3000": ("r", 2000),
         }
 
+    def test_when_kmigrate_acted(self) -> None:
+        """M13: preflight took what a rollback's own failover had written for another tool's changes."""
+        text = [line(10, "act", "a", "stop: x"), line(12, "acted", "a"), line(20, "done", "a"), line(30, "act", "b", "start: y")]
+        assert journal_lines.times_of(acts(read(text).lines)) == ((10.0, 80.0), (30.0, 90.0))
+
     def test_how_long_a_restart_took_is_the_median_of_brokers_that_came_back(self) -> None:
         text = []
         for broker, took in enumerate((600, 30, 40, 50)):  # the first one baked

@@ -246,12 +246,12 @@ class TestWatch:
             (journals / "run.jsonl").write_text(json.dumps(line) + "\n")
 
         act(cluster.clock.time - 30)
-        assert "A rollback" in run_watch(context, journals).text
+        assert "A rollback" in run_watch(replace(context, journals=journals)).text
         act(cluster.clock.time - context.spec.policy.start_timeout - 1)
         with pytest.raises(
             Unavailable, match=r"The last act on it was 'restart' in step 'broker 2 to kraft' of run zk_to_kraft/7, at "
         ):
-            run_watch(context, journals)
+            run_watch(replace(context, journals=journals))
 
     def test_a_plain_broker_beside_kraft_is_named_as_such_though_it_does_not_answer(self, tmp_path: Path) -> None:
         """M8: a reboot with a file that was set back; the phase and the network were blamed."""
@@ -296,14 +296,14 @@ class TestWatch:
         begun = cluster.clock.time
         for watch in range(2):
             with pytest.raises(Unavailable, match="Z05"):
-                run_watch(context, journals)
+                run_watch(replace(context, journals=journals))
             if watch == 0:
                 (text,) = [text for kind, text in journal.lines if kind == "readiness: degraded"]
                 line = {"at": begun, "run": "watch/1", "kind": "readiness: degraded", "step": "watch", "text": text}
                 (journals / "watch.jsonl").write_text(json.dumps(line) + "\n")
                 cluster.clock.time += 600
         assert [kind for kind, _ in journal.lines if kind.startswith("readiness")] == ["readiness: degraded"], "once"
-        found = assess(context, journals).readiness
+        found = assess(replace(context, journals=journals)).readiness
         assert found.since == pytest.approx(begun)  # type: ignore[union-attr]
 
     def test_a_finalization_of_our_own_that_has_begun_is_shown_and_not_refused(self, tmp_path: Path) -> None:
