@@ -33,7 +33,7 @@ class RollBroker(NodeStep):
     """
 
     fields = roll.MIN_OBSERVATIONS
-    expensive_nodes = ()  # a rollback needs every node's file
+    expensive_nodes: tuple[NodeSpec, ...] | None = ()  # a rollback needs every node's file
     acts_elsewhere = frozenset({Verb.RESTART_LEADER, Verb.ELECT}) | REPAIRS
     doing = ""
     back = False  # the rollback does not stop at an edited file
@@ -108,7 +108,8 @@ class RollBroker(NodeStep):
         if readiness.wants_reading(decision):
             measured = Act(Verb.RESTART, "The restart follows once the canary was measured.")
             return measured if self._canary.measures(view) else Wait(self._unready or decision.reasons)
-        self._unready = decision.reasons if isinstance(decision, Wait) and view.backup is not None else ()
+        if view.backup is not None:
+            self._unready = decision.reasons if isinstance(decision, Wait) else ()
         return decision
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
@@ -215,6 +216,7 @@ class RollBackBroker(RollBroker):
     """Roll one broker back to migration mode, which needs a moving dual-write, or to its original file."""
 
     doing = "roll back"
+    expensive_nodes = None  # no other machine delays a rollback
     back = True
     recover_leader = staticmethod(rollback.recover)
     acts_elsewhere = RollBroker.acts_elsewhere | {Verb.RAISE}

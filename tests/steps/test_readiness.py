@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.readiness import Ready
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController
 from airflow_provider_kmigrate.steps.nodes import note_unflagged
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -187,6 +188,18 @@ def test_a_healthy_restart_reads_them_once(tmp_path: Path) -> None:
     cluster.observe = lambda what, *given: (asked.append(what), observe(what, *given))[1]  # type: ignore[method-assign]
     run_step(next_broker(cluster, BrokerMode.KRAFT), context)
     assert sum(bool(what & Fields.TOPICS) for what in asked) == 1
+
+
+def test_no_other_machine_is_asked_by_a_rollback(tmp_path: Path) -> None:
+    cluster = Changing(offsets_partitions=10)
+    some_kraft(cluster, cluster.context(tmp_path))
+    asked: list[tuple[Fields, Sequence[NodeSpec]]] = []
+    observe = cluster.observe
+    cluster.observe = lambda what, nodes=(), *given: (asked.append((what, nodes)), observe(what, nodes, *given))[1]  # type: ignore[method-assign]
+    node = cluster.spec.brokers[0]
+    step = RollBackBroker(node, BrokerMode.MIGRATION, cluster.spec.policy)
+    assert isinstance(run_step(step, cluster.context(tmp_path)), Done)
+    assert {tuple(nodes) for what, nodes in asked if what & Fields.COORDINATORS} == {(node,)}
 
 
 def test_a_roll_says_who_can_fix_what(tmp_path: Path) -> None:
