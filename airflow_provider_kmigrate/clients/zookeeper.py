@@ -14,6 +14,7 @@ import re
 import socket
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeVar
@@ -89,6 +90,7 @@ _ROOTS = frozenset(
 )
 _CMAK = "/kafka-manager"  # outside all chroots
 _VERSION = re.compile(r"Zookeeper version: ([0-9][0-9.]*)")
+_MODE = re.compile(r"^Mode: (\w+)", re.MULTILINE)
 _NEWEST = 20  # notifications that are reported
 _SRVR_TIMEOUT = 3.0  # seconds for each server
 _ANSWER = 65_536
@@ -173,8 +175,10 @@ def tree(session: Session) -> ZooKeeperTree:
 
 
 def servers(settings: ZooKeeperSettings) -> tuple[ZooKeeperServer, ...]:
-    """The answer of each server of the connection to `srvr`."""
-    return tuple(ZooKeeperServer(address, _version(address, settings)) for address in settings.hosts.split(","))
+    """The answer of each server of the connection to `srvr`; all are asked at once, so that one that hangs delays no other."""
+    addresses = settings.hosts.split(",")
+    with ThreadPoolExecutor(len(addresses), "srvr") as threads:
+        return tuple(threads.map(lambda address: _server(address, settings), addresses))
 
 
 def _acls(reading: _Reading) -> Iterator[ZkAcl]:
@@ -246,17 +250,18 @@ def _exists(session: Session, path: str) -> bool:
     return session.result(path, result) is not None
 
 
-def _version(address: str, settings: ZooKeeperSettings) -> str | None:
+def _server(address: str, settings: ZooKeeperSettings) -> ZooKeeperServer:
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _SRVR_TIMEOUT) as raw:
             raw.settimeout(_SRVR_TIMEOUT)
             stream = tls_context(settings).wrap_socket(raw, server_hostname=host.strip("[]")) if settings.use_tls else raw
             stream.sendall(b"srvr")
-            match = _VERSION.search(_all_of(stream).decode(errors="replace"))
+            said = _all_of(stream).decode(errors="replace")
     except (OSError, ValueError, AuthenticationFailed):
-        return None
-    return match[1].rstrip(".") if match else None
+        return ZooKeeperServer(address)
+    version, mode = _VERSION.search(said), _MODE.search(said)
+    return ZooKeeperServer(address, version[1].rstrip(".") if version else None, mode[1] if mode else None, bool(said))
 
 
 def _all_of(stream: socket.socket) -> bytes:

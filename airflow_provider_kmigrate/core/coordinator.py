@@ -289,7 +289,7 @@ def _agreed(view: ClusterView, topic: CoordinatorTopic, counts: Counts | None, c
         return not_yet(
             Reason("K02", f"Which count of {topic.name} each broker uses was not read.", cause=Cause.COORDINATORS_NOT_ASKED)
         )
-    brokers = {broker for broker in view.brokers if broker not in but or counts.get(broker)}
+    brokers = {n for n, broker in view.brokers.items() if broker.named and (n not in but or counts.get(n))}
     found = judge(view, topic, counts, count, brokers)
     if found.agreement is Agreement.BROKEN:
         return never(*found.reasons)

@@ -27,8 +27,14 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     could_not_read,
 )
-from airflow_provider_kmigrate.core.phase import Intent, PhasePermit, permit, refusal, where
+from airflow_provider_kmigrate.core.phase import Intent, PhasePermit, permit, refusal, unnamed_brokers, where
 from airflow_provider_kmigrate.core.text import join_ids, summarize
+
+
+def all_named(view: ClusterView) -> Gate:
+    """G36, G39: the cluster file names every broker of the cluster."""
+    found = unnamed_brokers(view)
+    return not_yet_if(found, *found)
 
 
 def strangers(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
@@ -146,10 +152,11 @@ _NEXT_START = {
 }
 
 
-def files_in_stage(view: ClusterView, but: Collection[int] = ()) -> Gate:
+def files_in_stage(view: ClusterView, but: Collection[int] = (), *, rolling: Collection[FileStage] = ()) -> Gate:
     """O06: every running node's file is the one of the mode in which it runs.
 
-    `but`: nodes whose restart has begun; their files are written before they are stopped.
+    `but`: nodes whose restart has begun; their files are written before they are stopped. `rolling`: stages that brokers' files may
+    have during a roll: an interrupted restart has written the file, and the broker's own step, which is to come, writes the right one.
     """
     flags = {
         True: (FileStage.CONTROLLER_MIGRATION, "with the migration flag"),
@@ -159,7 +166,8 @@ def files_in_stage(view: ClusterView, but: Collection[int] = ()) -> Gate:
         *((f"broker {b.id}", b, FileStage(b.mode), f"in {b.mode} mode") for b in view.brokers.values() if b.mode),
         *((f"controller {c.id}", c, *flags[c.migration_flag]) for c in view.controllers.values() if c.migration_flag is not None),
     ]
-    return together(_file_in_stage(*row) for row in rows if row[1].id not in but)
+    early = {b.id for b in view.brokers.values() if stage_on_disk(b.files) in rolling}
+    return together(_file_in_stage(*row) for row in rows if row[1].id not in {*but, *early})
 
 
 def _file_in_stage(name: str, node: Broker | Controller, stage: FileStage, runs: str) -> Gate:
@@ -343,6 +351,13 @@ def epochs_known(view: ClusterView, *, states: bool = True) -> Gate:
     return not_yet_if(not known, could_not_read("the controller epochs"))
 
 
+def states_in_reach(view: ClusterView) -> Gate:
+    """G2: leaders can move. Metadata looks healthy even if they cannot; the epochs show it."""
+    epoch = view.zk.controller_epoch if view.zk else None
+    ahead = view.state_epoch is not None and epoch is not None and view.state_epoch > epoch
+    return never_if(ahead, Reason("G02", f"A partition's state has epoch {view.state_epoch}, /controller_epoch is {epoch}."))
+
+
 def no_leaderless(view: ClusterView) -> Gate:
     """G13: every partition has a leader."""
     if view.partitions is None:
@@ -403,9 +418,11 @@ def after_rollback(view: ClusterView) -> str:
 
 def all_kraft(view: ClusterView) -> Gate:
     """Every broker answers in KRaft mode and none is left under /brokers/ids."""
-    others = view.in_mode(BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, None)
+    others = [broker for broker in view.in_mode(BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, None) if view.brokers[broker].named]
     if others:
         return not_yet(Reason("G22", f"Brokers that do not answer in KRaft mode: {join_ids(others)}."))
+    if not (named := all_named(view)).met:
+        return named
     registered = view.zk.broker_ids if view.zk else ()
     return not_yet_if(registered, Reason("G22", f"Brokers still registered in ZooKeeper: {join_ids(registered)}."))
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from statistics import median
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.foreign_json import read_json
@@ -150,6 +152,59 @@ def unsettled(spans: Iterable[ActSpan]) -> Iterator[ActSpan]:
     """The last act of each step, if the step has not seen everything healthy since."""
     latest = {(span.run, span.step): span for span in spans}
     return (span for span in latest.values() if span.settled_ms is None)
+
+
+def times_of(spans: Iterable[ActSpan]) -> tuple[tuple[float, float], ...]:
+    """When kmigrate acted, in seconds since the epoch: from each act to a minute after it had settled, or had last been heard of."""
+    return tuple((span.from_ms / 1000, (span.settled_ms or span.to_ms or span.from_ms) / 1000 + _AFTER) for span in spans)
+
+
+_AFTER = 60.0  # seconds in which a new leader still writes what an act caused
+_NODES = re.compile(r"\b(?:broker|controller) \d+\b")
+_BROKERS_RESTART = re.compile(r"^(?:roll back )?broker \d+ to ")
+
+
+def last_acts(spans: Iterable[ActSpan]) -> dict[str, ActSpan]:
+    """The newest act on each node, such as "broker 1", of the steps that name one."""
+    named = ((node, span) for span in spans for node in _NODES.findall(span.step))
+    return dict(sorted(named, key=lambda pair: pair[1].from_ms))
+
+
+def restart_seconds(spans: Iterable[ActSpan]) -> float | None:
+    """How long a restart of a broker took, until all was healthy again: the median in seconds; None if none is recorded.
+
+    The first broker of a pass bakes for minutes before its step ends; the median leaves it out where others followed.
+    """
+    took = [
+        (span.settled_ms - span.from_ms) / 1000
+        for span in spans
+        if span.verb == "restart" and span.settled_ms is not None and _BROKERS_RESTART.search(span.step)
+    ]
+    return median(took) if took else None
+
+
+def readiness_kind(verdict: str) -> str:
+    """The kind of a journal's line about whether a rollback is assured; `verdict`: ready, degraded or lost."""
+    return f"{_READINESS}{verdict}"
+
+
+_READINESS = "readiness: "
+
+
+def last_readiness(lines: Sequence[Line]) -> tuple[str, float] | None:
+    """The last recorded verdict (ready, degraded or lost), and since when it holds, in seconds since the epoch; None if there is none.
+
+    Degraded and lost count as one stretch: since when a rollback is not assured.
+    """
+    found = [(line.kind.removeprefix(_READINESS), line.at_ms / 1000) for line in lines if line.kind.startswith(_READINESS)]
+    if not found:
+        return None
+    last = found[-1][0]
+    stretch = takewhile(lambda row: (row[0] == _READY) is (last == _READY), reversed(found))
+    return last, min(at for _, at in stretch)
+
+
+_READY = "ready"
 
 
 def alarms(lines: Iterable[Line]) -> tuple[AlarmMark, ...]:

@@ -133,6 +133,8 @@ class Fields(Flag):
     STATE_EPOCH = auto()  # the highest controller_epoch in any partition's state znode
     GROUP_MEMBERS = auto()  # members, mode, owners and offsets of the consumer groups that a step names
     REASSIGNMENTS = auto()  # partitions that are being reassigned, from the controller
+    ENSEMBLE = auto()  # every ZooKeeper server of the connection, from itself
+    BACKUP = auto()  # the originals in the backup; a step's process reads them, no observer
 
     POSITION = BROKERS | CONTROLLERS | ZOOKEEPER | QUORUM  # what shows the phase
     NODES = PROCESSES | FILES  # what the nodes' hosts report
@@ -145,6 +147,7 @@ class Cause(StrEnum):
     UNFLAGGED_CONTROLLER = auto()  # a controller answers without the migration flag
     CONTROLLER_UNRESPONSIVE = auto()
     BROKER_UNRESPONSIVE = auto()
+    UNNAMED_BROKER = auto()  # the cluster file does not name a broker that belongs to the cluster
     LEFT_BEHIND = auto()  # a ZooKeeper-mode broker after the finalization
     FINALIZED = auto()  # no rollback is possible any more
     DUAL_WRITE_STALLED = auto()
@@ -157,6 +160,7 @@ class Cause(StrEnum):
     UNREAD_STORED = auto()  # metadata of both sides; as slow
     UNREAD_COORDINATORS = auto()  # of one broker; as slow
     COORDINATORS_NOT_ASKED = auto()  # a decision waits for nothing but them
+    READINESS_NOT_ASKED = auto()  # a decision waits for nothing but what shows whether a rollback is assured
     UNREAD_CONTROLLER = auto()  # of one controller
     UNREAD_PROCESS = auto()  # of one node, by its host
     UNREAD_FILES = auto()  # of one node, by its host
@@ -237,6 +241,7 @@ class NodeFiles:
     """What lies on a node's disk; `None` if it could not be read.
 
     `meta` maps each log directory to the parsed keys of its meta.properties, or to an empty mapping if it is unformatted.
+    `free`: the fewest bytes that are free in a directory into which a rollback writes.
     """
 
     properties: Mapping[str, str] | None = None
@@ -245,6 +250,7 @@ class NodeFiles:
     kept_by: str | None = None  # the tool that writes the properties file, according to that file, such as Ansible
     written_at: float | None = None  # of the properties file, in seconds since the epoch, by the machine's clock
     unreadable: tuple[str, ...] = ()  # key and trust stores that the properties name and the service's user cannot read
+    free: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +265,7 @@ class Broker:
     controller_id: int | None = None  # the controller in its own Metadata answer
     files: NodeFiles = NodeFiles()
     answered_in: float | None = field(default=None, compare=False)  # seconds that its ApiVersions answer took
+    named: bool = True  # by the cluster file; false: only ZooKeeper or a peer lists it, so it was not asked
 
     @property
     def starts(self) -> bool:
@@ -452,6 +459,33 @@ class CoordinatorFacts:
     groups: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ZooKeeperServer:
+    """One server of the ensemble, as its `srvr` command reports it.
+
+    `version`, `mode`: None if it does not answer that. `mode` is such as leader, follower or standalone; a server without a quorum
+    has none. `reachable`: it took the connection, and answered something.
+    """
+
+    address: str
+    version: str | None = None
+    mode: str | None = None
+    reachable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BackupFacts:
+    """What this process found in the backup. `originals`: the SHA-256 of each broker's original, by broker.
+
+    `lost`: why brokers could not be rolled back, of an original that is missing, altered or cannot be rendered from. `unwritable`:
+    why the handover could not save what it deletes; both are empty if all is well.
+    """
+
+    originals: Mapping[int, str] = field(default_factory=dict)
+    lost: tuple[Reason, ...] = ()
+    unwritable: tuple[Reason, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterView:
     """One frozen observation of everything; nothing in it is newer than `taken_at` or older than `taken_at - took`.
@@ -477,6 +511,8 @@ class ClusterView:
     state_epoch: int | None = None  # highest controller_epoch in a partition's state znode; -1: no partition has one
     moving: tuple[str, ...] | None = None  # partitions that are being reassigned, such as "orders-3"
     groups: Mapping[str, GroupSeen] | None = None  # those that were requested; a side that was not read is None
+    ensemble: tuple[ZooKeeperServer, ...] | None = None
+    backup: BackupFacts | None = None  # None: this process did not read it
     unknowns: tuple[Reason, ...] = ()
 
     @property
@@ -500,6 +536,10 @@ class ClusterView:
     def in_mode(self, *modes: BrokerMode | None) -> list[int]:
         """Ids of the brokers in these modes, ascending; None: those that did not answer."""
         return sorted(broker.id for broker in self.brokers.values() if broker.mode in modes)
+
+    def unnamed_brokers(self) -> list[int]:
+        """Ids of the brokers that the cluster file does not name, ascending."""
+        return sorted(broker.id for broker in self.brokers.values() if not broker.named)
 
     def unresponsive_controllers(self) -> list[int]:
         """Ids of the controllers that did not answer, ascending."""
@@ -567,14 +607,6 @@ class BrokerRegistration:
 
     broker_time: float
     created_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class ZooKeeperServer:
-    """One server of the ensemble, as its `srvr` command reports it; `version` is None if it does not answer that."""
-
-    address: str
-    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

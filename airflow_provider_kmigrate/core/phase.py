@@ -108,7 +108,7 @@ def malformed(zk: ZkView) -> tuple[Reason, ...]:
 def permit(position: ClusterPosition, intent: Intent) -> PhasePermit:
     """What `TABLE` says of a step here; a broker that does not respond for now turns a refusal into a wait."""
     allowed = TABLE[position.phase, intent]
-    unresponsive = any(reason.cause is Cause.BROKER_UNRESPONSIVE for reason in position.reasons)
+    unresponsive = any(reason.cause in {Cause.BROKER_UNRESPONSIVE, Cause.UNNAMED_BROKER} for reason in position.reasons)
     waits = unresponsive and allowed is PhasePermit.REFUSE and position.phase not in _ASIDE
     return PhasePermit.WAIT if waits else allowed
 
@@ -275,6 +275,12 @@ def kraft_owns(view: ClusterView) -> bool:
     return isinstance(controller, ZkController) and controller.is_kraft
 
 
+def zookeeper_controller(view: ClusterView) -> int | None:
+    """The broker that is the ZooKeeper controller; None if KRaft owns the cluster, or the owner is not known."""
+    controller = view.zk.controller if view.zk else None
+    return controller.broker_id if isinstance(controller, ZkController) and not controller.is_kraft else None
+
+
 def _kraft_had_it(view: ClusterView) -> bool:
     """Whether KRaft owns the cluster or a broker; otherwise a /migration with a copy may be of an earlier migration."""
     return kraft_owns(view) or bool(view.in_mode(BrokerMode.KRAFT))
@@ -285,9 +291,17 @@ def _without_flag(view: ClusterView) -> list[int]:
 
 
 def unresponsive_brokers(view: ClusterView) -> tuple[Reason, ...]:
-    """R01, if brokers did not answer."""
-    unresponsive = view.in_mode(None)
-    return (_unresponsive(f"Brokers that did not answer: {join_ids(unresponsive)}."),) if unresponsive else ()
+    """R01, if brokers did not answer; G36, if the cluster file does not name them, so that they were not asked."""
+    unresponsive = [broker for broker in view.in_mode(None) if view.brokers[broker].named]
+    found = (_unresponsive(f"Brokers that did not answer: {join_ids(unresponsive)}."),) if unresponsive else ()
+    return (*found, *unnamed_brokers(view))
+
+
+def unnamed_brokers(view: ClusterView) -> tuple[Reason, ...]:
+    """G36 or G39, if ZooKeeper or a broker lists brokers that the cluster file does not name: before KRaft owns the cluster, and after."""
+    found = view.unnamed_brokers()
+    text = f"Brokers that the cluster file does not name: {join_ids(found)}. kmigrate neither restarts them nor knows their mode."
+    return (Reason("G39" if kraft_owns(view) else "G36", text, cause=Cause.UNNAMED_BROKER),) if found else ()
 
 
 def _unresponsive(text: str) -> Reason:

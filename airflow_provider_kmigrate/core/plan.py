@@ -63,6 +63,7 @@ MIGRATION: Plan = (
     PlanStep("before_approval", "dual_write_lag", "lag"),
     PlanStep("before_approval", "equivalence", "equivalent"),
     PlanStep("before_approval", "rollback_plan", "rollback plan"),
+    PlanStep("before_approval", "readiness", "readiness"),
     PlanStep("", "approve", APPROVE),
     PlanStep("finalize", "controller", "finalize", NodeRole.CONTROLLER, last="active_last"),
     PlanStep("finalize", "finalized", "finalized"),

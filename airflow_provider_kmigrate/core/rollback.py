@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.core import coordinator, equivalence, gates
+from airflow_provider_kmigrate.core import coordinator, equivalence, gates, readiness
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.equivalence import Difference, DifferenceKind
 from airflow_provider_kmigrate.core.files import config_matrix
@@ -49,7 +49,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
     could_not_read,
 )
-from airflow_provider_kmigrate.core.phase import Phase, ended, kraft_owns, malformed, where
+from airflow_provider_kmigrate.core.phase import Phase, ended, kraft_owns, malformed, where, zookeeper_controller
 from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
@@ -68,7 +68,7 @@ def over(view: ClusterView) -> Decision | None:
 
 def names_the_controller(view: ClusterView) -> Gate:
     """G11: every broker that answers names the ZooKeeper controller of /controller."""
-    controller = roll.zookeeper_controller(view)
+    controller = zookeeper_controller(view)
     if controller is None or view.zk is None or controller not in view.zk.broker_ids:
         return not_yet(Reason("G28", "No ZooKeeper controller is elected yet."))
     asked = {b.id: b.controller_id for b in view.running_brokers() if b.mode is not BrokerMode.KRAFT}
@@ -119,13 +119,6 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
     return not_yet_if(view.taken_at - first.taken_at < STILL_FOR, Reason("T01", text, cause=Cause.HANDOVER_OBSERVED))
 
 
-def states_in_reach(view: ClusterView) -> Gate:
-    """G2: leaders can move. Metadata looks healthy even if they cannot; the epochs show it."""
-    epoch = view.zk.controller_epoch if view.zk else None
-    ahead = view.state_epoch is not None and epoch is not None and view.state_epoch > epoch
-    return never_if(ahead, Reason("G02", f"A partition's state has epoch {view.state_epoch}, /controller_epoch is {epoch}."))
-
-
 def migration_left(view: ClusterView) -> bool:
     """Whether /migration exists."""
     return view.zk is not None and view.zk.migration is not None
@@ -172,7 +165,7 @@ def compared(view: ClusterView, terms: RollbackTerms) -> Decision:
     """`waits.equivalent`; without a failover, kinds that no controller can report do not count, and a loss may be accepted."""
     if ended(view) or (terms.failover and (view.zk is None or kraft_owns(view))):
         return waits.equivalent(view)
-    if not holds_more(view):
+    if not readiness.holds_more(view):
         return Done(taken_nothing(view))
     found = _found(view)
     if terms.accepts:
@@ -188,7 +181,7 @@ def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) ->
     Once a majority is stopped, no change is accepted and the dual-write has no leader: then only what is still readable must be
     equal.
     """
-    if not holds_more(view) or terms.accepts:
+    if not readiness.holds_more(view) or terms.accepts:
         return MET
     strict = not _quorum_gone(view)
     moving = (gates.dual_write_alive(view, before), gates.lag_below(view, gates.MOST_LAG)) if strict and terms.failover else ()
@@ -198,7 +191,7 @@ def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) ->
 
 def before_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms) -> Gate:
     """G33: brokers, which KRaft informed last, hold the same topics as ZooKeeper; never, if two observations differ alike."""
-    if not holds_more(view) or terms.accepts:
+    if not readiness.holds_more(view) or terms.accepts:
         return MET
     pair = [_more(_topics(each)) for each in (first, view)]
     lasting = equivalence.reasons(equivalence.lasting_differences(*pair))
@@ -230,16 +223,6 @@ def _no_node_reports(view: ClusterView) -> bool:
 def _unknown_topics(view: ClusterView) -> str:
     missing = [found.entity for found in _topics(view) if found.kind is DifferenceKind.MISSING_TOPIC and found.counts]
     return f" The broker that was asked does not know {len(missing)} of them: {summarize(missing)}." if missing else ""
-
-
-def holds_more(view: ClusterView) -> bool:
-    """Whether KRaft may hold what ZooKeeper does not: it has taken the copy over, and no ZooKeeper broker is known to be controller.
-
-    If /controller was deleted or could not be read, the owner is unknown: both sides are compared.
-    """
-    if view.zk is None:
-        return True
-    return roll.zookeeper_controller(view) is None and view.migration is not None and view.migration.metadata_offset > 0
 
 
 def taken_nothing(view: ClusterView) -> str:
@@ -499,7 +482,7 @@ def decide_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms 
     """G1: the transaction that hands the cluster over to ZooKeeper, after the last controller has stopped."""
     if (ended := over(view)) is not None:
         return ended
-    if view.zk is not None and not kraft_owns(view) and view.zk.migration is None and states_in_reach(view).met:
+    if view.zk is not None and not kraft_owns(view) and view.zk.migration is None and gates.states_in_reach(view).met:
         return as_decision(gates.epochs_known(view), "ZooKeeper owns the cluster, and no trace of the migration is left in it.")
     kraft = view.in_mode(BrokerMode.KRAFT)
     gate = together(
@@ -542,13 +525,13 @@ def decide_zookeeper_leads(view: ClusterView) -> Decision:
     """A ZooKeeper broker is controller, every broker names it, and every partition has a leader that it can move."""
     if (ended := over(view)) is not None:
         return ended
-    gate = together((names_the_controller(view), gates.epochs_known(view), states_in_reach(view)))
+    gate = together((names_the_controller(view), gates.epochs_known(view), gates.states_in_reach(view)))
     if not gate.met:
         return unmet(gate)
     without = gates.no_leaderless(view)
     if not without.met and view.partitions is not None:
         return Act(Verb.ELECT, f"{len(gates.leaderless(view))} partitions have no leader.")
-    controller = roll.zookeeper_controller(view)
+    controller = zookeeper_controller(view)
     return as_decision(without, f"Broker {controller} is the ZooKeeper controller, and every broker names it.")
 
 
@@ -575,7 +558,7 @@ def decide_rolled_back(view: ClusterView) -> Decision:
     """The end of the rollback: as before the migration, and ready for another one."""
     if (ended := over(view)) is not None:
         return ended
-    left = view.in_mode(BrokerMode.KRAFT, BrokerMode.MIGRATION, None)
+    left = [broker for broker in view.in_mode(BrokerMode.KRAFT, BrokerMode.MIGRATION, None) if view.brokers[broker].named]
     owned = migration_left(view) or kraft_owns(view)
     unread = sorted(c.id for c in view.controllers.values() if c.files.meta is None or c.files.has_metadata_log is None)
     used = sorted(c.id for c in view.controllers.values() if not empty(c))
@@ -588,7 +571,7 @@ def decide_rolled_back(view: ClusterView) -> Decision:
             not_yet_if(used, Reason("G04", f"Controllers whose directories are not empty: {join_ids(used)}.")),
             names_the_controller(view),
             gates.epochs_known(view),
-            states_in_reach(view),
+            gates.states_in_reach(view),
             roll.may_stop(view, ()),
         )
     )
@@ -604,12 +587,14 @@ NOTHING = Reason("P13", "Nothing to roll back: the cluster shows no trace of a m
 
 def plan(view: ClusterView) -> tuple[str, ...]:
     """What a rollback would do now, step by step, in words; empty if there is nothing to roll back."""
-    kraft, plain, unresponsive = (view.in_mode(mode) for mode in (BrokerMode.KRAFT, BrokerMode.ZOOKEEPER, None))
+    kraft, plain, silent = (view.in_mode(mode) for mode in (BrokerMode.KRAFT, BrokerMode.ZOOKEEPER, None))
+    unnamed = view.unnamed_brokers()
+    unresponsive = sorted(set(silent) - set(unnamed))
     owned = kraft_owns(view)
     up = sorted(c.id for c in view.controllers.values() if not c.down)
     unflagged = sorted(c.id for c in view.controllers.values() if c.migration_flag is False) if owned else []
     used = [c for _, c in sorted(view.controllers.items()) if not empty(c) or c.files.meta is None]
-    changed = view.brokers.keys() - (() if owned else plain)
+    changed = view.brokers.keys() - set(unnamed) - (set() if owned else set(plain))
     steps = (
         (unflagged, f"restart controllers {join_ids(unflagged)} with the migration flag"),
         (owned, "restart the active controller once, so that its successor writes all metadata to ZooKeeper again"),
@@ -617,20 +602,22 @@ def plan(view: ClusterView) -> tuple[str, ...]:
         (up, f"stop controllers {join_ids(up)}, the active one last"),
         (owned or migration_left(view), f"hand the cluster over to ZooKeeper: {_transaction(view)}"),
         (
-            not owned and not states_in_reach(view).met,
+            not owned and not gates.states_in_reach(view).met,
             f"elect a controller that can move every leader: {_transaction(view)}",
         ),
         (used, f"set the directories of controllers aside: {'; '.join(map(_wiped, used))}"),
-        (len(plain) < len(view.brokers), f"restart brokers {join_ids(sorted(changed))} with their original files"),
+        (len(plain) < len(view.brokers) - len(unnamed), f"restart brokers {join_ids(sorted(changed))} with their original files"),
     )
     planned = tuple(text for needed, text in steps if needed)
     waits = f"wait for brokers that do not answer now, or start them again: {join_ids(unresponsive)}"
-    return (*planned, waits) if planned and unresponsive else planned
+    strange = f"wait until the brokers that the cluster file does not name have gone: {join_ids(unnamed)} (G39)"
+    more = (*([waits] if unresponsive else []), *([strange] if unnamed else []))
+    return (*planned, *more) if planned else planned
 
 
 def kept(view: ClusterView) -> tuple[str, ...]:
     """What a rollback keeps and loses of the time since the takeover, in words; needs a view of all kinds of metadata."""
-    if not holds_more(view):
+    if not readiness.holds_more(view):
         return (f"Kept: everything. {taken_nothing(view)}",)
     unread, missing = equivalence.unread_kinds(view), equivalence.found(view)
     compared = f" Compared now: {equivalence.same(view)}" if not unread and not missing else ""
@@ -655,7 +642,7 @@ def _wiped(controller: Controller) -> str:
 
 
 def _transaction(view: ClusterView) -> str:
-    if not kraft_owns(view) and states_in_reach(view).met:
+    if not kraft_owns(view) and gates.states_in_reach(view).met:
         return "delete /migration"
     gone = "/migration and /controller" if migration_left(view) else "/controller"
     return f"raise /controller_epoch, delete {gone}, in one transaction"

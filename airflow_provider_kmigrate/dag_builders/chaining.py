@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.operators.migration import (
     MigrationStepOperator,
     PreflightOperator,
     ProvisionControllersOperator,
+    ReadinessOperator,
     RollbackPlanOperator,
     RollBrokerOperator,
     SoakOperator,
@@ -38,6 +39,7 @@ _NAMED: Mapping[str, Callable[..., BaseOperator]] = {
     "soak": SoakOperator,
     "plan": RollbackPlanOperator,
     "rollback plan": partial(RollbackPlanOperator, in_migration=True),
+    "readiness": ReadinessOperator,
     "finalize": FinalizeControllerOperator,
 }
 

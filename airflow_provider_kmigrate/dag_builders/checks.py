@@ -23,8 +23,9 @@ _WATCH = """\
 
 Checks cluster `{cluster_id}` every ten minutes, takes no lock and changes nothing. **Failed** means that an operator must act: a forbidden
 state, brokers in migration mode for longer than `policy.max_hybrid`, brokers that compute the coordinators of groups with different partition
-counts (K01), or a missing original that a rollback would need. It also fails if nodes do not respond, a node's file is of another mode, or
-a finalization stays incomplete, in three checks. Unpause it before the migration and alert on its failures; pause it afterwards.
+counts (K01), or a rollback that is not possible any more. It also fails if in three checks nodes do not respond or are out of their ISRs, a
+rollback is not assured, or a finalization stays incomplete. Its result says in every phase whether you can still go back. Unpause it before the
+migration and alert on its failures; pause it afterwards.
 """
 
 

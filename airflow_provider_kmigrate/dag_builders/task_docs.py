@@ -16,9 +16,10 @@ _JOB = re.compile(r"(hold_for|progress_after|resume_after)_\w+\.")  # a Spark jo
 _DOCS = {
     "preflight": "Checks whether this cluster may be migrated, and changes nothing. Lists every finding with its remedy: blockers, unknowns, "
     "warnings. The log names the page with all of them. If the cluster is finalized already, all later tasks are skipped and the run succeeds.",
-    "watch": "Observes the cluster once, takes no lock and changes nothing. A success reports the cluster's phase. A failure means that an operator must act: "
-    "an alarm, hybrid mode for longer than `policy.max_hybrid`, or a missing prerequisite of the rollback. It also fails if, in all retries, "
-    "nodes do not respond, a node's file is of another mode, or a finalization stays incomplete.",
+    "watch": "Observes the cluster once, takes no lock and changes nothing. A success reports the cluster's phase and whether a rollback is assured; the "
+    "XCom `readiness` has that as a table. A failure means that an operator must act: an alarm, hybrid mode for longer than `policy.max_hybrid`, or a "
+    "rollback that is not possible any more. It also fails if, in all retries, nodes do not respond or are out of their ISRs, a rollback is not assured, "
+    "or a finalization stays incomplete. Nodes that kmigrate itself is restarting do not count for `policy.start_timeout`.",
     "backup": "Saves every broker's original properties file and ZooKeeper's tree, and reads them back by hash. Every later file is "
     "rendered from these originals; a rollback restores them byte for byte.",
     "provision": "Writes this controller's properties file, formats its empty directory with the pinned cluster id and the brokers' "
@@ -39,6 +40,9 @@ _DOCS = {
     "equivalence": "Compares what ZooKeeper and KRaft store: topics with their ids, replicas, leaders and configs, broker settings, quotas, "
     "SCRAM credentials, ACLs, delegation tokens. Zero lag does not prove that nothing is missing. What KRaft does not "
     "report is listed as not compared.",
+    "readiness": "Judges from one observation whether a rollback is assured: dual-write, both sides, epochs, files and originals, the ensemble, "
+    'space, brokers that the cluster file does not name. Its result is the answer to "can we still go back?", with the time that a rollback '
+    "would take and what it would lose; the request for approval shows it. Its XCom `fingerprint` is the hash of that verdict and its evidence.",
     "rollback_plan": "Plans a rollback without executing it, to show that it is still possible. The next step makes it impossible forever. Every broker's "
     "original must be in the backup, unaltered.",
     "start_probe": "Starts a small stream of numbered records through every broker (topic `kmigrate-probe`). Every audit of this run checks their "
@@ -143,11 +147,12 @@ _GROUPS = {
 #: Task -> codes that it most often waits for or fails with; their meaning comes from the registry.
 _STOPS = {
     "preflight": ("U01", "U05"),
-    "watch": ("G05", "P02", "T06", "G23", "K01", "O01", "O06"),
+    "watch": ("G05", "P02", "T06", "G23", "R01", "G07", "E02", "K01", "O01", "O06"),
+    "readiness": ("G07", "E02", "Z05", "O06", "O01", "G39"),
     "backup": ("O01", "O05", "U04"),
     "provision": ("G04", "M01", "R11", "R12"),
     "ready": ("G05", "G23", "G20"),
-    "broker": ("S02", "S04", "R01", "R03", "R05", "G12", "G21", "K01", "V26"),
+    "broker": ("G37", "S02", "S04", "R01", "R03", "R05", "G12", "G21", "K01", "V26"),
     "postponed": ("S02", "R01", "R05"),
     "registered": ("R01", "R03"),
     "copied": ("P11", "G13"),

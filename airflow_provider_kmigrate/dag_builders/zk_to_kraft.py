@@ -42,13 +42,18 @@ skipped in the first roll and rolled at its end.
 """
 
 _SHOWN = {kind: find(MIGRATION, kind, group).full_id() for kind, group in (
-    ("soak", ""), ("equivalent", "before_approval"), ("lag", "before_approval"), ("rollback plan", "before_approval")
+    ("soak", ""), ("equivalent", "before_approval"), ("lag", "before_approval"), ("rollback plan", "before_approval"),
+    ("readiness", "before_approval"),
 )}  # fmt: skip
 _EQUAL, _VERDICT = _SHOWN["equivalent"], f"audit_{_GATES[2]}.verdict"
 _EVIDENCE = f"""\
 * soak: {{{{ ti.xcom_pull(task_ids='{_SHOWN["soak"]}') }}}}
 * metadata: {{{{ ti.xcom_pull(task_ids='{_EQUAL}') }}}}
 * dual-write: {{{{ ti.xcom_pull(task_ids='{_SHOWN["lag"]}') }}}}
+* can we still go back:
+
+{{{{ ti.xcom_pull(task_ids='{_SHOWN["readiness"]}') | indent(2, first=True) }}}}
+
 * the rollback, which becomes impossible after this step:
 
 {{{{ ti.xcom_pull(task_ids='{_SHOWN["rollback plan"]}') | indent(2, first=True) }}}}
@@ -114,7 +119,7 @@ def _given(spec: ClusterSpec, step: PlanStep, node: int | None) -> dict[str, Any
     first = step.kind == "soak" or node in (spec.brokers[0].id, spec.controllers[0].id)
     begins = audit.begins(spec) if first and step.kind in {"roll", "soak", "finalize"} else {}
     shown = {"evidence": _EQUAL, "verdict": _VERDICT if spec.audit else ""}
-    more: dict[str, dict[str, Any]] = {"preflight": {"retries": 0}, "finalize": shown}
+    more: dict[str, dict[str, Any]] = {"preflight": {"retries": 0}, "finalize": shown, "readiness": {"retries": 4}}
     return {**more.get(step.kind, {}), **begins}
 
 

@@ -26,9 +26,9 @@ from airflow_provider_kmigrate.exceptions import Fenced, Unavailable
 from airflow_provider_kmigrate.hooks.connections import open_ssh, settings_of
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.backup import BackupStore, rollback_prerequisites
 from airflow_provider_kmigrate.steps.journal import FileJournal
-from airflow_provider_kmigrate.steps.nodes import refuse_if_rollback_lost, rollback_prerequisites
+from airflow_provider_kmigrate.steps.nodes import refuse_if_rollback_lost
 from airflow_provider_kmigrate.steps.run import Fencing, Observing, StepClock, StepContext, SystemClock
 
 _ALL: Final = "kmigrate_stop"
@@ -188,7 +188,12 @@ def _read_only() -> Fenced:
 def journal_of(cluster: str, run: str) -> Path:
     """The path of a run's journal. A run id may hold colons and slashes, which do not suit a file's name."""
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in run)
-    return folder() / "journal" / cluster / f"{name}.jsonl"
+    return journals_of(cluster) / f"{name}.jsonl"
+
+
+def journals_of(cluster: str) -> Path:
+    """The folder of the journals of all runs on a cluster."""
+    return folder() / "journal" / cluster
 
 
 def _journal(spec: ClusterSpec, run: str) -> FileJournal:
@@ -202,6 +207,7 @@ def _context_of(
         *(spec, access.observer, access.tools, fence, journal, _backup(spec), say, access.clock),
         stopped=lambda: stopped(spec.name),
         run=journal.run,
+        journals=journals_of(spec.name),
     )
 
 

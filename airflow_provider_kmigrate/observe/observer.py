@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.observe.stored import StoredReads, read_environme
 Value = TypeVar("Value")
 Finish = Callable[[], dict[str, Any]]
 
-_SLOW = Fields.MIN_INSYNC | Fields.TOPICS | Fields.STORED | Fields.STATE_EPOCH  # waited for as long as topics are
+_SLOW = Fields.MIN_INSYNC | Fields.TOPICS | Fields.STORED | Fields.STATE_EPOCH | Fields.ENSEMBLE  # waited for last
 _MOVING = (
     Fields.PROCESSES
     | Fields.FILES
@@ -141,6 +141,7 @@ class _Observation:
             self._topics(what),
             self._stored(what),
             self._state_epoch(what),
+            self._one("ensemble", what & Fields.ENSEMBLE, reads.ENSEMBLE, limit.partitions, tools.zk.servers),
             self._one("groups", what & Fields.GROUP_MEMBERS, reads.GROUPS, limit.partitions, *members),
         )
         fields = {name: value for finish in moving for name, value in finish().items()}

@@ -394,6 +394,7 @@ STATES = Reason("U05", "The partitions' states were not read from ZooKeeper", ca
 STORED = Reason("U05", "Metadata beside topics was not read from both sides", cause=Cause.UNREAD_STORED)
 GROUPS = Reason("U05", "The consumer groups of this step were not read", cause=Cause.UNREAD_SLOW)
 MOVING = Reason("U05", "The reassignments were not read", cause=Cause.UNREAD)
+ENSEMBLE = Reason("U01", "ZooKeeper's servers did not report themselves", cause=Cause.UNREAD_SLOW)
 TOPICS = Reason("U05", "The topics of ZooKeeper and the brokers were not both read", cause=Cause.UNREAD_SLOW)
 
 #: Causes that belong to no single node. One unresponsive node is mostly no news, because it has not been started yet.
@@ -513,6 +514,7 @@ def _broker(number: int, node: NodeSpec | None, answers: Answers) -> Broker:
         listed_by=listed_by if answers.brokers else None,
         controller_id=seen.metadata.controller_id if seen else None,
         answered_in=seen.seconds if seen else None,
+        named=node is not None,
     )
     if node is None:
         return broker

@@ -10,11 +10,13 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
+from airflow_provider_kmigrate.core import readiness
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.migration.controllers import may_begin
 from airflow_provider_kmigrate.core.migration.waits import nothing_left
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK
+from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.rollback import NOTHING
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, require_rollback_possible
@@ -263,6 +265,46 @@ class RollbackPlanOperator(StepOperator):
         return "\n\n".join((*opened, listed, *kept))
 
 
+class ReadinessOperator(StepOperator):
+    """Judge from one observation whether a rollback is assured; changes nothing and takes no lock. Returns the verdict as Markdown.
+
+    Leaves the verdict's hash as XCom `fingerprint`. Refused if an operator must act first; what may pass by itself is tried again as
+    often as the task's `retries` say. A finalization that has happened already is no refusal.
+
+    :param cluster_file: path of the cluster file. (templated)
+    """
+
+    kind = "readiness"
+    ui_color = _LOOKING
+    read_only = True
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "deferrable": False})
+
+    def execute(self, context: Context) -> str:
+        """Keep the task's context for its XComs."""
+        self._shown = _Shown(context)
+        return super().execute(context)
+
+    def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        from airflow_provider_kmigrate.steps.waits import require_rollback_assured
+
+        verdict, now = require_rollback_assured(step_context), step_context.clock.now()
+        self._shown(verdict, now)
+        return readiness.as_markdown(verdict, now)
+
+
+class _Shown:
+    """Leaves a verdict as XComs of a task: `readiness` as Markdown, and its `fingerprint`."""
+
+    def __init__(self, context: Context) -> None:
+        self._ti: Any = context["ti"]
+
+    def __call__(self, verdict: Readiness, now: float) -> None:
+        self._ti.xcom_push(key="readiness", value=readiness.as_markdown(verdict, now))
+        self._ti.xcom_push(key="fingerprint", value=readiness.fingerprint(verdict))
+
+
 class RollbackOperator(StepOperator):
     """Roll a cluster back to ZooKeeper from any phase before finalization, in one task and without asking.
 
@@ -288,10 +330,11 @@ class RollbackOperator(StepOperator):
 
 
 class WatchOperator(StepOperator):
-    """Report where the cluster stands; fail on alarms, an overdue hybrid, a rollback that is no longer possible, nodes that do not respond.
+    """Report where the cluster stands and whether a rollback is assured; fail on alarms, and on what does not pass by itself.
 
-    Changes nothing and takes no lock. Nodes that do not respond, files of another mode and a finalization that is incomplete are
-    tried again as often as the task's `retries` say; everything else fails it at once.
+    Changes nothing and takes no lock. Nodes that do not respond or are out of ISRs, a rollback that is not assured and a
+    finalization that is incomplete are tried again as often as the task's `retries` say; everything else fails it at once. Leaves
+    the verdict as XComs, as `ReadinessOperator` does, also if it fails.
 
     :param cluster_file: path of the cluster file. (templated)
     """
@@ -303,10 +346,15 @@ class WatchOperator(StepOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "deferrable": False})
 
+    def execute(self, context: Context) -> str:
+        """Keep the task's context for its XComs."""
+        self._shown = _Shown(context)
+        return super().execute(context)
+
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.waits import run_watch
 
-        return run_watch(step_context)
+        return run_watch(step_context, self._shown)
 
 
 def _terms(context: Context) -> dict[str, Any]:

@@ -19,13 +19,15 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.files.properties import diff
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties, diff
 from airflow_provider_kmigrate.core.foreign_json import read_json
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import BackupFacts, Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 _PROBED = 65_536  # bytes: more than the handover saves
@@ -59,6 +61,10 @@ class BackupStore:
     def original(self, node: NodeSpec) -> str:
         """The original's text; its hash is checked."""
         return self._read(_name(node)).decode(_ENCODING)
+
+    def digest(self, node: NodeSpec) -> str:
+        """The SHA-256 of a broker's original, which is read."""
+        return _digest(self._read(_name(node)))
 
     def path(self, node: NodeSpec) -> Path:
         """The path of a broker's original."""
@@ -178,3 +184,40 @@ def _name(node: NodeSpec) -> str:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def text_of(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: FileStage) -> str:
+    """The whole file of a stage. Raises `Refused` if the original is missing, altered or cannot be rendered from."""
+    original = backup.original(node if node.role is NodeRole.BROKER else spec.brokers[0])
+    facts = RenderFacts.of(spec, backup.version())
+    if node.role is NodeRole.BROKER:
+        return broker_properties(original, stage, facts)
+    return controller_properties(original, node, stage, facts)
+
+
+def rollback_prerequisites(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> tuple[Reason, ...]:
+    """Reasons why these brokers could not be rolled back: an original is missing, altered (by its hash) or cannot be rendered from.
+
+    The rollback itself writes what a machine's meta.properties misses.
+    """
+    reasons: list[Reason] = []
+    for node in brokers:
+        try:
+            text_of(spec, backup, node, FileStage.ZOOKEEPER)
+        except Refused as refused:
+            reasons += refused.reasons
+    return tuple(reasons)
+
+
+def backup_facts(spec: ClusterSpec, backup: BackupStore) -> BackupFacts:
+    """What the backup holds for a rollback, as this process finds it; tries to write into its folder."""
+    originals: dict[int, str] = {}
+    unwritable: tuple[Reason, ...] = ()
+    for node in spec.brokers:
+        with suppress(Refused):  # `rollback_prerequisites` has the reason
+            originals[node.id] = backup.digest(node)
+    try:
+        backup.prove_writable()
+    except Refused as refused:
+        unwritable = refused.reasons
+    return BackupFacts(originals, rollback_prerequisites(spec, backup, spec.brokers), unwritable)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NoReturn, Self
 
 from airflow_provider_kmigrate.clients.hosts.agent import MetaTexts
-from airflow_provider_kmigrate.core import coordinator, gates, rollback
+from airflow_provider_kmigrate.core import coordinator, gates, readiness, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files import config_matrix
@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.migration import recovery, roll
 from airflow_provider_kmigrate.core.migration.recovery import Recoveries, explain_stalled_dual_write
 from airflow_provider_kmigrate.core.migration.roll import CanaryBake, MovedSince, moved_since
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_again
@@ -31,6 +31,7 @@ from airflow_provider_kmigrate.steps.nodes import (
 )
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
+_ASKED_EVERY = 15.0  # seconds between two readings of all that a rollback depends on; of a large cluster each reads megabytes
 _ROLLED_BACK_WITHIN = 30.0  # seconds for the gates to open; after that a degraded broker stays in its mode
 
 
@@ -41,6 +42,7 @@ class RollBroker(NodeStep):
     """
 
     fields = roll.MIN_OBSERVATIONS
+    expensive_nodes: tuple[NodeSpec, ...] | None = ()  # a rollback needs every node's file
     acts_elsewhere = frozenset({Verb.RESTART_LEADER, Verb.ELECT}) | REPAIRS
     doing = ""
     back = False  # the rollback does not stop at an edited file
@@ -53,6 +55,8 @@ class RollBroker(NodeStep):
         self.samples, self.interval = policy.stable_samples, policy.sample_interval
         self.patience = policy.start_timeout
         self._moved: MovedSince | None = None
+        self._asked_at = float("-inf")  # when all that a rollback depends on was last read
+        self._unready: tuple[Reason, ...] = ()  # what did not hold then
         self._restarted = False  # by this process, with the file that it installed
         self._canary = CanaryBake(node.id, target, policy.canary_bake)
         self._healthy = HealthyTimer(0.0, self.interval)  # of the bake
@@ -93,15 +97,33 @@ class RollBroker(NodeStep):
 
     def expensive_fields(self, view: ClusterView) -> Fields:
         decision = self.decide_alone(view, self._moved.old if self._moved else view)
+        if readiness.wants_reading(decision):
+            return self._whole_readiness(view)
         return Fields.COORDINATORS if coordinator.wants_coordinators(decision) else Fields(0)
 
-    def decide_alone(self, view: ClusterView, _before: ClusterView) -> Decision:
+    def _whole_readiness(self, view: ClusterView) -> Fields:
+        """The fields of all that a rollback depends on; none while the canary is measured, or soon after they did not allow a restart."""
+        if self._canary.measures(view) or (self._unready and view.taken_at - self._asked_at < _ASKED_EVERY):
+            return Fields(0)
+        self._asked_at = view.taken_at
+        return readiness.fields_of(readiness.EVERY_PART)
+
+    def decide_alone(self, view: ClusterView, before: ClusterView) -> Decision:
         """Decide what is left of the restart from one observation. `before`: one from which movement of the dual-write is measured."""
-        return roll.decide_restart(view, self.node.id, self.target)
+        return roll.decide_restart(view, self.node.id, self.target, before)
+
+    def _with_readiness(self, view: ClusterView, decision: Decision) -> Decision:
+        """The decision; instead of one that lacks what was not read this time, the last one that had it."""
+        if readiness.wants_reading(decision):
+            measured = Act(Verb.RESTART, "The restart follows once the canary was measured.")
+            return measured if self._canary.measures(view) else Wait(self._unready or decision.reasons)
+        if view.backup is not None:
+            self._unready = decision.reasons if isinstance(decision, Wait) else ()
+        return decision
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
         """Decide what is left of the restart, with what earlier observations showed."""
-        decision = self.decide_alone(view, before)
+        decision = self._with_readiness(view, self.decide_alone(view, before))
         self._canary, decision = self._canary.observe(view, decision)
         if not isinstance(decision, Done) or not roll.is_canary(view, self.node.id, self.target):
             return decision
@@ -203,6 +225,7 @@ class RollBackBroker(RollBroker):
     """Roll one broker back to migration mode, which needs a moving dual-write, or to its original file."""
 
     doing = "roll back"
+    expensive_nodes = None  # no other machine delays a rollback
     back = True
     recover_leader = staticmethod(rollback.recover)
     acts_elsewhere = RollBroker.acts_elsewhere | {Verb.RAISE}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from airflow_provider_kmigrate.core import readiness
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, unreadable_stores
-from airflow_provider_kmigrate.core.migration import controllers
+from airflow_provider_kmigrate.core.migration import controllers, waits
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import ended
@@ -82,7 +83,8 @@ class FinalizeController(NodeStep):
 
     def expensive_fields(self, view: ClusterView) -> Fields:
         before = self._moved.old if self._moved else view
-        return Fields.METADATA if controllers.compares_before_finalizing(view, before, self.node.id) else Fields(0)
+        compares = controllers.compares_before_finalizing(view, before, self.node.id)
+        return readiness.fields_of(waits.FINALIZE_CHECKS) if compares else Fields(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._over = ended(view)

@@ -68,7 +68,7 @@ class DualWriteRepair:
 
     def decide(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or the recovery that replaces it."""
-        down = rollback.still_down(view)
+        down = rollback.still_down(view) if self.stalled.times else None  # none was stopped before the first recovery
         decision, self.stalled, self.more_fields = recover_dual_write(view, decision, self.stalled, down)
         return decision
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -55,6 +55,12 @@ class FileJournal:
             os.fsync(file.fileno())
 
 
+def lines_of(folder: Path | None) -> Iterator[str]:
+    """Every line of every journal in a folder; none if there is no such folder."""
+    for path in sorted(folder.glob("*.jsonl")) if folder is not None and folder.is_dir() else ():
+        yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
 def evidence(view: ClusterView) -> dict[str, object]:
     """What allowed an act, small enough for one line: modes, flags, ISR health, /migration and the quorum."""
     partitions = view.partitions
@@ -68,6 +74,15 @@ def evidence(view: ClusterView) -> dict[str, object]:
         "migration_offset": migration.metadata_offset if isinstance(migration, Migration) else None,
         "leader_epoch": view.quorum.leader_epoch if view.quorum else None,
     }
+
+
+def reason_lines(reasons: Iterable[Reason]) -> str:
+    """Reasons for a log that people read: each on a line of its own, with its next step on the line below."""
+    return "\n".join(
+        f"[{reason.code}] {reason.text} {reason.meaning}".rstrip()
+        + (f"\n    Next: {reason.next_step}" if reason.next_step else "")
+        for reason in reasons
+    )
 
 
 def format_reasons(reasons: Iterable[Reason]) -> str:

@@ -1,6 +1,6 @@
-"""A node's file, stop, start and restart; the notes about nodes; and checks that a rollback still has all its inputs.
+"""A node's file, stop, start and restart; and the notes about nodes.
 
-Files are rendered from the originals in the backup. `rollback_prerequisites` finds a lost input while it can still be fixed.
+Files are rendered from the originals in the backup (`steps.backup`).
 A stopped node comes up again despite transient failures. Notes are kept in ZooKeeper for later runs, because no node can report
 them; they are part of every view (`ZkView`).
 """
@@ -8,7 +8,7 @@ them; they are part of every view (`ZkView`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -20,12 +20,12 @@ from airflow_provider_kmigrate.clients.znodes import NOTES, REGISTERED, ROLLED_B
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Verb
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of, whose_else
-from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties, diff, parse
+from airflow_provider_kmigrate.core.files.properties import diff, parse
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, slow_stop_limit, unidentified
 from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out
 from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Controller, Fields, Reason
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
-from airflow_provider_kmigrate.steps.backup import BackupStore, edited
+from airflow_provider_kmigrate.steps.backup import BackupStore, edited, rollback_prerequisites, text_of
 from airflow_provider_kmigrate.steps.journal import StepJournal, format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_strangers
 
@@ -34,15 +34,6 @@ NO_META_TEXTS: MetaTexts = MappingProxyType({})
 
 _TRIES = 6  # to start a stopped node
 _PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node down for longer
-
-
-def text_of(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: FileStage) -> str:
-    """The whole file of a stage. Raises `Refused` if the original is missing, altered or cannot be rendered from."""
-    original = backup.original(node if node.role is NodeRole.BROKER else spec.brokers[0])
-    facts = RenderFacts.of(spec, backup.version())
-    if node.role is NodeRole.BROKER:
-        return broker_properties(original, stage, facts)
-    return controller_properties(original, node, stage, facts)
 
 
 def install(context: StepContext, node: NodeSpec, stage: FileStage, *, back: bool = False) -> None:
@@ -100,20 +91,6 @@ def _of_controller(context: StepContext, node: NodeSpec) -> str:
     if (whose := whose_else(node.id, properties)) is not None:
         raise Refused.because(Reason("M01", f"{node.name}: {node.hosts.properties} on {node.host} is {whose}."))
     return "" if properties is None else host.read_properties(node)
-
-
-def rollback_prerequisites(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> tuple[Reason, ...]:
-    """Reasons why these brokers could not be rolled back: an original is missing, altered (by its hash) or cannot be rendered from.
-
-    The rollback itself writes what a machine's meta.properties misses.
-    """
-    reasons: list[Reason] = []
-    for node in brokers:
-        try:
-            text_of(spec, backup, node, FileStage.ZOOKEEPER)
-        except Refused as refused:
-            reasons += refused.reasons
-    return tuple(reasons)
 
 
 def refuse_if_rollback_lost(name: str, spec: ClusterSpec, backup: BackupStore, journal: StepJournal) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.files.properties import parse
@@ -13,7 +14,7 @@ from airflow_provider_kmigrate.core.preflight import checks as preflight
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
-from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.steps.journal import format_reasons, lines_of
 from airflow_provider_kmigrate.steps.run import StepContext
 
 
@@ -67,8 +68,9 @@ def as_json(finding: PreflightFinding) -> dict[str, str]:
 
 def _facts(context: StepContext, view: ClusterView) -> PreflightFacts:
     configs = {node.id: _config(context, node.id) if view.answered(node.id) else None for node in context.spec.brokers}
-    connections = context.tools.connections
-    return PreflightFacts(context.spec, context.tools.chroot, configs, view.metadata_version, connections=connections)
+    own = journal_lines.times_of(journal_lines.acts(journal_lines.read(lines_of(context.journals)).lines))
+    facts = PreflightFacts(context.spec, context.tools.chroot, configs, view.metadata_version, own_acts=own)
+    return replace(facts, connections=context.tools.connections)
 
 
 def _config(context: StepContext, broker: int) -> dict[str, str] | None:

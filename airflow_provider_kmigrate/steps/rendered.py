@@ -16,9 +16,8 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.backup import BackupStore, text_of
 from airflow_provider_kmigrate.steps.catalog import node_of
-from airflow_provider_kmigrate.steps.nodes import text_of
 
 _STAGES = {
     NodeRole.BROKER: {"zookeeper": FileStage.ZOOKEEPER, "migration": FileStage.MIGRATION, "kraft": FileStage.KRAFT},

@@ -13,6 +13,7 @@ from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_sinc
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Malformed, Migration, ZkController, ZkView
 from airflow_provider_kmigrate.core.rollback import SAFE, HandoverWrites, RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.steps.backup import rollback_prerequisites
 from airflow_provider_kmigrate.steps.dual_write import raise_states, recover, start_what_is_down
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import (
@@ -20,7 +21,6 @@ from airflow_provider_kmigrate.steps.nodes import (
     forget_unflagged,
     install,
     notes_deleted,
-    rollback_prerequisites,
     stop,
 )
 from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext

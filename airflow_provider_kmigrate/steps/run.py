@@ -12,7 +12,8 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol, Self
 
 from airflow_provider_kmigrate.clients.zookeeper import Holding
@@ -35,8 +36,8 @@ from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
 from airflow_provider_kmigrate.observe.reads import OF_THE_CLUSTER
-from airflow_provider_kmigrate.steps.backup import BackupStore
-from airflow_provider_kmigrate.steps.journal import StepJournal, evidence, format_reasons
+from airflow_provider_kmigrate.steps.backup import BackupStore, backup_facts
+from airflow_provider_kmigrate.steps.journal import StepJournal, evidence, format_reasons, reason_lines
 
 MAX_VIEW_AGE = 5.0  # seconds; older views allow no act
 SETTLING = 5.0  # seconds after an observation without ZooKeeper
@@ -104,6 +105,7 @@ class StepContext:
     clock: StepClock = field(default_factory=SystemClock)
     stopped: Callable[[], str] = lambda: ""  # the kill switch: why nothing may be done now; empty: it is off
     run: str = ""  # as the fence and the journal name it
+    journals: Path | None = None  # the folder of the journals of all runs on this cluster; None: not known here
 
 
 class Step(ABC):
@@ -112,6 +114,7 @@ class Step(ABC):
     name: str
     fields: Fields
     nodes: tuple[NodeSpec, ...] = ()  # whose hosts are asked for processes and files; none: every node's
+    expensive_nodes: tuple[NodeSpec, ...] | None = None  # the same, of an observation with expensive fields; None: as `nodes`
     groups: tuple[str, ...] = ()  # consumer groups that are observed
     interval: float = 0.2  # seconds between observations; half of it before one that confirms Done
     samples: int = 1  # how many observations in a row must say Done
@@ -268,7 +271,9 @@ class StepRunner:
         step, observer = self._step, self._context.observer
         view = observer.observe(step.fields, step.nodes, step.groups)
         more = step.expensive_fields(view)
-        return observer.observe(step.fields | more, step.nodes, step.groups) if more else view
+        nodes = step.nodes if step.expensive_nodes is None else step.expensive_nodes
+        view = observer.observe(step.fields | more, nodes, step.groups) if more else view
+        return with_backup(self._context, step.fields | more, view)
 
     def _decide(self, view: ClusterView) -> Decision:
         self._first = self._first or view
@@ -309,6 +314,11 @@ class StepRunner:
         whole = narrow.whole
         self._done_in_a_row += narrow.newest is not whole and whole.zk is not None and step.confirms(narrow.newest)
         return None
+
+
+def with_backup(context: StepContext, fields: Fields, view: ClusterView) -> ClusterView:
+    """The view with what this process finds in the backup, if `fields` ask for it."""
+    return replace(view, backup=backup_facts(context.spec, context.backup)) if fields & Fields.BACKUP else view
 
 
 @dataclass(slots=True)
@@ -411,7 +421,7 @@ class _Diary:
         if isinstance(decision, Done) or (key == self._last and now - self._said < self._repeat):
             return
         self._last, self._said = key, now
-        self._context.say(f"{' | '.join((_words(decision), *map(str, unread)))} ({now - self._begun:.1f} s)")
+        self._context.say(_words(decision, unread, f"({now - self._begun:.1f} s)"))
 
     def _alarm(self, seen: tuple[Reason, ...]) -> None:
         if seen and seen != self._alarms:
@@ -454,9 +464,9 @@ def _key(decision: Decision) -> object:
     return headlines(decision.reasons) if isinstance(decision, Wait | Refuse) else decision
 
 
-def _words(decision: Decision) -> str:
+def _words(decision: Decision, unread: Sequence[Reason], took: str) -> str:
     if isinstance(decision, Act):
-        return f"Decided to {decision.named}: {decision.text}"
+        return f"Decided to {decision.named}: {decision.text} {took}"
     if isinstance(decision, Done):
-        return decision.text
-    return f"{'Waiting' if isinstance(decision, Wait) else 'Refused'}: {format_reasons(decision.reasons)}"
+        return f"{decision.text} {took}"
+    return f"{'Waiting' if isinstance(decision, Wait) else 'Refused'} {took}: {reason_lines((*decision.reasons, *unread))}"

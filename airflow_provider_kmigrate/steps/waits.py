@@ -6,29 +6,31 @@ while its run has failed, waits for approval, or was left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.core import coordinator, gates, journal_lines
+from airflow_provider_kmigrate.core import coordinator, gates, journal_lines, readiness, watch
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, together, unmet
 from airflow_provider_kmigrate.core.migration import roll, waits
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, SoakComparison
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Reason
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.phase import Phase, ended, flags_taken_by_us, kraft_owns, where
 from airflow_provider_kmigrate.core.progress import StepProgress
+from airflow_provider_kmigrate.core.readiness import Readiness, ReadinessAsk
 from airflow_provider_kmigrate.core.spark import job_risks
+from airflow_provider_kmigrate.core.watch import KnownActs
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.dual_write import DualWriteRepair
-from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.nodes import rollback_prerequisites
-from airflow_provider_kmigrate.steps.run import Step, StepContext
+from airflow_provider_kmigrate.steps.journal import format_reasons, lines_of
+from airflow_provider_kmigrate.steps.run import Step, StepContext, require_gate, with_backup
 
-_COORDINATORS_EVERY = 30.0  # seconds of a soak; an expansion of a topic is reported within a minute
+_CHECKED = Fields.COORDINATORS | Fields.ENSEMBLE
+_CHECKED_EVERY = 30.0  # seconds of a soak; an expansion of a topic is reported within a minute
 _SOAKING = Fields.POSITION | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
 
 
@@ -214,8 +216,8 @@ class Soak(_DualWriting):
             return unmet(gate)
         held = self._healthy_timer.held
         if held >= self.seconds:
-            end = waits.may_end_soak(view)
-            self.always |= Fields.NODES | Fields.COORDINATORS
+            end = waits.may_end_soak(view, self._moved.old if self._moved else view)
+            self.always |= Fields.NODES | _CHECKED
             return Done(waits.soaked(view, held)) if end.met else Wait(end.reasons, healthy=True)
         return Wait((Reason("T01", f"Soaking: healthy for {held:.0f} of {self.seconds:.0f} s."),), healthy=True)
 
@@ -228,8 +230,8 @@ class Soak(_DualWriting):
             self._compared = self._compared.forgotten(view)
         if view.coordinators is not None and coordinator.agreed(view).met:
             self._agreed_at = view.taken_at
-        coordinators = Fields.COORDINATORS if view.taken_at - self._agreed_at >= _COORDINATORS_EVERY else Fields(0)
-        self.always = _SOAKING | coordinators | (Fields.METADATA | Fields.NODES if self._compared.due else Fields(0))
+        seldom = _CHECKED if view.taken_at - self._agreed_at >= _CHECKED_EVERY else Fields(0)
+        self.always = _SOAKING | seldom | (Fields.METADATA | Fields.NODES if self._compared.due else Fields(0))
         return gate
 
 
@@ -251,14 +253,9 @@ class Finalized(Step):
 
 def decide_whether_jobs_may_begin(context: StepContext, journals: Path, quiet_for: float) -> Decision:
     """Decide once whether jobs may begin; changes nothing. `journals`: the folder of the cluster's journals; `quiet_for`: seconds."""
-    lines = journal_lines.read(_lines(journals)).lines
+    lines = journal_lines.read(lines_of(journals)).lines
     view, holder = context.observer.observe(Fields.PARTITIONS), _holder(context)
     return job_risks.decide(view, lines, holder, round(1000 * context.clock.now()), round(1000 * quiet_for))
-
-
-def _lines(folder: Path) -> Iterator[str]:
-    for path in sorted(folder.glob("*.jsonl")) if folder.is_dir() else ():
-        yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def _holder(context: StepContext) -> job_risks.Holder:
@@ -269,24 +266,81 @@ def _holder(context: StepContext) -> job_risks.Holder:
     return job_risks.Holder(owner.owner if owner else None)
 
 
-_WATCHED = Fields.POSITION | Fields.FILES | Fields.PARTITIONS | Fields.COORDINATORS
+_WATCHED = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.COORDINATORS
+_DEPENDS = readiness.fields_of(readiness.EVERY_PART)
 
 
-def run_watch(context: StepContext) -> Done:
-    """Report the state of the cluster; changes nothing.
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """One observation of everything, and whether a rollback is assured by it; `acts`: kmigrate's own, from its journals."""
 
-    Raises `Refused` if the operator must act at once: an alarm, a hybrid that lasts too long, a broker that computes coordinators
-    with another count, a lost rollback prerequisite (the backup). Raises `Unavailable` if nodes of a migration under way do not answer, a node's file is of another mode, or
-    kmigrate's own finalization has only begun: retry.
+    view: ClusterView
+    readiness: Readiness
+    acts: KnownActs
+    changed: bool  # since the verdict that the journals have last
+
+
+def assess(context: StepContext) -> Assessment:
+    """Observe everything once and judge whether a rollback is assured; changes nothing.
+
+    The dual-write is proven by movement: /migration is read a moment earlier. What costs megabytes is read only while there is
+    something to roll back.
     """
-    spec, view, now = context.spec, context.observer.observe(_WATCHED), context.clock.now()
-    lost = rollback_prerequisites(spec, context.backup, spec.brokers) if waits.needs_rollback_prerequisites(view) else ()
-    reasons = (*waits.at_once(view, spec.policy.max_hybrid, now), *lost)
-    stands = waits.describe_phase(view, now)
+    before, now = context.observer.observe(Fields.POSITION), context.clock.now()
+    depends = where(before).phase is not Phase.ZOOKEEPER and not ended(before)
+    if depends and kraft_owns(before):
+        context.clock.sleep(gates.STILL)
+    fields = _WATCHED | (_DEPENDS if depends else Fields(0))
+    view = with_backup(context, fields, context.observer.observe(fields))
+    lines = journal_lines.read(lines_of(context.journals)).lines
+    spans, last = journal_lines.acts(lines), journal_lines.last_readiness(lines)
+    since = last[1] if last and last[0] != "ready" else None
+    took = journal_lines.restart_seconds(spans)
+    verdict = readiness.judge(view, ReadinessAsk(before=before), now, unready_since=since, restart_seconds=took)
+    acts = KnownActs(journal_lines.last_acts(spans), now, context.spec.policy.start_timeout)
+    return Assessment(view, verdict, acts, changed=depends and (last is None or last[0] != verdict.name))
+
+
+def note_readiness(context: StepContext, found: Assessment, step: str) -> None:
+    """Put a verdict that has changed into the journal, from which the next one takes since when it holds."""
+    if found.changed:
+        text = readiness.describe(found.readiness, found.acts.now)
+        hashed = readiness.fingerprint(found.readiness)
+        context.journal.write(journal_lines.readiness_kind(found.readiness.name), step, text, fingerprint=hashed)
+
+
+def require_rollback_assured(context: StepContext) -> Readiness:
+    """The verdict, if it is ready. Raises `Refused` if an operator must act first, `Unavailable` if waiting may help.
+
+    A finalization that kmigrate itself has begun is shown as it is: nothing is refused because of the flags that it took.
+    """
+    found = assess(context)
+    note_readiness(context, found, "readiness")
+    if ended(found.view) or (where(found.view).phase is Phase.FINALIZING and flags_taken_by_us(found.view)):
+        return found.readiness
+    require_gate(readiness.as_gate(found.readiness.reasons))
+    return found.readiness
+
+
+def run_watch(context: StepContext, shows: Callable[[Readiness, float], object] = lambda _verdict, _now: None) -> Done:
+    """Report the state of the cluster and whether a rollback is assured; changes nothing.
+
+    `shows` is called with the verdict and the time. Raises `Refused` if the operator must act at once: an alarm, a hybrid that
+    lasts too long, a broker that computes coordinators with another count, a rollback that is not possible any more. Raises
+    `Unavailable` if something is not as it should be that may pass by itself: a node that does not answer or is out of ISRs, a
+    file of another mode, a rollback that is not assured, a finalization that has only begun: retry.
+    """
+    found = assess(context)
+    view, now, verdict = found.view, found.acts.now, found.readiness
+    reasons = (*watch.at_once(view, context.spec.policy.max_hybrid, now), *watch.lost(verdict))
+    stands = watch.summary(waits.describe_phase(view, now), verdict, now)
     context.say(stands)
+    shows(verdict, now)
+    note_readiness(context, found, "watch")
     if reasons:
         context.journal.write("alarm", "watch", format_reasons(reasons))
         raise Refused(f"watch: {stands} {format_reasons(reasons)}", reasons)
-    if unresponsive := waits.if_it_stays(view):
-        raise Unavailable(f"watch: {stands} {format_reasons(unresponsive)}")
+    staying = watch.if_it_stays(view, found.acts)
+    if staying := (*staying, *watch.beside(staying, verdict, found.acts)):
+        raise Unavailable(f"watch: {stands} {format_reasons(staying)}")
     return Done(stands)

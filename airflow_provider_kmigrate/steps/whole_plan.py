@@ -12,6 +12,7 @@ from airflow_provider_kmigrate.steps.catalog import Arguments, run_rest, step_on
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.rollback import planned, planned_in_migration
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from airflow_provider_kmigrate.steps.waits import require_rollback_assured
 
 _NONE: Arguments = MappingProxyType({})
 _WITHOUT_LOOP: Mapping[str, Callable[[StepContext], object]] = {
@@ -19,6 +20,7 @@ _WITHOUT_LOOP: Mapping[str, Callable[[StepContext], object]] = {
     "backup": run_backup,
     "plan": planned,
     "rollback plan": planned_in_migration,
+    "readiness": require_rollback_assured,
     APPROVE: lambda _context: None,  # only a DAG waits for approval
 }
 

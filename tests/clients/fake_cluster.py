@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.core.model import (
     Quorum,
     TopicMetadata,
     ZkView,
+    ZooKeeperServer,
 )
 from airflow_provider_kmigrate.observe import Observer, ObserverTimeouts
 
@@ -106,10 +107,14 @@ class FakeZooKeeper:
     answer: Any = field(default_factory=lambda: ZkView(cluster_id=CLUSTER, broker_ids=(1, 2, 3)))
     topics_answer: Any = field(default_factory=dict)
     epoch_answer: Any = 7
+    servers_answer: Any = ()
     asked_groups: bool | None = None
 
     def state_epoch(self) -> int:
         return _given(self.epoch_answer)
+
+    def servers(self) -> tuple[ZooKeeperServer, ...]:
+        return _given(self.servers_answer)
 
     def view(self, *, groups: bool) -> ZkView:
         self.asked_groups = groups

@@ -99,6 +99,8 @@ def test_every_verb(host: AgentHost, node: NodeSpec, machine: Node) -> None:
     assert files.properties is not None
     assert files.meta == {str(machine.data): {"version": "0", "broker.id": "1", "cluster.id": CLUSTER}}
     assert (files.has_metadata_log, len(digest)) == (False, 64)
+    assert files.free is not None
+    assert files.free > 0, "of the file system of its data"
     host.start(node, 7)
     assert host.status(node).pid == first.pid
     host.restart(node, Restart({str(machine.data): META + "#\n"}), 7)

@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.core.model import (
     Quorum,
     TopicMetadata,
     ZkView,
+    ZooKeeperServer,
 )
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unreachable, WrongCluster
 from airflow_provider_kmigrate.observe import Observer, reads
@@ -373,6 +374,19 @@ class TestRest:
         cluster.zk.topics_answer = {"t": TopicMetadata("t", "id", rows)}
         cluster.zk.epoch_answer = AssertionError("asked for itself")
         assert cluster.observe(Fields.TOPICS | Fields.STATE_EPOCH).state_epoch == expected
+
+    def test_the_servers_of_the_ensemble(self, cluster: Cluster) -> None:
+        cluster.zk.servers_answer = (ZooKeeperServer("z:2181", "3.8.4", "leader", reachable=True),)
+        assert cluster.observe(Fields.ENSEMBLE).ensemble == cluster.zk.servers_answer
+        assert cluster.observe(Fields.ZOOKEEPER).ensemble is None
+        cluster.zk.servers_answer = TimedOut("late")
+        view = cluster.observe(Fields.ENSEMBLE)
+        assert (view.ensemble, codes(view)) == (None, ["U01"])
+
+    def test_a_broker_that_the_cluster_file_does_not_name(self, cluster: Cluster) -> None:
+        cluster.zk.answer = ZkView(cluster_id=CLUSTER, broker_ids=(1, 2, 3, 9))
+        view = cluster.observe(Fields.BROKERS | Fields.ZOOKEEPER)
+        assert (view.unnamed_brokers(), view.brokers[9].mode) == ([9], None)
 
     def test_topics_of_both_sides(self, cluster: Cluster) -> None:
         cluster.zk.topics_answer = {"t": TopicMetadata("t", "id", {})}

@@ -151,7 +151,9 @@ class TestServers:
     )
     def test_what_a_server_says_of_itself(self, answer: bytes, version: str | None) -> None:
         with server(answer) as address:
-            assert zookeeper.servers(ZooKeeperSettings(address)) == (ZooKeeperServer(address, version),)
+            mode = "leader" if b"Mode: leader" in answer else None
+            expected = ZooKeeperServer(address, version, mode, reachable=bool(answer))
+            assert zookeeper.servers(ZooKeeperSettings(address)) == (expected,)
 
     def test_one_that_is_not_there_keeps_nobody_from_telling(self) -> None:
         with server(b"Zookeeper version: 3.8.4-x") as address:

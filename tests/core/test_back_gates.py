@@ -101,8 +101,8 @@ def test_migration_is_not_known_to_be_still_if_it_was_not_read_before() -> None:
 @pytest.mark.parametrize(("state", "epoch", "met"), [(3, 3, True), (4, 3, False), (2, 3, True), (None, 3, True), (4, None, True)])
 def test_no_partition_state_is_out_of_the_controllers_reach(state: int | None, epoch: int | None, met: bool) -> None:
     view = replace(with_zk(BACK, controller_epoch=epoch), state_epoch=state)
-    assert shape(rollback.states_in_reach(view)) == ((GateState.MET,) if met else (GateState.NEVER, "G02"))
-    assert rollback.states_in_reach(replace(view, zk=None)).met
+    assert shape(gates.states_in_reach(view)) == ((GateState.MET,) if met else (GateState.NEVER, "G02"))
+    assert gates.states_in_reach(replace(view, zk=None)).met
 
 
 def test_the_others_must_answer() -> None:

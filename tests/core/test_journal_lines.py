@@ -117,3 +117,51 @@ class TestActs:
 def test_alarms() -> None:
     [alarm] = alarms(read([line(1, "alarm", "s", "[G05] x"), line(2, "done", "s")]).lines)
     assert alarm == journal_lines.AlarmMark(1000, "s", "[G05] x")
+
+
+class TestNodes:
+    def test_the_newest_act_on_each_node_whatever_its_step(self) -> None:
+        text = [
+            line(1, "act", "broker 1 to migration", "restart: x"),
+            line(2, "act", "provision controller 3000", "provision: x"),
+            line(3, "act", "controller failover", "fail over the controller: x"),
+            line(5, "act", "roll back broker 1 to zookeeper", "restart: y", run="back"),
+            line(4, "act", "broker 11 to migration", "restart: x"),
+        ]
+        found = journal_lines.last_acts(acts(read(text).lines))
+        assert {node: (act.run, act.from_ms) for node, act in found.items()} == {
+            "broker 1": ("back", 5000),
+            "broker 11": ("r", 4000),
+            "controller 3000": ("r", 2000),
+        }
+
+    def test_when_kmigrate_acted(self) -> None:
+        """M13: preflight took what a rollback's own failover had written for another tool's changes."""
+        text = [line(10, "act", "a", "stop: x"), line(12, "acted", "a"), line(20, "done", "a"), line(30, "act", "b", "start: y")]
+        assert journal_lines.times_of(acts(read(text).lines)) == ((10.0, 80.0), (30.0, 90.0))
+
+    def test_how_long_a_restart_took_is_the_median_of_brokers_that_came_back(self) -> None:
+        text = []
+        for broker, took in enumerate((600, 30, 40, 50)):  # the first one baked
+            step = f"broker {broker} to kraft"
+            text += [line(1000 * broker, "act", step, "restart: x"), line(1000 * broker + took, "done", step)]
+        text += [line(9000, "act", "broker 9 to kraft", "restart: x")]  # killed
+        text += [line(9100, "act", "finalize controller 3000", "restart: x"), line(9101, "done", "finalize controller 3000")]
+        text += [line(9200, "act", "broker 8 to kraft", "rewrite: x"), line(9201, "done", "broker 8 to kraft")]
+        assert journal_lines.restart_seconds(acts(read(text).lines)) == 45.0
+        assert journal_lines.restart_seconds(()) is None
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ([], None),
+        (["ready"], ("ready", 0.0)),
+        (["ready", "degraded", "lost", "degraded"], ("degraded", 1.0)),
+        (["degraded", "ready", "degraded"], ("degraded", 2.0)),
+        (["degraded", "ready", "ready"], ("ready", 1.0)),
+    ],
+)
+def test_since_when_a_rollback_is_not_assured(verdicts: list[str], expected: tuple[str, float] | None) -> None:
+    text = [line(at, journal_lines.readiness_kind(verdict), "watch") for at, verdict in enumerate(verdicts)]
+    assert journal_lines.last_readiness(read([*text, line(99, "done", "soak")]).lines) == expected

@@ -33,7 +33,12 @@ ORDER = {
                 "before_approval.rollback_plan",
                 "the rollback that is shown keeps what was compared",
             ),
-            ("before_approval.rollback_plan", "approve", "an administrator sees the evidence before the answer"),
+            (
+                "before_approval.rollback_plan",
+                "before_approval.readiness",
+                "the verdict that the answer is bound to is the newest",
+            ),
+            ("before_approval.readiness", "approve", "an administrator sees the evidence before the answer"),
             ("approve", "finalize.controller", "the point of no return is approved"),
             ("finalize.controller", "finalize.finalized", "a cluster is finalized when no controller carries the flag"),
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -35,6 +36,14 @@ from tests.core.test_preflight import (
     zk,
 )
 
+CHANGED = tree(changed=(("settings of users/alice", NOW - 60),))
+
+
+def own(*acts: tuple[float, float]) -> Change:
+    """kmigrate acted between these times."""
+    return lambda view, facts: (view, replace(facts, own_acts=acts))
+
+
 ROWS: list[Row] = [
     ("tree not read", environment(tree=None), ["U05"]),
     ("no features", tree(has_feature=False), ["B1b"]),
@@ -53,6 +62,8 @@ ROWS: list[Row] = [
     ("CMAK not told", tree(cmak=None), ["W9"]),
     ("settings changed now", tree(changed=(("settings of topics/orders", NOW - 60),)), ["W9"]),
     ("settings changed long ago", tree(changed=(("settings of topics/orders", NOW - 3600),)), []),
+    ("settings written by our own failover", both(CHANGED, own((NOW - 90, NOW - 30))), []),
+    ("settings changed beside our own acts", both(CHANGED, own((NOW - 50, NOW - 30), (NOW - 900, NOW - 61))), ["W9"]),
     ("old groups", zk(live_groups=("legacy",)), ["G21"]),
     ("clock of a broker", tree(registrations={i: BrokerRegistration(NOW - 500 + 60 * (i == 1), NOW - 500) for i in range(3)}), ["W8"]),
     ("clock of ZooKeeper", tree(latest=NOW + 30), ["W8"]),

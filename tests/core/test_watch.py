@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core import watch
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.model import NodeFiles
 from tests.core.views import (
@@ -70,7 +71,7 @@ def test_what_a_person_must_hear_at_once(view, after, expected):
     ],
 )
 def test_a_node_that_stays_silent_is_named_in_every_phase(view, expected):
-    assert codes(waits.if_it_stays(view)) == expected
+    assert codes(watch.if_it_stays(view)) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,13 +80,13 @@ def test_a_node_that_stays_silent_is_named_in_every_phase(view, expected):
 )
 def test_brokers_that_disagree_on_coordinators_are_an_alarm_and_one_that_does_not_say_is_asked_again(counts, now, later):
     for view in (DUAL, cluster([ZK, ZK, ZK], NONE), cluster([KRAFT, KRAFT, KRAFT], BARE, 90)):
-        assert codes(waits.at_once(computing(view, counts), 24 * HOUR, BORN)) == now
-        assert codes(waits.if_it_stays(computing(view, counts))) == later
+        assert codes(watch.at_once(computing(view, counts), 24 * HOUR, BORN)) == now
+        assert codes(watch.if_it_stays(computing(view, counts))) == later
 
 
 def test_a_broker_that_is_down_is_reported_once():
     view = computing(cluster([KRAFT, KRAFT, None], FLAGGED, 90), ONE_UNREAD)
-    assert codes(waits.if_it_stays(view)) == ["R01"]
+    assert codes(watch.if_it_stays(view)) == ["R01"]
 
 
 STANDBY = cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90)  # 3000 leads
@@ -94,14 +95,14 @@ STANDBY = cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90)  # 3000 leads
 @pytest.mark.parametrize(("by_us", "now", "later"), [(set(), ["G05"], []), ({3001}, ["G05"], []), ({3001, 3002}, [], ["G05"])])
 def test_a_flag_that_a_finalization_takes_is_an_alarm_only_where_it_stays_half_way(by_us, now, later):
     view = with_zk(STANDBY, unflagged=frozenset(by_us))
-    assert codes(waits.at_once(view, 24 * HOUR, BORN)) == now
-    assert codes(waits.if_it_stays(view)) == later
+    assert codes(watch.at_once(view, 24 * HOUR, BORN)) == now
+    assert codes(watch.if_it_stays(view)) == later
     assert codes(waits.alarming(view, 24 * HOUR, BORN)) == ["G05"], "a step knows itself which alarms it brings about"
 
 
 def test_once_one_without_the_flag_leads_nothing_is_to_be_given_back():
     view = cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90)
-    assert codes((*waits.at_once(view, 24 * HOUR, BORN), *waits.if_it_stays(view))) == []
+    assert codes((*watch.at_once(view, 24 * HOUR, BORN), *watch.if_it_stays(view))) == []
     assert "a rollback is not possible (P12)" in waits.describe_phase(view, BORN)
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.model import (
+    Age,
+    BackupFacts,
     Broker,
     BrokerMode,
     ClusterView,
@@ -18,8 +20,11 @@ from airflow_provider_kmigrate.core.model import (
     Process,
     ProcessState,
     Quorum,
+    Stored,
+    StoredKind,
     ZkController,
     ZkView,
+    ZooKeeperServer,
 )
 
 ZK, MIG, KRAFT = BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, BrokerMode.KRAFT
@@ -104,6 +109,34 @@ def with_broker(view: ClusterView, node: int, **changes: object) -> ClusterView:
 def with_controller(view: ClusterView, node: int, **changes: object) -> ClusterView:
     changed: Mapping[int, Controller] = {**view.controllers, node: replace(view.controllers[node], **changes)}  # type: ignore[arg-type]
     return replace(view, controllers=changed)
+
+
+SERVERS = tuple(
+    ZooKeeperServer(f"z{number}:2181", "3.8.4", mode, True) for number, mode in enumerate(("leader", "follower", "follower"))
+)
+
+
+def readable(view: ClusterView, *, written: bool = True) -> ClusterView:
+    """The view with what a rollback depends on and a look had not asked for: all of it is well; `written`: /migration just now."""
+    brokers = {node: replace(seen, files=_complete(seen)) for node, seen in view.brokers.items()}
+    zk = view.zk
+    if written and zk is not None and isinstance(zk.migration, Migration) and zk.migration.age is None:
+        zk = replace(zk, migration=replace(zk.migration, age=Age(0.0, 0.1)))
+    given = {
+        "topics": ({}, {}),
+        "stored": {kind: Stored({}) for kind in StoredKind},
+        "state_epoch": 3,
+        "ensemble": SERVERS,
+        "backup": BackupFacts(dict.fromkeys(view.brokers, "sha")),
+    }
+    missing = {name: value for name, value in given.items() if getattr(view, name) is None}
+    return replace(view, brokers=brokers, zk=zk, **missing)
+
+
+def _complete(seen: Broker) -> NodeFiles:
+    files, version = seen.files, "1" if seen.mode is KRAFT else "0"
+    meta = {"/data": {"version": version, "broker.id": str(seen.id)}} if files.meta is None else files.meta
+    return replace(files, meta=meta, free=1 << 30 if files.free is None else files.free)
 
 
 def computing(view: ClusterView, counts: Mapping[int, int | None] | None, partitions: int = 15) -> ClusterView:

@@ -141,6 +141,7 @@ def test_any_other_text_is_no_approval(run_dag: RunDag, text: str) -> None:
 SAID = {
     "soak": "The migration is finalized already: there is nothing left to soak for.",
     "before_approval.rollback_plan": "Open.\n\n1. stop controllers\n2. hand over",
+    "before_approval.readiness": "A rollback is possible now.\n\nFingerprint: `0123`",
     "before_approval.equivalence": "The same.",
     "before_approval.dual_write_lag": "None.",
 }
@@ -156,6 +157,7 @@ def test_its_evidence_is_what_earlier_tasks_said_and_nothing_else(tmp_path: Path
     assert (
         "* the rollback, which becomes impossible after this step:\n\n  Open.\n\n  1. stop controllers\n  2. hand over\n" in shown
     )
+    assert "* can we still go back:\n\n  A rollback is possible now.\n\n  Fingerprint: `0123`\n" in shown
     assert not [claim for claim in ("KRaft mode", "ISR", "backup", "hash", "flag,") if claim in shown.split("* **Finalize**")[0]]
 
 

@@ -185,6 +185,7 @@ class TestShape:
             "before_approval.dual_write_lag",
             "before_approval.equivalence",
             "before_approval.rollback_plan",
+            "before_approval.readiness",
             "approve",
         ]
         expected += [f"finalize.controller_{3000 + node}" for node in range(controllers)]

@@ -10,6 +10,7 @@ from typing import Any
 from airflow.sdk import DAG
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
+from airflow_provider_kmigrate.core.model import ZooKeeperServer
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from tests.provider.simulated import Rehearsal
@@ -62,3 +63,25 @@ def test_an_original_that_is_gone_turns_it_red_while_the_way_back_is_open(
     for original in kept.folder.rglob("*broker-1*"):
         original.unlink()
     assert tasks(run_dag(watching(sim))) == {"watch": "failed"}
+
+
+def test_it_answers_whether_one_can_still_go_back_green_or_red(
+    begun: Callable[..., Any],  # noqa: F811
+    run_dag: RunDag,
+) -> None:
+    """The table and the hash are XComs of the task, so its page in Airflow shows them."""
+    sim, _ = begun(some_kraft)
+    green = shown(run_dag(watching(sim)))
+    assert green["readiness"].startswith("A rollback is possible now. It would take about")
+    assert f"`{green['fingerprint']}`" in green["readiness"]
+    sim.cluster.ensemble = (*sim.cluster.ensemble, *(ZooKeeperServer(f"z{number}:2181") for number in (2, 3)))
+    run = run_dag(watching(sim))
+    red = shown(run)
+    assert tasks(run) == {"watch": "failed"}
+    assert "| ZooKeeper ensemble | [Z05]" in red["readiness"]
+    assert red["fingerprint"] != green["fingerprint"]
+
+
+def shown(run: Any) -> dict[str, str]:
+    (watch,) = run.get_task_instances()
+    return {key: watch.xcom_pull(task_ids="watch", key=key) for key in ("readiness", "fingerprint")}

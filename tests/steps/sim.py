@@ -105,6 +105,7 @@ class SimCluster:
     offsets_partitions: int = 0  # of __consumer_offsets; 0: no group ever committed
     counts: dict[int, int] = field(default_factory=dict)  # of them, as each broker read it when it started
     unread_coordinators: set[int] = field(default_factory=set)  # brokers that do not say who coordinates a group
+    ensemble: tuple[ZooKeeperServer, ...] = (ZooKeeperServer("127.0.0.1:2181", "3.8.4", "standalone", True),)
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -273,6 +274,7 @@ class SimCluster:
             topics=({}, {}),
             stored={kind: Stored({}) for kind in StoredKind},
             state_epoch=self.state_epoch,
+            ensemble=self.ensemble,
         )
         return as_asked(view, what, nodes)
 

@@ -60,6 +60,7 @@ class SimNode:
     log: bool = False
     copied: bool = False  # a controller's log holds a cluster's metadata
     cluster_id: str | None = CLUSTER_ID  # in its meta.properties; None: that cannot be read
+    free: int | None = 1 << 30  # bytes, where a rollback writes
     starts: int = 0
     stops: int = 0
 
@@ -115,7 +116,7 @@ def files_of(node: SimNode) -> NodeFiles:
     folder = "/data" if node.spec.role is NodeRole.BROKER else node.spec.log_dir or ""
     written = node.spec.role is NodeRole.BROKER or node.formatted is not None
     meta = {folder: keys if written else {}} if node.cluster_id is not None else None
-    return NodeFiles(parse(node.text) if node.text else None, meta, node.log)
+    return NodeFiles(parse(node.text) if node.text else None, meta, node.log, free=node.free)
 
 
 def as_asked(view: ClusterView, what: Fields, nodes: Collection[NodeSpec]) -> ClusterView:
@@ -155,6 +156,7 @@ _REPORTED_BY = {
     "state_epoch": (Fields.STATE_EPOCH | Fields.TOPICS).value,
     "moving": Fields.REASSIGNMENTS.value,
     "coordinators": Fields.COORDINATORS.value,
+    "ensemble": Fields.ENSEMBLE.value,
 }
 _NO_PROCESS, _NO_FILES = Process(), NodeFiles()
 

@@ -72,7 +72,7 @@ def test_an_expansion_stops_the_roll_before_the_next_broker_stops(
     cluster.offsets_partitions, before = 15, stops(cluster)
     with pytest.raises(Refused) as refused:
         run_step(next_broker(cluster, BrokerMode.MIGRATION if phase is controllers else BrokerMode.KRAFT), context)
-    assert [reason.code for reason in refused.value.reasons] == ["K01"]
+    assert [reason.code for reason in refused.value.reasons] == ["G37", "K01"]
     assert "Brokers that compute with 10 partitions of __consumer_offsets, which has 15: 0, 1, 2." in str(refused.value)
     assert "Of 12 consumer groups: " in str(refused.value)
     assert stops(cluster) == before

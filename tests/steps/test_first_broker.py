@@ -9,12 +9,12 @@ from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
 from airflow_provider_kmigrate.core.decision import Act, Done, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.migration.roll import JUDGED_FOR, SETTLING
-from airflow_provider_kmigrate.core.model import BrokerMode, Reason
+from airflow_provider_kmigrate.core.model import BrokerMode, Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
-from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.steps.run import run_step, with_backup
 from airflow_provider_kmigrate.steps.waits import Copied
 from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.steps.sim import SimCluster
@@ -272,7 +272,7 @@ def test_before_the_first_restart_of_a_pass_it_is_looked_at_for_a_moment(tmp_pat
     assert isinstance(first, Wait)
     assert (first.healthy, [reason.code for reason in first.reasons]) == (True, ["T01"])
     run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path))
-    view = cluster.observe(EVERYTHING)
+    view = with_backup(cluster.context(tmp_path), Fields.BACKUP, cluster.observe(EVERYTHING))
     assert isinstance(step(cluster, BrokerMode.MIGRATION, broker=2).decide(view, view), Act), "the second one is not"
 
 

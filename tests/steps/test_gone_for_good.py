@@ -18,8 +18,8 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_
 from airflow_provider_kmigrate.core.model import Controller, ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps import rendered
+from airflow_provider_kmigrate.steps.backup import text_of
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
-from airflow_provider_kmigrate.steps.nodes import text_of
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.provider.simulated import document

@@ -339,7 +339,14 @@ class AgentObservation:
             has_metadata_log=any(folder["has_metadata_log"] for _, folder in seen) if seen else None,
             written_at=None if text is None else self.facts["file"].get("written"),
             unreadable=tuple(self.facts.get("unreadable") or ()),
+            free=self._free([folder for _, folder in seen]),
         )
+
+    def _free(self, folders: Sequence[Mapping[str, Any]]) -> int | None:
+        """The fewest free bytes beside the properties file and in these directories; None if one is not known."""
+        found = [place.get("free") if place else None for place in (self.facts["file"], *folders)]
+        known = [free for free in found if free is not None]
+        return min(known) if len(known) == len(found) else None
 
     def _folder(self, path: str) -> Mapping[str, Any]:
         node = self._node

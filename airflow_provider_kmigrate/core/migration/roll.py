@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from statistics import median
 
-from airflow_provider_kmigrate.core import coordinator, gates
+from airflow_provider_kmigrate.core import gates, readiness
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, misfiled, stage_on_disk
 from airflow_provider_kmigrate.core.gates import MET, Gate, GateState, never, never_if, not_yet, not_yet_if, together, unmet
@@ -39,7 +39,6 @@ from airflow_provider_kmigrate.core.model import (
     Partition,
     ProcessState,
     Reason,
-    ZkController,
     could_not_read,
 )
 from airflow_provider_kmigrate.core.phase import (
@@ -49,13 +48,22 @@ from airflow_provider_kmigrate.core.phase import (
     ended,
     kraft_owns,
     where,
+    zookeeper_controller,
 )
+from airflow_provider_kmigrate.core.readiness import EVERY_PART, ReadinessAsk, RollbackPart
 from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 STAGE = {BrokerMode.ZOOKEEPER: FileStage.ZOOKEEPER, BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.KRAFT: FileStage.KRAFT}
 _STAGES = {BrokerMode.MIGRATION: {FileStage.MIGRATION, FileStage.KRAFT}, BrokerMode.KRAFT: {FileStage.KRAFT}}  # or beyond
 _CUT_OFF = {Phase.LEFT_BEHIND, Phase.SPLIT}  # isolated from its controller: out of its ISRs, and only its roll recovers it
 INTENT = {BrokerMode.MIGRATION: Intent.TO_MIGRATION, BrokerMode.KRAFT: Intent.TO_KRAFT}
+
+_WRITTEN = {
+    BrokerMode.MIGRATION: frozenset({FileStage.MIGRATION}),
+    BrokerMode.KRAFT: frozenset({FileStage.MIGRATION, FileStage.KRAFT}),  # a rollback may have been left in the middle
+}
+_MOVING_PARTS = frozenset({RollbackPart.DUAL_WRITE, RollbackPart.BROKERS, RollbackPart.CONTROLLERS})
+"""What a rollback depends on that every observation of a roll shows."""
 
 MIN_OBSERVATIONS = Fields.POSITION | Fields.NODES | Fields.GROUPS | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.REASSIGNMENTS
 """The fields that a broker's restart is decided from."""
@@ -86,9 +94,9 @@ def no_broker_fenced(view: ClusterView) -> Gate:
 
 
 def no_other_down(view: ClusterView, ids: Collection[int] = ()) -> Gate:
-    """Whether all brokers but these answer."""
-    down = [broker for broker in view.in_mode(None) if broker not in ids]
-    return not_yet_if(down, Reason("R01", f"Brokers that do not answer: {join_ids(down)}."))
+    """Whether all brokers but these answer, and none is there that was not asked."""
+    down = [broker for broker in view.in_mode(None) if broker not in ids and view.brokers[broker].named]
+    return together((not_yet_if(down, Reason("R01", f"Brokers that do not answer: {join_ids(down)}.")), gates.all_named(view)))
 
 
 def _nothing_out_of_sync(partitions: Sequence[Partition]) -> Gate:
@@ -131,12 +139,6 @@ def next_to_roll(view: ClusterView, order: Sequence[int], target: BrokerMode) ->
     under_way = (broker for broker in left if not view.answered(broker))
     free = (broker for broker in left if not _after_others(view, broker, left, target))
     return next(chain(under_way, free), left[0])
-
-
-def zookeeper_controller(view: ClusterView) -> int | None:
-    """The broker that is the ZooKeeper controller; rolled last, because each of its moves costs an election (measured)."""
-    controller = view.zk.controller if view.zk else None
-    return controller.broker_id if isinstance(controller, ZkController) and not controller.is_kraft else None
 
 
 def postponed(view: ClusterView, broker: int, order: Sequence[int], target: BrokerMode) -> str:
@@ -205,8 +207,8 @@ def may_give_up(view: ClusterView, broker: int) -> Gate:
     return may_stop(replace(view, partitions=rows), (broker,))
 
 
-def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
-    """What is left to do to bring one broker into `target`."""
+def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode, before: ClusterView | None = None) -> Decision:
+    """What is left to do to bring one broker into `target`; `before`: a view to measure the dual-write's movement from."""
     broker = view.broker(broker_id)
     if _behind_us(view, target):
         return Done("The migration is finalized; only the second roll recovers a broker that was left behind.")
@@ -216,7 +218,7 @@ def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Dec
         return _stopped(view, broker, target)
     if broker.mode is None:
         return unresponsive(broker)
-    return _ready(view, broker, target)
+    return _ready(view, broker, target, before)
 
 
 def unresponsive(broker: Broker) -> Wait:
@@ -243,7 +245,7 @@ def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     return Wait((Reason("R02", text),))
 
 
-def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
+def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: ClusterView | None) -> Decision:
     permitted, phase = gates.permitted(view, INTENT[target]), where(view).phase
     if permitted.state is GateState.NEVER:
         return unmet(permitted)
@@ -257,8 +259,10 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
             may_give_up(view, broker.id) if phase in _CUT_OFF else may_stop(view, (broker.id,)),
         )
     )
-    # Read last, since it costs requests to every broker. Who is cut off must come back, whatever others compute with.
-    gate = coordinator.agreed(view) if gate.met and phase not in _CUT_OFF else gate
+    # What costs requests to every node is read last. Who is cut off must come back, whatever a rollback misses.
+    for parts in () if phase in _CUT_OFF else (_MOVING_PARTS, EVERY_PART):
+        ask = ReadinessAsk(parts, before, rolling=_WRITTEN[target])
+        gate = readiness.before_step(view, ask) if gate.met else gate
     alarm = gates.alarm_of_living(view) if target is BrokerMode.KRAFT else ""
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{alarm}"
     return Act(Verb.RESTART, text) if gate.met else unmet(gate)
@@ -523,6 +527,10 @@ class CanaryBake:
     before: tuple[BakeSample, ...] = ()
     since: tuple[BakeSample, ...] = ()
     fine: bool = False
+
+    def measures(self, view: ClusterView) -> bool:
+        """Whether more than one sample is missing before the restart: what allows it need not be read yet."""
+        return self.bake > 0 and len(self.before) + 1 < MIN_SAMPLES and is_first(view, self.broker, self.target)
 
     @property
     def sure(self) -> bool:

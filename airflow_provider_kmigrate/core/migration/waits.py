@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from airflow_provider_kmigrate.core import coordinator, gates
 from airflow_provider_kmigrate.core import equivalence as equivalence_kinds
+from airflow_provider_kmigrate.core import gates, readiness
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, not_yet_if, strangers, together, unmet
@@ -27,9 +27,9 @@ from airflow_provider_kmigrate.core.phase import (
     kraft_owns,
     permit,
     refusal,
-    unresponsive_brokers,
     where,
 )
+from airflow_provider_kmigrate.core.readiness import ReadinessAsk, RollbackPart, shortcomings
 from airflow_provider_kmigrate.core.text import join_ids
 
 _SETTLING = 10.0  # seconds from the first observation in which unhealthy may only mean that no movement was seen yet
@@ -212,6 +212,31 @@ def past_soak(view: ClusterView) -> Decision | None:
     return Refuse(alarms(view) or refusal(position, Intent.SOAK))
 
 
+SOAK_WATCHES = frozenset(
+    {
+        RollbackPart.CONTROLLERS,
+        RollbackPart.DUAL_WRITE,
+        RollbackPart.BROKERS,
+        RollbackPart.EPOCHS,
+        RollbackPart.CLIENT_METRICS,
+    }
+)
+"""What a rollback depends on that each observation of a soak reads."""
+SOAK_CHECKS = frozenset(
+    {
+        RollbackPart.FILES,
+        RollbackPart.DIRECTORIES,
+        RollbackPart.SPACE,
+        RollbackPart.ENSEMBLE,
+        RollbackPart.COORDINATORS,
+    }
+)
+"""The same, from time to time and once more at the end: a host that does not answer, or a leader that moves, is no fault.
+
+Both sides are compared beside it (`SoakComparison`), and the originals are read by the workers alone.
+"""
+
+
 def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
     """Everything that must stay true while the cluster soaks in dual-write."""
     phase = gates.permitted(view, Intent.SOAK)
@@ -219,32 +244,24 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
         return phase
     if danger := alarms(view):
         return never(*danger)
-    files, coordinators = gates.files_in_stage(view), coordinator.agreed(view)
+    seldom = [each for each in shortcomings(view, ReadinessAsk(SOAK_CHECKS)) if each.state is gates.GateState.NEVER]
     return together(
         (
             gates.all_kraft(view),
-            gates.all_flagged(view),
-            gates.quorum_healthy(view),
-            gates.dual_write_alive(view, first),
-            gates.lag_below(view, lag_limit),
-            gates.epochs_known(view, states=False),
-            gates.no_client_metrics(view),
+            readiness.gate(view, ReadinessAsk(SOAK_WATCHES, first, max_lag=lag_limit)),
             gates.no_leaderless(view),
             gates.no_group_without_coordinator(view),
             roll.in_sync(view),
             roll.no_broker_fenced(view),
-            files if files.state is gates.GateState.NEVER else MET,  # hosts are read from time to time, and once more at the end
-            coordinators if coordinators.state is gates.GateState.NEVER else MET,  # the same: a leader that moves is no fault
+            readiness.as_gate(seldom),
         )
     )
 
 
-def may_end_soak(view: ClusterView) -> Gate:
-    """What must hold at the end of a soak beside its health: no reboot changes a node's mode or leaves a controller down.
-
-    None moves a group's coordinator either.
-    """
-    return together((gates.files_in_stage(view), gates.controllers_start_at_boot(view), coordinator.agreed(view)))
+def may_end_soak(view: ClusterView, first: ClusterView) -> Gate:
+    """What must hold at the end of a soak beside its health: a rollback is assured, and no controller stays down after a reboot."""
+    rollback = readiness.gate(view, ReadinessAsk(SOAK_WATCHES | SOAK_CHECKS, first))
+    return together((rollback, gates.controllers_start_at_boot(view)))
 
 
 def soaked(view: ClusterView, seconds: float) -> str:
@@ -256,23 +273,33 @@ def soaked(view: ClusterView, seconds: float) -> str:
     )
 
 
+FINALIZE_WATCHES = frozenset({RollbackPart.DUAL_WRITE, RollbackPart.BROKERS, RollbackPart.EPOCHS})
+FINALIZE_CHECKS = FINALIZE_WATCHES | {
+    RollbackPart.EQUALITY,
+    RollbackPart.CLIENT_METRICS,
+    RollbackPart.COORDINATORS,
+    RollbackPart.ENSEMBLE,
+    RollbackPart.DIRECTORIES,
+    RollbackPart.SPACE,
+}
+"""What a rollback depends on that is read before a controller loses its flag: always, and once nothing else forbids it."""
+
+
 def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Gate:
     """G34: what the finalization was approved on still holds: the dual-write moves, both sides are equal, all is in sync.
 
     Also: no partition is being moved, and no consumer group lives on ZooKeeper. `compared` false: another gate is closed already,
-    so both sides were not read whole; that is not reported as a reason.
+    so what a rollback depends on was not read whole; that is not reported as a reason. Flags and files are judged beside this, and
+    the originals at the act itself.
     """
-    differing = (*equivalence_kinds.unread_kinds(view), *equivalence_kinds.found(view)) if compared else ()
+    parts = FINALIZE_CHECKS if compared else FINALIZE_WATCHES
     gate = together(
         (
-            gates.dual_write_alive(view, before),
-            gates.lag_below(view, gates.MOST_LAG),
-            gates.epochs_known(view, states=compared),
+            readiness.gate(view, ReadinessAsk(parts, before)),
             roll.in_sync(view),
             roll.no_broker_fenced(view),
             gates.no_group_without_coordinator(view),
             roll.no_reassignment(view),
-            not_yet_if(differing, *differing),
         )
     )
     if gate.met:
@@ -339,33 +366,6 @@ def alarming(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, 
     """Alarms that the operator must get at once in any step: forbidden states, and a hybrid longer than `max_hybrid` (seconds)."""
     late = hybrid_overdue(view, max_hybrid, now)
     return (*alarms(view), *([late] if late else []))
-
-
-def at_once(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, ...]:
-    """`alarming` for callers that do not know the current step: without the flags that kmigrate's own finalization takes.
-
-    Also brokers that compute coordinators with another count: their next start moves groups.
-    """
-    own = flags_taken_by_us(view)
-    counts = coordinator.agreed(view)
-    others = counts.reasons if counts.state is gates.GateState.NEVER else ()
-    known = (reason for reason in alarming(view, max_hybrid, now) if not (own and reason.cause is Cause.UNFLAGGED_CONTROLLER))
-    return (*known, *others)
-
-
-def if_it_stays(view: ClusterView) -> tuple[Reason, ...]:
-    """Alarms for what is normal for a minute only: unresponsive nodes, an unfinished finalization, a file of another stage.
-
-    Files are checked once every broker runs in KRaft mode: before that a roll writes them.
-    """
-    files = gates.files_in_stage(view).reasons if gates.all_kraft(view).met else ()
-    files = (*files, *coordinator.agreed(view, but=view.in_mode(None)).reasons)
-    if where(view).phase in _QUIET:
-        return (*unresponsive_brokers(view), *files)
-    flags = tuple(reason for reason in alarms(view) if reason.cause is Cause.UNFLAGGED_CONTROLLER and flags_taken_by_us(view))
-    controllers = tuple(reason for reason in gates.all_flagged(view).reasons if reason.cause is Cause.CONTROLLER_UNRESPONSIVE)
-    unknown = (*where(view).reasons, *view.unknowns) if where(view).phase is Phase.UNKNOWN else ()
-    return (*unresponsive_brokers(view), *controllers, *flags, *files) or unknown
 
 
 def needs_rollback_prerequisites(view: ClusterView) -> bool:

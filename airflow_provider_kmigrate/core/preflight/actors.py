@@ -96,15 +96,18 @@ def _others(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
     tree = facts.environment.tree
     if tree and tree.cmak:
         signs.append("CMAK's state in ZooKeeper (/kafka-manager)")
-    signs += _changes(tree, facts.environment.now) if tree else []
+    signs += _changes(tree, facts) if tree else []
     if signs:
         yield warns("W9", f"other tools act on this cluster: {summarize(signs)}")
     if tree and tree.cmak is None:
         yield unknown("W9", "whether CMAK uses this ensemble could not be read (/kafka-manager)")
 
 
-def _changes(tree: ZooKeeperTree, now: float) -> list[str]:
-    recent = sorted((now - when, what) for what, when in tree.changed if now - when < _RECENT)
+def _changes(tree: ZooKeeperTree, facts: PreflightFacts) -> list[str]:
+    """Recent changes, without those of the times in which kmigrate acted: a new leader writes every setting again."""
+    now = facts.environment.now
+    others = ((what, when) for what, when in tree.changed if not any(begin <= when <= end for begin, end in facts.own_acts))
+    recent = sorted((now - when, what) for what, when in others if now - when < _RECENT)
     return [f"{what}, changed {max(0.0, age):.0f} s ago" for age, what in recent]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from airflow_provider_kmigrate.core import coordinator, gates, rollback
+from airflow_provider_kmigrate.core import coordinator, gates
 from airflow_provider_kmigrate.core.coordinator import Agreement, CoordinatorTopic
 from airflow_provider_kmigrate.core.files.config_matrix import setting
 from airflow_provider_kmigrate.core.model import (
@@ -155,7 +155,7 @@ def _epochs(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """What a rollback without the epoch guard leaves behind; while KRaft owns the cluster, its epochs are not judged."""
     if not kraft_owns(view):
         source = "KAFKA-20488; measured: writes stop when one broker fails"
-        yield from refused(rollback.states_in_reach(view).reasons, source)
+        yield from refused(gates.states_in_reach(view).reasons, source)
 
 
 def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:

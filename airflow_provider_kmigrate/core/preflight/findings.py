@@ -77,7 +77,8 @@ class PreflightFacts:
     """What preflight needs beside a view.
 
     `configs` is each broker's running configuration (DescribeConfigs), None if it could not be read. `metadata_version` is that
-    of running controllers; `chroot` that of the ZooKeeper connection, empty for none.
+    of running controllers; `chroot` that of the ZooKeeper connection, empty for none. `own_acts`: from when to when kmigrate itself
+    acted on the cluster, by its journals, in seconds since the epoch.
     """
 
     spec: ClusterSpec
@@ -86,6 +87,7 @@ class PreflightFacts:
     metadata_version: str | None = None
     environment: ClusterEnvironment = field(default_factory=ClusterEnvironment)
     connections: ConnectionFacts = field(default_factory=ConnectionFacts)
+    own_acts: tuple[tuple[float, float], ...] = ()
 
     @property
     def broker_settings(self) -> Mapping[str, tuple[str, ...]]:

@@ -249,6 +249,39 @@ meanwhile: Yes. Nothing was changed.
 do: Start a new run with the conf that the text names, or without `accept_loss`: `controller_failover.equivalence` then names what would be lost ([section 11](#11-rollback)).
 never: Accept a loss before it is named.
 
+G36 A broker that the cluster file does not name
+means: ZooKeeper or a broker lists it. kmigrate does not know its mode, has no original of its file, and cannot restart it. The takeover would isolate it.
+meanwhile: Yes: it serves. No broker is restarted while it is there, in a rollback either.
+do: Stop what starts brokers, such as an autoscaler; then add this broker to the cluster file and clear `backup`, which saves its original.
+do: Or decommission it: move its partitions away with `kafka-reassign-partitions.sh`, then stop it.
+do: It has gone, and is still listed: its ZooKeeper session ends within 18 s. The task continues by itself.
+never: Stop it before its partitions have moved (B4b), or let a broker of another mode join.
+
+G37 A rollback from here is not assured
+means: This step would move the cluster further away from ZooKeeper, and something that a rollback depends on does not hold or could not be read. The codes beside this one say what, and the text says who can fix it.
+meanwhile: Yes; nothing was stopped. The cluster stays where it is.
+do: Fix what the codes beside it name. A wait continues by itself; a refused task must be cleared.
+do: To see the whole answer: the result of `kmigrate_watch__<cluster>`, or clear `before_approval.readiness`.
+do: Rather go back? Start the rollback ([section 11](#11-rollback)): it has its own conditions and does not need this one.
+never: Mark the task as success: its node stays in its mode, and later steps assume that it moved.
+
+G39 A broker beside KRaft that the cluster file does not name
+means: It joined while KRaft owns the cluster: an autoscaler or a replaced machine started it. It has no original, so no rollback can put it back on ZooKeeper, and the handover would cut it off.
+meanwhile: Yes: it serves. No node is restarted while it is there, in the soak, the finalization and a rollback either.
+do: Stop what starts brokers, such as an autoscaler; then move this broker's partitions away with `kafka-reassign-partitions.sh`, and stop it.
+do: In a rollback: the same. The task waits, and continues by itself once no broker lists it.
+do: It must stay: finish or roll back the migration first, without it.
+never: Add it to the cluster file now, or go on with a rollback while it leads partitions.
+
+G40 A controller of a finalized cluster does not answer
+means: Every file that could be read is the one of a finalized cluster, so no rollback is possible any more, and no node needs the migration flag or ZooKeeper.
+meanwhile: With a majority of controllers and in-sync replicas up, yes. With everything down nothing is served.
+do: Start it with the file that it has: `systemctl start kafka` on its machine. Controllers first, then brokers that are down.
+do: Do not find out by hand what was finalized: the last lines of the run's journal have it ([section 9](#9-where-the-evidence-is)).
+do: It does not start at boot: `systemctl enable kafka` (O07).
+never: Give a controller the migration flag back, or start ZooKeeper for it: a finalized quorum ignores both.
+source: measured: a finalized cluster had no controller after a power cut
+
 H Who owns the cluster
 about: who owns the cluster (the fence)
 when: all the way

@@ -119,6 +119,21 @@ do: The step continues by itself.
 never: Finalize with it.
 source: measured: a finalized cluster had no controller after a power cut
 
+O08 A meta.properties that no rollback can turn back
+means: A broker's log directory has a meta.properties of a version other than 0 and 1. A rollback writes version 0, which ZooKeeper brokers need, and knows how to do that for version 1 only.
+meanwhile: Yes: the broker runs. It could not be started in ZooKeeper mode.
+do: Which Kafka formatted that directory? `cat meta.properties` in it. A newer release than the one that is being migrated must not touch it.
+do: Restore the file of the release that runs: version 1 with `node.id` on a KRaft broker, version 0 with `broker.id` on a ZooKeeper broker, and the same `cluster.id`.
+never: Reformat the directory: its records would be lost.
+source: measured: a ZooKeeper broker exits with version 1
+
+O09 Too little space for the files of a rollback
+means: A rollback writes a broker's properties file, a copy of the former one and its meta.properties. On a full disk it would stop at that broker, between two modes.
+meanwhile: Yes, until the rollback is needed.
+do: Free space where the text says, or enlarge the disk. `df` on that machine shows it.
+do: The step continues by itself.
+never: Delete files of a log directory by hand.
+
 R The restart of a node
 about: the restart of one node
 when: rolls, controllers
@@ -242,6 +257,15 @@ do: Write servers and chroot into the ZooKeeper connection as a broker's `zookee
 do: `/cluster/id` is damaged: compare `zookeeper-shell.sh $ZK get /cluster/id` with `cluster.id` in a broker's `meta.properties`. Find out what changed it.
 never: Create the chroot or the id: a controller would wait in an empty tree forever.
 source: ZkData.scala, createChrootIfNecessary
+
+Z05 ZooKeeper has no server to spare
+means: Not enough servers of the ensemble report that they serve, so that one more failure would cost its majority. A rollback puts the whole cluster back on ZooKeeper, and until the finalization KRaft writes to it.
+meanwhile: Yes, while a majority is up. One more failure stops the dual-write, and every broker in a ZooKeeper mode loses its controller.
+do: `echo srvr | nc <server> 2181` for each server that the text names. Start it, or fix its disk, network and clock.
+do: It answers that `srvr` is not in its whitelist: add `4lw.commands.whitelist=srvr` to its file and restart it, one server at a time.
+do: It was replaced: correct the servers of the ZooKeeper connection and of the brokers.
+never: Restart two servers of the ensemble at a time.
+ask: Let every ZooKeeper server answer `srvr`, and name all of them in the ZooKeeper connection.
 
 Z04 A write that is not allowed
 means: kmigrate was about to write a znode that is not on its list, or without owning the cluster. Nothing was sent.

@@ -1,0 +1,504 @@
+"""Whether a rollback is assured now: the one answer to "can we still go back?", from one observation.
+
+Every step that moves a cluster further away from ZooKeeper asks for it: each restart of a roll, the soak, the request for approval,
+each restart of the finalization; the watch asks in every phase. The answer is made of *parts*, each of which is a gate that exists
+for itself (`core.gates`, `core.equivalence`, `core.coordinator`); here is only which of them a rollback depends on, and when.
+
+* A rollback is **ready** if every part holds, **lost** if it is not possible without an administrator who restores something,
+  and **degraded** in between: it would lose something, wait for something, or fail at a step.
+* A part that could not be read is degraded: unknown is not healthy. A part that was not asked for is not judged. Reading all parts
+  costs megabytes and requests to every node, so callers ask for the cheap ones each time and for all of them now and then.
+* What a rollback does not depend on in a phase is not judged in it: before KRaft has taken the cluster over nothing can be lost.
+
+The handover raises /controller_epoch above every partition state (KAFKA-20488), so while KRaft owns the cluster its epochs must be
+readable only; while ZooKeeper owns it, a state above /controller_epoch is left over from an earlier rollback.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import chain
+from typing import ClassVar, NamedTuple, TypeGuard
+
+from airflow_provider_kmigrate.core import coordinator, equivalence, gates
+from airflow_provider_kmigrate.core.decision import Decision, Wait
+from airflow_provider_kmigrate.core.files import config_matrix
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
+from airflow_provider_kmigrate.core.gates import MET, Gate, GateState, never, never_if, not_yet, not_yet_if, together
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    Cause,
+    ClusterView,
+    Fields,
+    Reason,
+    ZooKeeperServer,
+    could_not_read,
+)
+from airflow_provider_kmigrate.core.phase import Phase, alarms, ended, kraft_owns, malformed, where, zookeeper_controller
+from airflow_provider_kmigrate.core.text import join_ids, summarize
+
+
+class RollbackPart(StrEnum):
+    """What a rollback depends on; the value is its name in texts and metrics."""
+
+    OPEN = "migration is open"
+    ALARMS = "no forbidden state"
+    BROKERS = "cluster file names every broker"
+    CONTROLLERS = "controllers"
+    DUAL_WRITE = "dual-write"
+    EQUALITY = "metadata of both sides"
+    EPOCHS = "epochs"
+    CLIENT_METRICS = "client-metrics subscriptions"
+    COORDINATORS = "coordinators of groups"
+    ENSEMBLE = "ZooKeeper ensemble"
+    FILES = "nodes' files"
+    DIRECTORIES = "meta.properties"
+    SPACE = "space on disks"
+    ORIGINALS = "originals in the backup"
+
+
+EVERY_PART = frozenset(RollbackPart)
+_LOSES = frozenset({RollbackPart.OPEN, RollbackPart.ORIGINALS})
+"""Parts without which no rollback is possible at all; without another one it waits, fails at a step, or loses something."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadinessAsk:
+    """What is asked of one observation.
+
+    `parts`: which of them, those that were read. `before`: an earlier observation to measure the dual-write's movement from.
+    `compared`: the previous observation that compared both sides; what both show does not go away by itself. `max_lag`: records.
+    `rolling`: the stages of files that are no fault in the present roll, whose restart of a broker may have been interrupted.
+    """
+
+    parts: frozenset[RollbackPart] = EVERY_PART
+    before: ClusterView | None = None
+    compared: ClusterView | None = None
+    max_lag: int = gates.MOST_LAG
+    rolling: frozenset[FileStage] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadinessReason:
+    """Why one part does not hold. `state`: whether waiting may help, or an operator must act. `loses`: no rollback is possible."""
+
+    part: RollbackPart
+    reason: Reason
+    state: GateState
+    loses: bool = False
+
+    @property
+    def fixed_by(self) -> str:
+        """Who can fix it."""
+        return _CHECKS[self.part].fixed_by
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackForecast:
+    """What a rollback from here would take and cost.
+
+    `seconds` in all; `restarts` of brokers, of `restart_seconds` each, which were `measured` in this cluster's journals or are
+    `DEFAULT_RESTART`. `loses`: one sentence for each thing that ZooKeeper does not hold.
+    """
+
+    seconds: float = 0.0
+    restarts: int = 0
+    restart_seconds: float = 0.0
+    measured: bool = False
+    loses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    forecast: RollbackForecast = RollbackForecast()
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    reasons: tuple[ReadinessReason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ready(_Outlook):
+    """A rollback is possible now, and loses nothing that ZooKeeper should hold."""
+
+    name: ClassVar = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded(_Outlook):
+    """A rollback is possible, but something it depends on does not hold or is not known. `since`: seconds since the epoch."""
+
+    name: ClassVar = "degraded"
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(_Outlook):
+    """No rollback is possible. `brings_back`: what would make it possible again; empty after the finalization."""
+
+    name: ClassVar = "lost"
+    since: float = 0.0
+    brings_back: tuple[str, ...] = ()
+
+
+Readiness = Ready | Degraded | Lost
+
+
+class _Check(NamedTuple):
+    """How one part is judged: the fields that it needs, who can fix it, and the gate."""
+
+    fields: Fields
+    fixed_by: str
+    gate: Callable[[ClusterView, ReadinessAsk], Gate]
+
+
+def fields_of(parts: Collection[RollbackPart]) -> Fields:
+    """The fields that these parts are judged from."""
+    fields = Fields.POSITION
+    for part in parts:
+        fields |= _CHECKS[part].fields
+    return fields
+
+
+def shortcomings(view: ClusterView, ask: ReadinessAsk = ReadinessAsk()) -> tuple[ReadinessReason, ...]:
+    """Each reason why a part that was asked for does not hold, in the order of the parts; empty if all hold."""
+    judged = RollbackPart if _depends(view) else (RollbackPart.OPEN,)
+    return tuple(chain.from_iterable(_reasons(view, ask, part) for part in judged if part in ask.parts))
+
+
+def _reasons(view: ClusterView, ask: ReadinessAsk, part: RollbackPart) -> Iterator[ReadinessReason]:
+    found = _CHECKS[part].gate(view, ask)
+    loses = found.state is GateState.NEVER and part in _LOSES
+    return (ReadinessReason(part, reason, found.state, loses) for reason in found.reasons)
+
+
+def _depends(view: ClusterView) -> bool:
+    """Whether there is something to roll back, and a rollback is not over yet."""
+    return where(view).phase is not Phase.ZOOKEEPER and not ended(view)
+
+
+def gate(view: ClusterView, ask: ReadinessAsk = ReadinessAsk()) -> Gate:
+    """The parts as one gate, with their reasons alone: met if all hold, never if an operator must act."""
+    return as_gate(shortcomings(view, ask))
+
+
+def as_gate(found: Iterable[ReadinessReason]) -> Gate:
+    """Reasons of parts as one gate."""
+    return together(Gate(each.state, (each.reason,)) for each in found)
+
+
+def before_step(view: ClusterView, ask: ReadinessAsk) -> Gate:
+    """G37: no step further away from ZooKeeper unless a rollback is assured; the reason says who can fix each part."""
+    found = shortcomings(view, ask)
+    fixers = dict.fromkeys(f"{each.part}: {each.fixed_by}" for each in found)
+    text = (
+        f"A rollback from here is not assured, so nothing moves further away from ZooKeeper. Who can fix it: {'; '.join(fixers)}."
+    )
+    closed = as_gate(found)
+    return closed if closed.met else Gate(closed.state, (Reason("G37", text), *closed.reasons))
+
+
+def wants_reading(decision: Decision) -> TypeGuard[Wait]:
+    """Whether a decision only waits for a rollback's prerequisites to be read, which costs requests to every node."""
+    return isinstance(decision, Wait) and any(reason.cause is Cause.READINESS_NOT_ASKED for reason in decision.reasons)
+
+
+def judge(
+    view: ClusterView,
+    ask: ReadinessAsk,
+    now: float,
+    *,
+    unready_since: float | None = None,
+    restart_seconds: float | None = None,
+) -> Readiness:
+    """The verdict. `now` and `unready_since`, when it last stopped being ready, in seconds since the epoch.
+
+    `restart_seconds`: how long a restart of a broker took in this migration; None if none was measured.
+    """
+    found, forecast, evidence = shortcomings(view, ask), predict(view, restart_seconds), evidence_of(view)
+    since = now if unready_since is None else unready_since
+    if any(each.loses for each in found):
+        remedies = () if ended(view) else tuple(dict.fromkeys(each.reason.next_step for each in found if each.loses))
+        return Lost(replace(forecast, seconds=0.0, restarts=0), evidence, found, since, remedies)
+    return Degraded(forecast, evidence, found, since) if found else Ready(forecast, evidence)
+
+
+def fingerprint(readiness: Readiness) -> str:
+    """A short hash of the verdict, its reasons and its evidence; figures such as a lag and a time do not change it."""
+    reasons = sorted({(each.part.name, each.reason.code) for each in readiness.reasons})
+    content = [readiness.name, reasons, sorted(readiness.evidence.items())]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def evidence_of(view: ClusterView) -> dict[str, str]:
+    """What a verdict rests on and must not change between an approval and its act: ids, modes, files' stages, originals' hashes."""
+    nodes = {
+        **{f"broker {b.id}": f"{b.mode} {stage_on_disk(b.files)} {_versions(b)}" for b in view.brokers.values()},
+        **{f"controller {c.id}": "named" for c in view.controllers.values()},
+    }
+    originals = {} if view.backup is None else {f"original {broker}": sha for broker, sha in view.backup.originals.items()}
+    return {"cluster": view.kafka_cluster_id or "", "metadata.version": view.metadata_version or "", **nodes, **originals}
+
+
+def _versions(broker: Broker) -> str:
+    return ",".join(sorted({keys.get("version", "") for keys in (broker.files.meta or {}).values()}))
+
+
+LEVELS: Mapping[str, int] = {Lost.name: 0, Degraded.name: 1, Ready.name: 2}
+
+
+def as_gauges(readiness: Readiness, now: float) -> dict[str, float]:
+    """The verdict as numbers, by name: 2 is ready, 1 degraded, 0 lost; each part 1 if it holds; times in seconds."""
+    failing = {each.part for each in readiness.reasons}
+    since = 0.0 if isinstance(readiness, Ready) else max(0.0, now - readiness.since)
+    parts = {f"readiness.{part.name.lower()}": float(part not in failing) for part in RollbackPart}
+    level = float(LEVELS[readiness.name])
+    return {"readiness": level, "unready_seconds": since, "rollback_seconds": readiness.forecast.seconds, **parts}
+
+
+DEFAULT_RESTART = 180.0
+"""Seconds of one broker's restart, until it is back in every ISR, if none was measured: a broker with large logs and a cold cache."""
+_FAILOVER, _CONTROLLER_STOP, _HANDOVER = 30.0, 10.0, 30.0
+"""Seconds; measured were 3 to 17 for a failover with its comparison, 7 to 9 for three stops, 3 to 4 for a handover."""
+
+
+def predict(view: ClusterView, restart_seconds: float | None = None) -> RollbackForecast:
+    """What a rollback from here would take and lose. Each KRaft broker restarts twice, each in migration mode once."""
+    owned = kraft_owns(view)
+    kraft, migrating, plain, unresponsive = (
+        len(view.in_mode(mode)) for mode in (BrokerMode.KRAFT, BrokerMode.MIGRATION, BrokerMode.ZOOKEEPER, None)
+    )
+    restarts = 2 * kraft + migrating + (1 + owned) * unresponsive + owned * plain
+    each = DEFAULT_RESTART if restart_seconds is None else restart_seconds
+    begun = where(view).phase is not Phase.ZOOKEEPER
+    more = owned * (_FAILOVER + _HANDOVER) + begun * _CONTROLLER_STOP * len(view.controllers)
+    return RollbackForecast(restarts * each + more, restarts, each, restart_seconds is not None, losses(view))
+
+
+def losses(view: ClusterView) -> tuple[str, ...]:
+    """What a rollback now would lose, as far as this observation shows it: one sentence each; empty if ZooKeeper holds all."""
+    if not holds_more(view):
+        return ()
+    lag = gates.dual_write_lag(view)
+    behind = f"Up to {lag} metadata records that ZooKeeper has not received yet." if lag and lag > gates.MOST_LAG else ""
+    subscriptions = ", ".join(view.client_metrics or ())
+    metrics = f"The client-metrics subscriptions {subscriptions}." if subscriptions else ""
+    differing = (reason.text for reason in equivalence.found(view))
+    return tuple(text for text in (behind, metrics, *differing) if text)
+
+
+def describe(readiness: Readiness, now: float) -> str:
+    """The verdict in a few sentences, for a log, a task's result or a page."""
+    match readiness:
+        case Ready():
+            return f"A rollback is possible now. {_forecast(readiness.forecast)}"
+        case Degraded():
+            head = f"A rollback is not assured, since {_ago(now - readiness.since)}: {_parts(readiness)}."
+            return f"{head} {_forecast(readiness.forecast)}"
+        case Lost():
+            remedies = " ".join(readiness.brings_back) or "Nothing brings it back."
+            return f"No rollback is possible: {_parts(readiness)}. {remedies}"
+
+
+def as_markdown(readiness: Readiness, now: float) -> str:
+    """The verdict as a page: one sentence, then a table of what does not hold, who can fix it, and how."""
+    rows = [
+        f"| {each.part} | {_cell(f'[{each.reason.code}] {each.reason.text}')} | {each.fixed_by} | {_cell(each.reason.next_step)} |"
+        for each in readiness.reasons
+    ]
+    table = ["", "| part | observed | fixed by | next step |", "| --- | --- | --- | --- |", *rows] if rows else []
+    return "\n".join([describe(readiness, now), *table, "", f"Fingerprint: `{fingerprint(readiness)}`"])
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _parts(readiness: Readiness) -> str:
+    return ", ".join(dict.fromkeys(str(each.part) for each in readiness.reasons))
+
+
+def _forecast(forecast: RollbackForecast) -> str:
+    if not forecast.seconds:
+        return "There is nothing to roll back."
+    how = "as measured in this migration" if forecast.measured else "assumed, none was measured yet"
+    takes = f"It would take about {_ago(forecast.seconds)}: {forecast.restarts} restarts of {forecast.restart_seconds:.0f} s each ({how})."
+    return f"{takes} It would lose: {' '.join(forecast.loses) or 'nothing that ZooKeeper should hold.'}"
+
+
+def _ago(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"
+
+
+# The parts.
+
+
+def _open(view: ClusterView, _ask: ReadinessAsk) -> Gate:
+    if ended(view):
+        text = "The migration is finalized: a rollback to ZooKeeper is not possible."
+        return never(Reason("P12", text, cause=Cause.FINALIZED))
+    if view.zk is None:
+        return not_yet(Reason("U01", "ZooKeeper could not be read."), *view.unknowns)
+    unreadable = malformed(view.zk)
+    if unreadable:
+        return never(*unreadable)
+    position = where(view)
+    return not_yet_if(position.phase is Phase.UNKNOWN, *position.reasons)
+
+
+def _alarms(view: ClusterView, _ask: ReadinessAsk) -> Gate:
+    found = alarms(view)
+    return never_if(found, *found)
+
+
+def _brokers(view: ClusterView, _ask: ReadinessAsk) -> Gate:
+    return gates.all_named(view)
+
+
+def _controllers(view: ClusterView, _ask: ReadinessAsk) -> Gate:
+    """While ZooKeeper owns the cluster, a rollback needs no controller."""
+    owned_by_zookeeper = view.zk is not None and zookeeper_controller(view) is not None
+    return MET if owned_by_zookeeper else together((gates.all_flagged(view), gates.quorum_healthy(view)))
+
+
+def holds_more(view: ClusterView) -> bool:
+    """Whether KRaft may hold what ZooKeeper does not: it has taken the copy over, and no ZooKeeper broker is known to be controller.
+
+    If /controller was deleted or could not be read, the owner is unknown: both sides are compared.
+    """
+    if view.zk is None:
+        return True
+    return zookeeper_controller(view) is None and view.migration is not None and view.migration.metadata_offset > 0
+
+
+def _dual_write(view: ClusterView, ask: ReadinessAsk) -> Gate:
+    if not holds_more(view):
+        return MET
+    return together((gates.dual_write_alive(view, ask.before), gates.lag_below(view, ask.max_lag)))
+
+
+def _equality(view: ClusterView, ask: ReadinessAsk) -> Gate:
+    if not holds_more(view):
+        return MET
+    lasting = equivalence.lost(ask.compared, view) if ask.compared is not None else MET
+    differing = (*equivalence.unread_kinds(view), *equivalence.found(view))
+    return not_yet_if(differing, *differing) if lasting.met else lasting
+
+
+def _epochs(view: ClusterView, ask: ReadinessAsk) -> Gate:
+    states = RollbackPart.EQUALITY in ask.parts
+    reach = MET if holds_more(view) else gates.states_in_reach(view)
+    return together((gates.epochs_known(view, states=states), reach))
+
+
+def _client_metrics(view: ClusterView, _ask: ReadinessAsk) -> Gate:
+    return gates.no_client_metrics(view)
+
+
+def _coordinators(view: ClusterView, _ask: ReadinessAsk) -> Gate:
+    return coordinator.agreed(view)
+
+
+def _ensemble(view: ClusterView, _ask: ReadinessAsk) -> Gate:
+    return ensemble_spares_one(view.ensemble)
+
+
+def ensemble_spares_one(ensemble: tuple[ZooKeeperServer, ...] | None) -> Gate:
+    """Z05: so many servers of the ensemble serve that a majority is left if one more fails.
+
+    An ensemble of one or two can never spare one: all of them must serve.
+    """
+    if not ensemble:
+        return not_yet(could_not_read("the servers of the ZooKeeper ensemble"))
+    silent = [server.address for server in ensemble if not server.mode]
+    needed = min(len(ensemble), len(ensemble) // 2 + 2)
+    text = (
+        f"Of the {len(ensemble)} ZooKeeper servers of the connection {len(ensemble) - len(silent)} report that they serve, and {needed} "
+        f"must, so that one more may fail. Not serving, or not reporting it: {', '.join(silent)}."
+    )
+    return not_yet_if(len(ensemble) - len(silent) < needed, Reason("Z05", text))
+
+
+def _files(view: ClusterView, ask: ReadinessAsk) -> Gate:
+    return gates.files_in_stage(view, rolling=ask.rolling)
+
+
+def _directories(view: ClusterView, _ask: ReadinessAsk) -> Gate:
+    """The rollback turns version 1 into 0, which ZooKeeper brokers need; it knows no other version."""
+    brokers = [broker for broker in view.brokers.values() if broker.named]
+    unread = sorted(broker.id for broker in brokers if broker.files.meta is None)
+    missing = not_yet_if(unread, could_not_read(f"meta.properties of brokers {join_ids(unread)}"))
+    return together((missing, *(_directory(broker, broker.files.meta) for broker in brokers if broker.files.meta is not None)))
+
+
+def _directory(broker: Broker, metas: Mapping[str, Mapping[str, str]]) -> Gate:
+    theirs = config_matrix.of_others(broker.id, metas)
+    if theirs:
+        return never(Reason("M01", f"{config_matrix.foreign_directories(theirs)}, not of broker {broker.id}."))
+    odd = [f"{path} has version {keys['version']}" for path, keys in metas.items() if keys.get("version") not in _VERSIONS]
+    text = f"meta.properties of broker {broker.id}: {summarize(odd)}. A rollback turns version 1 into 0, and knows no other."
+    return never_if(odd, Reason("O08", text))
+
+
+_VERSIONS = (None, "0", "1")
+
+
+def _space(view: ClusterView, _ask: ReadinessAsk) -> Gate:
+    brokers = [broker for broker in view.brokers.values() if broker.named]
+    unread = sorted(broker.id for broker in brokers if broker.files.free is None)
+    missing = not_yet_if(unread, could_not_read(f"how much space is free on the machines of brokers {join_ids(unread)}"))
+    full = {
+        broker.id: broker.files.free for broker in brokers if broker.files.free is not None and broker.files.free < SPACE_NEEDED
+    }
+    left = "; ".join(f"{free} bytes on that of broker {broker}" for broker, free in full.items())
+    text = f"Where a rollback writes on brokers' machines too little is free: {left}. It needs {SPACE_NEEDED} bytes."
+    return together((missing, not_yet_if(full, Reason("O09", text)), _writable(view)))
+
+
+SPACE_NEEDED = 1 << 20
+"""Bytes that must be free where a rollback writes on a broker's machine: its properties file, a copy of the former one, its
+meta.properties. These are some kilobytes; the rest is for what else writes there meanwhile."""
+
+
+def _writable(view: ClusterView) -> Gate:
+    """Of the backup's folder; not judged by a process that did not read the backup."""
+    found = view.backup.unwritable if view.backup is not None else ()
+    return not_yet_if(found, *found)
+
+
+def _originals(view: ClusterView, ask: ReadinessAsk) -> Gate:
+    """Needed once a broker has moved, or is about to."""
+    if not ask.rolling and not _moved(view):
+        return MET
+    if view.backup is None:
+        return not_yet(Reason("G00", "The originals in the backup were not read.", cause=Cause.READINESS_NOT_ASKED))
+    return never_if(view.backup.lost, *view.backup.lost)
+
+
+def _moved(view: ClusterView) -> bool:
+    return any(broker.mode is not BrokerMode.ZOOKEEPER for broker in view.brokers.values())
+
+
+_KAFKA = "Kafka's administrators"
+_KMIGRATE = "kmigrate itself, if you wait; otherwise Kafka's administrators"
+_MACHINES = "the administrators of the machines"
+_BACKUP = "the operator of kmigrate, who owns the backup"
+_CHECKS: Mapping[RollbackPart, _Check] = {
+    RollbackPart.OPEN: _Check(Fields.POSITION, "nobody once it is finalized; otherwise Kafka's administrators", _open),
+    RollbackPart.ALARMS: _Check(Fields.POSITION, _KAFKA, _alarms),
+    RollbackPart.BROKERS: _Check(Fields.POSITION, "the operator of kmigrate, or what starts brokers", _brokers),
+    RollbackPart.CONTROLLERS: _Check(Fields.POSITION, _KAFKA, _controllers),
+    RollbackPart.DUAL_WRITE: _Check(Fields.POSITION, _KMIGRATE, _dual_write),
+    RollbackPart.EQUALITY: _Check(Fields.METADATA, _KMIGRATE, _equality),
+    RollbackPart.EPOCHS: _Check(Fields.POSITION, _KAFKA, _epochs),
+    RollbackPart.CLIENT_METRICS: _Check(Fields.CLIENT_METRICS, "the owner of the subscriptions", _client_metrics),
+    RollbackPart.COORDINATORS: _Check(Fields.COORDINATORS | Fields.PARTITIONS, _KAFKA, _coordinators),
+    RollbackPart.ENSEMBLE: _Check(Fields.ENSEMBLE, "ZooKeeper's administrators", _ensemble),
+    RollbackPart.FILES: _Check(Fields.FILES, "what writes the file, such as configuration management", _files),
+    RollbackPart.DIRECTORIES: _Check(Fields.FILES, _MACHINES, _directories),
+    RollbackPart.SPACE: _Check(Fields.FILES, _MACHINES, _space),
+    RollbackPart.ORIGINALS: _Check(Fields.BACKUP, _BACKUP, _originals),
+}

@@ -1,0 +1,385 @@
+"""Whether a rollback is assured: each thing that it depends on, in each phase, and who asks."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core import gates, readiness
+from airflow_provider_kmigrate.core.decision import Act, Refuse, Wait
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.gates import GateState
+from airflow_provider_kmigrate.core.migration import roll, waits
+from airflow_provider_kmigrate.core.migration.controllers import decide_finalize
+from airflow_provider_kmigrate.core.model import (
+    Age,
+    BackupFacts,
+    Broker,
+    ClusterView,
+    Malformed,
+    Reason,
+    TopicMetadata,
+    ZooKeeperServer,
+)
+from airflow_provider_kmigrate.core.readiness import (
+    EVERY_PART,
+    Degraded,
+    Lost,
+    ReadinessAsk,
+    Ready,
+    RollbackPart,
+    as_gauges,
+    as_markdown,
+    describe,
+    fingerprint,
+    judge,
+    predict,
+    shortcomings,
+)
+from airflow_provider_kmigrate.core.rollback import decide_roll_back, decide_rolled_back, decide_stop, plan
+from tests.core.views import (
+    BARE,
+    FILES,
+    FLAGGED,
+    HALF,
+    KRAFT,
+    MIG,
+    SERVERS,
+    ZK,
+    cluster,
+    computing,
+    migration,
+    readable,
+    with_broker,
+    with_controller,
+    with_zk,
+)
+
+NONE = (None, None, None)
+NOW = 1_000_000.0
+HYBRID = readable(cluster([KRAFT, MIG, MIG], FLAGGED, 90))
+DUAL = readable(cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90))
+PRE = readable(cluster([ZK, ZK, ZK], FLAGGED, -1))
+FIRST = readable(cluster([MIG, ZK, ZK], FLAGGED, -1))
+STRANGER = Broker(7, listed_by=frozenset({0, 1, 2}), in_zookeeper=False, named=False)
+NOT_YET, NEVER = GateState.NOT_YET, GateState.NEVER
+P = RollbackPart
+
+
+def joined(view: ClusterView) -> ClusterView:
+    """An autoscaler has started a broker."""
+    return replace(view, brokers={**view.brokers, 7: STRANGER})
+
+
+def files(view: ClusterView, broker: int, **changes: object) -> ClusterView:
+    return with_broker(view, broker, files=replace(view.brokers[broker].files, **changes))
+
+
+def behind(view: ClusterView) -> ClusterView:
+    """The lag that the finding had."""
+    end = 90 + 1 + 999_949
+    return replace(view, quorum=replace(view.quorum, high_watermark=end, voters=dict.fromkeys(view.quorum.voters, end)))
+
+
+def still(view: ClusterView) -> ClusterView:
+    return with_zk(view, migration=replace(view.zk.migration, age=Age(60.0, 60.1)))
+
+
+def ensemble(*modes: str | None) -> tuple[ZooKeeperServer, ...]:
+    return tuple(ZooKeeperServer(f"z{number}:2181", "3.8.4", mode, reachable=True) for number, mode in enumerate(modes))
+
+
+LACKING = ({}, {"orders": TopicMetadata("orders", "id", {})})
+GONE = (Reason("O01", "The original of broker 1 is missing."),)
+FULL = (Reason("O05", "No space left."),)
+
+CASES = [
+    # name, what happened, the only part that shows it, its code, whether waiting may help
+    ("a znode is malformed", lambda v: with_zk(v, migration=Malformed("/migration", "x")), P.OPEN, "P04", NEVER),
+    ("an autoscaler started a broker", joined, P.BROKERS, "G39", NOT_YET),
+    ("a controller is silent", lambda v: with_controller(v, 3001, answers=False, migration_flag=None), P.CONTROLLERS, "G23", NOT_YET),
+    ("no controller leads", lambda v: replace(v, quorum=replace(v.quorum, voters={3000: 93, 3001: -9999})), P.CONTROLLERS, "G20", NOT_YET),
+    ("ZooKeeper is a million records behind", behind, P.DUAL_WRITE, "G07", NOT_YET),
+    ("the dual-write does not move", still, P.DUAL_WRITE, "G07", NOT_YET),
+    ("a topic is missing in ZooKeeper", lambda v: replace(v, topics=LACKING), P.EQUALITY, "E02", NOT_YET),
+    ("both sides were not compared", lambda v: replace(v, stored={}), P.EQUALITY, "G00", NOT_YET),
+    ("/controller_epoch was not read", lambda v: with_zk(v, controller_epoch=None), P.EPOCHS, "G00", NOT_YET),
+    ("the states' epochs were not read", lambda v: replace(v, state_epoch=None), P.EPOCHS, "G00", NOT_YET),
+    ("a client-metrics subscription", lambda v: replace(v, client_metrics=("lag",)), P.CLIENT_METRICS, "G09", NEVER),
+    ("subscriptions were not read", lambda v: replace(v, client_metrics=None), P.CLIENT_METRICS, "G00", NOT_YET),
+    ("brokers use two counts", lambda v: computing(v, HALF), P.COORDINATORS, "K01", NEVER),
+    ("counts were not read", lambda v: computing(v, None), P.COORDINATORS, "K02", NOT_YET),
+    ("one ZooKeeper is down", lambda v: replace(v, ensemble=ensemble("leader", "follower", None)), P.ENSEMBLE, "Z05", NOT_YET),
+    ("no server was asked", lambda v: replace(v, ensemble=None), P.ENSEMBLE, "G00", NOT_YET),
+    ("a file was set back", lambda v: files(v, 0, properties=FILES[ZK]), P.FILES, "O06", NEVER),
+    ("a file was not read", lambda v: files(v, 0, properties=None), P.FILES, "G00", NOT_YET),
+    ("a directory of a later release", lambda v: files(v, 0, meta={"/d": {"version": "2"}}), P.DIRECTORIES, "O08", NEVER),
+    ("another broker's directory", lambda v: files(v, 0, meta={"/d": {"node.id": "9"}}), P.DIRECTORIES, "M01", NEVER),
+    ("a directory was not read", lambda v: files(v, 0, meta=None), P.DIRECTORIES, "G00", NOT_YET),
+    ("a disk is full", lambda v: files(v, 0, free=4096), P.SPACE, "O09", NOT_YET),
+    ("free space was not read", lambda v: files(v, 0, free=None), P.SPACE, "G00", NOT_YET),
+    ("the backup cannot be written", lambda v: replace(v, backup=BackupFacts({0: "a"}, (), FULL)), P.SPACE, "O05", NOT_YET),
+    ("an original is gone", lambda v: replace(v, backup=BackupFacts({0: "a"}, GONE)), P.ORIGINALS, "O01", NEVER),
+    ("the backup was not read", lambda v: replace(v, backup=None), P.ORIGINALS, "G00", NOT_YET),
+]  # fmt: skip
+NAMES = [case[0] for case in CASES]
+every_case = pytest.mark.parametrize(("change", "part", "code", "state"), [case[1:] for case in CASES], ids=NAMES)
+ROLLING = ReadinessAsk(rolling=frozenset({FileStage.KRAFT}))
+
+
+def restart(view):
+    return roll.decide_restart(view, 1, KRAFT)
+
+
+def taken_out(monkeypatch, part):
+    checks = {**readiness._CHECKS, part: readiness._CHECKS[part]._replace(gate=lambda _view, _ask: gates.MET)}
+    monkeypatch.setattr(readiness, "_CHECKS", checks)
+
+
+def test_all_is_well_in_every_phase():
+    for view in (HYBRID, DUAL, PRE, FIRST, readable(cluster([ZK, ZK, ZK], NONE))):
+        assert judge(view, ReadinessAsk(), NOW) == Ready(predict(view), readiness.evidence_of(view))
+    assert isinstance(restart(HYBRID), Act)
+
+
+def test_every_part_but_alarms_has_a_case():
+    assert {case[2] for case in CASES} == EVERY_PART - {P.ALARMS}
+
+
+@every_case
+def test_each_reason_is_seen_by_its_part_and_by_no_other(change, part, code, state):
+    found = shortcomings(change(HYBRID), ROLLING)
+    assert {(each.part, each.reason.code, each.state) for each in found} == {(part, code, state)}
+    assert [each.loses for each in found] == [part in {P.OPEN, P.ORIGINALS} and state is NEVER] * len(found)
+    assert all(each.fixed_by for each in found)
+
+
+@every_case
+def test_the_next_restart_is_not_allowed_and_would_be_without_that_gate(change, part, code, state, monkeypatch):
+    decision = restart(change(HYBRID))
+    assert isinstance(decision, Refuse if state is NEVER and part is not P.OPEN else Wait), (
+        "who owns it may be readable in a moment"
+    )
+    assert code in {reason.code for reason in decision.reasons}
+    taken_out(monkeypatch, part)
+    guarded_twice = part in {P.OPEN, P.BROKERS} or code == "G23"  # by the phase, by "who may stop", by the flags of a roll
+    assert isinstance(restart(change(HYBRID)), Act) is not guarded_twice
+
+
+@every_case
+def test_the_first_roll_needs_what_does_not_depend_on_the_takeover(change, part, code, state):
+    later = {P.CONTROLLERS, P.DUAL_WRITE, P.EQUALITY}
+    allowed = isinstance(roll.decide_restart(change(FIRST), 1, MIG), Act)
+    expected = part in later and code != "G23"  # a roll asks for every controller itself
+    assert allowed is expected
+
+
+@every_case
+def test_a_soak_that_sees_it_is_not_healthy_or_does_not_end(change, part, code, state):
+    view, before = change(DUAL), with_zk(DUAL, migration=migration(80))
+    before = view if code == "G07" else before
+    soaks, ends = waits.soaking(view, before, gates.MOST_LAG), waits.may_end_soak(view, before)
+    beside = {P.EQUALITY, P.ORIGINALS}  # compared by the soak itself, read by the workers
+    epochs = code == "G00" and view.state_epoch is None  # a soak need not read them: the handover does
+    assert (soaks.met and ends.met) is (part in beside or epochs)
+    if part in waits.SOAK_WATCHES and not epochs:
+        assert not soaks.met, "one observation restarts the time"
+
+
+@every_case
+def test_no_controller_loses_its_flag_while_it_is_so(change, part, code, state):
+    view, before = change(DUAL), with_zk(DUAL, migration=migration(80))
+    decision = decide_finalize(replace(view, taken_at=DUAL.taken_at + 3), view if code == "G07" else before, 3000)
+    assert isinstance(decision, Act) is (part is P.ORIGINALS), "they are read at the act itself (`refuse_if_rollback_lost`)"
+
+
+def test_alarms_are_part_of_it():
+    found = shortcomings(with_controller(HYBRID, 3001, migration_flag=False))
+    assert {(each.part, each.reason.code) for each in found} == {(P.ALARMS, "G05"), (P.CONTROLLERS, "G05"), (P.FILES, "O06")}
+
+
+def test_the_file_that_this_roll_writes_is_no_fault_before_its_restart():
+    early = files(HYBRID, 2, properties=FILES[KRAFT])
+    assert isinstance(restart(early), Act)
+    assert [each.part for each in shortcomings(early)] == [P.FILES], "it is one for who asks outside a roll"
+
+
+def test_an_epoch_left_over_from_an_earlier_rollback_is_seen_while_zookeeper_owns_the_cluster():
+    """KAFKA-20488: the handover raises the epoch above all states, so under KRaft they need only be known."""
+    assert [each.reason.code for each in shortcomings(replace(FIRST, state_epoch=99))] == ["G02"]
+    assert shortcomings(replace(HYBRID, state_epoch=99)) == ()
+
+
+def test_what_two_comparisons_show_does_not_go_away():
+    view = replace(DUAL, topics=LACKING)
+    assert {each.state for each in shortcomings(view, ReadinessAsk(compared=DUAL))} == {NOT_YET}
+    assert {each.state for each in shortcomings(view, ReadinessAsk(compared=view))} == {NEVER}
+
+
+def test_movement_is_proven_by_an_earlier_look_too():
+    now = with_zk(still(DUAL), migration=migration(95))
+    assert shortcomings(now, ReadinessAsk(before=DUAL)) == ()
+    assert [each.part for each in shortcomings(now)] == [P.DUAL_WRITE]
+
+
+@pytest.mark.parametrize(
+    ("modes", "spares"),
+    [
+        (("standalone",), True),
+        ((None,), False),
+        (("leader", "follower"), True),
+        (("leader", None), False),
+        (("leader", "follower", "follower"), True),
+        (("leader", "follower", None), False),
+        (("leader", "follower", "follower", "follower", None), True),
+        (("leader", "follower", "follower", None, None), False),
+    ],
+)
+def test_a_majority_must_be_left_if_one_more_server_fails(modes, spares):
+    assert readiness.ensemble_spares_one(ensemble(*modes)).met is spares
+    assert SERVERS[0].mode == "leader"
+
+
+class TestPhases:
+    def test_with_nothing_begun_there_is_nothing_to_lose(self):
+        view = cluster([ZK, ZK, ZK], NONE)  # nothing else was read
+        verdict = judge(view, ReadinessAsk(), NOW)
+        assert isinstance(verdict, Ready)
+        assert "nothing to roll back" in describe(verdict, NOW)
+
+    @pytest.mark.parametrize("view", [cluster([KRAFT] * 3, BARE, 90), cluster([KRAFT, KRAFT, MIG], BARE, 90)])
+    def test_once_it_is_finalized_nothing_brings_it_back(self, view):
+        verdict = judge(view, ReadinessAsk(), NOW)
+        assert isinstance(verdict, Lost)
+        assert [each.reason.code for each in verdict.reasons] == ["P12"]
+        assert (verdict.brings_back, verdict.forecast.seconds) == ((), 0.0)
+        assert "Nothing brings it back" in describe(verdict, NOW)
+
+    def test_a_lost_original_says_what_would(self):
+        verdict = judge(replace(HYBRID, backup=BackupFacts({}, GONE)), ReadinessAsk(), NOW)
+        assert isinstance(verdict, Lost)
+        assert verdict.brings_back == (GONE[0].next_step,)
+
+    def test_before_any_broker_has_moved_no_original_is_needed_but_by_the_roll(self):
+        view = replace(PRE, backup=BackupFacts({}, GONE))
+        assert isinstance(judge(view, ReadinessAsk(), NOW), Ready)
+        assert isinstance(judge(view, ReadinessAsk(rolling=frozenset({FileStage.MIGRATION})), NOW), Lost)
+
+
+class TestVerdict:
+    def test_it_is_degraded_since_it_first_was(self):
+        view = replace(HYBRID, ensemble=None)
+        first = judge(view, ReadinessAsk(), NOW)
+        assert isinstance(first, Degraded)
+        assert first.since == NOW
+        later = judge(view, ReadinessAsk(), NOW + 600, unready_since=first.since)
+        assert later.since == NOW
+        assert "since 10 min: ZooKeeper ensemble" in describe(later, NOW + 600)
+
+    def test_a_page_names_who_can_fix_what(self):
+        page = as_markdown(judge(joined(replace(HYBRID, client_metrics=("lag",))), ReadinessAsk(), NOW), NOW)
+        assert "| cluster file names every broker | [G39] Brokers that the cluster file does not name: 7." in page
+        assert "| the owner of the subscriptions |" in page
+        assert (
+            f"Fingerprint: `{fingerprint(judge(joined(replace(HYBRID, client_metrics=('lag',))), ReadinessAsk(), NOW))}`" in page
+        )
+
+    def test_its_hash_changes_with_what_it_rests_on_and_with_nothing_else(self):
+        hashes = [fingerprint(judge(change(DUAL), ReadinessAsk(), NOW)) for change in (lambda view: view, *(c[1] for c in CASES))]
+        same = [
+            judge(DUAL, ReadinessAsk(), NOW + 9999),
+            judge(replace(DUAL, quorum=replace(DUAL.quorum, high_watermark=94)), ReadinessAsk(), NOW),
+            judge(replace(DUAL, taken_at=5.0), ReadinessAsk(), NOW, restart_seconds=3.0),
+        ]
+        assert {fingerprint(each) for each in same} == {hashes[0]}
+        assert hashes[0] not in hashes[1:]
+        other = replace(DUAL, backup=BackupFacts({0: "sha", 1: "sha", 2: "another"}))
+        assert fingerprint(judge(other, ReadinessAsk(), NOW)) != hashes[0]
+
+    def test_as_numbers(self):
+        gauges = as_gauges(judge(behind(HYBRID), ReadinessAsk(), NOW, unready_since=NOW - 60), NOW)
+        assert (gauges["readiness"], gauges["unready_seconds"], gauges["readiness.dual_write"]) == (1.0, 60.0, 0.0)
+        assert len(gauges) == 3 + len(RollbackPart)
+        assert as_gauges(judge(HYBRID, ReadinessAsk(), NOW), NOW)["readiness"] == 2.0
+        assert as_gauges(judge(cluster([KRAFT] * 3, BARE, 90), ReadinessAsk(), NOW), NOW)["readiness"] == 0.0
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.sets(st.integers(0, len(CASES) - 1), max_size=4))
+    def test_it_is_as_bad_as_the_worst_of_all_that_happened(self, picked):
+        view = HYBRID
+        for number in sorted(picked):
+            view = CASES[number][1](view)
+        verdict, rows = judge(view, ReadinessAsk(), NOW), shortcomings(view)
+        assert isinstance(verdict, Ready) is (not rows)
+        assert isinstance(verdict, Lost) is any(row.loses for row in rows)
+        assert verdict.reasons == rows
+        assert bool(picked) is bool(rows), "nothing hides another"
+
+    def test_a_part_that_was_not_asked_for_is_not_judged(self):
+        blind = cluster([KRAFT, MIG, MIG], FLAGGED, 90)
+        for count in (1, 2):
+            for parts in combinations(RollbackPart, count):
+                assert {each.part for each in shortcomings(blind, ReadinessAsk(frozenset(parts)))} <= set(parts)
+        assert {each.part for each in shortcomings(blind)} >= {P.EQUALITY, P.ENSEMBLE, P.DIRECTORIES, P.SPACE, P.ORIGINALS}
+
+
+class TestForecast:
+    @pytest.mark.parametrize(
+        ("view", "restarts", "more"),
+        [
+            (DUAL, 6, 30 + 30 + 3 * 10),
+            (HYBRID, 4, 30 + 30 + 3 * 10),
+            (FIRST, 1, 3 * 10),
+            (PRE, 0, 3 * 10),
+            (cluster([KRAFT, None, MIG], FLAGGED, 90), 5, 30 + 30 + 3 * 10),
+            (cluster([ZK, ZK, ZK], NONE), 0, 0),
+        ],
+    )
+    def test_a_kraft_broker_restarts_twice_and_one_in_migration_mode_once(self, view, restarts, more):
+        forecast = predict(view, 20.0)
+        assert (forecast.restarts, forecast.seconds, forecast.measured) == (restarts, restarts * 20.0 + more, True)
+
+    def test_without_a_measured_restart_it_says_so(self):
+        forecast = predict(DUAL)
+        assert (forecast.restart_seconds, forecast.measured) == (readiness.DEFAULT_RESTART, False)
+        assert "assumed, none was measured yet" in describe(judge(DUAL, ReadinessAsk(), NOW), NOW)
+
+    def test_what_it_would_lose(self):
+        assert predict(DUAL).loses == ()
+        worst = behind(replace(DUAL, client_metrics=("lag",), topics=LACKING))
+        text = " ".join(predict(worst).loses)
+        assert "999949 metadata records" in text
+        assert "client-metrics subscriptions lag" in text
+        assert "topics are in KRaft but not in ZooKeeper: orders" in text
+        assert predict(replace(FIRST, topics=LACKING)).loses == (), "KRaft has taken nothing over"
+
+
+class TestStranger:
+    """A broker that the cluster file does not name, in every phase, with its own code, and never "start its process"."""
+
+    @pytest.mark.parametrize(("view", "code"), [(PRE, "G36"), (FIRST, "G36"), (HYBRID, "G39"), (DUAL, "G39")])
+    def test_in_the_migration_and_the_soak(self, view, code):
+        found = gates.all_named(joined(view))
+        assert [reason.code for reason in found.reasons] == [code]
+        target = MIG if code == "G36" else KRAFT
+        for decision in (roll.decide_restart(joined(view), 1, target), roll.decide_restart(joined(view), 2, target)):
+            said = {reason.code for reason in getattr(decision, "reasons", ())}
+            assert "R01" not in said
+            assert (code in said) is (view.brokers[1].mode is not target)
+        assert waits.soaking(joined(view), view, 50).reasons[-1].code in {code, "P01"}
+
+    def test_in_the_rollback(self):
+        view = joined(HYBRID)
+        back = decide_roll_back(view, HYBRID, 0, MIG)
+        assert {reason.code for reason in back.reasons} == {"G39"}
+        stop = decide_stop(joined(readable(cluster([MIG] * 3, FLAGGED, 90))), HYBRID, 3000)
+        assert [reason.code for reason in stop.reasons] == ["G39"]
+        end = decide_rolled_back(joined(cluster([ZK] * 3, (None,) * 3)))
+        assert "G36" in {reason.code for reason in end.reasons}
+        assert not {"R01", "G31"} & {reason.code for reason in end.reasons}
+        steps = plan(view)
+        assert any("does not name have gone: 7" in step for step in steps)
+        assert not any("start them again: 7" in step for step in steps)
+        assert not any("restart brokers" in step and "7" in step for step in steps)

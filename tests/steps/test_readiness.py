@@ -1,0 +1,353 @@
+"""Before each restart towards KRaft a roll asks whether a rollback is assured; the watch says so in every phase, of every node too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    ClusterView,
+    Fields,
+    ProcessState,
+    Reason,
+    Stored,
+    StoredKind,
+    TopicMetadata,
+    ZooKeeperServer,
+)
+from airflow_provider_kmigrate.core.readiness import Ready
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker
+from airflow_provider_kmigrate.steps.controllers import FinalizeController
+from airflow_provider_kmigrate.steps.nodes import note_unflagged
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from airflow_provider_kmigrate.steps.waits import assess, require_rollback_assured, run_watch
+from tests.steps.sim_nodes import Killed, Mortal, original_of
+from tests.steps.test_as_approved import Changing, Written
+from tests.steps.test_coordinators import next_broker, stops
+from tests.steps.test_rollback import all_kraft, controllers, finalization_begun, some_in_migration, some_kraft, untouched
+
+Change = Callable[[Changing, StepContext], None]
+SERVING = ZooKeeperServer("z1:2181", "3.8.4", "leader", reachable=True)
+
+
+def zookeeper_is_behind(cluster: Changing, _: StepContext) -> None:
+    def far(view: ClusterView) -> ClusterView:
+        if view.quorum is None:
+            return view
+        end = view.quorum.high_watermark + 999_949
+        return replace(view, quorum=replace(view.quorum, high_watermark=end, voters=dict.fromkeys(view.quorum.voters, end)))
+
+    cluster.since = far
+
+
+def a_topic_is_missing(cluster: Changing, _: StepContext) -> None:
+    lacking = ({}, {"orders": TopicMetadata("orders", "id", {})})
+    cluster.since = lambda view: view if view.topics is None else replace(view, topics=lacking)
+
+
+def a_quota_differs(cluster: Changing, _: StepContext) -> None:
+    one = {StoredKind.QUOTAS: Stored({"user alice": {"producer_byte_rate": "1"}})}
+    cluster.since = lambda view: view if view.stored is None else replace(view, stored={**view.stored, **one})
+
+
+def a_subscription(cluster: Changing, _: StepContext) -> None:
+    cluster.since = lambda view: view if view.client_metrics is None else replace(view, client_metrics=("lag",))
+
+
+def an_autoscaler(cluster: Changing, _: StepContext) -> None:
+    stranger = Broker(7, listed_by=frozenset({0, 1, 2}), in_zookeeper=False, named=False)
+    cluster.since = lambda view: replace(view, brokers={**view.brokers, 7: stranger})
+
+
+def a_file_is_set_back(cluster: Changing, _: StepContext) -> None:
+    cluster.nodes[NodeRole.BROKER, 0].text = original_of(0)
+
+
+def an_original_is_gone(_: Changing, context: StepContext) -> None:
+    context.backup.path(context.spec.brokers[1]).unlink()
+
+
+def the_backup_is_full(_: Changing, context: StepContext) -> None:
+    def full() -> None:
+        raise Refused.because(Reason("O05", "No space left on device."))
+
+    context.backup.prove_writable = full  # type: ignore[method-assign]
+
+
+def a_zookeeper_is_down(cluster: Changing, _: StepContext) -> None:
+    cluster.ensemble = (SERVING, replace(SERVING, mode="follower"), ZooKeeperServer("z3:2181"))
+
+
+def a_disk_is_full(cluster: Changing, _: StepContext) -> None:
+    cluster.nodes[NodeRole.BROKER, 1].free = 4096
+
+
+def a_host_does_not_answer(cluster: Changing, _: StepContext) -> None:
+    cluster.nodes[NodeRole.BROKER, 0].cluster_id = None
+
+
+CHANGES: list[tuple[Change, str]] = [
+    (zookeeper_is_behind, "G07"),
+    (a_topic_is_missing, "E02"),
+    (a_quota_differs, "E08"),
+    (a_subscription, "G09"),
+    (an_autoscaler, "G39"),
+    (a_file_is_set_back, "O06"),
+    (an_original_is_gone, "O01"),
+    (the_backup_is_full, "O05"),
+    (a_zookeeper_is_down, "Z05"),
+    (a_disk_is_full, "O09"),
+    (a_host_does_not_answer, "G00"),
+]
+each_change = pytest.mark.parametrize(("change", "code"), CHANGES, ids=lambda given: getattr(given, "__name__", given))
+
+
+def hybrid(folder: Path) -> tuple[Changing, StepContext]:
+    cluster = Changing()
+    some_kraft(cluster, cluster.context(folder))
+    return cluster, cluster.context(folder)
+
+
+@each_change
+def test_the_next_broker_stays_where_it_is(tmp_path: Path, change: Change, code: str) -> None:
+    cluster, context = hybrid(tmp_path)
+    change(cluster, context)
+    before = stops(cluster)
+    with pytest.raises((Refused, TimedOut), match=code):
+        run_step(next_broker(cluster, BrokerMode.KRAFT), context)
+    assert stops(cluster) == before
+    assert cluster.disasters == []
+
+
+@each_change
+def test_no_approval_is_asked_for_on_it(tmp_path: Path, change: Change, code: str) -> None:
+    cluster = Changing()
+    all_kraft(cluster, cluster.context(tmp_path))
+    context = cluster.context(tmp_path)
+    assert isinstance(require_rollback_assured(context), Ready)
+    change(cluster, context)
+    with pytest.raises((Refused, Unavailable), match=code):
+        require_rollback_assured(context)
+
+
+@each_change
+def test_the_watch_says_it_in_hybrid_mode(tmp_path: Path, change: Change, code: str) -> None:
+    cluster, context = hybrid(tmp_path)
+    assert "A rollback is possible now" in run_watch(context).text
+    change(cluster, context)
+    with pytest.raises(Refused if code == "O01" else Unavailable, match=code):
+        run_watch(context)
+
+
+def test_it_goes_on_once_the_trouble_is_gone(tmp_path: Path) -> None:
+    cluster, context = hybrid(tmp_path)
+    a_zookeeper_is_down(cluster, context)
+    begun, observe = cluster.clock.time, cluster.observe
+
+    def mended(what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        if cluster.clock.time > begun + 40:
+            cluster.ensemble = (SERVING,)
+        return observe(what, nodes, groups)
+
+    cluster.observe = mended  # type: ignore[method-assign]
+    assert isinstance(run_step(next_broker(cluster, BrokerMode.KRAFT), context), Done)
+    assert cluster.clock.time > begun + 40
+
+
+def test_what_costs_megabytes_is_read_at_a_bounded_rate(tmp_path: Path) -> None:
+    cluster, context = hybrid(tmp_path)
+    a_zookeeper_is_down(cluster, context)
+    asked: list[Fields] = []
+    observe, begun = cluster.observe, cluster.clock.time
+
+    def counted(what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        asked.append(what)
+        return observe(what, nodes, groups)
+
+    cluster.observe = counted  # type: ignore[method-assign]
+    with pytest.raises(TimedOut, match="Z05"):
+        run_step(next_broker(cluster, BrokerMode.KRAFT), context)
+    took, whole = cluster.clock.time - begun, sum(bool(what & Fields.TOPICS) for what in asked)
+    assert 2 < whole <= took / 15 + 1
+    assert len(asked) > 10 * whole, "the rest is watched as often as before"
+
+
+def test_a_healthy_restart_reads_them_once(tmp_path: Path) -> None:
+    cluster, context = hybrid(tmp_path)
+    asked: list[Fields] = []
+    observe = cluster.observe
+    cluster.observe = lambda what, *given: (asked.append(what), observe(what, *given))[1]  # type: ignore[method-assign]
+    run_step(next_broker(cluster, BrokerMode.KRAFT), context)
+    assert sum(bool(what & Fields.TOPICS) for what in asked) == 1
+
+
+def test_no_other_machine_is_asked_by_a_rollback(tmp_path: Path) -> None:
+    cluster = Changing(offsets_partitions=10)
+    some_kraft(cluster, cluster.context(tmp_path))
+    asked: list[tuple[Fields, Sequence[NodeSpec]]] = []
+    observe = cluster.observe
+    cluster.observe = lambda what, nodes=(), *given: (asked.append((what, nodes)), observe(what, nodes, *given))[1]  # type: ignore[method-assign]
+    node = cluster.spec.brokers[0]
+    step = RollBackBroker(node, BrokerMode.MIGRATION, cluster.spec.policy)
+    assert isinstance(run_step(step, cluster.context(tmp_path)), Done)
+    assert {tuple(nodes) for what, nodes in asked if what & Fields.COORDINATORS} == {(node,)}
+
+
+def test_a_roll_says_who_can_fix_what(tmp_path: Path) -> None:
+    cluster, context = hybrid(tmp_path)
+    a_subscription(cluster, context)
+    with pytest.raises(Refused, match="client-metrics subscriptions: the owner of the subscriptions"):
+        run_step(next_broker(cluster, BrokerMode.KRAFT), context)
+
+
+class TestWatch:
+    @pytest.mark.parametrize("phase", [untouched, controllers, some_in_migration, some_kraft, all_kraft])
+    def test_every_phase_has_an_answer(self, tmp_path: Path, phase: Callable[[Changing, StepContext], None]) -> None:
+        cluster = Changing()
+        context = cluster.context(tmp_path)
+        phase(cluster, context)
+        assert "A rollback is possible now." in run_watch(context).text
+
+    @pytest.mark.parametrize("phase", [untouched, controllers, some_kraft, all_kraft])
+    def test_a_broker_that_is_down_is_named_with_all_that_is_known(
+        self, tmp_path: Path, phase: Callable[[Changing, StepContext], None]
+    ) -> None:
+        """M4: in the first phases two watches of a broker that was down were green."""
+        cluster = Changing()
+        context = cluster.context(tmp_path)
+        phase(cluster, context)
+        cluster.stop(cluster.spec.brokers[0])
+        with pytest.raises(Unavailable) as red:
+            run_watch(context)
+        stage = "kraft" if phase in {some_kraft, all_kraft} else "zookeeper"
+        assert "[R01] Broker 0 does not answer. Its unit is stopped." in str(red.value)
+        assert f"Its file is of stage '{stage}'." in str(red.value)
+        assert "no broker lists it. No run of kmigrate has acted on it." in str(red.value)
+
+    @pytest.mark.parametrize("phase", [controllers, some_kraft, all_kraft])
+    def test_so_is_a_controller(self, tmp_path: Path, phase: Callable[[Changing, StepContext], None]) -> None:
+        cluster = Changing()
+        context = cluster.context(tmp_path)
+        phase(cluster, context)
+        cluster.stop(cluster.spec.controllers[1])
+        with pytest.raises(Unavailable, match=r"\[G23\] Controller 3001 does not answer. Its unit is stopped"):
+            run_watch(context)
+
+    def test_a_broker_out_of_its_isrs_is_named(self, tmp_path: Path) -> None:
+        cluster, context = hybrid(tmp_path)
+        cluster.stuck, cluster.kept_out = 0, {2}
+        with pytest.raises(Unavailable, match=r"\[R05\] Broker 2 is out of the ISR of 2 partitions.*Its unit is running"):
+            run_watch(context)
+
+    def test_who_acted_last_is_said_and_what_kmigrate_restarts_is_no_alarm(self, tmp_path: Path) -> None:
+        cluster, context = hybrid(tmp_path)
+        cluster.stop(cluster.spec.brokers[2])
+        journals = tmp_path / "journals"
+        journals.mkdir()
+
+        def act(at: float) -> None:
+            line = {"at": at, "run": "zk_to_kraft/7", "kind": "act", "step": "broker 2 to kraft", "text": "restart: all is well"}
+            (journals / "run.jsonl").write_text(json.dumps(line) + "\n")
+
+        act(cluster.clock.time - 30)
+        assert "A rollback" in run_watch(replace(context, journals=journals)).text
+        act(cluster.clock.time - context.spec.policy.start_timeout - 1)
+        with pytest.raises(
+            Unavailable, match=r"The last act on it was 'restart' in step 'broker 2 to kraft' of run zk_to_kraft/7, at "
+        ):
+            run_watch(replace(context, journals=journals))
+
+    def test_a_plain_broker_beside_kraft_is_named_as_such_though_it_does_not_answer(self, tmp_path: Path) -> None:
+        """M8: a reboot with a file that was set back; the phase and the network were blamed."""
+        cluster, context = hybrid(tmp_path)
+
+        def plain(view: ClusterView) -> ClusterView:
+            one = view.brokers[0]
+            return replace(view, brokers={**view.brokers, 0: replace(one, mode=None, in_zookeeper=True, listed_by=frozenset())})
+
+        a_file_is_set_back(cluster, context)
+        cluster.since = plain
+        with pytest.raises(
+            Unavailable, match=r"\[P07\] Broker 0 was started as a plain ZooKeeper broker, while KRaft owns the cluster"
+        ):
+            run_watch(context)
+
+    def test_a_dark_cluster_that_was_finalized_is_known_as_such(self, tmp_path: Path) -> None:
+        """M6: it advised to start the controllers with the flag."""
+        cluster = Changing()
+        context = cluster.context(tmp_path)
+        all_kraft(cluster, context)
+        for node in sorted(cluster.spec.controllers, key=lambda node: node.id == cluster.leader):
+            run_step(FinalizeController(node), context)
+        for node in cluster.spec.nodes():
+            cluster.nodes[node.role, node.id].running = None
+        cluster.led = False
+        cluster.since = lambda view: replace(view, zk=None)
+        with pytest.raises(Unavailable) as red:
+            run_watch(context)
+        assert "[G40] Controller 3000 does not answer" in str(red.value)
+        assert "Start it with the file that it has" in str(red.value)
+        assert "G23" not in str(red.value)
+        assert "the flag in its file" not in str(red.value)
+
+    def test_since_when_a_rollback_is_not_assured_is_taken_from_the_journals(self, tmp_path: Path) -> None:
+        cluster, context = hybrid(tmp_path)
+        journals = tmp_path / "journals"
+        journals.mkdir()
+        journal = Written()
+        context = replace(context, journal=journal)
+        a_zookeeper_is_down(cluster, context)
+        begun = cluster.clock.time
+        for watch in range(2):
+            with pytest.raises(Unavailable, match="Z05"):
+                run_watch(replace(context, journals=journals))
+            if watch == 0:
+                (text,) = [text for kind, text in journal.lines if kind == "readiness: degraded"]
+                line = {"at": begun, "run": "watch/1", "kind": "readiness: degraded", "step": "watch", "text": text}
+                (journals / "watch.jsonl").write_text(json.dumps(line) + "\n")
+                cluster.clock.time += 600
+        assert [kind for kind, _ in journal.lines if kind.startswith("readiness")] == ["readiness: degraded"], "once"
+        found = assess(replace(context, journals=journals)).readiness
+        assert found.since == pytest.approx(begun)  # type: ignore[union-attr]
+
+    def test_a_finalization_of_our_own_that_has_begun_is_shown_and_not_refused(self, tmp_path: Path) -> None:
+        cluster = Changing()
+        context = cluster.context(tmp_path)
+        finalization_begun(cluster, context)
+        with pytest.raises(Refused, match="G05"):
+            require_rollback_assured(context)
+        bare = [each.id for each in cluster.observe(Fields(0)).controllers.values() if each.migration_flag is False]
+        for controller in bare:
+            note_unflagged(context, controller)
+        assert require_rollback_assured(context).name == "degraded"
+
+
+def test_a_roll_killed_anywhere_and_begun_again_is_not_stopped_by_its_own_traces(tmp_path: Path) -> None:
+    """A file that it wrote before it died is no file that was set back."""
+    cluster, context = hybrid(tmp_path)
+    count = cluster.mortal.count
+    run_step(next_broker(cluster, BrokerMode.KRAFT), context)
+    for at in range(1, cluster.mortal.count - count + 1):
+        again, first = hybrid(tmp_path)
+        again.mortal = Mortal(at)
+        with pytest.raises(Killed):
+            run_step(next_broker(again, BrokerMode.KRAFT), first)
+        again.mortal = Mortal()
+        assert isinstance(run_step(next_broker(again, BrokerMode.KRAFT), again.context(tmp_path)), Done)
+        assert again.observe(Fields(0)).brokers[2].process.state is ProcessState.RUNNING
+
+
+def test_an_error_of_the_ensemble_is_never_taken_for_health(tmp_path: Path) -> None:
+    cluster, context = hybrid(tmp_path)
+    cluster.ensemble = ()
+    with pytest.raises(KMigrateError, match="Could not read the servers of the ZooKeeper ensemble"):
+        run_step(next_broker(cluster, BrokerMode.KRAFT), context)

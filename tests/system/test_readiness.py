@@ -1,0 +1,206 @@
+"""Whether a rollback is assured, on real brokers: one hybrid cluster, one trouble after another, and the next restart refused in each.
+
+The trouble goes, and the next restart is allowed again: so each refusal is that trouble's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.clients.processes import NodeProcess
+from airflow_provider_kmigrate.core import readiness
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole
+from airflow_provider_kmigrate.core.decision import Act, Done, Wait
+from airflow_provider_kmigrate.core.migration import roll
+from airflow_provider_kmigrate.core.model import BrokerMode, Fields
+from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.steps.run import StepContext, with_backup
+from airflow_provider_kmigrate.steps.waits import assess, run_watch
+from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
+from tests.system.nodes import down, of, paused
+from tests.system.road import asked, codes
+from tests.system.test_bad_input import file_of
+from tests.system.test_dual_write import subscribe
+from tests.system.test_equivalence import alter_quota
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(540)]
+
+SHAPE = Shape("ready", brokers=3, controllers=3, racks=0, zookeepers=3)
+NEXT = 1
+MOVED = frozenset({0})  # as `direct.to_hybrid` leaves it
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Broker 0 in KRaft mode, the others in migration mode."""
+    with lent(tmp_path / "cluster", SHAPE) as cluster:
+        create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("orders", 3, 3)])
+        alter_quota(cluster.plan.brokers[0], {"user": "alice"}, "producer_byte_rate", 1_000_000)
+        with direct.context(cluster) as here:
+            direct.to_hybrid(here)
+        yield cluster
+
+
+def znode(cluster: LocalCluster, path: str, change: Callable[[dict[str, object]], object]) -> None:
+    """As a tool that writes ZooKeeper does: KRaft is not told."""
+    client = KazooClient(cluster.zookeeper)
+    client.start()
+    try:
+        held = json.loads(client.get(path)[0])
+        change(held)
+        client.set(path, json.dumps(held).encode())
+    finally:
+        client.stop()
+        client.close()
+
+
+def original(here: StepContext, broker: int) -> Path:
+    return here.backup.path(here.spec.brokers[broker])
+
+
+@contextmanager
+def unnamed(here: StepContext) -> Iterator[ClusterSpec]:
+    """An autoscaler has started broker 2: the cluster file does not name it."""
+    yield replace(here.spec, brokers=here.spec.brokers[:2])
+
+
+@contextmanager
+def subscribed(here: StepContext) -> Iterator[ClusterSpec]:
+    subscribe(here.spec.brokers[0], "3000")
+    yield here.spec
+    subscribe(here.spec.brokers[0], None)
+
+
+@contextmanager
+def changed_in_zookeeper(cluster: LocalCluster, here: StepContext) -> Iterator[ClusterSpec]:
+    """What KRaft holds is not what a rollback would restore."""
+
+    def rate(value: str, held: dict[str, object]) -> None:
+        held["config"] = {"producer_byte_rate": value}
+
+    znode(cluster, "/config/users/alice", partial(rate, "4711"))
+    yield here.spec
+    znode(cluster, "/config/users/alice", partial(rate, "1000000.0"))
+
+
+@contextmanager
+def set_back(here: StepContext) -> Iterator[ClusterSpec]:
+    """Configuration management put the original file of broker 0 back, which runs in KRaft mode."""
+    with file_of(here.spec.brokers[0], lambda _: original(here, 0).read_text()):
+        yield here.spec
+
+
+@contextmanager
+def original_gone(here: StepContext) -> Iterator[ClusterSpec]:
+    path = original(here, 2)
+    kept = path.rename(path.with_suffix(".away"))
+    yield here.spec
+    kept.rename(path)
+
+
+@contextmanager
+def of_a_later_release(here: StepContext) -> Iterator[ClusterSpec]:
+    """meta.properties of a version that no rollback knows."""
+    found = here.observer.observe(Fields.FILES).brokers[2].files.meta or {}
+    path = Path(next(iter(found))) / "meta.properties"
+    text = path.read_text()
+    path.write_text(text.replace("version=0", "version=7").replace("version=1", "version=7"))
+    yield here.spec
+    path.write_text(text)
+
+
+@contextmanager
+def one_zookeeper_down(cluster: LocalCluster, here: StepContext) -> Iterator[ClusterSpec]:
+    with down(NodeProcess(cluster.plan.zookeeper_folders[2]), cluster):
+        yield here.spec
+    wait_until(lambda: readiness.ensemble_spares_one(here.tools.zk.servers()).met, "three servers that serve")
+
+
+@contextmanager
+def controller_frozen(cluster: LocalCluster, here: StepContext) -> Iterator[ClusterSpec]:
+    """The active one: another is elected, which writes ZooKeeper again; the frozen one answers nobody."""
+    quorum = here.observer.observe(Fields.POSITION).quorum
+    assert quorum is not None
+    with paused(of(here.spec.node(NodeRole.CONTROLLER, quorum.leader_id))):
+        yield here.spec
+
+
+Troubles = Mapping[str, tuple[AbstractContextManager[ClusterSpec], str]]
+
+
+def troubles(cluster: LocalCluster, here: StepContext) -> Troubles:
+    return {
+        "a broker that the cluster file does not name": (unnamed(here), "G39"),
+        "a client-metrics subscription": (subscribed(here), "G09"),
+        "a setting that only ZooKeeper has": (changed_in_zookeeper(cluster, here), "E08"),
+        "a file that was set back": (set_back(here), "O06"),
+        "an original that is gone": (original_gone(here), "O01"),
+        "a directory of a later release": (of_a_later_release(here), "O08"),
+        "one of three ZooKeeper servers down": (one_zookeeper_down(cluster, here), "Z05"),
+        "a controller that is frozen": (controller_frozen(cluster, here), "G23"),
+    }
+
+
+def decision(here: StepContext) -> object:
+    """What one look at everything makes of the next restart; movement is proven by a look before it."""
+    before = here.observer.observe(Fields.POSITION)
+    fields = roll.MIN_OBSERVATIONS | readiness.fields_of(readiness.EVERY_PART)
+    view = with_backup(here, fields, here.observer.observe(fields))
+    return roll.decide_restart(view, NEXT, BrokerMode.KRAFT, before)
+
+
+def seen(here: StepContext) -> set[str]:
+    """The codes of what a rollback misses now."""
+    return {each.reason.code for each in assess(here).readiness.reasons}
+
+
+def allowed(here: StepContext) -> bool:
+    return isinstance(decision(here), Act)
+
+
+def test_the_next_restart_is_refused_for_each_reason_and_allowed_once_it_is_gone(cluster: LocalCluster) -> None:
+    with direct.context(cluster) as here:
+        started = here.observer.observe(Fields.PROCESSES).brokers[NEXT].process.pid
+        assert assess(here).readiness.name == "ready", assess(here).readiness
+        for name, (trouble, code) in troubles(cluster, here).items():
+            wait_until(lambda: allowed(here), f"all well before {name}", timeout=60.0)
+            with trouble as spec, direct.context(cluster, spec=spec) as now:
+                wait_until(lambda: code in seen(now), f"{name} is seen")  # noqa: B023 - it is over before the next
+                assert assess(now).readiness.name == ("lost" if code == "O01" else "degraded")
+                assert code in codes(asked(now, "roll", 8.0, node=NEXT, target=BrokerMode.KRAFT)), name
+        assert here.observer.observe(Fields.PROCESSES).brokers[NEXT].process.pid == started, "it was never stopped"
+        wait_until(lambda: allowed(here), "all well again", timeout=60.0)
+        said = r"Broker 2 does not answer. Its unit is stopped.*Its file is of stage 'migration'"
+        with down(of(here.spec.brokers[2]), cluster), pytest.raises(Unavailable, match=said):
+            run_watch(here)
+        wait_until(lambda: allowed(here), "broker 2 is back", timeout=90.0)
+        assert "A rollback is possible now" in run_watch(here).text
+
+
+def test_a_dual_write_that_stalls_is_repaired_before_the_next_restart(cluster: LocalCluster) -> None:
+    """The version of /migration changes as by a write whose answer was lost: the active controller never writes again."""
+    with direct.context(cluster) as here:
+        before = here.observer.observe(Fields.POSITION)
+        client = KazooClient(cluster.zookeeper)
+        client.start()
+        client.set("/migration", client.get("/migration")[0])
+        client.stop()
+        client.close()
+        wait_until(lambda: isinstance(decision(here), Wait), "it is seen to have stalled")
+        assert isinstance(direct.step(here, "roll", node=NEXT, target=BrokerMode.KRAFT), Done)
+        after = here.observer.observe(Fields.POSITION)
+        assert after.quorum is not None
+        assert before.quorum is not None
+        assert after.quorum.leader_epoch > before.quorum.leader_epoch, "another controller was made to lead first"
