@@ -43,6 +43,7 @@ class RollBroker(NodeStep):
     fields = roll.MIN_OBSERVATIONS
     acts_elsewhere = frozenset({Verb.RESTART_LEADER, Verb.ELECT}) | REPAIRS
     doing = ""
+    in_windows = True
     back = False  # the rollback does not stop at an edited file
     recover_leader = staticmethod(recovery.recover)
 
@@ -203,6 +204,7 @@ class RollBackBroker(RollBroker):
     """Roll one broker back to migration mode, which needs a moving dual-write, or to its original file."""
 
     doing = "roll back"
+    in_windows = False
     back = True
     recover_leader = staticmethod(rollback.recover)
     acts_elsewhere = RollBroker.acts_elsewhere | {Verb.RAISE}
