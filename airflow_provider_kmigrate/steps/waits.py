@@ -272,8 +272,8 @@ def _holder(context: StepContext) -> job_risks.Holder:
 _WATCHED = Fields.POSITION | Fields.FILES | Fields.PARTITIONS | Fields.COORDINATORS
 
 
-def run_watch(context: StepContext) -> Done:
-    """Report the state of the cluster; changes nothing.
+def run_watch(context: StepContext, overdue: Callable[[ClusterView, float], tuple[Reason, ...]] = lambda _view, _now: ()) -> Done:
+    """Report the state of the cluster; changes nothing. `overdue`: of an observation and the time, whether its phase lasts too long.
 
     Raises `Refused` if the operator must act at once: an alarm, a hybrid that lasts too long, a broker that computes coordinators
     with another count, a lost rollback prerequisite (the backup). Raises `Unavailable` if nodes of a migration under way do not answer, a node's file is of another mode, or
@@ -281,12 +281,13 @@ def run_watch(context: StepContext) -> Done:
     """
     spec, view, now = context.spec, context.observer.observe(_WATCHED), context.clock.now()
     lost = rollback_prerequisites(spec, context.backup, spec.brokers) if waits.needs_rollback_prerequisites(view) else ()
-    reasons = (*waits.at_once(view, spec.policy.max_hybrid, now), *lost)
+    reasons = (*waits.at_once(view, spec.policy.max_hybrid, now), *lost, *overdue(view, now))
+    unresponsive = waits.if_it_stays(view)
     stands = waits.describe_phase(view, now)
     context.say(stands)
     if reasons:
         context.journal.write("alarm", "watch", format_reasons(reasons))
-        raise Refused(f"watch: {stands} {format_reasons(reasons)}", reasons)
-    if unresponsive := waits.if_it_stays(view):
-        raise Unavailable(f"watch: {stands} {format_reasons(unresponsive)}")
+        raise Refused(f"watch: {stands} {format_reasons(reasons)}", (*reasons, *unresponsive))
+    if unresponsive:
+        raise Unavailable(f"watch: {stands} {format_reasons(unresponsive)}", unresponsive)
     return Done(stands)
