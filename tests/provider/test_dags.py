@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_provider_kmigrate.core.cluster import ApproverSpec, StopPoint
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.dag_builders import folder, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import SpecError
@@ -79,6 +81,15 @@ class TestFolder:
             str(clusters / "one.yaml"),
             str(clusters / "two.yaml"),
         }
+
+    def test_a_notifier_that_airflow_does_not_have_is_told_before_it_is_needed(self, clusters: Path) -> None:
+        known = {"notifier": "airflow.sdk.BaseNotifier"}
+        text = document(SimCluster()) | {"notify": [known, {"notifier": "airflow.sdk.Pigeon"}, {"notifier": "no.such.Mail"}]}
+        (clusters / "sim.yaml").write_text(yaml.safe_dump(text))
+        with pytest.raises(SpecError) as caught:
+            folder.check(clusters)
+        assert [reason.code for reason in caught.value.reasons] == ["F08", "F08"]
+        assert DAG_ID in bag().dags, "the DAGs stay"
 
     def test_two_files_of_one_cluster_give_no_dag(self, clusters: Path) -> None:
         text = yaml.safe_dump(document(SimCluster()))
@@ -186,12 +197,27 @@ class TestShape:
             "before_approval.equivalence",
             "before_approval.rollback_plan",
             "approve",
+            "start_rollback",
         ]
         expected += [f"finalize.controller_{3000 + node}" for node in range(controllers)]
         expected += ["finalize.active_last", "finalize.finalized"]
         assert names(dag) == expected
-        assert all(len(task.downstream_list) <= 1 for task in dag.tasks)
-        assert [task.task_id for task in dag.tasks if not task.downstream_list] == ["finalize.finalized"]
+        assert [task.task_id for task in dag.tasks if len(task.downstream_list) > 1] == ["approve"]
+        assert dag.get_task("approve").downstream_task_ids == {"start_rollback", "finalize.controller_3000"}
+        assert {task.task_id for task in dag.tasks if not task.downstream_list} == {"finalize.finalized", "start_rollback"}
+
+    def test_it_waits_where_the_cluster_file_stops_it(self, tmp_path: Path) -> None:
+        spec = load(rehearsal(tmp_path, SimCluster()).path)
+        dag = zk_to_kraft.build(replace(spec, stop_after=tuple(StopPoint), approvers=ApproverSpec(("ann",), expires=60.0)))
+        ways = {str(point): dag.get_task(f"stop_after_{point}") for point in StopPoint}
+        around = {point: (*task.upstream_task_ids, *task.downstream_task_ids) for point, task in ways.items()}
+        assert around == {
+            "first_roll": ("first_roll.registered", "copy.copied"),
+            "dual_write": ("copy.equivalence", "second_roll.broker_0"),
+            "soak": ("soak", "before_approval.dual_write_lag"),
+        }
+        assert {task.response_timeout.total_seconds() for task in (*ways.values(), dag.get_task("approve"))} == {60.0}
+        assert all(task.doc_md for task in ways.values())
 
     def test_only_what_may_follow_a_postponed_node_goes_on_after_a_skip(self, tmp_path: Path) -> None:
         dag = dag_of(3, 3, tmp_path)
@@ -229,7 +255,8 @@ class TestRuns:
         states = tasks(run)
         assert str(run.state) == "success"
         skipped = {task for task, state in states.items() if state == "skipped"}
-        assert skipped == {"first_roll.broker_0", "finalize.controller_3000"}, "the controller of each pass goes last"
+        last = {"first_roll.broker_0", "finalize.controller_3000"}
+        assert skipped == last | {"start_rollback"}, "the controller of each pass goes last, and nobody rolls back"
         assert {state for task, state in states.items() if task not in skipped} == {"success"}
         assert sim.cluster.finalized
         assert sim.restarts() == 3 * 2 + 3
