@@ -25,6 +25,7 @@ BUILDERS: Mapping[str, tuple[str, str]] = {
     "kmigrate_consumers_rollback": ("consumers", "build_rollback"),
     "kmigrate_zk_to_kraft": ("zk_to_kraft", "build"),
     "kmigrate_rollback": ("rollback", "build"),
+    "kmigrate_clean_up": ("clean_up", "build"),
     "kmigrate_watch": ("checks", "build_watch"),
     "kmigrate_audit": ("audit", "build"),
 }

@@ -54,6 +54,8 @@ _DOCS = {
     "rollback, which gets the lock of this run.",
     "start_rollback": "Starts `kmigrate_rollback__<cluster>` and hands the lock of this run over to it, if that was the answer to the request. "
     "It asks no second time. Its DAG must not be paused.\n\n**Skipped:** the answer was another one.",
+    "leftovers": "Lists what migrations and rollbacks have left on the machines, in ZooKeeper and on Airflow's machines. It changes nothing.",
+    "clean_up": "Removes what the request showed, for good. If anything is different by now, it removes nothing and fails (H06): run `leftovers` again.",
     "stop_after": "Waits until an approver lets the migration continue, as `stop_after` in the cluster file says. Answer under *Required "
     "Actions*; it changes nothing while it waits, and the run keeps the lock.\n\n**End this run** fails this task and changes nothing. A later "
     "run does what is left.",

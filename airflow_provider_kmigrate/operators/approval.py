@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.hooks.approval import approval_of, hand_over, handed_over, note_approval, shown_now
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier, notifiers_of
-from airflow_provider_kmigrate.operators.step import CONTINUE, END, FINALIZE, LEAVE, ROLL_BACK, STAY
+from airflow_provider_kmigrate.operators.step import CONTINUE, END, FINALIZE, KEEP, LEAVE, REMOVE, ROLL_BACK, STAY
 from airflow_provider_kmigrate.steps.journal import format_reasons
 
 _BODY = """\
@@ -67,6 +67,15 @@ The migration of **cluster {name}** (`{cluster_id}`) waits after `{point}`, as t
 
 * **{go_on}**: begin the next stage.
 * **{end}**: this run ends and changes nothing. A later run does what is left. A rollback may begin now: start `kmigrate_rollback__{name}`.
+"""
+
+_CLEAN_UP = """\
+What migrations and rollbacks of **cluster {name}** (`{cluster_id}`) have left behind:
+
+{left}
+
+* **{remove}**: remove what the table says, for good. If anything is different by then, nothing is removed.
+* **{keep}**: change nothing.
 """
 
 _WHO = """
@@ -295,6 +304,23 @@ class ApproveGroupsRollbackOperator(ApproveRollbackOperator):
 
     question, heading = "Roll consumer groups of Kafka cluster {} back?", _GROUPS_PLAN
     over_waiting = False
+
+
+class ApproveCleanUpOperator(_ApproveOperator):
+    """Show an administrator what is left and ask before it is removed. Further arguments as `_ApproveOperator`'s.
+
+    :param cluster: name of the cluster, as it is shown.
+    :param cluster_id: id of the cluster.
+    :param left: Markdown, such as what `LeftoversOperator` returned; its templates are rendered.
+    """
+
+    yes, no = REMOVE, KEEP
+    refused = "Nothing was removed. To be asked again, clear `leftovers` and its downstream tasks."
+
+    def __init__(self, *, cluster: str, cluster_id: str, left: str, **kwargs: Any) -> None:
+        body = _CLEAN_UP.format(name=cluster, cluster_id=cluster_id, left=left, remove=REMOVE, keep=KEEP)
+        subject = f"Remove what is left of the migration of Kafka cluster {cluster}?"
+        super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
 
 
 class StartRollbackOperator(TriggerDagRunOperator):

@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, after_appro
 from airflow_provider_kmigrate.core.rollback import NOTHING
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, require_rollback_possible
-from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK, StepOperator
+from airflow_provider_kmigrate.operators.step import FINALIZE, REMOVE, ROLL_BACK, StepOperator
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import STEPS, postponed, postponing, run_rest, terms_of
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
@@ -369,6 +369,48 @@ class WatchOperator(StepOperator):
         for alarm in change.ended:
             since = datetime.fromtimestamp(alarm.since, UTC).isoformat(timespec="minutes")
             told.send(context, f"kmigrate: {spec.name}: an alarm has ended", f"Since {since}, not seen any more: {alarm.text}")
+
+
+class LeftoversOperator(StepOperator):
+    """List what migrations and rollbacks have left behind, as Markdown; changes nothing and takes no lock.
+
+    :param cluster_file: path of the cluster file. (templated)
+    """
+
+    kind = "leftovers"
+    ui_color = _LOOKING
+    read_only = True
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "deferrable": False})
+
+    def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        from airflow_provider_kmigrate.steps.clean_up import run_list
+
+        return run_list(step_context)
+
+
+class CleanUpOperator(StepOperator):
+    """Remove what migrations and rollbacks have left behind, if it is exactly what `listed_by` returned; nothing else ever removes it.
+
+    :param listed_by: id of the `LeftoversOperator` whose list was approved.
+    """
+
+    kind = "clean up"
+    ui_color = _RESTARTING
+    answer = REMOVE
+
+    def __init__(self, *, listed_by: str, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "deferrable": False})
+        self.listed_by = listed_by
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        return {"listed": context["ti"].xcom_pull(task_ids=self.listed_by)}
+
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        from airflow_provider_kmigrate.steps.clean_up import run_clean_up
+
+        return run_clean_up(step_context, str(arguments["listed"]))
 
 
 def _terms(context: Context) -> dict[str, Any]:

@@ -25,6 +25,7 @@ _KEY = "progress"  # in Airflow's task state store
 FINALIZE, STAY = "Finalize", "Stay in dual-write"
 ROLL_BACK, LEAVE = "Roll back", "Leave as it is"
 CONTINUE, END = "Continue", "End this run"
+REMOVE, KEEP = "Remove", "Keep everything"
 
 
 class StepOperator(BaseOperator):

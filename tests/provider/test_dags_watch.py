@@ -126,6 +126,6 @@ def test_a_node_that_is_down_alarms_once_it_has_stayed_down(
     dag = folder.dags_of(sim.path.parent)["kmigrate_watch__sim"]
     dag.task_dict["watch"].retries = 1
     dag.task_dict["watch"].retry_delay = timedelta(0)
-    [instance] = run_dag(dag, logical_date=datetime(2026, 1, 3, tzinfo=UTC)).get_task_instances()
+    [instance] = run_dag(dag, logical_date=datetime(2025, 6, 1, tzinfo=UTC)).get_task_instances()
     assert (str(instance.state), instance.try_number) == ("failed", 2)
     assert len(said) == 1, "not at the first try: a node that restarts is silent for a moment"

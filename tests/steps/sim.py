@@ -105,6 +105,8 @@ class SimCluster:
     offsets_partitions: int = 0  # of __consumer_offsets; 0: no group ever committed
     counts: dict[int, int] = field(default_factory=dict)  # of them, as each broker read it when it started
     unread_coordinators: set[int] = field(default_factory=set)  # brokers that do not say who coordinates a group
+    left: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # what is left over on a node's machine: (kind, path)
+    removed: list[tuple[str, str]] = field(default_factory=list)
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
