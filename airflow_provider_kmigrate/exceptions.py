@@ -20,9 +20,13 @@ class KMigrateError(Exception):
 
 
 class Unavailable(KMigrateError):
-    """The other side gave no usable answer, nothing is known; observe again before acting."""
+    """The other side gave no usable answer, nothing is known; observe again before acting. `reasons`: what was seen, if that is known."""
 
     retriable = True
+
+    def __init__(self, text: str, reasons: Iterable[Reason] = ()) -> None:
+        super().__init__(text)
+        self.reasons = tuple(reasons)
 
 
 class Unreachable(Unavailable):

@@ -19,7 +19,8 @@ The owner is a *run* (`dag_id/run_id`), not a process, because each task of a ru
 - leaving the `with` block ends only the proof of life. The run keeps the cluster between its tasks, when no process lives.
 - every act of an outdated process is refused (code H03);
 - another run is refused (`Fenced`, code H01; its text says if a process of the owner lives) until the owner's last task
-  calls `release`, the caller knows that the owning run is over (`finished`), or the operator calls `break_lock`.
+  calls `release` or hands the cluster over, the caller knows that the owning run is over, or only waits and may be replaced
+  (`finished`), or the operator calls `break_lock`.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Delete, Operation, Set, outdated, readable
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -49,11 +50,15 @@ _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The run that owns the cluster; `since` is ISO 8601 in UTC, `host` where it took the fence; both only for the reader."""
+    """The run that owns the cluster; `since` is ISO 8601 in UTC, `host` where it took the fence; both only for the reader.
+
+    `approved`: the approval with which another run handed the cluster over to this one; None: it took the fence by itself.
+    """
 
     owner: str
     since: str
     host: str
+    approved: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
         return f"run {self.owner} (since {self.since}, from {self.host})"
@@ -130,6 +135,16 @@ class Fence:
         if found is not None:
             self._zookeeper.commit([Delete(self._owner_path, found[1])], holding=self)
 
+    def hand_over(self, run: str, approved: Mapping[str, Any]) -> None:
+        """Make another run the owner, with the approval by which it may act. Raises `Fenced` if this run no longer owns the cluster.
+
+        This process must have taken the fence. The other run's first task raises the token, which ends every process of this run.
+        """
+        found = self._zookeeper.read(self._owner_path)
+        if found is None or _parse(found[0]).owner != self._me:
+            raise Fenced.because(outdated(f"run {self._me} does not own the cluster any more and cannot hand it over"))
+        self._zookeeper.commit([Set(self._owner_path, self._record(run, approved), found[1])], holding=self)
+
     def holder(self) -> Owner | None:
         """The run that owns the cluster now; None if no run does."""
         found = self._zookeeper.read(self._owner_path)
@@ -177,9 +192,9 @@ class Fence:
             raise AssertionError("ZooKeeper answered a set without a version")
         return token
 
-    def _record(self) -> bytes:
+    def _record(self, run: str = "", approved: Mapping[str, Any] | None = None) -> bytes:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return json.dumps(asdict(Owner(self._me, now, f"{socket.gethostname()}:{os.getpid()}"))).encode()
+        return json.dumps(asdict(Owner(run or self._me, now, f"{socket.gethostname()}:{os.getpid()}", approved))).encode()
 
     def _refusal(self, held: Owner) -> Fenced:
         alive = "one of its processes is alive" if self.alive() else "none of its processes is alive now"
@@ -200,6 +215,9 @@ class Fence:
 def _parse(data: bytes) -> Owner:
     try:
         fields = read_json(data)
-        return Owner(str(fields["owner"]), str(fields["since"]), str(fields["host"]))
-    except (ValueError, KeyError, TypeError):
+        approved = fields.get("approved")
+        return Owner(
+            str(fields["owner"]), str(fields["since"]), str(fields["host"]), approved if isinstance(approved, dict) else None
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
         return Owner(f"unknown: {readable(data)}", "?", "?")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 CONTROLLER_STOPS = 60.0
 """Seconds within which a controller stops, if it ever does: it has no leaders to move. 0.3 to 5.3 s were measured."""
@@ -208,6 +209,36 @@ class AuditSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ApproverSpec:
+    """Who may answer an approval: ids of users, as Airflow's auth manager has them; it names no groups to a task.
+
+    `required`: so many different ones must approve the finalization; one is enough for every other answer. `reason`: an approval
+    must have one. `expires`: seconds that a request waits for an answer, and that its approval counts until the finalization begins.
+    """
+
+    users: tuple[str, ...]
+    required: int = 1
+    reason: bool = False
+    expires: float = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class NotifierSpec:
+    """An Airflow notifier by its import path, and its arguments, whose templates see the message as `kmigrate`."""
+
+    notifier: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+class StopPoint(StrEnum):
+    """A place at which a migration waits until an approver lets it continue; the value is the stage behind which it waits."""
+
+    FIRST_ROLL = "first_roll"
+    DUAL_WRITE = "dual_write"
+    SOAK = "soak"
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSpec:
     """One cluster file. `path` is where it was read; connection ids point to the secrets."""
 
@@ -232,6 +263,13 @@ class ClusterSpec:
     groups_schedule: str = ""  # when groups are moved: a cron expression or a preset; empty: only by hand
     spark_jobs: tuple[SparkJobSpec, ...] = ()
     audit: AuditSpec | None = None
+    approvers: ApproverSpec | None = None  # None: every user who may edit the DAG
+    notify: tuple[NotifierSpec, ...] = ()
+    runbook_url: str = ""  # where people read the runbook; empty: messages name the command that prints an entry
+    rehearsal: bool = False  # a run's conf may approve beforehand
+    windows: tuple[str, ...] = ()  # daily times in UTC in which a restart of a migration may begin; none: any time
+    stop_after: tuple[StopPoint, ...] = ()
+    deadlines: Mapping[str, float] = field(default_factory=dict)  # seconds that a phase may last, by its key in the cluster file
 
     def nodes(self) -> Iterator[NodeSpec]:
         """All brokers, then all controllers."""

@@ -12,6 +12,7 @@ from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.plan import APPROVE, Plan, PlanStep, after_approval, stages
+from airflow_provider_kmigrate.hooks.notify import on_failure
 from airflow_provider_kmigrate.operators.migration import (
     BackupOperator,
     FinalizeControllerOperator,
@@ -69,7 +70,7 @@ def cluster_dag(
         catchup=False,
         max_active_runs=1,
         # Airflow's own default would end a restart between its stop and its start, and an approval that waits.
-        default_args={"execution_timeout": None, **(default_args or {})},
+        default_args={"execution_timeout": None, **on_failure(spec), **(default_args or {})},
         tags=["kmigrate", "kafka", *tags, spec.name],
         doc_md=text,
         **arguments,
@@ -82,11 +83,16 @@ def cluster_dag(
 
 def approval_param(spec: ClusterSpec, title: str, asked: str) -> Param:
     """The param that approves a run beforehand. `asked`: what happens without it."""
+    beforehand = (
+        f"To continue without being asked, enter the cluster id {spec.cluster_id}."
+        if spec.rehearsal
+        else f"Cluster {spec.cluster_id} is no `rehearsal`: what is entered here is not an approval."
+    )
     return Param(
         None,
         type=["null", "string"],  # Airflow's form would not accept an empty string
         title=title,
-        description=f"{asked} To continue without being asked, enter the cluster id {spec.cluster_id}.",
+        description=f"{asked} {beforehand}",
     )
 
 

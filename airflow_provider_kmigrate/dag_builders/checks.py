@@ -11,6 +11,7 @@ from airflow_provider_kmigrate.dag_builders.chaining import cluster_dag
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
 from airflow_provider_kmigrate.operators.migration import PreflightOperator, WatchOperator
 
+_UNREPORTED = {"on_failure_callback": None}  # a preflight is started by hand, and a watch reports its alarms itself, once each
 _PREFLIGHT = """\
 ### {name}: may it be migrated?
 
@@ -32,7 +33,7 @@ migration and alert on its failures; pause it afterwards.
 def build_preflight(spec: ClusterSpec) -> DAG:
     """The DAG `kmigrate_preflight__<cluster>`, for manual runs."""
     text = _PREFLIGHT.format(name=spec.name, cluster_id=spec.cluster_id)
-    with cluster_dag(spec, "kmigrate_preflight", text, doc) as dag:
+    with cluster_dag(spec, "kmigrate_preflight", text, doc, default_args=_UNREPORTED) as dag:
         PreflightOperator(cluster_file=spec.path, task_id="preflight", retries=0)
     return dag
 
@@ -41,6 +42,15 @@ def build_watch(spec: ClusterSpec) -> DAG:
     """The DAG `kmigrate_watch__<cluster>`, every ten minutes: a failed or waiting migration run raises no alarm of its own."""
     text = _WATCH.format(name=spec.name, cluster_id=spec.cluster_id)
     begins, every = datetime(2026, 1, 1, tzinfo=UTC), timedelta(minutes=10)
-    with cluster_dag(spec, "kmigrate_watch", text, doc, schedule=every, start_date=begins, is_paused_upon_creation=True) as dag:
+    with cluster_dag(
+        spec,
+        "kmigrate_watch",
+        text,
+        doc,
+        schedule=every,
+        start_date=begins,
+        is_paused_upon_creation=True,
+        default_args=_UNREPORTED,
+    ) as dag:
         WatchOperator(cluster_file=spec.path, task_id="watch", retries=2, retry_delay=timedelta(minutes=1))
     return dag

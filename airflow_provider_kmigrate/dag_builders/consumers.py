@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.dag_builders import audit
 from airflow_provider_kmigrate.dag_builders.chaining import ASKED_WITH_PLAN, RETRIED, approval_param, cluster_dag, goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
-from airflow_provider_kmigrate.operators.approval import ApproveGroupsRollbackOperator
+from airflow_provider_kmigrate.operators.approval import ApproveGroupsRollbackOperator, asked_of
 from airflow_provider_kmigrate.operators.groups import (
     CheckGroupOperator,
     GroupPlanOperator,
@@ -205,7 +205,7 @@ def build_rollback(spec: ClusterSpec) -> DAG | None:
     ) as dag:
         plan = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=groups, rollback=True, retries=0)
         approve = ApproveGroupsRollbackOperator(
-            task_id="approve", cluster=spec.name, cluster_id=spec.cluster_id, plan="{{ ti.xcom_pull(task_ids='plan') }}"
+            task_id="approve", plan="{{ ti.xcom_pull(task_ids='plan') }}", evidence_tasks=["plan"], **asked_of(spec)
         )
         backs = [
             RollbackGroupsOperator(

@@ -14,7 +14,7 @@ from pathlib import Path
 from airflow.configuration import conf
 from airflow.sdk import DAG, get_parsing_context
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import cluster_files, load, load_folder
@@ -25,6 +25,7 @@ BUILDERS: Mapping[str, tuple[str, str]] = {
     "kmigrate_consumers_rollback": ("consumers", "build_rollback"),
     "kmigrate_zk_to_kraft": ("zk_to_kraft", "build"),
     "kmigrate_rollback": ("rollback", "build"),
+    "kmigrate_clean_up": ("clean_up", "build"),
     "kmigrate_watch": ("checks", "build_watch"),
     "kmigrate_audit": ("audit", "build"),
 }
@@ -93,8 +94,21 @@ def _named(folder: Path, name: str) -> ClusterSpec | None:
 
 
 def _unserved(spec: ClusterSpec) -> SpecError | None:
-    """F08: what this Airflow misses for the audits of the file."""
-    if spec.audit is None or find_spec("airflow.providers.apache.spark") is not None:
-        return None
-    text = f"{spec.path} has an `audit`, but Airflow's Spark provider is not installed."
-    return SpecError.because(Reason("F08", text))
+    """F08: what this Airflow misses for the audits and the notifiers of the file."""
+    spark = spec.audit is not None and find_spec("airflow.providers.apache.spark") is None
+    missing = [f"{spec.path} has an `audit`, but Airflow's Spark provider is not installed."] if spark else []
+    missing += [
+        f"{spec.path} names notifier {each.notifier}, which this Airflow does not have."
+        for each in spec.notify
+        if not _exists(each)
+    ]
+    return SpecError.because(*(Reason("F08", text) for text in missing)) if missing else None
+
+
+def _exists(notifier: NotifierSpec) -> bool:
+    from airflow_provider_kmigrate.hooks.notify import notifier_class  # noqa: PLC0415  # only files that name notifiers need it
+
+    try:
+        return callable(notifier_class(notifier))
+    except (ImportError, AttributeError):
+        return False

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.dag_builders.chaining import (
     cluster_dag,
 )
 from airflow_provider_kmigrate.dag_builders.task_docs import rollback_doc
-from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator
+from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator, asked_of
 
 _DOC = """\
 ### {name}: back to ZooKeeper
@@ -41,8 +41,9 @@ cluster and does what is left. If there is nothing to roll back, `plan` refuses 
 | to_zookeeper | each broker restarts with its original file | back in every ISR |
 | audit_after_rollback | with a section `audit`: Spark compares logs and records with those before | PASS |
 
-The run that migrated must be over (mark it as failed first): one run at a time owns the cluster. A new run continues an
-interrupted rollback. Before `handover` the migration may continue instead.
+One run at a time owns the cluster. A migration that only waits (for an answer, or in its soak) need not be ended: this run takes its lock.
+One at work must be over first; mark it as failed. A new run continues an interrupted rollback. Before `handover` the migration may
+continue instead.
 """
 
 _FIRST = find(ROLLBACK, "roll back broker", "to_migration")
@@ -76,7 +77,7 @@ def _given(spec: ClusterSpec, step: PlanStep, node: int | None) -> dict[str, Any
 
 def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
     shown = f"{{{{ ti.xcom_pull(task_ids='{ROLLBACK[0].full_id()}') }}}}"
-    return ApproveRollbackOperator(task_id=task_id, cluster=spec.name, cluster_id=spec.cluster_id, plan=shown)
+    return ApproveRollbackOperator(task_id=task_id, plan=shown, evidence_tasks=[ROLLBACK[0].full_id()], **asked_of(spec))
 
 
 def _params(spec: ClusterSpec) -> dict[str, Param]:

@@ -54,7 +54,15 @@ _DOCS = {
     "It waits in the triggerer and holds no worker. The time already soaked survives restarts of both.",
     "approve": "Shows the evidence and asks an operator to approve the **point of no return**. Answer under *Required Actions*. "
     "It changes nothing while it waits.\n\n**Stay in dual-write** fails this task and changes nothing. To be asked again with "
-    "fresh evidence, clear `before_approval` and its downstream tasks.",
+    "fresh evidence, clear `before_approval` and its downstream tasks.\n\n**Roll back** skips the finalization; `start_rollback` starts the "
+    "rollback, which gets the lock of this run.",
+    "start_rollback": "Starts `kmigrate_rollback__<cluster>` and hands the lock of this run over to it, if that was the answer to the request. "
+    "It asks no second time. Its DAG must not be paused.\n\n**Skipped:** the answer was another one.",
+    "leftovers": "Lists what migrations and rollbacks have left on the machines, in ZooKeeper and on Airflow's machines. It changes nothing.",
+    "clean_up": "Removes what the request showed, for good. If anything is different by now, it removes nothing and fails (H06): run `leftovers` again.",
+    "stop_after": "Waits until an approver lets the migration continue, as `stop_after` in the cluster file says. Answer under *Required "
+    "Actions*; it changes nothing while it waits, and the run keeps the lock.\n\n**End this run** fails this task and changes nothing. A later "
+    "run does what is left.",
     "controller": "Restarts this controller without the migration flag. The first such controller that is elected ends the migration "
     "for good.\n\n**Skipped:** this is the active controller; `active_last` restarts it, one election in all.",
     "active_last": "Restarts the controllers that still have the flag: the active one, if it was skipped.",
@@ -147,19 +155,21 @@ _GROUPS = {
 #: Task -> codes that it most often waits for or fails with; their meaning comes from the registry.
 _STOPS = {
     "preflight": ("U01", "U05"),
-    "watch": ("G05", "P02", "T06", "G23", "R01", "G07", "E02", "K01", "O01", "O06"),
+    "watch": ("G05", "P02", "T06", "T08", "G23", "R01", "G07", "E02", "K01", "O01", "O06"),
     "readiness": ("G07", "E02", "Z05", "O06", "O01", "G39"),
     "backup": ("O01", "O05", "U04"),
     "provision": ("G04", "M01", "R11", "R12"),
     "ready": ("G05", "G23", "G20"),
-    "broker": ("G37", "S02", "S04", "R01", "R03", "R05", "G12", "G21", "K01", "V26"),
-    "postponed": ("S02", "R01", "R05"),
+    "broker": ("G37", "S02", "S04", "T07", "R01", "R03", "R05", "G12", "G21", "K01", "V26"),
+    "postponed": ("S02", "T07", "R01", "R05"),
     "registered": ("R01", "R03"),
     "copied": ("P11", "G13"),
     "dual_write_lag": ("G07",),
     "equivalence": ("E01", "E02", "E08"),
     "soak": ("T01", "G07", "G21", "K01", "O01", "O06", "O07"),
-    "controller": ("G34", "H06", "R12"),
+    "approve": ("H06", "H10"),
+    "stop_after": ("H10",),
+    "controller": ("G34", "H06", "T07", "R12"),
     "active_last": ("G34", "R12"),
     "finalized": ("T03", "G23"),
     "plan": ("P12", "P13", "O01"),
@@ -208,4 +218,4 @@ def _page(text: str, name: str) -> str:
 def _name(task_id: str) -> str:
     """The task's name without its group and its node; for a Spark job's task, the act on the job."""
     job = _JOB.match(task_id)
-    return job[1] if job else _NODE.sub("", task_id.rpartition(".")[2])
+    return job[1] if job else "stop_after" if task_id.startswith("stop_after_") else _NODE.sub("", task_id.rpartition(".")[2])

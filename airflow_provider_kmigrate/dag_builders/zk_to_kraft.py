@@ -12,13 +12,18 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, StopPoint
 from airflow_provider_kmigrate.core.gates import mover
 from airflow_provider_kmigrate.core.plan import MIGRATION, PlanStep, find
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
-from airflow_provider_kmigrate.dag_builders.chaining import RETRIED, StageTasks, approval_param, chain_plan, cluster_dag
+from airflow_provider_kmigrate.dag_builders.chaining import RETRIED, StageTasks, approval_param, chain_plan, cluster_dag, goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
-from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
+from airflow_provider_kmigrate.operators.approval import (
+    ApproveFinalizationOperator,
+    ContinueOperator,
+    StartRollbackOperator,
+    asked_of,
+)
 
 _GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
 _DOC = """\
@@ -41,6 +46,7 @@ Any task may be cleared at any time: it observes the cluster and does what is le
 skipped in the first roll and rolled at its end.
 """
 
+_START_ROLLBACK = "start_rollback"
 _SHOWN = {kind: find(MIGRATION, kind, group).full_id() for kind, group in (
     ("soak", ""), ("equivalent", "before_approval"), ("lag", "before_approval"), ("rollback plan", "before_approval"),
     ("readiness", "before_approval"),
@@ -86,10 +92,14 @@ def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
         "backup": StageTasks(spark_jobs.risks(spec)),
         "first_roll": StageTasks(
             [*probe, *spark_jobs.hold(spec, "first_roll")],
-            [*spark_jobs.progress(spec, "first_roll"), *audit.gate(spec, _GATES[0], after=first)],
+            [
+                *spark_jobs.progress(spec, "first_roll"),
+                *audit.gate(spec, _GATES[0], after=first),
+                *_stop(spec, StopPoint.FIRST_ROLL),
+            ],
         ),
         # the takeover in it may leave out the leaders that a held job waits for (G13)
-        "copy": StageTasks(after=spark_jobs.resume(spec, "copy")),
+        "copy": StageTasks(after=[*spark_jobs.resume(spec, "copy"), *_stop(spec, StopPoint.DUAL_WRITE)]),
         "second_roll": StageTasks(
             spark_jobs.hold(spec, "second_roll"),
             [
@@ -98,6 +108,7 @@ def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
                 *audit.gate(spec, _GATES[1], after=second, earlier=_GATES[:1]),
             ],
         ),
+        "soak": StageTasks(after=_stop(spec, StopPoint.SOAK)),
         "before_approval": StageTasks(after=audit.gate(spec, _GATES[2], after=_begun("soak"), earlier=_GATES[:2])),
         "finalize": StageTasks(
             after=[
@@ -108,6 +119,13 @@ def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
             ]
         ),
     }
+
+
+def _stop(spec: ClusterSpec, point: StopPoint) -> list[BaseOperator]:
+    """The request behind a stage at which the cluster file stops the migration; none if it does not."""
+    if point not in spec.stop_after:
+        return []
+    return [ContinueOperator(task_id=f"stop_after_{point}", point=point, **asked_of(spec), **goes_on())]
 
 
 def _begun(kind: str, group: str = "", nodes: Sequence[NodeSpec] = ()) -> str:
@@ -124,5 +142,18 @@ def _given(spec: ClusterSpec, step: PlanStep, node: int | None) -> dict[str, Any
 
 
 def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
+    """The request, and beside it the task that starts the rollback if that is the answer."""
     evidence = _EVIDENCE + (_AUDITED if spec.audit else "")
-    return ApproveFinalizationOperator(task_id=task_id, cluster=spec.name, cluster_id=spec.cluster_id, evidence=evidence)
+    shown = [*_SHOWN.values(), *([_VERDICT] if spec.audit else [])]
+    asked = ApproveFinalizationOperator(
+        task_id=task_id, evidence=evidence, evidence_tasks=shown, rollback_task=_START_ROLLBACK, **asked_of(spec)
+    )
+    starts = StartRollbackOperator(
+        task_id=_START_ROLLBACK,
+        cluster=spec.name,
+        cluster_file=spec.path,
+        answered_by=task_id,
+        **goes_on(),
+    )
+    asked.set_downstream(starts)
+    return asked

@@ -6,7 +6,7 @@ The kill switch is an Airflow Variable that stops every act of kmigrate on a clu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -98,16 +98,22 @@ def folder() -> Path:
 
 @contextmanager
 def acting(
-    cluster_file: str, context: Context, say: Callable[[str], None], killed: Callable[[], bool] = lambda: False
+    cluster_file: str,
+    context: Context,
+    say: Callable[[str], None],
+    killed: Callable[[], bool] = lambda: False,
+    *,
+    over_waiting: bool = False,
 ) -> Iterator[StepContext]:
-    """A context in which the DAG run owns the cluster; raises `Fenced` if another run does.
+    """A context in which the DAG run owns the cluster; raises `Fenced` if another run does. `over_waiting`: as in `finished_of`.
 
     Once Airflow has `killed` the task, each further act raises `Unavailable`: a retry continues.
     """
     spec = load(cluster_file)
     run = run_of(context)
-    with opener.get()(spec) as access, Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context)) as fence:
-        journal = _journal(spec, run)
+    finished = finished_of(context, over_waiting=over_waiting)
+    with opener.get()(spec) as access, Fence(access.tools.zk, spec.cluster_id, run, finished=finished) as fence:
+        journal = open_journal(spec, run)
         journal.begin()
         step_context = _context_of(spec, access, fence=fence, journal=journal, say=say)
         yield replace(step_context, stopped=lambda: _ended(spec.name) if killed() else step_context.stopped())
@@ -124,16 +130,18 @@ def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run
     """A read-only context: every act in it is refused."""
     spec = _one_at_a_time(cluster_file)
     with opener.get()(spec) as access:
-        yield _context_of(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
+        yield _context_of(spec, access, fence=_NoFence(), journal=open_journal(spec, run), say=say)
 
 
 @contextmanager
-def asking(cluster_file: str, context: Context, say: Callable[[str], None]) -> Iterator[StepContext]:
+def asking(
+    cluster_file: str, context: Context, say: Callable[[str], None], *, over_waiting: bool = False
+) -> Iterator[StepContext]:
     """As `watching`, for a run that acts later; `Fenced` if another run holds the cluster, before an administrator is asked."""
     spec, run = load(cluster_file), run_of(context)
     with opener.get()(spec) as access:
-        Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context)).ask()
-        yield _context_of(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
+        Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context, over_waiting=over_waiting)).ask()
+        yield _context_of(spec, access, fence=_NoFence(), journal=open_journal(spec, run), say=say)
 
 
 def require_rollback_possible(name: str, cluster_file: str, context: Context) -> None:
@@ -196,7 +204,8 @@ def journals_of(cluster: str) -> Path:
     return folder() / "journal" / cluster
 
 
-def _journal(spec: ClusterSpec, run: str) -> FileJournal:
+def open_journal(spec: ClusterSpec, run: str) -> FileJournal:
+    """The journal of a run on this machine. Raises as `FileJournal`."""
     return FileJournal(journal_of(spec.name, run), run, time.time)
 
 
@@ -216,15 +225,26 @@ def run_of(context: Context) -> str:
     return f"{context['dag'].dag_id}/{context['run_id']}"
 
 
-def finished_of(context: Context) -> Callable[[str], bool]:
-    """Whether the DAG run that owns the cluster is over, as Airflow knows it; unknown counts as not over."""
+def finished_of(context: Context, *, over_waiting: bool = False) -> Callable[[str], bool]:
+    """Whether the DAG run that owns the cluster is over, as Airflow knows it; unknown counts as not over.
+
+    `over_waiting`: a run that only waits for an answer or for time counts as over, too; a rollback may take its lock.
+    """
 
     def finished(owner: str) -> bool:
         dag_id, _, run_id = owner.partition("/")
         ti: Any = context["ti"]
         try:
-            return ti.get_dagrun_state(dag_id=dag_id, run_id=run_id) in _OVER
+            if ti.get_dagrun_state(dag_id=dag_id, run_id=run_id) in _OVER:
+                return True
+            return over_waiting and _only_waits(ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {}))
         except Exception:  # noqa: BLE001  # whatever the API answers about a run it does not know: not over
             return False
 
     return finished
+
+
+def _only_waits(states: Mapping[str, str | None]) -> bool:
+    from airflow_provider_kmigrate.core.approval import only_waits  # noqa: PLC0415  # a roll of a broker needs no approval
+
+    return only_waits(states)

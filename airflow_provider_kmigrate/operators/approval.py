@@ -1,14 +1,31 @@
-"""Approvals: an administrator decides, with the observations shown."""
+"""Approvals: an administrator decides, with the observations shown.
+
+An answer counts only if an approver of the cluster file gave it. It is bound to the run, to the evidence that was shown, and to the
+migration under way (`core.approval`); the journal says who answered what, when and why.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
-from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import Context, Param
+from airflow.sdk.bases.xcom import BaseXCom
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
+from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-from airflow_provider_kmigrate.operators.step import FINALIZE, LEAVE, ROLL_BACK, STAY
+from airflow_provider_kmigrate.core import approval
+from airflow_provider_kmigrate.core.approval import BY_CONF, Answer, Approval, Shown
+from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, StopPoint
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.hooks.approval import approval_of, hand_over, handed_over, note_approval, shown_now
+from airflow_provider_kmigrate.hooks.notify import ClusterNotifier, notifiers_of
+from airflow_provider_kmigrate.operators.step import CONTINUE, END, FINALIZE, KEEP, LEAVE, REMOVE, ROLL_BACK, STAY
+from airflow_provider_kmigrate.steps.journal import format_reasons
 
 _BODY = """\
 **Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is the **point of no return**: nothing is written to
@@ -21,6 +38,10 @@ The answers:
 * **{finalize}**: restart the controllers without the migration flag, one at a time. Before each restart all of this is
   checked again; the task waits while anything is worse.
 * **{stay}**: change nothing. This run ends. To be asked again with fresh evidence, clear `before_approval` and its downstream tasks.
+"""
+
+_ROLL_BACK = """\
+* **{roll_back}**: this run ends, and `{dag}` begins. It gets the lock of this run and asks no second time.
 """
 
 _PLAN = """\
@@ -41,62 +62,216 @@ The answers:
 * **{leave}**: change nothing.
 """
 
+_STOP = """\
+The migration of **cluster {name}** (`{cluster_id}`) waits after `{point}`, as the cluster file says (`stop_after`). It keeps the lock.
+
+* **{go_on}**: begin the next stage.
+* **{end}**: this run ends and changes nothing. A later run does what is left. A rollback may begin now: start `kmigrate_rollback__{name}`.
+"""
+
+_CLEAN_UP = """\
+What migrations and rollbacks of **cluster {name}** (`{cluster_id}`) have left behind:
+
+{left}
+
+* **{remove}**: remove what the table says, for good. If anything is different by then, nothing is removed.
+* **{keep}**: change nothing.
+"""
+
+_WHO = """
+Who may answer: {users}. {required} different approvers must approve. Other users' answers do not count.
+"""
+
 
 class _ApproveOperator(HITLOperator):
-    """Ask an administrator one question; a run whose conf gives the cluster id under `given_as` continues without asking.
+    """Ask an administrator one question.
 
-    Any other text there is not taken for an approval. Never retried: a retry would ask again. Killed, it leaves nothing to stop or release:
-    it only waits for the answer.
+    Never retried: a retry would ask again. Killed, it leaves nothing to stop or release: it only waits for the answer.
+
+    :param cluster_id: id of the cluster.
+    :param cluster_file: path of the cluster file. Without it an approval is bound to the run and its evidence alone. (templated)
+    :param approvers: who may answer; None: every user who may edit the DAG.
+    :param rehearsal: a run whose conf gives the cluster id continues without asking. Any other text there is no approval.
+    :param evidence_tasks: ids of the tasks whose results the request shows.
+    :param notifiers: Airflow's: told when the request waits.
     """
 
-    given_as: str
+    template_fields: Sequence[str] = (*HITLOperator.template_fields, "cluster_file")
+    given_as = ""  # the param of the run that approves beforehand
     yes: str
     no: str
+    others: tuple[str, ...] = ()  # further answers
     refused: str
+    over_waiting = False
+    required = 1  # different approvers that the answer `yes` needs, at most; the cluster file may ask for fewer
 
-    def __init__(self, *, cluster_id: str, subject: str, body: str, **kwargs: Any) -> None:
-        super().__init__(**{"subject": subject, "body": body, "options": [self.no, self.yes], "retries": 0, **kwargs})
-        self.cluster_id = cluster_id
+    def __init__(
+        self,
+        *,
+        cluster_id: str,
+        subject: str,
+        body: str,
+        cluster_file: str = "",
+        approvers: ApproverSpec | None = None,
+        rehearsal: bool = False,
+        evidence_tasks: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
+        self.cluster_id, self.cluster_file, self.approvers = cluster_id, cluster_file, approvers
+        self.rehearsal, self.evidence_tasks = rehearsal, tuple(evidence_tasks)
+        asked = {"subject": subject, "body": body + self._who(), "options": [self.no, *self.others, self.yes], "retries": 0}
+        super().__init__(**{**asked, **self._airflows_own(), **kwargs})
+
+    def _airflows_own(self) -> dict[str, Any]:
+        """What Airflow itself does for approvers: it shows a form, refuses the answers of others, and ends a request that is too old."""
+        text = "Why you answer so. It is written into the journal of the run."
+        form = {"params": {"reason": Param(None, type=["null", "string"], title="Reason", description=text)}}
+        if self.approvers is None:
+            return form
+        users = [{"id": user, "name": user} for user in self.approvers.users]
+        return {**form, "assigned_users": users, "response_timeout": timedelta(seconds=self.approvers.expires)}
+
+    def _who(self) -> str:
+        if self.approvers is None:
+            return ""
+        return _WHO.format(users=", ".join(self.approvers.users), required=min(self.required, self.approvers.required))
 
     def execute(self, context: Context) -> Any:
-        given = context["params"].get(self.given_as) or ""
-        if given == self.cluster_id:
-            self.log.info("Approved by the run's conf: it names cluster id %s.", given)
-            return {"chosen_options": [self.yes], "responded_by_user": "the run's conf"}
-        if given:
-            self.log.warning(
-                "The run's conf approves cluster id %r, which is not this cluster (%s): asking.", given, self.cluster_id
-            )
+        shown = self._shown(context)
+        if (given := self.given(context, shown)) is not None:
+            return self._approved(context, given, self.yes)
+        self._keep(context, Approval(shown, ()))
         return super().execute(context)
 
+    def given(self, context: Context, shown: Shown) -> Approval | None:
+        """The approval that was given before this task; None: it must ask."""
+        said = context["params"].get(self.given_as) if self.given_as else None
+        if not said:
+            return None
+        if said != self.cluster_id or not self.rehearsal:
+            wrong = (
+                f"{said!r} is not this cluster ({self.cluster_id})"
+                if said != self.cluster_id
+                else "this cluster is no `rehearsal`"
+            )
+            self.log.warning("The run's conf approves beforehand, but %s: asking.", wrong)
+            return None
+        self.log.info("Approved by the run's conf: it names cluster id %s.", said)
+        return Approval(shown, (Answer(self.yes, BY_CONF, BY_CONF, datetime.now(UTC).isoformat()),))
+
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        answer = super().execute_complete(context, event)
-        by = (answer["responded_by_user"] or {}).get("name", "an unnamed user")
-        self.log.info("Answered %s by %s.", ", ".join(answer["chosen_options"]), by)
-        if answer["chosen_options"] != [self.yes]:
+        answer = _answer(super().execute_complete(context, event))
+        self.log.info("Answered %s by %s.", answer.option, answer.name)
+        before = self._kept(context)
+        approves = answer.option != self.no
+        if why := approval.not_counting(answer, self.approvers, before.answers, approves=approves):
+            self._note(context, "answer refused", f"{answer} {why}")
+            self.log.warning("The answer does not count; asking again. %s", why)
+            return super().execute(context)
+        if not approves:
+            self._note(context, "answered", str(answer))
             raise AirflowFailException(self.refused)
-        return answer
+        given = Approval(before.shown, (*before.answers, answer))
+        if self._shown(context) != before.shown:
+            raise AirflowFailException(format_reasons((Reason("H06", "What was shown with the request has changed since."),)))
+        if answer.option == self.yes and self._missing(given):
+            self._note(context, "answered", f"{answer}; another approver must approve.")
+            self._keep(context, given)
+            return super().execute(context)
+        return self._approved(context, given, answer.option)
+
+    def _missing(self, given: Approval) -> bool:
+        """Whether another approver must approve."""
+        return self.required > 1 and approval.missing_answers(given.answers, self.approvers) > 0
+
+    def _approved(self, context: Context, given: Approval, option: str) -> dict[str, Any]:
+        """What later tasks of the run demand (`demand_answer`)."""
+        self._note(context, "approval", str(given), **given.to_json())
+        return {"chosen_options": [option], "approval": given.to_json()}
+
+    def _shown(self, context: Context) -> Shown:
+        try:
+            return shown_now(self.cluster_file, context, self.log.info, self.evidence_tasks, over_waiting=self.over_waiting)
+        except KMigrateError as error:
+            raise AirflowFailException(str(error)) from None
+
+    def _note(self, context: Context, kind: str, text: str, **facts: object) -> None:
+        if self.cluster_file:
+            note_approval(self.cluster_file, context, kind, text, **facts)
+
+    def _keep(self, context: Context, given: Approval) -> None:
+        store: Any = context["task_state_store"]
+        store.set("approval", given.to_json(), retention=NEVER_EXPIRE)
+
+    def _kept(self, context: Context) -> Approval:
+        store: Any = context["task_state_store"]
+        found = approval.from_json(store.get("approval", None))
+        if found is None:
+            raise AirflowFailException(
+                format_reasons((Reason("H06", "What the request showed is not in Airflow's state store."),))
+            )
+        return found
+
+
+def _answer(payload: Any) -> Answer:
+    """The answer in what Airflow's operator returns."""
+    by, at = payload["responded_by_user"] or {}, payload["responded_at"]
+    reason = (payload["params_input"] or {}).get("reason") or ""
+    return Answer(payload["chosen_options"][0], str(by.get("id", "")), by.get("name", "an unnamed user"), at.isoformat(), reason)
 
 
 class ApproveFinalizationOperator(_ApproveOperator):
-    """Ask an administrator before the point of no return. `approve_finalization: <cluster id>` in the run's conf answers beforehand.
+    """Ask an administrator before the point of no return. Further arguments as `_ApproveOperator`'s.
 
     :param cluster: name of the cluster, as it is shown.
     :param cluster_id: id of the cluster.
     :param evidence: Markdown with what was observed, such as what earlier tasks returned; its templates are rendered.
+    :param rollback_task: id of a `StartRollbackOperator` behind it; the request then also offers to roll back.
     """
 
     given_as, yes, no = "approve_finalization", FINALIZE, STAY
     refused = "Left in dual-write: nothing was changed. Clear before_approval to be asked again."
+    required = 2
 
-    def __init__(self, *, cluster: str, cluster_id: str, evidence: str, **kwargs: Any) -> None:
+    def __init__(self, *, cluster: str, cluster_id: str, evidence: str, rollback_task: str = "", **kwargs: Any) -> None:
+        self.rollback_task, self.others = rollback_task, (ROLL_BACK,) if rollback_task else ()
         body = _BODY.format(name=cluster, cluster_id=cluster_id, evidence=evidence, finalize=FINALIZE, stay=STAY)
+        body += _ROLL_BACK.format(roll_back=ROLL_BACK, dag=_rollback_of(cluster)) if rollback_task else ""
         subject = f"Finalize the migration of Kafka cluster {cluster} to KRaft?"
+        super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
+
+    def _approved(self, context: Context, given: Approval, option: str) -> dict[str, Any]:
+        """Return the answer; if it is to roll back, skip all that follows but the task that starts the rollback."""
+        found = super()._approved(context, given, option)
+        if option == ROLL_BACK:
+            ti: Any = context["ti"]
+            ti.xcom_push(key=BaseXCom.XCOM_RETURN_KEY, value=found)  # Airflow stores no return value of a task that skips others
+            behind = self.get_flat_relative_ids(upstream=False) - {self.rollback_task}
+            raise DownstreamTasksSkipped(tasks=sorted(behind))  # type: ignore[no-untyped-call]
+        return found
+
+
+class ContinueOperator(_ApproveOperator):
+    """Wait behind a stage of the migration until an administrator lets it continue. Further arguments as `_ApproveOperator`'s.
+
+    :param cluster: name of the cluster, as it is shown.
+    :param cluster_id: id of the cluster.
+    :param point: the stage.
+    """
+
+    yes, no = CONTINUE, END
+    refused = "Ended at the stop point: nothing was changed. A later run does what is left."
+
+    def __init__(self, *, cluster: str, cluster_id: str, point: StopPoint, **kwargs: Any) -> None:
+        body = _STOP.format(name=cluster, cluster_id=cluster_id, point=point, go_on=CONTINUE, end=END)
+        subject = f"Continue the migration of Kafka cluster {cluster} after {point}?"
         super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
 
 
 class ApproveRollbackOperator(_ApproveOperator):
-    """Show an administrator the plan of a rollback and ask. `approve_rollback: <cluster id>` in the run's conf answers beforehand.
+    """Show an administrator the plan of a rollback and ask. Further arguments as `_ApproveOperator`'s.
+
+    A run to which the migration's own request handed the cluster over does not ask a second time.
 
     :param cluster: name of the cluster, as it is shown.
     :param cluster_id: id of the cluster.
@@ -106,14 +281,21 @@ class ApproveRollbackOperator(_ApproveOperator):
     given_as, yes, no = "approve_rollback", ROLL_BACK, LEAVE
     refused = "Left as it is: nothing was changed. To be asked again, clear `plan` and its downstream tasks."
     question, heading = "Roll Kafka cluster {} back to ZooKeeper?", _PLAN
+    over_waiting = True
 
     def __init__(self, *, cluster: str, cluster_id: str, plan: str, **kwargs: Any) -> None:
         body = (self.heading + _ANSWERS).format(name=cluster, cluster_id=cluster_id, plan=plan, roll_back=ROLL_BACK, leave=LEAVE)
         super().__init__(**{"cluster_id": cluster_id, "subject": self.question.format(cluster), "body": body, **kwargs})
 
+    def given(self, context: Context, shown: Shown) -> Approval | None:
+        if self.cluster_file and (given := handed_over(self.cluster_file, context)) is not None:
+            self.log.info("Approved in the request of run %s, which handed the cluster over: %s.", given.shown.run, given)
+            return Approval(shown, given.answers)
+        return super().given(context, shown)
+
 
 class ApproveGroupsRollbackOperator(ApproveRollbackOperator):
-    """Show an administrator the plan of a rollback of consumer groups and ask. `approve_rollback: <cluster id>` answers beforehand.
+    """Show an administrator the plan of a rollback of consumer groups and ask. Further arguments as `_ApproveOperator`'s.
 
     :param cluster: name of the cluster, as it is shown.
     :param cluster_id: id of the cluster.
@@ -121,3 +303,61 @@ class ApproveGroupsRollbackOperator(ApproveRollbackOperator):
     """
 
     question, heading = "Roll consumer groups of Kafka cluster {} back?", _GROUPS_PLAN
+    over_waiting = False
+
+
+class ApproveCleanUpOperator(_ApproveOperator):
+    """Show an administrator what is left and ask before it is removed. Further arguments as `_ApproveOperator`'s.
+
+    :param cluster: name of the cluster, as it is shown.
+    :param cluster_id: id of the cluster.
+    :param left: Markdown, such as what `LeftoversOperator` returned; its templates are rendered.
+    """
+
+    yes, no = REMOVE, KEEP
+    refused = "Nothing was removed. To be asked again, clear `leftovers` and its downstream tasks."
+
+    def __init__(self, *, cluster: str, cluster_id: str, left: str, **kwargs: Any) -> None:
+        body = _CLEAN_UP.format(name=cluster, cluster_id=cluster_id, left=left, remove=REMOVE, keep=KEEP)
+        subject = f"Remove what is left of the migration of Kafka cluster {cluster}?"
+        super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
+
+
+class StartRollbackOperator(TriggerDagRunOperator):
+    """Start the rollback DAG, with this run's lock, if the answer to the request was to roll back; skipped otherwise.
+
+    Killed, it leaves nothing to stop: run again, it finds the lock handed over and the run started. Unpause the rollback DAG before: a run
+    of a paused DAG waits.
+
+    :param cluster: name of the cluster.
+    :param cluster_file: path of the cluster file. (templated)
+    :param answered_by: id of the task that asked.
+    """
+
+    template_fields: Sequence[str] = (*TriggerDagRunOperator.template_fields, "cluster_file")
+
+    def __init__(self, *, cluster: str, cluster_file: str, answered_by: str, **kwargs: Any) -> None:
+        super().__init__(**{"trigger_dag_id": _rollback_of(cluster), "skip_when_already_exists": True, **kwargs})
+        self.cluster_file, self.answered_by = cluster_file, answered_by
+
+    def execute(self, context: Context) -> Any:
+        given = approval_of(context, self.answered_by)
+        if given is None or given.answers[-1].option != ROLL_BACK:
+            raise AirflowSkipException("The answer was not to roll back.")
+        self.trigger_run_id = f"approved__{given.answers[-1].at}"
+        try:
+            hand_over(self.cluster_file, context, f"{self.trigger_dag_id}/{self.trigger_run_id}", given)
+        except KMigrateError as error:
+            raise AirflowFailException(str(error)) from None
+        return super().execute(context)
+
+
+def asked_of(spec: ClusterSpec) -> dict[str, Any]:
+    """The arguments of every approval of a cluster: who may answer, who is told, and to what the answer is bound."""
+    told: list[ClusterNotifier] = notifiers_of(spec, "kmigrate asks: {{ task.subject }}", "{{ task.body }}")
+    people = {"approvers": spec.approvers, "rehearsal": spec.rehearsal, "notifiers": told}
+    return {"cluster": spec.name, "cluster_id": spec.cluster_id, "cluster_file": spec.path, **people}
+
+
+def _rollback_of(cluster: str) -> str:
+    return f"kmigrate_rollback__{cluster}"

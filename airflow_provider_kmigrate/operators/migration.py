@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
 from airflow_provider_kmigrate.core import readiness
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.gates import MET
 from airflow_provider_kmigrate.core.migration.controllers import may_begin
-from airflow_provider_kmigrate.core.migration.waits import nothing_left
-from airflow_provider_kmigrate.core.model import BrokerMode, Fields
-from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK
+from airflow_provider_kmigrate.core.migration.waits import nothing_left, overdue, stage_of
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.phase import where
+from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, after_approval
 from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.rollback import NOTHING
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, require_rollback_possible
-from airflow_provider_kmigrate.operators.step import StepOperator
+from airflow_provider_kmigrate.operators.step import FINALIZE, REMOVE, ROLL_BACK, StepOperator
+from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import STEPS, postponed, postponing, run_rest, terms_of
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
+
+if TYPE_CHECKING:
+    from airflow_provider_kmigrate.core.alarms import Alarms
 
 IN_ONE_PROCESS = frozenset(
     {
@@ -39,7 +49,10 @@ IN_ONE_PROCESS = frozenset(
 """Steps that are never deferred: `controller failover` remembers the epoch before it, and no time must pass while no controller is active.
 """
 
+_ALARMS = "kmigrate_alarms"  # the XCom that one watch leaves for the next
 _ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind}
+_FINALIZES = {step.kind for step in after_approval(MIGRATION)}
+_ROLLS_BACK = {step.kind for step in ROLLBACK} - {step.kind for step in MIGRATION}
 _TERMS = ("skip_failover", "accept_loss")  # of the conf of a rollback's run
 _OPEN = "The rollback is possible: every original that it needs is in the backup, with its hash. It would now:"
 _LOOKING = "#e6e6fa"
@@ -67,6 +80,7 @@ class MigrationStepOperator(StepOperator):
         if step not in STEPS:
             raise ValueError(f"There is no step {step!r}; there are {', '.join(sorted(STEPS))}.")
         self.kind, self.step_kwargs, self.skip_if = step, _plain(step_kwargs or {}), skip_if
+        self.over_waiting, self.answer = step in _ROLLS_BACK, FINALIZE if step in _FINALIZES else ROLL_BACK
         self.deferrable = self.deferrable and step not in IN_ONE_PROCESS
 
     def execute(self, context: Context) -> str:
@@ -218,12 +232,18 @@ class FinalizeControllerOperator(MigrationStepOperator):
             "node": self.controller,
             "approved": ti.xcom_pull(task_ids=self.evidence) if self.evidence else "",
             "judged_at": ti.xcom_pull(task_ids=self.verdict, key=JUDGED_AT) if self.verdict else None,
+            "approval": ti.xcom_pull(task_ids=self.approved_by).get("approval") if self.approved_by else None,
         }
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
-        """Finalize. Refuses (H06) if the audit is too old and the finalization has not begun."""
-        view = step_context.observer.observe(Fields.BROKERS | Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER)
-        require_gate(may_begin(view, arguments["judged_at"], step_context.clock.now()))
+        """Finalize. Refuses (H06) if the audit or the approval does not hold any more and the finalization has not begun."""
+        from airflow_provider_kmigrate.core.approval import fingerprint, from_json, still_holds
+
+        view, now = step_context.observer.observe(Fields.POSITION), step_context.clock.now()
+        approved, spec = from_json(arguments.pop("approval")), step_context.spec
+        shown = approved and replace(approved.shown, cluster=fingerprint(view, spec.cluster_id))
+        held = still_holds(approved, shown, spec.approvers, datetime.fromtimestamp(now, UTC)) if shown else MET
+        require_gate(may_begin(view, arguments["judged_at"], now, *held.reasons))
         return super().run_in(step_context, arguments)
 
 
@@ -240,11 +260,11 @@ class RollbackPlanOperator(StepOperator):
 
     def __init__(self, *, in_migration: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.in_migration = in_migration
+        self.in_migration, self.over_waiting = in_migration, not in_migration
 
     def step_context(self, context: Context) -> AbstractContextManager[StepContext]:
         """A read-only context: nothing is written to the cluster, not even its owner; refused if another run owns it."""
-        return asking(self.cluster_file, context, self.log.info)
+        return asking(self.cluster_file, context, self.log.info, over_waiting=self.over_waiting)
 
     def arguments(self, context: Context) -> dict[str, Any]:
         return {} if self.in_migration else _terms(context)
@@ -318,6 +338,7 @@ class RollbackOperator(StepOperator):
     template_fields: Sequence[str] = (*StepOperator.template_fields, "accept_loss")
     kind = "rollback"
     ui_color = _RESTARTING
+    over_waiting = True
 
     def __init__(self, *, failover: bool = True, accept_loss: str = "", **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "deferrable": False})
@@ -342,19 +363,98 @@ class WatchOperator(StepOperator):
     kind = "watch"
     ui_color = _LOOKING
     read_only = True
+    _alarms: Alarms
+    _watched: ClusterSpec | None = None  # the cluster file of what was observed
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "deferrable": False})
 
     def execute(self, context: Context) -> str:
-        """Keep the task's context for its XComs."""
+        """Watch once, and tell people of each alarm that has begun or ended since the last watch."""
+        from airflow_provider_kmigrate.core import alarms
+
+        ti: Any = context["ti"]
         self._shown = _Shown(context)
-        return super().execute(context)
+        # without the map index Airflow would give those of all earlier watches
+        before = ti.xcom_pull(task_ids=self.task_id, key=_ALARMS, include_prior_dates=True, map_indexes=-1)
+        self._alarms = alarms.from_json(before)
+        try:
+            text = super().execute(context)
+        except Unavailable as error:
+            if ti.try_number > (self.retries or 0):  # until then it may be a node that restarts
+                self._report(context, error.reasons)
+            raise
+        self._report(context, ())
+        return text
+
+    def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
+        """Tell people what the watch fails with."""
+        self._report(context, reasons)
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.waits import run_watch
 
-        return run_watch(step_context, self._shown)
+        def late(view: ClusterView, now: float) -> tuple[Reason, ...]:
+            self._alarms, self._watched = self._alarms.at_stage(stage_of(where(view).phase), now), step_context.spec
+            return overdue(self._alarms.stage, self._alarms.stage_since, step_context.spec.deadlines, now)
+
+        return run_watch(step_context, self._shown, late)
+
+    def _report(self, context: Context, seen: Sequence[Reason]) -> None:
+        """Tell what has begun and ended, and keep it for the next watch. A watch that observed nothing ends no alarm."""
+        from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
+
+        spec, ti = self._watched or load(self.cluster_file), context["ti"]
+        change = self._alarms.observe(seen, time.time(), whole=self._watched is not None)
+        ti.xcom_push(key=_ALARMS, value=change.alarms.to_json())
+        told = ClusterNotifier(spec.notify, spec.runbook_url, "", "")
+        for reason in change.begun:
+            told.send(context, f"kmigrate: {spec.name}: alarm {reason.code} begins", str(reason))
+        for alarm in change.ended:
+            since = datetime.fromtimestamp(alarm.since, UTC).isoformat(timespec="minutes")
+            told.send(context, f"kmigrate: {spec.name}: an alarm has ended", f"Since {since}, not seen any more: {alarm.text}")
+
+
+class LeftoversOperator(StepOperator):
+    """List what migrations and rollbacks have left behind, as Markdown; changes nothing and takes no lock.
+
+    :param cluster_file: path of the cluster file. (templated)
+    """
+
+    kind = "leftovers"
+    ui_color = _LOOKING
+    read_only = True
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "deferrable": False})
+
+    def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        from airflow_provider_kmigrate.steps.clean_up import run_list
+
+        return run_list(step_context)
+
+
+class CleanUpOperator(StepOperator):
+    """Remove what migrations and rollbacks have left behind, if it is exactly what `listed_by` returned; nothing else ever removes it.
+
+    :param listed_by: id of the `LeftoversOperator` whose list was approved.
+    """
+
+    kind = "clean up"
+    ui_color = _RESTARTING
+    answer = REMOVE
+
+    def __init__(self, *, listed_by: str, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "deferrable": False})
+        self.listed_by = listed_by
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        return {"listed": context["ti"].xcom_pull(task_ids=self.listed_by)}
+
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        from airflow_provider_kmigrate.steps.clean_up import run_clean_up
+
+        return run_clean_up(step_context, str(arguments["listed"]))
 
 
 def _terms(context: Context) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from airflow_provider_kmigrate.core.model import ClusterView, Fields
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.spark.job_risks import leaderless, risks
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
+from airflow_provider_kmigrate.hooks.approval import demand_answer
 from airflow_provider_kmigrate.hooks.spark_jobs import control_of, logs_of
 from airflow_provider_kmigrate.hooks.step_context import finished_of, run_of, stopped, watching
-from airflow_provider_kmigrate.operators.step import demand_answer
+from airflow_provider_kmigrate.operators.step import ROLL_BACK
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import refuse_if_on
@@ -86,7 +87,7 @@ class HoldSparkJobOperator(SparkJobOperator):
 
     def execute(self, context: Context) -> str:
         if self.approved_by:
-            demand_answer(context, self.approved_by)
+            demand_answer(context, self.approved_by, ROLL_BACK)
         return super().execute(context)
 
     def run_in(self, control: JobControl, spec: ClusterSpec, run: str) -> str:

@@ -18,13 +18,14 @@ from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
 from airflow_provider_kmigrate.hooks.step_context import acting, run_of, watching
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger, readable
 
 _KEY = "progress"  # in Airflow's task state store
 FINALIZE, STAY = "Finalize", "Stay in dual-write"
 ROLL_BACK, LEAVE = "Roll back", "Leave as it is"
+CONTINUE, END = "Continue", "End this run"
+REMOVE, KEEP = "Remove", "Keep everything"
 
 
 class StepOperator(BaseOperator):
@@ -36,13 +37,15 @@ class StepOperator(BaseOperator):
     :param deferrable: hand waits of more than `sync_for` seconds to the triggerer; ignored by steps that must end in one process.
         Airflow's `[operators] default_deferrable` by default. The DAGs of kmigrate set it.
     :param sync_for: seconds of mere waiting in the worker before the task is deferred.
-    :param approved_by: id of an approval task of the same run, whose answer must be yes.
+    :param approved_by: id of an approval task of the same run, whose answer must be `answer`.
     """
 
     template_fields: Sequence[str] = ("cluster_file",)
     ui_color = "#d7e8f4"
     kind: str
+    answer = ROLL_BACK  # that `approved_by` must have given
     read_only = False  # nothing is written to the cluster, not even its owner
+    over_waiting = False  # may take the lock of a run that only waits
     _progress: StepProgress
     _stored: _Stored
     _killed = False
@@ -77,7 +80,7 @@ class StepOperator(BaseOperator):
         """The step's context: the cluster, owned by this run unless it only observes."""
         if self.read_only:
             return watching(self.cluster_file, self.log.info, run_of(context))
-        return acting(self.cluster_file, context, self.log.info, killed=lambda: self._killed)
+        return acting(self.cluster_file, context, self.log.info, killed=lambda: self._killed, over_waiting=self.over_waiting)
 
     def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
         """Handle the reasons of a refusal; the task is about to fail."""
@@ -89,7 +92,9 @@ class StepOperator(BaseOperator):
 
     def _execute(self, context: Context, progress: StepProgress) -> str:
         if self.approved_by:
-            demand_answer(context, self.approved_by)
+            from airflow_provider_kmigrate.hooks.approval import demand_answer  # noqa: PLC0415  # few tasks follow an approval
+
+            demand_answer(context, self.approved_by, self.answer)
         self._progress = progress
         arguments = self.arguments(context)
         try:
@@ -156,16 +161,3 @@ class _Stored:
     def secure(self, now: StepProgress) -> None:
         """Store what the process after a kill must know."""
         self.save(self.progress.to_secure(now))
-
-
-def demand_answer(context: Context, task: str) -> None:
-    """Raise unless `task` of this run left a yes: an administrator's, or the conf's.
-
-    A task skipped or marked as success left none.
-    """
-    answer = context["ti"].xcom_pull(task_ids=task)
-    chosen = answer.get("chosen_options") if isinstance(answer, dict) else None
-    if chosen in ([FINALIZE], [ROLL_BACK]):
-        return
-    text = f"Task {task!r} of this run left no approval."
-    raise AirflowFailException(format_reasons((Reason("H06", text),)))

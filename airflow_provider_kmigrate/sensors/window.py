@@ -10,7 +10,8 @@ from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.core.groups.move import moved
-from airflow_provider_kmigrate.core.groups.scan import is_open, other_wave
+from airflow_provider_kmigrate.core.groups.scan import other_wave
+from airflow_provider_kmigrate.core.migration.waits import is_open
 from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.hooks.step_context import watching

@@ -162,9 +162,12 @@ def _fix(verb: str, loc: Loc, field: FieldInfo | None) -> str:
     return f"{verb} `{pair.strip()[1:-1]}`"
 
 
+_FREE = ((("spark_jobs",), ("options",)), (("notify",), ("arguments",)))
+
+
 def _found(loc: Loc, value: object) -> str:
-    """The value as shown; values below `quorum.properties` and a job's `options` may be secrets and are hidden."""
-    hidden = loc[:2] == ("quorum", "properties") or (loc[:1] == ("spark_jobs",) and loc[2:3] == ("options",))
+    """The value as shown; values below `quorum.properties`, a job's `options` and a notifier's `arguments` may be secrets and are hidden."""
+    hidden = loc[:2] == ("quorum", "properties") or (loc[:1], loc[2:3]) in _FREE
     return "a value of another kind" if hidden else shown(value)
 
 
@@ -269,6 +272,7 @@ def check(data: object, line: Line) -> Iterator[Problem]:
     yield from _groups(data)
     yield from _jobs(data)
     yield from _audit(data)
+    yield from _approvers(data)
 
 
 def _repeated(
@@ -420,6 +424,7 @@ def _property_maps(data: object) -> Iterator[tuple[Loc, Mapping[Any, Any]]]:
     """The parts of a file with free keys and values."""
     places: list[tuple[Loc, Any]] = [(("quorum", "properties"), _under(_under(data, "quorum"), "properties"))]
     places += [((*loc, "options"), job.get("options")) for loc, job in mappings(data, "spark_jobs")]
+    places += [((*loc, "arguments"), notifier.get("arguments")) for loc, notifier in mappings(data, "notify")]
     yield from ((place, values) for place, values in places if isinstance(values, dict))
 
 
@@ -451,6 +456,14 @@ def _audit(data: object) -> Iterator[Problem]:
             expected="where the clients' events are (`events`, `ledgers`, `events_topic`), `topics` whose logs are compared, the `probe`, or `offsets_history`",
             fix="add `events: [/var/lib/kmigrate/events]`",
         )
+
+
+def _approvers(data: object) -> Iterator[Problem]:
+    """More required approvers than different users: nobody could ever finalize."""
+    users, required = (_under(_under(data, "approvers"), key) for key in ("users", "required"))
+    if isinstance(users, list) and isinstance(required, int) and required > len(found := set(map(str, users))) > 0:
+        seen, expected = f"{required}, with {len(found)} different user", "at most as many as there are different users"
+        yield Problem("F04", ("approvers", "required"), seen, expected, fix="add a user, or write `required: 1`")
 
 
 _HOWS = ("switch", "webhook")

@@ -17,6 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from airflow_provider_kmigrate.core.cluster import (
+    ApproverSpec,
     AuditSpec,
     CanarySpec,
     ClusterSpec,
@@ -25,6 +26,7 @@ from airflow_provider_kmigrate.core.cluster import (
     InstanceSpec,
     NodeRole,
     NodeSpec,
+    NotifierSpec,
     Policy,
     SparkJobSpec,
 )
@@ -237,6 +239,13 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
         groups_schedule=file.groups_schedule or "",
         spark_jobs=tuple(SparkJobSpec(**_written(job)) for job in file.spark_jobs),
         audit=_audit(file.audit) if file.audit else None,
+        approvers=ApproverSpec(**file.approvers.model_dump()) if file.approvers else None,
+        notify=tuple(NotifierSpec(each.notifier, each.arguments) for each in file.notify),
+        runbook_url=(file.runbook_url or "").rstrip("/"),
+        rehearsal=file.rehearsal,
+        windows=file.windows,
+        stop_after=file.stop_after,
+        deadlines={str(phase): seconds for phase, seconds in file.deadlines.items()},
     )
 
 

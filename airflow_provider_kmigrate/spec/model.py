@@ -18,7 +18,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from airflow_provider_kmigrate.core.cluster import AuditSpec, CanarySpec, GroupSpec, HoldPolicy, NodeRole, Policy, SparkJobSpec
+from airflow_provider_kmigrate.core.cluster import (
+    ApproverSpec,
+    AuditSpec,
+    CanarySpec,
+    GroupSpec,
+    HoldPolicy,
+    NodeRole,
+    Policy,
+    SparkJobSpec,
+    StopPoint,
+)
 
 
 class Section(BaseModel):
@@ -93,6 +103,11 @@ def _moment(value: object) -> object:
             datetime.fromisoformat(value)
             return value
     raise PydanticCustomError(COMMAND_ERROR, COMMAND_ERROR, {"found": f"{str(value)[:40]!r}"})
+
+
+def _as_list(value: object) -> object:
+    """One value of a list that is written without the list."""
+    return [value] if isinstance(value, str) else value
 
 
 def _in_range(field: str, limits: tuple[int, int]) -> bool:
@@ -468,6 +483,46 @@ class PolicySection(Section):
     )
 
 
+_APPROVERS = ApproverSpec(())
+
+
+class Approvers(Section):
+    """Who may approve. Airflow shows the request to every user; the answer of any other user does not count."""
+
+    users: tuple[str, ...] = key(
+        "a list of users' ids: with Airflow's simple auth manager their names, with FAB the numbers of its user list",
+        ["ann", "bob"],
+        min_length=1,
+    )
+    required: Annotated[int, Field(ge=1, le=2, strict=True)] = key(
+        "1 or 2: how many different approvers must approve the finalization", 2, default=_APPROVERS.required
+    )
+    reason: StrictBool = key("true or false: whether an approval must have a reason", True, default=_APPROVERS.reason)
+    expires: Interval = key(
+        "how long a request waits for an answer, and how long its approval counts before the finalization begins, as seconds or 24h",
+        "24h",
+        default=_APPROVERS.expires,
+    )
+
+
+class Notifier(Section):
+    """One way by which messages reach people: any notifier of Airflow."""
+
+    notifier: str = key(
+        "the import path of a notifier class",
+        "airflow.providers.smtp.notifications.smtp.SmtpNotifier",
+        pattern=r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$",
+    )
+    arguments: Annotated[dict[str, Any], or_default({})] = key(
+        "its arguments, without secrets; templates may use kmigrate.title, kmigrate.text and kmigrate.links",
+        {"to": "ops@example.org", "subject": "{{ kmigrate.title }}", "html_content": "{{ kmigrate.text }}"},
+        default_factory=dict,
+    )
+
+
+TimedPhase: TypeAlias = Literal["pre_migration", "first_roll", "copy", "second_roll", "dual_write", "finalize"]
+
+
 _CONFIRMS = "; `verify_hostname: false` confirms that this connection accepts any host name in the servers' certificates (B9f)"
 
 
@@ -520,6 +575,38 @@ class ClusterFile(Section):
         "a mapping about audits by Spark; without it there are none",
         {"conn_id": "spark_default", "result": "/var/lib/kmigrate/audit", "events": ["/var/lib/kmigrate/events"]},
         default=None,
+    )
+    approvers: Approvers | None = key(
+        "a mapping about who may approve; without it everybody who may edit the DAG", {"users": ["ann", "bob"]}, default=None
+    )
+    notify: Annotated[tuple[Notifier, ...], or_default(())] = key(
+        "a list of Airflow notifiers that are told of requests, failed tasks and alarms",
+        [{"notifier": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "arguments": {"to": "ops@example.org"}}],
+        default=(),
+    )
+    runbook_url: str | None = key(
+        "the address at which people read docs/runbook.md; messages link to its entries",
+        "https://wiki.example.org/kmigrate/runbook",
+        default=None,
+        pattern=r"^https?://[^\s#]+$",
+    )
+    rehearsal: StrictBool = key(
+        "true for a cluster that may be lost: the conf of a run may then approve beforehand", True, default=False
+    )
+    windows: Annotated[tuple[Window, ...], or_default(()), BeforeValidator(_as_list)] = key(
+        "a list of daily times in UTC in which a restart of the migration may begin; a rollback may always begin one",
+        ["22:00-04:00"],
+        default=(),
+    )
+    stop_after: Annotated[tuple[StopPoint, ...], or_default(()), BeforeValidator(_as_list)] = key(
+        "where the migration waits until an approver lets it continue: first_roll, dual_write, soak, or a list of them",
+        ["first_roll"],
+        default=(),
+    )
+    deadlines: Annotated[dict[TimedPhase, Interval], or_default({})] = key(
+        "a mapping of how long a phase may last before the watch raises an alarm (T08): pre_migration, first_roll, copy, second_roll, dual_write (soak and approval), finalize; a phase that is left out has no limit",
+        {"second_roll": "4h", "dual_write": "7d"},
+        default_factory=dict,
     )
 
 

@@ -45,6 +45,7 @@ class RollBroker(NodeStep):
     expensive_nodes: tuple[NodeSpec, ...] | None = ()  # a rollback needs every node's file
     acts_elsewhere = frozenset({Verb.RESTART_LEADER, Verb.ELECT}) | REPAIRS
     doing = ""
+    in_windows = True
     back = False  # the rollback does not stop at an edited file
     recover_leader = staticmethod(recovery.recover)
 
@@ -226,6 +227,7 @@ class RollBackBroker(RollBroker):
 
     doing = "roll back"
     expensive_nodes = None  # no other machine delays a rollback
+    in_windows = False
     back = True
     recover_leader = staticmethod(rollback.recover)
     acts_elsewhere = RollBroker.acts_elsewhere | {Verb.RAISE}

@@ -72,6 +72,7 @@ class FinalizeController(NodeStep):
     fields = ProvisionController.fields | Fields.GROUPS | Fields.PARTITIONS | Fields.REASSIGNMENTS
     patience = 180.0
     expected_alarms = frozenset({Cause.UNFLAGGED_CONTROLLER})
+    in_windows = True
     doing = "finalize"
 
     def __init__(self, node: NodeSpec, approved: str = "") -> None:

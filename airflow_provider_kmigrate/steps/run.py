@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -21,7 +22,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSp
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, GateState, strangers, unidentified
 from airflow_provider_kmigrate.core.migration.roll import takes_part
-from airflow_provider_kmigrate.core.migration.waits import alarming
+from airflow_provider_kmigrate.core.migration.waits import alarming, in_window
 from airflow_provider_kmigrate.core.model import (
     Broker,
     Cause,
@@ -32,6 +33,7 @@ from airflow_provider_kmigrate.core.model import (
     Reason,
     headlines,
 )
+from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
@@ -123,6 +125,7 @@ class Step(ABC):
     max_acts: int = 5  # more of the same act would not help
     expected_alarms: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
     min_watch: float = 0.0  # seconds of observations by one process that a judgement needs: the triggerer watches that long
+    in_windows: bool = False  # its restarts begin in the maintenance windows of the cluster file only
     must_stay: bool = False  # read at each observation: it must not defer, since only this process knows of the act that follows
 
     @abstractmethod
@@ -279,6 +282,9 @@ class StepRunner:
         self._first = self._first or view
         decision = self._step.decide(view, self._first)
         decision = self._step.of_ours(view, decision) if isinstance(self._step, NodeStep) else decision
+        if self._step.in_windows:
+            now = datetime.fromtimestamp(self._context.clock.now(), UTC)
+            decision = in_window(decision, where(view).phase, self._context.spec.windows, now)
         return self._diary.settled(view, decision)
 
     def _has_waited(self, view: ClusterView, wait: Wait) -> bool:
@@ -427,6 +433,9 @@ class _Diary:
         if seen and seen != self._alarms:
             self._context.say(f"ALARM: {format_reasons(seen)}")
             self._context.journal.write("alarm", self._step.name, format_reasons(seen))
+        if self._alarms and not seen:
+            self._context.say(f"Alarm ended: {format_reasons(self._alarms)}")
+            self._context.journal.write("alarm ended", self._step.name, format_reasons(self._alarms))
         self._alarms = seen
 
     def acted(self, decision: Act, seconds: float) -> None:

@@ -322,25 +322,31 @@ def require_rollback_assured(context: StepContext) -> Readiness:
     return found.readiness
 
 
-def run_watch(context: StepContext, shows: Callable[[Readiness, float], object] = lambda _verdict, _now: None) -> Done:
+def run_watch(
+    context: StepContext,
+    shows: Callable[[Readiness, float], object] = lambda _verdict, _now: None,
+    overdue: Callable[[ClusterView, float], tuple[Reason, ...]] = lambda _view, _now: (),
+) -> Done:
     """Report the state of the cluster and whether a rollback is assured; changes nothing.
 
-    `shows` is called with the verdict and the time. Raises `Refused` if the operator must act at once: an alarm, a hybrid that
-    lasts too long, a broker that computes coordinators with another count, a rollback that is not possible any more. Raises
-    `Unavailable` if something is not as it should be that may pass by itself: a node that does not answer or is out of ISRs, a
-    file of another mode, a rollback that is not assured, a finalization that has only begun: retry.
+    `shows` is called with the verdict and the time. `overdue`: of an observation and the time, whether its phase lasts too long.
+    Raises `Refused` if the operator must act at once: an alarm, a hybrid or a phase that lasts too long, a broker that computes
+    coordinators with another count, a rollback that is not possible any more. Raises `Unavailable` if something is not as it should
+    be that may pass by itself: a node that does not answer or is out of ISRs, a file of another mode, a rollback that is not
+    assured, a finalization that has only begun: retry.
     """
     found = assess(context)
     view, now, verdict = found.view, found.acts.now, found.readiness
-    reasons = (*watch.at_once(view, context.spec.policy.max_hybrid, now), *watch.lost(verdict))
+    reasons = (*watch.at_once(view, context.spec.policy.max_hybrid, now), *watch.lost(verdict), *overdue(view, now))
     stands = watch.summary(waits.describe_phase(view, now), verdict, now)
     context.say(stands)
     shows(verdict, now)
     note_readiness(context, found, "watch")
+    staying = watch.if_it_stays(view, found.acts)
+    staying = (*staying, *watch.beside(staying, verdict, found.acts))
     if reasons:
         context.journal.write("alarm", "watch", format_reasons(reasons))
-        raise Refused(f"watch: {stands} {format_reasons(reasons)}", reasons)
-    staying = watch.if_it_stays(view, found.acts)
-    if staying := (*staying, *watch.beside(staying, verdict, found.acts)):
-        raise Unavailable(f"watch: {stands} {format_reasons(staying)}")
+        raise Refused(f"watch: {stands} {format_reasons(reasons)}", (*reasons, *staying))
+    if staying:
+        raise Unavailable(f"watch: {stands} {format_reasons(staying)}", staying)
     return Done(stands)

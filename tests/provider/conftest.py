@@ -60,18 +60,28 @@ def _nothing_for_the_disk(connection: Any, _record: object) -> None:
 
 
 @pytest.fixture(scope="session")
-def run_dag(airflow_db: None) -> Callable[..., Any]:
-    """Run a DAG object to its end in this process; needs no file and returns the run."""
+def known(airflow_db: None) -> Callable[[DAG], None]:
+    """Make a DAG object known to Airflow, as the DAG processor does with one in a file."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.utils.session import create_session
 
-    def run(dag: DAG, **arguments: Any) -> Any:
+    def make(dag: DAG) -> None:
         with create_session() as session:
             DagBundlesManager().sync_bundles_to_db(session=session)
         bag = DagBag(dag_folder=os.devnull)
         bag.bag_dag(dag)
         sync_bag_to_db(bag, "dags-folder", None)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def run_dag(known: Callable[[DAG], None]) -> Callable[..., Any]:
+    """Run a DAG object to its end in this process; needs no file and returns the run."""
+
+    def run(dag: DAG, **arguments: Any) -> Any:
+        known(dag)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(time, "sleep", Sleep())
             return dag.test(**arguments)

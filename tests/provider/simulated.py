@@ -125,6 +125,7 @@ def document(cluster: SimCluster, **policy: Any) -> dict[str, Any]:
         "brokers": [_node(node) for node in cluster.spec.brokers],
         "controllers": [_node(node) for node in cluster.spec.controllers],
         "policy": {"min_soak": 3.0, "canary_bake": 0.0, **policy},
+        "rehearsal": True,
     }
 
 

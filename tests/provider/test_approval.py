@@ -21,8 +21,10 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
+from airflow_provider_kmigrate.core.approval import Approval, Shown
 from airflow_provider_kmigrate.dag_builders import zk_to_kraft
-from airflow_provider_kmigrate.operators.approval import FINALIZE, STAY, ApproveFinalizationOperator
+from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
+from airflow_provider_kmigrate.operators.step import FINALIZE, STAY
 from airflow_provider_kmigrate.spec import load
 from tests.provider.conftest import Sleep
 from tests.provider.simulated import Rehearsal, rehearsal
@@ -36,10 +38,9 @@ _numbers = itertools.count()
 def gate(**arguments: Any) -> DAG:
     """A DAG with nothing but the gate."""
     params = {"approve_finalization": Param("", type="string")}
+    given = {"cluster": "prod", "cluster_id": CLUSTER_ID, "evidence": "* soak: {{ 40 + 2 }} h", **arguments}
     with DAG(dag_id=f"gate_{next(_numbers)}", schedule=None, params=params, default_args={"retries": 2}) as dag:
-        ApproveFinalizationOperator(
-            task_id="approve", cluster="prod", cluster_id=CLUSTER_ID, evidence="* soak: {{ 40 + 2 }} h", **arguments
-        )
+        ApproveFinalizationOperator(task_id="approve", **given)
     return dag
 
 
@@ -85,9 +86,11 @@ class Person:
             self.asked = detail
 
 
-def answered(run_dag: RunDag, option: str, **arguments: Any) -> tuple[str, HITLDetail | None, TaskInstance]:
+def answered(
+    run_dag: RunDag, option: str, rehearsal: bool = True, **arguments: Any
+) -> tuple[str, HITLDetail | None, TaskInstance]:
     """The run's state, what was asked, and the gate's task."""
-    dag = gate()
+    dag = gate(rehearsal=rehearsal)
     with Person(dag.dag_id, option).at_work() as person:
         run = run_dag(dag, **arguments)
     [instance] = run.get_task_instances()
@@ -122,13 +125,22 @@ def test_hold_fails_without_asking_again(run_dag: RunDag) -> None:
 def test_its_log_says_who_answered_what(user: object, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ApproveFinalizationOperator, "log", log := Mock())
     event = {"chosen_options": [FINALIZE], "params_input": {}, "responded_at": timezone.utcnow(), "responded_by_user": user}
-    gate().get_task("approve").execute_complete({}, event)  # type: ignore[attr-defined]
+    dag = gate()
+    kept = Approval(Shown(f"{dag.dag_id}/run", "", {}), ())
+    context = {"dag": dag, "run_id": "run", "ti": None, "task_state_store": Mock(get=lambda *_: kept.to_json())}
+    dag.get_task("approve").execute_complete(context, event)  # type: ignore[attr-defined]
     log.info.assert_called_with("Answered %s by %s.", FINALIZE, message)
 
 
 def test_a_run_that_names_the_cluster_is_not_asked(run_dag: RunDag) -> None:
     state, asked, _ = answered(run_dag, STAY, run_conf={"approve_finalization": CLUSTER_ID})
     assert (state, asked) == ("success", None)
+
+
+def test_only_a_rehearsal_is_approved_by_a_runs_conf(run_dag: RunDag) -> None:
+    state, asked, _ = answered(run_dag, STAY, rehearsal=False, run_conf={"approve_finalization": CLUSTER_ID})
+    assert state == "failed"
+    assert asked is not None
 
 
 @pytest.mark.parametrize("text", ["yes", CLUSTER_ID.lower(), f"{CLUSTER_ID} "])
@@ -179,6 +191,7 @@ def test_a_migration_that_is_held_and_approved_later_ends_in_a_second_run(
     assert str(run.state) == "failed"
     assert not sim.cluster.finalized
     assert {task for task, state in states.items() if state == "upstream_failed"} == {
+        "start_rollback",
         *(f"finalize.controller_300{node}" for node in range(3)),
         "finalize.active_last",
         "finalize.finalized",

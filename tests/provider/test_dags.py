@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_provider_kmigrate.core.cluster import ApproverSpec, StopPoint
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.dag_builders import folder, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import SpecError
@@ -25,6 +27,7 @@ from tests.steps.sim_nodes import CLUSTER_ID
 
 DAGS = Path(__file__).parents[2] / "dags"
 DAG_ID = "kmigrate_zk_to_kraft__sim"
+OTHERS = ("preflight", "rollback", "clean_up", "watch")
 APPROVED = {"approve_finalization": CLUSTER_ID}
 RunDag = Callable[..., Any]
 TIMEOUTS = """
@@ -59,13 +62,13 @@ class TestFolder:
         rehearsal(clusters, SimCluster())
         found = bag()
         assert found.import_errors == {}
-        assert set(found.dags) == {DAG_ID, "kmigrate_preflight__sim", "kmigrate_rollback__sim", "kmigrate_watch__sim"}
+        assert set(found.dags) == {DAG_ID, *(f"kmigrate_{kind}__sim" for kind in OTHERS)}
 
     def test_a_broken_file_is_an_import_error_that_names_it_and_hides_no_good_one(self, clusters: Path) -> None:
         rehearsal(clusters, SimCluster())
         (clusters / "broken.yaml").write_text("name: other\nclusterid: x\n")
         found = bag()
-        assert set(found.dags) == {DAG_ID, "kmigrate_preflight__sim", "kmigrate_rollback__sim", "kmigrate_watch__sim"}
+        assert set(found.dags) == {DAG_ID, *(f"kmigrate_{kind}__sim" for kind in OTHERS)}
         [(file, error)] = found.import_errors.items()
         assert Path(file).name == "kmigrate_cluster_errors.py", "not the file of the good DAGs: Airflow would take them away"
         assert f"{clusters / 'broken.yaml'}:2: clusterid" in error
@@ -79,6 +82,15 @@ class TestFolder:
             str(clusters / "one.yaml"),
             str(clusters / "two.yaml"),
         }
+
+    def test_a_notifier_that_airflow_does_not_have_is_told_before_it_is_needed(self, clusters: Path) -> None:
+        known = {"notifier": "airflow.sdk.BaseNotifier"}
+        text = document(SimCluster()) | {"notify": [known, {"notifier": "airflow.sdk.Pigeon"}, {"notifier": "no.such.Mail"}]}
+        (clusters / "sim.yaml").write_text(yaml.safe_dump(text))
+        with pytest.raises(SpecError) as caught:
+            folder.check(clusters)
+        assert [reason.code for reason in caught.value.reasons] == ["F08", "F08"]
+        assert DAG_ID in bag().dags, "the DAGs stay"
 
     def test_two_files_of_one_cluster_give_no_dag(self, clusters: Path) -> None:
         text = yaml.safe_dump(document(SimCluster()))
@@ -100,7 +112,7 @@ class TestFolder:
             [sys.executable, "-c", TIMEOUTS, str(clusters)], env=os.environ | {f"AIRFLOW__CORE__{key}": value for key, value in hostile.items()},
             stdout=subprocess.PIPE, text=True, timeout=60, check=True,
         )  # fmt: skip
-        assert done.stdout.splitlines()[-1] == "4 DAGs, default 1:00:00, limited: []"
+        assert done.stdout.splitlines()[-1] == "5 DAGs, default 1:00:00, limited: []"
 
     def test_without_the_folder_there_is_neither_dag_nor_error(self, clusters: Path) -> None:
         clusters.rmdir()
@@ -126,12 +138,12 @@ class TestOneTask:
             yaml.safe_dump(document(SimCluster()) | {"name": "other", "cluster_id": "x" * 22} | other)
         )
 
-    @pytest.mark.parametrize("kind", ["preflight", "zk_to_kraft", "rollback", "watch"])
+    @pytest.mark.parametrize("kind", ["zk_to_kraft", *OTHERS])
     def test_its_dag_alone_is_built_and_is_the_one_that_all_files_give(self, clusters: Path, kind: str) -> None:
         self.two(clusters)
         dag_id = f"kmigrate_{kind}__sim"
         whole = folder.dags_of(clusters)
-        assert len(whole) == 8
+        assert len(whole) == 10
         alone = self.dags(clusters, dag_id)
         assert alone.keys() == {dag_id}
         assert DagSerialization.to_dict(alone[dag_id]) == DagSerialization.to_dict(whole[dag_id])
@@ -159,9 +171,7 @@ class TestOneTask:
         self.two(clusters)
         with (clusters / "any.yaml").open("a") as file:
             file.write("typo: 1\n")
-        assert self.dags(clusters, DAG_ID).keys() == {
-            f"kmigrate_{kind}__other" for kind in ("preflight", "zk_to_kraft", "rollback", "watch")
-        }
+        assert self.dags(clusters, DAG_ID).keys() == {f"kmigrate_{kind}__other" for kind in ("zk_to_kraft", *OTHERS)}
 
     def test_without_the_folder_there_is_none(self, clusters: Path) -> None:
         clusters.rmdir()
@@ -187,12 +197,27 @@ class TestShape:
             "before_approval.rollback_plan",
             "before_approval.readiness",
             "approve",
+            "start_rollback",
         ]
         expected += [f"finalize.controller_{3000 + node}" for node in range(controllers)]
         expected += ["finalize.active_last", "finalize.finalized"]
         assert names(dag) == expected
-        assert all(len(task.downstream_list) <= 1 for task in dag.tasks)
-        assert [task.task_id for task in dag.tasks if not task.downstream_list] == ["finalize.finalized"]
+        assert [task.task_id for task in dag.tasks if len(task.downstream_list) > 1] == ["approve"]
+        assert dag.get_task("approve").downstream_task_ids == {"start_rollback", "finalize.controller_3000"}
+        assert {task.task_id for task in dag.tasks if not task.downstream_list} == {"finalize.finalized", "start_rollback"}
+
+    def test_it_waits_where_the_cluster_file_stops_it(self, tmp_path: Path) -> None:
+        spec = load(rehearsal(tmp_path, SimCluster()).path)
+        dag = zk_to_kraft.build(replace(spec, stop_after=tuple(StopPoint), approvers=ApproverSpec(("ann",), expires=60.0)))
+        ways = {str(point): dag.get_task(f"stop_after_{point}") for point in StopPoint}
+        around = {point: (*task.upstream_task_ids, *task.downstream_task_ids) for point, task in ways.items()}
+        assert around == {
+            "first_roll": ("first_roll.registered", "copy.copied"),
+            "dual_write": ("copy.equivalence", "second_roll.broker_0"),
+            "soak": ("soak", "before_approval.dual_write_lag"),
+        }
+        assert {task.response_timeout.total_seconds() for task in (*ways.values(), dag.get_task("approve"))} == {60.0}
+        assert all(task.doc_md for task in ways.values())
 
     def test_only_what_may_follow_a_postponed_node_goes_on_after_a_skip(self, tmp_path: Path) -> None:
         dag = dag_of(3, 3, tmp_path)
@@ -230,7 +255,8 @@ class TestRuns:
         states = tasks(run)
         assert str(run.state) == "success"
         skipped = {task for task, state in states.items() if state == "skipped"}
-        assert skipped == {"first_roll.broker_0", "finalize.controller_3000"}, "the controller of each pass goes last"
+        last = {"first_roll.broker_0", "finalize.controller_3000"}
+        assert skipped == last | {"start_rollback"}, "the controller of each pass goes last, and nobody rolls back"
         assert {state for task, state in states.items() if task not in skipped} == {"success"}
         assert sim.cluster.finalized
         assert sim.restarts() == 3 * 2 + 3

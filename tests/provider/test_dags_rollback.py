@@ -15,8 +15,8 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import rollback
-from airflow_provider_kmigrate.operators.approval import LEAVE, ROLL_BACK
 from airflow_provider_kmigrate.operators.migration import RollbackOperator
+from airflow_provider_kmigrate.operators.step import LEAVE, ROLL_BACK
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.run import StepContext
 from tests.provider.simulated import Rehearsal, rehearsal

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+import yaml
 from airflow.sdk import DAG
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import ZooKeeperServer
 from airflow_provider_kmigrate.dag_builders import folder
+from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_dags import tasks
@@ -85,3 +88,67 @@ def test_it_answers_whether_one_can_still_go_back_green_or_red(
 def shown(run: Any) -> dict[str, str]:
     (watch,) = run.get_task_instances()
     return {key: watch.xcom_pull(task_ids="watch", key=key) for key in ("readiness", "fingerprint")}
+
+
+def alarms_told(sim: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The titles of what people are told from now on; a second file names who is."""
+    said: list[str] = []
+    monkeypatch.setattr(ClusterNotifier, "send", lambda _self, _context, title, text: said.append(f"{title}: {text}"))
+    text = yaml.safe_load(sim.path.read_text()) | {
+        "notify": [{"notifier": "airflow.sdk.BaseNotifier"}],
+        "deadlines": {"second_roll": "1h"},
+    }
+    sim.path.write_text(yaml.safe_dump(text))
+    return said
+
+
+def test_people_are_told_of_an_alarm_when_it_begins_and_when_it_ends(
+    begun: Callable[..., Any],  # noqa: F811
+    run_dag: RunDag,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sim, _ = begun(some_kraft)
+    said = alarms_told(sim, monkeypatch)
+    dag = watching(sim)
+    node = sim.cluster.nodes[NodeRole.CONTROLLER, sim.cluster.spec.controllers[-1].id]
+    right, states, told = node.running, [], []
+    for number, running in enumerate([right, "process.roles=controller\n", "process.roles=controller\n", right, right]):
+        node.running = running
+        states.append(tasks(run_dag(dag, logical_date=datetime(2026, 1, 1, 0, number, tzinfo=UTC)))["watch"])
+        told.append([text.split(":")[2].split(" ")[1:] for text in said])
+        said.clear()
+    assert states == ["success", "failed", "failed", "success", "success"]
+    assert told == [[], [["alarm", "G05", "begins"]], [], [["an", "alarm", "has", "ended"]], []]
+
+
+def test_a_phase_that_lasts_too_long_is_an_alarm_by_what_the_watch_has_seen(
+    begun: Callable[..., Any],  # noqa: F811
+    run_dag: RunDag,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sim, _ = begun(some_kraft)
+    said = alarms_told(sim, monkeypatch)
+    dag = watching(sim)
+    states = []
+    for number in range(3):
+        states.append(tasks(run_dag(dag, logical_date=datetime(2026, 1, 2, 0, number, tzinfo=UTC)))["watch"])
+        sim.cluster.clock.time += 2000.0
+    assert states == ["success", "success", "failed"]
+    assert len(said) == 1
+    assert "[T08] The cluster has been in `second_roll` for 1.1 h" in said[0]
+
+
+def test_a_node_that_is_down_alarms_once_it_has_stayed_down(
+    begun: Callable[..., Any],  # noqa: F811
+    run_dag: RunDag,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sim, _ = begun(some_kraft)
+    said = alarms_told(sim, monkeypatch)
+    sim.cluster.stop(sim.cluster.spec.brokers[-1])
+    dag = folder.dags_of(sim.path.parent)["kmigrate_watch__sim"]
+    dag.task_dict["watch"].retries = 1
+    dag.task_dict["watch"].retry_delay = timedelta(0)
+    [instance] = run_dag(dag, logical_date=datetime(2025, 6, 1, tzinfo=UTC)).get_task_instances()
+    assert (str(instance.state), instance.try_number) == ("failed", 2)
+    assert len(said) == 1, "not at the first try: a node that restarts is silent for a moment"

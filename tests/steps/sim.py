@@ -106,6 +106,8 @@ class SimCluster:
     counts: dict[int, int] = field(default_factory=dict)  # of them, as each broker read it when it started
     unread_coordinators: set[int] = field(default_factory=set)  # brokers that do not say who coordinates a group
     ensemble: tuple[ZooKeeperServer, ...] = (ZooKeeperServer("127.0.0.1:2181", "3.8.4", "standalone", True),)
+    left: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # what is left over on a node's machine: (kind, path)
+    removed: list[tuple[str, str]] = field(default_factory=list)
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:

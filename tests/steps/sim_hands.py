@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,14 @@ class SimHost:
 
     def files(self, node: NodeSpec) -> NodeFiles:
         return files_of(self._mine(node))
+
+    def leftovers(self, node: NodeSpec) -> list[tuple[str, str]]:
+        return [each for each in self.cluster.left.get(node.name, ()) if each not in self.cluster.removed]
+
+    def remove(self, node: NodeSpec, paths: Sequence[str], token: int) -> None:
+        self._act(token)
+        known = {path: kind for kind, path in self.leftovers(node)}
+        self.cluster.removed += [(known[path], path) for path in paths]
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         return f"{lines} lines of {node.name}"

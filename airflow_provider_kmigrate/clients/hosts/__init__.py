@@ -5,7 +5,7 @@ Every verb that changes something takes the run's fencing token; an agent that h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Never, Protocol
 
@@ -64,6 +64,12 @@ class Host(Protocol):
     def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
         """Move a stopped controller's own directories away; they are kept under another name."""
 
+    def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:
+        """What migrations and rollbacks have left on the machine: (kind, path), as `core.leftovers` names the kinds."""
+
+    def remove(self, node: NodeSpec, paths: Sequence[str], token: int) -> None:
+        """Remove these of the `leftovers`; the machine refuses any other path."""
+
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         """The end of the node's log for a failure message."""
 
@@ -104,13 +110,18 @@ class GoneHost:
         del lines
         return f"{node.name} is gone: it has no log"
 
+    def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:
+        """Nothing: the disk is gone."""
+        del node
+        return ()
+
     def refuse(self, node: NodeSpec, *_given: object, **_named: object) -> Never:
         """Raises `Refused` (M07). Only a node whose endpoint answers is asked to stop: it lives."""
         raise Refused.because(Reason("M07", f"{node.name} is declared gone in the cluster file."))
 
     start = stop = restart = refuse
     read_properties = put_properties = kept_as = refuse
-    format_storage = put_meta = wipe_storage = refuse
+    format_storage = put_meta = wipe_storage = remove = refuse
 
 
 def host_for(node: NodeSpec, env: Mapping[str, str] | None = None, agents: Agents | None = None, cluster_id: str = "") -> Host:

@@ -468,6 +468,13 @@ class AgentHost:
         if failed is not None:
             raise failed
 
+    def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:
+        answer = self._connection.ask("leftovers", who=node.name, role=node.role)
+        return [(str(kind), str(path)) for kind, path in answer["left"]]
+
+    def remove(self, node: NodeSpec, paths: Sequence[str], token: int) -> None:
+        self._change(node, "remove", token, {"paths": list(paths)})
+
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         return str(self._connection.ask("read_log", who=node.name, role=node.role, lines=lines)["log"])
 

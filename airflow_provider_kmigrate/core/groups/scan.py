@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, time
 from enum import StrEnum
 from typing import Final
 
@@ -27,15 +26,6 @@ from airflow_provider_kmigrate.core.groups.offsets import beyond_logs, larger, p
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity, blocks, unknown, warns
 from airflow_provider_kmigrate.core.text import join_ids, summarize
-
-
-def is_open(window: str, now: datetime) -> bool:
-    """True if `now`, in UTC, lies in the window; its end does not. An empty window is always open, one of equal times, too."""
-    if not window:
-        return True
-    begin, end = (time.fromisoformat(text) for text in window.split("-"))
-    at = now.time()
-    return begin <= at < end if begin < end else at >= begin or at < end
 
 
 def other_wave(asked: object, wave: int) -> bool:

@@ -166,19 +166,19 @@ def too_old(judged_at: float | None, now: float) -> Reason | None:
     return Reason("H06", text)
 
 
-def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.Gate:
+def may_begin(view: ClusterView, judged_at: float | None, now: float, *changed: Reason) -> gates.Gate:
     """H06: the approved audit is recent enough (`too_old`), or kmigrate itself has already taken flags from controllers.
 
-    Flags taken by anything else do not count as a begun finalization.
+    Flags taken by anything else do not count as a begun finalization. `changed`: why the approval itself no longer holds.
     """
-    old = too_old(judged_at, now)
-    if old is None or ended(view):
+    old = (*filter(None, [too_old(judged_at, now)]), *changed)
+    if not old or ended(view):
         return gates.MET
     if view.zk is None:
-        return gates.not_yet(could_not_read("ZooKeeper"), old)
+        return gates.not_yet(could_not_read("ZooKeeper"), *old)
     bare = {c.id for c in view.controllers.values() if c.migration_flag is False}
     ours = {c.id for c in view.controllers.values() if c.id in view.zk.unflagged and not c.migration_flag}
-    return gates.MET if ours and bare <= ours else gates.never(old)
+    return gates.MET if ours and bare <= ours else gates.never(*old)
 
 
 def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, approved: str = "") -> Decision:

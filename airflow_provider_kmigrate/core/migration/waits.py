@@ -1,13 +1,15 @@
 """The migration's waits: decisions over a view and the first view of the same wait.
 
-Beside them: how long everything has been healthy, when a soak compares both sides, and what must be watched while no step runs,
-because a failed or waiting run observes nothing (`alarming`, `at_once`, `if_it_stays`).
+Beside them: how long everything has been healthy, when a soak compares both sides, when a restart may begin (`in_window`), how long a
+phase may last, and what must be watched while no step runs, because a failed or waiting run observes nothing (`alarming`, `at_once`,
+`if_it_stays`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 
 from airflow_provider_kmigrate.core import equivalence as equivalence_kinds
 from airflow_provider_kmigrate.core import gates, readiness
@@ -34,6 +36,20 @@ from airflow_provider_kmigrate.core.text import join_ids
 
 _SETTLING = 10.0  # seconds from the first observation in which unhealthy may only mean that no movement was seen yet
 _ROUNDS, _SLACK = 3, 5.0  # an observation may be late by that many intervals and seconds; a longer gap is not watched
+
+
+#: Phases in which a restart is urgent: a broker is isolated, or some controllers run without the flag already.
+_URGENT = frozenset({Phase.SPLIT, Phase.LEFT_BEHIND, Phase.FINALIZING, Phase.FINALIZED})
+#: Phase -> its key in `deadlines` of the cluster file.
+_KEYS = {
+    Phase.PRE_MIGRATION: "pre_migration",
+    Phase.FIRST_ROLL: "first_roll",
+    Phase.COPY: "copy",
+    Phase.DUAL_WRITE_ZOOKEEPER: "second_roll",
+    Phase.HYBRID: "second_roll",
+    Phase.DUAL_WRITE: "dual_write",
+    Phase.FINALIZING: "finalize",
+}
 
 
 def watched_seconds(last: float | None, at: float, interval: float) -> float:
@@ -110,6 +126,38 @@ def hybrid_overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason |
     since = datetime.fromtimestamp(began, UTC).isoformat(timespec="minutes")
     text = f"The controllers started at {since}, more than policy.max_hybrid ({max_hybrid / 3600:g} h) ago, but brokers are still in migration mode: {left}."
     return Reason("T06", text)
+
+
+def is_open(window: str, now: datetime) -> bool:
+    """True if `now`, in UTC, lies in the window; its end does not. An empty window is always open, one of equal times, too."""
+    if not window:
+        return True
+    begin, end = (time.fromisoformat(text) for text in window.split("-"))
+    at = now.time()
+    return begin <= at < end if begin < end else at >= begin or at < end
+
+
+def in_window(decision: Decision, phase: Phase, windows: Sequence[str], now: datetime) -> Decision:
+    """The decision, or a wait (T07) if it begins a restart that can wait while no window is open. No windows: any time."""
+    begins = isinstance(decision, Act) and decision.verb is Verb.RESTART and phase not in _URGENT
+    if not begins or not windows or any(is_open(window, now) for window in windows):
+        return decision
+    text = f"It is {now:%H:%M} UTC; restarts begin in the windows {', '.join(windows)}. Every gate is open."
+    return Wait((Reason("T07", text),), healthy=True)
+
+
+def stage_of(phase: Phase) -> str:
+    """The key under which the cluster file limits a phase; empty: it has none."""
+    return _KEYS.get(phase, "")
+
+
+def overdue(stage: str, since: float, deadlines: Mapping[str, float], now: float) -> tuple[Reason, ...]:
+    """T08 if the cluster has been in a stage for longer than the cluster file says; times in seconds since the epoch."""
+    limit = deadlines.get(stage)
+    if limit is None or now - since <= limit:
+        return ()
+    text = f"The cluster has been in `{stage}` for {(now - since) / 3600:.1f} h; deadlines.{stage} is {limit / 3600:g} h."
+    return (Reason("T08", text),)
 
 
 def controllers_ready(view: ClusterView) -> Decision:

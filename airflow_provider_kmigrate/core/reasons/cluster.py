@@ -291,6 +291,7 @@ H01 Another run owns the cluster
 means: Another run began a migration, a rollback or a move of groups here and is not over. Two runs on one cluster can lose data.
 meanwhile: Yes.
 do: A process of it is alive: wait until it ends, or pause its DAG and let its task finish. A killed process looks alive for about 10 s.
+do: That run waits for an answer or soaks: a rollback takes its lock by itself. To migrate, answer its request.
 do: No process is alive: continue that run. Clear its failed task ([section 5](#5-how-to-go-on)).
 do: That run is over for good: mark it failed in Airflow and clear this task.
 do: Airflow does not know that run any more: free the cluster ([section 13](#13-free-a-cluster)).
@@ -311,10 +312,11 @@ do: To go on: `airflow variables delete kmigrate_stop__<cluster>`, then clear th
 never: Do the next step by hand.
 
 H06 No valid approval
-means: The approval was skipped, was marked as success by hand, or rests on an audit that is older than a day.
+means: The approval was skipped or marked as success, is too old, or is of another run, another migration or other evidence than now.
 meanwhile: Yes: this act was not made. If G05 names a controller, fix that first.
-do: Clear the skipped task, or `audit_before_approval`, with *Downstream*, and answer `approve`.
-do: Or start a new run whose conf has the approval: `approve_finalization` or `approve_rollback`, with the cluster id.
+do: Clear the skipped task, or `before_approval` (with an audit `audit_before_approval`), with *Downstream*. Read the new evidence, and answer `approve`.
+do: An approver left `approvers`, or more must approve now: clear `approve` with *Downstream*.
+do: A rollback: clear `plan` with *Downstream*, and answer `approve`.
 never: Mark `approve` or `finalize.*` as success: it does not count as an answer.
 
 H07 The kill switch could not be read
@@ -330,6 +332,13 @@ meanwhile: Yes: nothing was done. Check that every broker and instance runs.
 do: A newer kmigrate wrote it: install that version here again, then clear the task.
 do: It is damaged: start a new run of the DAG. It observes the cluster and does what is left.
 never: Delete the stored progress to make the task go on.
+
+H10 An answer does not count
+means: The user is not in `approvers` of the cluster file, has approved already where two must, or gave no reason where one is required.
+meanwhile: Yes: nothing was changed, and the request still waits.
+do: Have an approver answer: `approvers.users` in the cluster file lists the ids of their users, as Airflow's auth manager has them.
+do: A reason is required: answer again, with the field *Reason* filled in.
+never: Add yourself to `approvers` to get past it. Approve with another user's login.
 
 P The phase
 about: the phase of the migration
@@ -475,4 +484,19 @@ do: Find out what the run waits for: the last lines of its task's log.
 do: Let the second roll go on, or start the rollback.
 do: Many brokers need longer: raise `max_hybrid` in the cluster file. Twice the minutes of one restart, times the brokers.
 never: Leave it for the weekend.
+
+T07 Outside the maintenance windows
+means: The cluster file says when a restart of the migration may begin (`windows`, in UTC). It is not that time now.
+meanwhile: Yes. A restart that has begun is finished, and `max_hybrid` continues counting.
+do: Nothing: it continues in the next window.
+do: To continue now: add a window to the cluster file. The waiting task reads it within five minutes. To roll back: start the rollback, which needs no window.
+never: Restart a node by hand to save time.
+
+T08 A phase lasts longer than planned
+means: The cluster has been in this phase for longer than `deadlines` of the cluster file says, by what the watch has seen.
+meanwhile: As safe as the phase itself; a rollback stays possible until the finalization.
+do: Find out what the run waits for: its running, waiting or failed task, and the last lines of its log.
+do: `dual_write`: a request waits for an approver's answer, or the soak starts again and again. Its log names the gate.
+do: Decide: continue, or start the rollback. If the phase may last longer, raise its deadline.
+never: Shorten the soak to meet a deadline.
 """)

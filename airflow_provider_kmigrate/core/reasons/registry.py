@@ -10,6 +10,7 @@ from airflow_provider_kmigrate.core.reasons.entry import Area, AuditCause, Runbo
 
 _PARTS = (cluster, nodes, preflight, groups, jobs, files, audit)
 _LINK = re.compile(r"(?<!`)\[([A-Z]\d{1,2}[a-z]?)\](?!\()")
+_COMMAND = "python -m airflow_provider_kmigrate.runbook"
 
 
 def _place(entry: RunbookEntry) -> tuple[str, int, str]:
@@ -27,6 +28,15 @@ CODE_OF: Mapping[AuditCause, str] = {cause: entry.code for entry in ENTRIES.valu
 def entry(code: str) -> RunbookEntry:
     """The entry of a code. Raises KeyError for a code that does not exist."""
     return ENTRIES[code]
+
+
+def links(text: str, url: str) -> tuple[str, ...]:
+    """Where to read the entries of the codes that a text names in brackets, in its order.
+
+    `url`: of the runbook; empty: the command that prints an entry.
+    """
+    codes = dict.fromkeys(code for code in _LINK.findall(text) if code in ENTRIES)
+    return tuple(f"{url}#{code.lower()}" if url else f"{_COMMAND} {code}" for code in codes)
 
 
 def runbook(guide: str) -> str:

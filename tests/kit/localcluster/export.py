@@ -33,6 +33,7 @@ def cluster_file(plan: Plan) -> dict[str, Any]:
         "brokers": [_node(node) for node in plan.brokers],
         "controllers": [_node(node) for node in plan.controllers],
         "policy": {"min_soak": "5s", "canary_bake": "0s"},
+        "rehearsal": True,
     }
 
 

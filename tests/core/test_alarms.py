@@ -1,0 +1,60 @@
+"""People are told of an alarm when it begins and when it ends, and not in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate.core.alarms import Alarms, from_json
+from airflow_provider_kmigrate.core.model import Cause, Reason
+
+FLAG = Reason("G05", "Controller 3000 has no flag.")
+LATE = Reason("T06", "For 4.1 h.")
+DOWN = Reason("G23", "Broker 1 does not answer.", cause=Cause.BROKER_UNRESPONSIVE, node="broker 1")
+
+
+def codes(change):
+    return [reason.code for reason in change.begun], [alarm.text.split("]")[0] for alarm in change.ended]
+
+
+def test_an_alarm_begins_once_and_ends_once():
+    alarms, told = Alarms(), []
+    for seen in ([], [FLAG], [FLAG, LATE], [Reason("T06", "For 4.3 h."), FLAG], [LATE], [], []):
+        change = alarms.observe(seen, 7.0)
+        alarms = from_json(change.alarms.to_json())
+        told.append(codes(change))
+    assert told == [
+        ([], []),
+        (["G05"], []),
+        (["T06"], []),
+        ([], []),  # a new figure is no new alarm
+        ([], ["[G05"]),
+        ([], ["[T06"]),
+        ([], []),
+    ]
+
+
+def test_two_things_under_one_code_are_two_alarms_and_the_same_twice_is_one():
+    other = Reason("G23", "Broker 2 does not answer.", cause=Cause.BROKER_UNRESPONSIVE, node="broker 2")
+    first = Alarms().observe([DOWN, DOWN], 1.0)
+    assert codes(first)[0] == ["G23"]
+    assert codes(first.alarms.observe([DOWN, other], 2.0))[0] == ["G23"]
+    assert first.alarms.observe([DOWN], 2.0).alarms == first.alarms, "since when it is, stays"
+
+
+def test_a_watch_that_saw_nothing_ends_no_alarm():
+    open_ = Alarms().observe([FLAG], 1.0).alarms
+    change = open_.observe([DOWN], 2.0, whole=False)
+    assert codes(change) == (["G23"], [])
+    assert len(change.alarms.open) == 2
+
+
+def test_how_long_a_stage_lasts_is_counted_from_its_first_watch():
+    alarms = Alarms().at_stage("copy", 10.0).at_stage("copy", 20.0)
+    assert (alarms.stage, alarms.stage_since) == ("copy", 10.0)
+    assert from_json(alarms.to_json()) == alarms
+    assert alarms.at_stage("second_roll", 30.0).stage_since == 30.0
+
+
+@pytest.mark.parametrize("stored", [None, "", {}, {"open": []}, {"open": {"G05": [1]}, "stage": "", "stage_since": 0}])
+def test_what_cannot_be_read_makes_every_alarm_new(stored):
+    assert from_json(stored) == Alarms()

@@ -1,0 +1,31 @@
+"""What may be removed after a migration or a rollback, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate.core.leftovers import Leftover, LeftoverKind, kept_because, listed, removable
+from airflow_provider_kmigrate.core.phase import Phase
+from tests.core.views import DUAL, ZK, cluster
+
+PLAIN = cluster([ZK, ZK, ZK])
+
+AFTER_ROLLBACK = {LeftoverKind.KEPT_FILE, LeftoverKind.SET_ASIDE, LeftoverKind.METADATA_LOG, LeftoverKind.CONTROLLER_FILE}
+AFTER_FINALIZATION = {LeftoverKind.KEPT_FILE, LeftoverKind.SET_ASIDE}
+EVERY = [Leftover("broker 1", kind, f"/{kind}") for kind in LeftoverKind]
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_what_may_be_removed_in_which_phase(phase):
+    allowed = {Phase.ZOOKEEPER: AFTER_ROLLBACK, Phase.FINALIZED: AFTER_FINALIZATION}.get(phase, set())
+    assert {left.kind for left in EVERY if not kept_because(left, phase)} == allowed
+
+
+def test_the_list_says_of_each_what_happens_to_it():
+    text = listed(EVERY, DUAL)
+    assert text.count("stays: ") == len(LeftoverKind)
+    assert removable(EVERY, DUAL) == ()
+    text = listed(EVERY, PLAIN)
+    assert text.count("| removed |") == len(AFTER_ROLLBACK)
+    assert {left.kind for left in removable(EVERY, PLAIN)} == AFTER_ROLLBACK
+    assert listed((), PLAIN) == "Nothing is left."

@@ -1,0 +1,272 @@
+"""Who may approve, through Airflow's own API: the request, the refusal of others' answers, two approvers, reasons, and what is bound."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.api_fastapi.app import create_app
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.trigger import handle_event_submit
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import DAG, BaseNotifier, Context, Param
+from airflow.triggers.base import TriggerEvent
+from airflow.utils.session import create_session
+from fastapi.testclient import TestClient
+from sqlalchemy import select
+
+from airflow_provider_kmigrate.core.approval import from_json
+from airflow_provider_kmigrate.core.cluster import ApproverSpec, NotifierSpec
+from airflow_provider_kmigrate.hooks.approval import demand_answer
+from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
+from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
+from airflow_provider_kmigrate.operators.step import FINALIZE, STAY
+from tests.provider.simulated import Rehearsal
+from tests.provider.test_approval import Person
+from tests.provider.test_dags_rollback import begun  # noqa: F401
+from tests.steps.sim_nodes import CLUSTER_ID
+from tests.steps.test_rollback import all_kraft
+
+RunDag = Callable[..., Any]
+ONE = ApproverSpec(("ann", "bob"))
+TWO = ApproverSpec(("ann", "bob"), required=2, reason=True)
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def api(airflow_db: None) -> Iterator[TestClient]:
+    """Airflow's API, as its pages use it."""
+    with TestClient(create_app(apps="core")) as client:
+        yield client
+
+
+class Users(Person):
+    """Users of Airflow who answer one after another through its API, each as soon as the request waits; `statuses`: what it said."""
+
+    def __init__(self, api: TestClient, dag_id: str, answers: Sequence[tuple[str, str, str]]) -> None:
+        super().__init__(dag_id, "")
+        self._api, self._left = api, list(answers)
+        self.statuses: list[int] = []
+
+    def _answer(self) -> None:
+        with create_session() as session:
+            parked = select(TaskInstance).where(TaskInstance.dag_id == self._dag_id, TaskInstance.state == "awaiting_input")
+            found = session.scalar(parked)
+            detail = found and session.scalar(select(HITLDetail).where(HITLDetail.ti_id == found.id))
+            if not found or not detail:
+                return
+            if detail.response_received:  # as in `Person`: Airflow overwrote the answer's effect, not the answer
+                handle_event_submit(TriggerEvent(detail.as_resume_event_payload()), task_instance=found, session=session)
+                return
+            path = f"/api/v2/dags/{self._dag_id}/dagRuns/{found.run_id}/taskInstances/{found.task_id}/-1/hitlDetails"
+        if self._left:
+            self.statuses.append(self._patch(path, *self._left.pop(0)))
+
+    def _patch(self, path: str, user: str, option: str, reason: str) -> int:
+        token = self._api.app.state.auth_manager.generate_jwt(SimpleAuthManagerUser(username=user, role="admin"))  # type: ignore[attr-defined]
+        said = {"chosen_options": [option], "params_input": {"reason": reason or None}}
+        return self._api.patch(path, json=said, headers={"Authorization": f"Bearer {token}"}).status_code
+
+
+def gate(approvers: ApproverSpec, sim: Rehearsal, **arguments: Any) -> DAG:
+    """A task with evidence, the request, and a task that demands its answer as a finalization does."""
+    with DAG(
+        dag_id=f"approvers_{next(_numbers)}", schedule=None, params={"approve_finalization": Param("", type="string")}
+    ) as dag:
+        soak = PythonOperator(task_id="soak", python_callable=lambda: "healthy")
+        asked = ApproveFinalizationOperator(
+            task_id="approve",
+            cluster="sim",
+            cluster_id=CLUSTER_ID,
+            cluster_file=str(sim.path),
+            evidence="soak: {{ ti.xcom_pull(task_ids='soak') }}",
+            evidence_tasks=["soak"],
+            approvers=approvers,
+            **arguments,
+        )
+        act = PythonOperator(task_id="act", python_callable=demanded)
+        soak >> asked >> act
+    return dag
+
+
+def demanded(**context: Any) -> list[str]:
+    return [answer.user for answer in demand_answer(context, "approve", FINALIZE).answers]  # type: ignore[arg-type]
+
+
+def journal(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
+    lines = [
+        line
+        for path in (tmp_path / "kmigrate" / "journal" / "sim").glob("approvers*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    return [line for line in map(json.loads, lines) if line["kind"] == kind]
+
+
+@pytest.fixture
+def sim(begun: Callable[..., Any]) -> Rehearsal:  # noqa: F811
+    """A cluster in dual-write, every broker in KRaft mode."""
+    return begun(all_kraft)[0]
+
+
+def states(run: Any) -> dict[str, str]:
+    return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+
+
+def test_a_person_who_is_not_an_approver_cannot_finalize(
+    api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path
+) -> None:
+    dag = gate(ONE, sim)
+    with Users(api, dag.dag_id, [("eve", FINALIZE, ""), ("ann", FINALIZE, "the soak is over")]).at_work() as users:
+        run = run_dag(dag)
+    assert users.statuses == [403, 200], "Airflow itself refuses the answer of a user whom the file does not name"
+    assert states(run)["act"] == "success"
+    [line] = journal(tmp_path, "approval")
+    assert (line["answers"][0]["user"], line["answers"][0]["reason"]) == ("ann", "the soak is over")
+    assert line["shown"]["run"] == f"{dag.dag_id}/{run.run_id}"
+    assert CLUSTER_ID in line["shown"]["cluster"]
+
+
+def test_where_airflow_lets_every_admin_answer_his_answer_still_does_not_count(
+    api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS", "True")
+    dag = gate(ONE, sim)
+    with Users(api, dag.dag_id, [("eve", FINALIZE, ""), ("eve", STAY, ""), ("ann", STAY, "")]).at_work() as users:
+        run = run_dag(dag)
+    assert users.statuses == [200, 200, 200]
+    assert states(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
+    refused = journal(tmp_path, "answer refused")
+    assert ["(eve)" in line["text"] and "H10" in line["text"] for line in refused] == [True, True]
+    assert "by ann (ann)" in journal(tmp_path, "answered")[0]["text"], "it was asked until an approver answered"
+
+
+def test_two_different_approvers_with_a_reason_each(api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path) -> None:
+    dag = gate(TWO, sim)
+    given = [("ann", FINALIZE, ""), ("ann", FINALIZE, "all is well"), ("ann", FINALIZE, "again"), ("bob", FINALIZE, "I agree")]
+    with Users(api, dag.dag_id, given).at_work() as users:
+        run = run_dag(dag)
+    assert users.statuses == [200] * 4
+    assert states(run)["act"] == "success"
+    assert ["(ann) gave no reason" in line["text"] for line in journal(tmp_path, "answer refused")] == [True, False]
+    [line] = journal(tmp_path, "approval")
+    assert [(each["user"], each["reason"]) for each in line["answers"]] == [("ann", "all is well"), ("bob", "I agree")]
+
+
+def test_the_second_approver_may_still_say_no(api: TestClient, sim: Rehearsal, run_dag: RunDag) -> None:
+    dag = gate(TWO, sim)
+    with Users(api, dag.dag_id, [("ann", FINALIZE, "all is well"), ("bob", STAY, "")]).at_work():
+        run = run_dag(dag)
+    assert states(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
+
+
+def test_an_answer_to_what_is_not_so_any_more_is_refused(
+    api: TestClient, sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The migration that was shown was rolled back while the request waited, and another one was begun."""
+    from airflow_provider_kmigrate.hooks import approval  # noqa: PLC0415
+
+    seen = iter(["first migration", "second migration"])
+    monkeypatch.setattr(approval, "fingerprint", lambda _view, _cluster: next(seen))
+    dag = gate(ONE, sim)
+    with Users(api, dag.dag_id, [("ann", FINALIZE, "")]).at_work():
+        run = run_dag(dag)
+    assert states(run)["approve"] == "failed"
+
+
+def test_an_approval_is_not_used_for_other_evidence(api: TestClient, sim: Rehearsal, run_dag: RunDag) -> None:
+    """The soak was cleared after the answer, alone, and said something else."""
+    dag = gate(ONE, sim)
+    with dag:
+        later = PythonOperator(task_id="later", python_callable=changed)
+        dag.get_task("act").set_downstream(later)
+    with Users(api, dag.dag_id, [("ann", FINALIZE, "")]).at_work():
+        run = run_dag(dag)
+    assert (states(run)["act"], states(run)["later"]) == ("success", "failed")
+
+
+def changed(**context: Any) -> None:
+    ti = context["ti"]
+    pull = ti.xcom_pull
+
+    class Cleared:
+        def xcom_pull(self, task_ids: str) -> Any:
+            return "healthy for longer" if task_ids == "soak" else pull(task_ids=task_ids)
+
+    demand_answer({**context, "ti": Cleared()}, "approve", FINALIZE)  # type: ignore[arg-type,typeddict-item]
+
+
+def test_an_approval_of_something_else_is_none(api: TestClient, sim: Rehearsal, run_dag: RunDag) -> None:
+    """*Roll back* is no approval to finalize, whatever a person clears afterwards."""
+    from airflow.sdk.exceptions import AirflowFailException  # noqa: PLC0415
+
+    answered = {"chosen_options": ["Roll back"], "approval": None}
+    dag = gate(ONE, sim)
+    with Users(api, dag.dag_id, [("ann", FINALIZE, "")]).at_work():
+        run = run_dag(dag)
+    [instance] = [each for each in run.get_task_instances() if each.task_id == "approve"]
+    found = from_json(instance.xcom_pull(task_ids="approve")["approval"])
+    assert found is not None
+    back = found.to_json()
+    back["answers"][0]["option"] = "Roll back"
+
+    class Left:
+        def xcom_pull(self, task_ids: str) -> Any:
+            return {**answered, "approval": back} if task_ids == "approve" else "healthy"
+
+    context: Any = {"dag": dag, "run_id": run.run_id, "ti": Left()}
+    demand_answer(context, "approve", "Roll back")
+    with pytest.raises(AirflowFailException, match="H06"):
+        demand_answer(context, "approve", FINALIZE)
+
+
+TOLD: list[tuple[str, str, str]] = []
+
+
+class Mail(BaseNotifier):
+    """A notifier of a user's own."""
+
+    template_fields = ("subject", "body")
+
+    def __init__(self, to: str, subject: str, body: str) -> None:
+        super().__init__()
+        self.to, self.subject, self.body = to, subject, body
+
+    def notify(self, context: Context) -> None:
+        TOLD.append((self.to, self.subject, self.body))
+
+
+class Broken(BaseNotifier):
+    """A notifier whose server is away."""
+
+    def notify(self, context: Context) -> None:
+        raise ConnectionError("no mail server")
+
+
+MAIL = NotifierSpec(
+    f"{__name__}.Mail", {"to": "ops", "subject": "{{ kmigrate.title }}", "body": "{{ kmigrate.text }} {{ kmigrate.links }}"}
+)
+
+
+def test_people_are_told_that_a_request_waits_and_a_broken_notifier_stops_nothing(
+    api: TestClient, sim: Rehearsal, run_dag: RunDag
+) -> None:
+    TOLD.clear()
+    told = ClusterNotifier(
+        (NotifierSpec(f"{__name__}.Broken"), MAIL), "https://wiki/runbook", "asks: {{ task.subject }}", "{{ task.body }} [G05]"
+    )
+    dag = gate(TWO, sim, notifiers=[told])
+    given = [("ann", FINALIZE, "all is well"), ("bob", FINALIZE, "I agree")]
+    with Users(api, dag.dag_id, given).at_work():
+        run = run_dag(dag)
+    assert states(run)["act"] == "success"
+    assert len(TOLD) == 2, "the second approver is told, too"
+    to, subject, body = TOLD[0]
+    assert (to, subject) == ("ops", "asks: Finalize the migration of Kafka cluster sim to KRaft?")
+    assert "soak: healthy" in body
+    assert "https://wiki/runbook#g05" in body

@@ -1,0 +1,67 @@
+"""The clean-up: it lists, asks, and removes exactly what was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_provider_kmigrate.dag_builders import folder
+from airflow_provider_kmigrate.operators.step import KEEP, REMOVE
+from tests.provider.simulated import Rehearsal
+from tests.provider.test_approval import Person
+from tests.provider.test_dags import tasks
+from tests.provider.test_dags_rollback import begun  # noqa: F401
+from tests.steps.test_rollback import some_kraft, untouched
+
+DAG_ID = "kmigrate_clean_up__sim"
+LEFT = {
+    "broker 0": [("kept file", "/state/kept-1.properties"), ("metadata log", "/data/__cluster_metadata-0")],
+    "controller 3000": [("set aside", "/var/kraft.rolled-back-1"), ("controller file", "/etc/controller.properties")],
+}
+
+
+@pytest.mark.parametrize(
+    ("phase", "answer", "removed"),
+    [
+        (untouched, REMOVE, [*LEFT["broker 0"], *LEFT["controller 3000"]]),
+        (untouched, KEEP, []),
+        (some_kraft, REMOVE, []),
+    ],
+)
+def test_only_what_was_approved_is_removed(
+    begun: Callable[..., Any],  # noqa: F811
+    run_dag: Callable[..., Any],
+    phase: Callable[..., None],
+    answer: str,
+    removed: list[tuple[str, str]],
+) -> None:
+    sim, _ = begun(phase)
+    sim.cluster.left = LEFT
+    with Person(DAG_ID, answer).at_work() as person:
+        run = run_dag(folder.dags_of(sim.path.parent)[DAG_ID])
+    assert tasks(run)["clean_up"] == ("success" if answer == REMOVE else "upstream_failed")
+    assert sim.cluster.removed == removed
+    assert person.asked is not None
+    for path in ("/state/kept-1.properties", "/var/kraft.rolled-back-1", "/backup"):
+        assert path in (person.asked.body or "")
+    assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "it lets go of the cluster"
+
+
+def test_what_came_after_the_list_was_shown_keeps_everything(
+    begun: Callable[..., Any],  # noqa: F811
+    run_dag: Callable[..., Any],
+) -> None:
+    sim: Rehearsal = begun(untouched)[0]
+    sim.cluster.left = dict(LEFT)
+    dag = folder.dags_of(sim.path.parent)[DAG_ID]
+
+    def another(_context: Any) -> None:
+        sim.cluster.left["broker 1"] = [("kept file", "/state/kept-2.properties")]
+
+    dag.get_task("clean_up").pre_execute = another
+    with Person(DAG_ID, REMOVE).at_work():
+        run = run_dag(dag)
+    assert tasks(run)["clean_up"] == "failed"
+    assert sim.cluster.removed == []

@@ -1,0 +1,138 @@
+"""From the approval to the rollback: by one answer, or by a rollback that finds the migration waiting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.models.dagrun import DagRun
+from airflow.sdk import DAG
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+from airflow_provider_kmigrate.dag_builders import folder
+from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK
+from tests.provider.conftest import Sleep
+from tests.provider.simulated import Rehearsal
+from tests.provider.test_approval import Person
+from tests.provider.test_dags import DAG_ID, tasks
+from tests.provider.test_dags_rollback import APPROVED
+from tests.provider.test_dags_rollback import DAG_ID as ROLLBACK_ID
+from tests.steps.test_rollback import check_back
+
+pytestmark = pytest.mark.slow
+RunDag = Callable[..., Any]
+
+
+def owner(sim: Rehearsal) -> str:
+    [found] = [znode.data for path, znode in sim.ensemble.znodes.items() if path.endswith("/owner")] or [b"{}"]
+    return str(json.loads(found).get("owner", ""))
+
+
+def started() -> DagRun:
+    """The run of the rollback that was started last."""
+    with create_session() as session:
+        found = session.scalar(select(DagRun).where(DagRun.dag_id == ROLLBACK_ID).order_by(DagRun.id.desc()))
+        assert found is not None
+        session.expunge(found)
+        return found
+
+
+def test_one_answer_ends_the_migration_and_rolls_it_back(
+    rehearse: Callable[..., Rehearsal],
+    run_dag: RunDag,
+    known: Callable[[DAG], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    sim = rehearse()
+    dags = folder.dags_of(sim.path.parent)
+    known(dags[ROLLBACK_ID])
+    with Person(DAG_ID, ROLL_BACK).at_work() as person:
+        run = run_dag(dags[DAG_ID])
+    states = tasks(run)
+    assert str(run.state) == "success"
+    assert person.asked is not None
+    assert ROLL_BACK in person.asked.options
+    assert states["start_rollback"] == "success"
+    assert {state for task, state in states.items() if task.startswith("finalize.")} == {"skipped"}
+    assert not sim.cluster.finalized
+
+    back = started()
+    assert owner(sim) == f"{ROLLBACK_ID}/{back.run_id}", "the lock waits for the run that was started"
+    monkeypatch.setattr(DagRun, "generate_run_id", lambda **_: back.run_id)
+    ended = run_dag(dags[ROLLBACK_ID], logical_date=back.logical_date)
+    assert str(ended.state) == "success", tasks(ended)
+    check_back(sim.cluster)
+    assert owner(sim) == ""
+    journals = [path.read_text() for path in (tmp_path / "kmigrate" / "journal" / "sim").glob("*.jsonl")]
+    assert sum('"kind": "approval"' in text for text in journals) == 2, "who decided stands in the journals of both runs"
+
+
+def test_a_rollback_takes_the_lock_of_a_migration_that_waits_and_a_later_answer_finalizes_nothing(
+    rehearse: Callable[..., Rehearsal], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim = rehearse()
+    dags = folder.dags_of(sim.path.parent)
+    with monkeypatch.context() as patch:
+        patch.setattr(Sleep, "MOST", 3)
+        with pytest.raises(pytest.fail.Exception, match="'approve': 'awaiting_input'"):
+            run_dag(dags[DAG_ID])
+    assert owner(sim).startswith(DAG_ID)
+    run = run_dag(dags[ROLLBACK_ID], run_conf=APPROVED)
+    assert str(run.state) == "success", tasks(run)
+    check_back(sim.cluster)
+    assert not sim.cluster.finalized
+
+
+@pytest.mark.parametrize("state", ["running", "queued"])
+def test_a_migration_at_work_keeps_its_lock(
+    rehearse: Callable[..., Rehearsal], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415
+
+    sim = rehearse()
+    dags = folder.dags_of(sim.path.parent)
+    with monkeypatch.context() as patch:
+        patch.setattr(Sleep, "MOST", 3)
+        with pytest.raises(pytest.fail.Exception, match="'approve': 'awaiting_input'"):
+            run_dag(dags[DAG_ID])
+    with create_session() as session:
+        waiting = select(TaskInstance).where(TaskInstance.dag_id == DAG_ID, TaskInstance.state == "awaiting_input")
+        for found in session.scalars(waiting):
+            found.state = state
+    before = sim.restarts()
+    run = run_dag(dags[ROLLBACK_ID], run_conf=APPROVED)
+    assert tasks(run)["plan"] == "failed"
+    assert sim.restarts() == before
+
+
+def test_an_answer_comes_too_late_once_another_run_owns_the_cluster(
+    rehearse: Callable[..., Rehearsal], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim = rehearse()
+    dag = folder.dags_of(sim.path.parent)[DAG_ID]
+    answered = Person._answer
+
+    def taken(person: Person) -> None:
+        for path, znode in sim.ensemble.znodes.items():
+            if path.endswith("/owner"):
+                znode.data = json.dumps({"owner": "kmigrate_rollback__sim/other", "since": "", "host": ""}).encode()
+        answered(person)
+
+    monkeypatch.setattr(Person, "_answer", lambda person: taken(person) if waits() else None)
+    with Person(dag.dag_id, FINALIZE).at_work():
+        run = run_dag(dag)
+    assert tasks(run)["approve"] == "failed"
+    assert not sim.cluster.finalized
+
+
+def waits() -> bool:
+    from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415
+
+    with create_session() as session:
+        parked = select(TaskInstance).where(TaskInstance.dag_id == DAG_ID, TaskInstance.state == "awaiting_input")
+        return session.scalar(parked) is not None

@@ -1,0 +1,60 @@
+"""Maintenance windows: the restarts of a migration begin in them only; a rollback needs none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from airflow_provider_kmigrate.core.cluster import NodeRole
+from airflow_provider_kmigrate.core.decision import Wait
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from airflow_provider_kmigrate.steps.whole_plan import run_rollback
+from tests.steps.sim import SimCluster
+from tests.steps.test_rollback import all_in_migration, check_back, some_in_migration, some_kraft
+
+CLOSED, OPEN = ("03:00-04:00",), ("00:00-02:00",)  # the simulated clock begins at 00:16 UTC
+
+
+def waiting(context: StepContext, windows: tuple[str, ...], cluster: SimCluster) -> StepContext:
+    return replace(context, spec=replace(cluster.spec, windows=windows))
+
+
+def roll(cluster: SimCluster, context: StepContext, broker: int) -> object:
+    node = cluster.spec.node(NodeRole.BROKER, broker)
+    return run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), context, sync_for=5.0)
+
+
+def test_a_restart_waits_for_its_window_and_then_begins(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.context(tmp_path))
+    context = cluster.context(tmp_path)
+    before = sum(node.stops for node in cluster.nodes.values())
+    waited = roll(cluster, waiting(context, CLOSED, cluster), 1)
+    assert isinstance(waited, Wait)
+    assert [reason.code for reason in waited.reasons] == ["T07"]
+    assert sum(node.stops for node in cluster.nodes.values()) == before
+    roll(cluster, waiting(context, OPEN, cluster), 1)
+    assert sum(node.stops for node in cluster.nodes.values()) == before + 1
+
+
+def test_a_broker_that_is_down_waits_for_no_window(tmp_path: Path) -> None:
+    """Killed between its stop and its start, the restart has begun."""
+    cluster = SimCluster()
+    some_kraft(cluster, cluster.context(tmp_path))
+    context = waiting(cluster.context(tmp_path), CLOSED, cluster)
+    moved = next(node for node in cluster.spec.brokers if cluster.observe(None).modes()[node.id] is BrokerMode.KRAFT)
+    cluster.stop(moved)
+    assert not isinstance(roll(cluster, context, moved.id), Wait)
+    assert cluster.observe(None).modes()[moved.id] is BrokerMode.KRAFT
+
+
+def test_a_rollback_needs_no_window(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    context = cluster.context(tmp_path)
+    some_in_migration(cluster, context)
+    assert RollBroker.in_windows
+    assert not RollBackBroker.in_windows
+    run_rollback(waiting(cluster.context(tmp_path), CLOSED, cluster))
+    check_back(cluster)
