@@ -96,6 +96,7 @@ def same_version(one: str, other: str) -> bool:
 
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+    from airflow_provider_kmigrate.core.group_progress import GroupSweep
 
 
 class BrokerMode(StrEnum):
@@ -133,6 +134,9 @@ class Fields(Flag):
     STATE_EPOCH = auto()  # the highest controller_epoch in any partition's state znode
     GROUP_MEMBERS = auto()  # members, mode, owners and offsets of the consumer groups that a step names
     REASSIGNMENTS = auto()  # partitions that are being reassigned, from the controller
+    GROUP_PROGRESS = (
+        auto()
+    )  # committed offsets and lag of every consumer group with members; the members of those that a step names
 
     POSITION = BROKERS | CONTROLLERS | ZOOKEEPER | QUORUM  # what shows the phase
     NODES = PROCESSES | FILES  # what the nodes' hosts report
@@ -156,6 +160,8 @@ class Cause(StrEnum):
     UNREAD_SLOW = auto()  # of the whole cluster; slow, so not read again with the fast values
     UNREAD_STORED = auto()  # metadata of both sides; as slow
     UNREAD_COORDINATORS = auto()  # of one broker; as slow
+    UNREAD_GROUPS = auto()  # the progress of the consumer groups; as slow
+    GROUPS_STUCK = auto()  # groups that made progress before a restart do not after it
     COORDINATORS_NOT_ASKED = auto()  # a decision waits for nothing but them
     UNREAD_CONTROLLER = auto()  # of one controller
     UNREAD_PROCESS = auto()  # of one node, by its host
@@ -470,6 +476,7 @@ class ClusterView:
     state_epoch: int | None = None  # highest controller_epoch in a partition's state znode; -1: no partition has one
     moving: tuple[str, ...] | None = None  # partitions that are being reassigned, such as "orders-3"
     groups: Mapping[str, GroupSeen] | None = None  # those that were requested; a side that was not read is None
+    group_progress: GroupSweep | None = None
     unknowns: tuple[Reason, ...] = ()
 
     @property

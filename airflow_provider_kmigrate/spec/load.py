@@ -20,6 +20,7 @@ from airflow_provider_kmigrate.core.cluster import (
     AuditSpec,
     CanarySpec,
     ClusterSpec,
+    GroupProgressSpec,
     GroupSpec,
     HostSpec,
     InstanceSpec,
@@ -235,6 +236,7 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
         path=path,
         groups=tuple(map(_group, file.groups)),
         groups_schedule=file.groups_schedule or "",
+        group_progress=GroupProgressSpec(**file.group_progress.model_dump()),
         spark_jobs=tuple(SparkJobSpec(**_written(job)) for job in file.spark_jobs),
         audit=_audit(file.audit) if file.audit else None,
     )

@@ -7,10 +7,11 @@ from typing import NoReturn, Self
 
 from airflow_provider_kmigrate.clients.hosts.agent import MetaTexts
 from airflow_provider_kmigrate.core import coordinator, gates, rollback
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
+from airflow_provider_kmigrate.core.cluster import GroupProgressSpec, NodeSpec, Policy
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
+from airflow_provider_kmigrate.core.group_progress import GroupProgress, both
 from airflow_provider_kmigrate.core.migration import recovery, roll
 from airflow_provider_kmigrate.core.migration.recovery import Recoveries, explain_stalled_dual_write
 from airflow_provider_kmigrate.core.migration.roll import CanaryBake, MovedSince, moved_since
@@ -46,7 +47,8 @@ class RollBroker(NodeStep):
     back = False  # the rollback does not stop at an edited file
     recover_leader = staticmethod(recovery.recover)
 
-    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
+    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, groups: GroupProgressSpec | None = None) -> None:
+        """`groups`: how the consumer groups must continue; None: they are not waited for."""
         super().__init__(node)
         self.target, self._policy = target, policy
         self.name = f"{self.name} to {target}".strip()
@@ -56,6 +58,7 @@ class RollBroker(NodeStep):
         self._restarted = False  # by this process, with the file that it installed
         self._canary = CanaryBake(node.id, target, policy.canary_bake)
         self._healthy = HealthyTimer(0.0, self.interval)  # of the bake
+        self._groups = None if groups is None else GroupProgress.of(groups)
         self._leader = Recoveries()
         self._dual_write = DualWriteRepair()
 
@@ -63,12 +66,15 @@ class RollBroker(NodeStep):
         self._healthy = replace(self._healthy, held=progress.healthy_seconds)
         self._canary = replace(self._canary, held=progress.healthy_seconds, worse=progress.worse)
         self._dual_write = DualWriteRepair(progress.recoveries)
+        if self._groups is not None:
+            self._groups = GroupProgress.of(self._groups.spec, progress.groups)
         return super().resume(progress)
 
     @property
     def progress(self) -> StepProgress:
         kept = replace(super().progress, healthy_seconds=self._healthy.held, worse=self._canary.worse)
-        return replace(kept, recoveries=self._dual_write.stalled.times)
+        groups = () if self._groups is None else self._groups.stored
+        return replace(kept, recoveries=self._dual_write.stalled.times, groups=groups)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         # 0. Something rewrites the broker's file at its start, and would do so at each.
@@ -93,7 +99,18 @@ class RollBroker(NodeStep):
 
     def expensive_fields(self, view: ClusterView) -> Fields:
         decision = self.decide_alone(view, self._moved.old if self._moved else view)
-        return Fields.COORDINATORS if coordinator.wants_coordinators(decision) else Fields(0)
+        coordinators = Fields.COORDINATORS if coordinator.wants_coordinators(decision) else Fields(0)
+        decision = Act(Verb.RESTART, "if they agree") if coordinators else decision
+        due = self._groups is not None and not roll.recovers(view) and self._groups.due(view, decision)
+        return coordinators | (Fields.GROUP_PROGRESS if due else Fields(0))
+
+    def _with_groups(self, view: ClusterView, alone: Decision, decision: Decision) -> Decision:
+        """The decision; or a wait in its place until the consumer groups were measured before the restart, or continue after it."""
+        if self._groups is None or roll.recovers(view):
+            return decision
+        self._groups, held = self._groups.observe(view, alone)
+        self.groups = self._groups.named
+        return both(decision, held)
 
     def decide_alone(self, view: ClusterView, _before: ClusterView) -> Decision:
         """Decide what is left of the restart from one observation. `before`: one from which movement of the dual-write is measured."""
@@ -101,15 +118,16 @@ class RollBroker(NodeStep):
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
         """Decide what is left of the restart, with what earlier observations showed."""
-        decision = self.decide_alone(view, before)
-        self._canary, decision = self._canary.observe(view, decision)
-        if not isinstance(decision, Done) or not roll.is_canary(view, self.node.id, self.target):
-            return decision
-        gate = roll.may_bake(view)
-        self._healthy = self._healthy.observe(view.taken_at, healthy=gate.met)
-        return self._canary.baked(decision, gate, self._healthy.held)
+        alone = self.decide_alone(view, before)
+        self._canary, decision = self._canary.observe(view, alone)
+        if isinstance(decision, Done) and roll.is_canary(view, self.node.id, self.target):
+            gate = roll.may_bake(view)
+            self._healthy = self._healthy.observe(view.taken_at, healthy=gate.met)
+            decision = self._canary.baked(decision, gate, self._healthy.held)
+        return self._with_groups(view, alone, decision)
 
     def forget_decision(self) -> None:
+        self._groups = self._groups and self._groups.forgotten()
         self._dual_write.forget_decision()
 
     def act(self, context: StepContext, act: Act) -> None:
@@ -143,6 +161,7 @@ class RollBroker(NodeStep):
 
     def _restart(self, context: StepContext) -> None:
         self._healthy = self._healthy.forgotten()  # of an earlier restart
+        self._groups = self._groups and self._groups.restarted()
         moved: list[gates.Gate] = []
         restart(context, self.node, self.metas(context), lambda seconds: moved.append(self._left_in_charge(context, seconds)))
         for gate in moved:
@@ -211,7 +230,8 @@ class RollBackBroker(RollBroker):
         return rollback.decide_roll_back(view, before, self.node.id, self.target)
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
-        return self.decide_alone(view, before)
+        decision = self.decide_alone(view, before)
+        return self._with_groups(view, decision, decision)
 
     def act(self, context: StepContext, act: Act) -> None:
         if act.verb is Verb.RAISE:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.core import coordinator, gates, journal_lines
+from airflow_provider_kmigrate.core import coordinator, gates, group_progress, journal_lines
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, together, unmet
 from airflow_provider_kmigrate.core.migration import roll, waits
@@ -269,7 +269,16 @@ def _holder(context: StepContext) -> job_risks.Holder:
     return job_risks.Holder(owner.owner if owner else None)
 
 
-_WATCHED = Fields.POSITION | Fields.FILES | Fields.PARTITIONS | Fields.COORDINATORS
+def _progress_of_groups(context: StepContext, view: ClusterView) -> str:
+    """Which consumer groups have lag and do not move while the watch observes, as a sentence; no alarm: they may never have moved."""
+    first = last = view.group_progress
+    if first is not None and first.groups:
+        context.clock.sleep(group_progress.SAMPLE_EVERY * (group_progress.SAMPLES - 1))
+        last = context.observer.observe(Fields.GROUP_PROGRESS).group_progress
+    return group_progress.describe(first, last, context.spec.group_progress)
+
+
+_WATCHED = Fields.POSITION | Fields.FILES | Fields.PARTITIONS | Fields.COORDINATORS | Fields.GROUP_PROGRESS
 
 
 def run_watch(context: StepContext) -> Done:
@@ -282,7 +291,7 @@ def run_watch(context: StepContext) -> Done:
     spec, view, now = context.spec, context.observer.observe(_WATCHED), context.clock.now()
     lost = rollback_prerequisites(spec, context.backup, spec.brokers) if waits.needs_rollback_prerequisites(view) else ()
     reasons = (*waits.at_once(view, spec.policy.max_hybrid, now), *lost)
-    stands = waits.describe_phase(view, now)
+    stands = f"{waits.describe_phase(view, now)} {_progress_of_groups(context, view)}"
     context.say(stands)
     if reasons:
         context.journal.write("alarm", "watch", format_reasons(reasons))

@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec, Policy
 from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.group_progress import GroupSweep
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -105,6 +106,7 @@ class SimCluster:
     offsets_partitions: int = 0  # of __consumer_offsets; 0: no group ever committed
     counts: dict[int, int] = field(default_factory=dict)  # of them, as each broker read it when it started
     unread_coordinators: set[int] = field(default_factory=set)  # brokers that do not say who coordinates a group
+    consumers: Callable[[float], GroupSweep] = lambda _: GroupSweep()  # what a sweep over the consumer groups shows at a time
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -273,6 +275,7 @@ class SimCluster:
             topics=({}, {}),
             stored={kind: Stored({}) for kind in StoredKind},
             state_epoch=self.state_epoch,
+            group_progress=self.consumers(self.clock.time),
         )
         return as_asked(view, what, nodes)
 

@@ -249,6 +249,16 @@ meanwhile: Yes. Nothing was changed.
 do: Start a new run with the conf that the text names, or without `accept_loss`: `controller_failover.equivalence` then names what would be lost ([section 11](#11-rollback)).
 never: Accept a loss before it is named.
 
+G38 Consumer groups did not continue after a restart
+means: These groups committed offsets before the broker restarted. It is back, they have lag, and their offsets do not change: their clients hang, or commit rarely.
+meanwhile: The cluster serves. The groups' records are late, and none is lost while the topics keep them. No other broker restarts.
+do: Restart the clients that the text names, by client id and host. Look into their logs first: "unknown topic" after a broker's restart is a known fault of clients.
+do: No members are named: the group rebalances, or has lost its members. Start its application.
+do: A client that is slow on purpose: give its group `max_lag` under `group_progress` in the cluster file, name it under `exclude`, or raise `commit_within`.
+do: The step continues by itself once every group has moved. A task that has failed must be cleared.
+never: Mark the task as success: the next restart may stop the other clients, too.
+source: measured
+
 H Who owns the cluster
 about: who owns the cluster (the fence)
 when: all the way
