@@ -314,8 +314,7 @@ def _position(offsets: Offsets, ends: Mapping[tuple[str, int], int], deleted: Co
     kept = {place: offset for place, offset in offsets.items() if place.topic not in deleted}
     if kept.keys() - ends.keys():
         return None
-    behind = {place: Lag(offset, ends[place]) for place, offset in kept.items() if ends[place] > offset}
-    return GroupPosition(sum(kept.values()), behind)
+    return GroupPosition({place: Lag(offset, max(offset, ends[place])) for place, offset in kept.items()})
 
 
 #: Topic settings that can make a topic unreadable for a ZooKeeper consumer (legacy).

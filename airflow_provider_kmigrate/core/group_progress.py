@@ -1,28 +1,30 @@
-"""Whether consumer groups continue after a broker's restart: those that made progress before it must make progress again.
+"""Whether consumer groups continue after a broker's restart: those that made progress before it must do so again before the next one.
 
 A client may hang while its broker restarts, and every gate of the cluster stays open: in one run a client got "unknown topic" from
-a broker that had just restarted, and consumed nothing for 65 s. So the restart of a broker is over only once its groups continue.
+a broker that had just restarted, and consumed nothing for 65 s.
 
-1. Before the restart, at least `SAMPLES` sweeps over all groups with members show which groups make progress: those whose committed
-   offsets change. Partitions with lag that do not move even then (an abandoned topic) are noted, and expect nothing.
-2. After it, at least `SAMPLES` sweeps: each partition of such a group that has lag must be committed again, or its lag must go.
-3. Until then the step waits, and so does the next restart. After `commit_within` seconds the groups are named, with their members.
+1. Before a restart: the groups that make progress are those whose committed offsets changed between two sweeps over all groups
+   with members, at least `WINDOW` seconds apart. Partitions with lag that do not move even then (an abandoned topic) expect nothing.
+2. Once the broker is back, one sweep shows where the groups are. It is kept (`GroupsKept`), and is also the first sweep of the next
+   restart's baseline: a roll measures while time passes anyway.
+3. Before the next restart, and at the end of a roll, each partition of such a group that has lag must have been committed since, or
+   its lag must be gone. Until then the step waits. After `SAMPLES` sweeps and `commit_within` seconds the groups are named.
 
 Never waited for: groups without members before the restart; groups without progress; groups without lag; groups of the cluster
 file's `group_progress.exclude`; and groups whose members have left. A client that hangs loses its membership after its session
 timeout, and then looks like one that was stopped. So a group that had members and unmoved lag after the restart is waited for until
 it has had no members for `commit_within` seconds, too.
 
-What was not read is never progress. Before the restart, groups that some of `MOST_SAMPLES` sweeps do not show are named and not
-waited for; without any answer there is no restart. After it, a group that is not read is waited for. Every wait counts against the
-step's timeout.
+What was not read is never progress. Before a restart, groups that some of `MOST_SAMPLES` sweeps do not show are named and not
+waited for; without any answer there is no restart. After it, a group that is not read is waited for. Every such wait counts against
+the step's timeout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
@@ -31,15 +33,18 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Reason, could_not_read
 from airflow_provider_kmigrate.core.text import summarize
 
-SAMPLE_EVERY = 3.0  # seconds; three samples span more than the 5 s in which clients commit by default
+WINDOW = 6.0  # seconds; clients commit every 5 s by default
+OLDEST = 900.0  # seconds; older sweeps show nothing about the minutes before a restart
+SAMPLE_EVERY = 1.0  # seconds, for the first `SAMPLES`; then `SAMPLE_LATER`
+SAMPLE_LATER = 3.0
 SAMPLES = 3
 MOST_SAMPLES = 10  # before a restart, if groups stay unread
 BASELINE_FRESH = 30.0  # seconds; gates may close again between the last sample and the restart
 MARKERS = 10
 """Records at the end of a log that does not grow, which may be markers of transactions: some clients never commit behind them."""
 SHOWN = 5  # groups, and partitions and members of each, that a reason names
-MOST_STORED = 1000  # groups that a task's stored progress holds
-_MOST_OLD_LAG = 50  # partitions of each that expect nothing; a group with more is not stored
+MOST_KEPT = 100_000  # partitions of groups that are kept between two steps
+VERSION = 1
 
 
 class Lag(NamedTuple):
@@ -55,10 +60,28 @@ class Lag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """Where a group with members stands: the sum of its committed offsets, and its partitions with lag."""
+    """Where a group with members stands in each partition that it has committed."""
 
-    committed: int
-    behind: Mapping[TopicPartition, Lag] = field(default_factory=dict)
+    places: Mapping[TopicPartition, Lag] = field(default_factory=dict)
+
+    def behind(self) -> Iterator[tuple[TopicPartition, Lag]]:
+        """The partitions with lag."""
+        return ((where, lag) for where, lag in self.places.items() if lag.records > 0)
+
+    def moved(self, earlier: GroupPosition) -> bool:
+        """Whether anything was committed since."""
+        return any(
+            where not in earlier.places or earlier.places[where].committed != lag.committed for where, lag in self.places.items()
+        )
+
+    def unmoved(self, earlier: GroupPosition) -> frozenset[str]:
+        """The names of partitions that have lag now and had some then, without a commit between."""
+        then = earlier.places
+        return frozenset(
+            where.name
+            for where, lag in self.behind()
+            if where in then and then[where].records > 0 and then[where].committed == lag.committed
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,64 +107,74 @@ class GroupSweep:
         return group not in self.groups and group not in self.unread and not self.silent
 
 
-class AwaitedGroup(NamedTuple):
-    """A group that made progress before a restart, as it is stored; `old_lag`: partitions that did not move even then, by name."""
-
-    name: str
-    old_lag: tuple[str, ...] = ()
+OldLag = Mapping[str, frozenset[str]]  # group -> its partitions, by name, that expect nothing
 
 
 @dataclass(frozen=True, slots=True)
-class _Baseline:
-    """Sweeps before a restart: the first one, the newest one, and how many."""
+class GroupsKept:
+    """What one step leaves to the next one: the groups that must continue (`awaited`), and the sweep once the broker was back.
 
-    first: GroupSweep
-    last: GroupSweep
-    samples: int
+    `base` None: it was not back yet. `at`: when the sweep was made, in seconds since the epoch.
+    """
 
-    @property
-    def complete(self) -> bool:
-        if self.samples >= MOST_SAMPLES:
-            return True
-        return self.last.whole and (self.samples >= SAMPLES or not self.last.groups)
+    awaited: OldLag = field(default_factory=dict)
+    base: Mapping[str, GroupPosition] | None = None
+    at: float = 0.0
 
-    def awaited(self) -> tuple[AwaitedGroup, ...]:
-        """The groups that make progress."""
-        pairs = ((name, self.first.groups[name], now) for name, now in _in_both(self.first, self.last))
-        return tuple(AwaitedGroup(name, _unmoved(then, now)) for name, then, now in pairs if then.committed != now.committed)
+    def to_json(self) -> dict[str, Any]:
+        """JSON values. At most `MOST_KEPT` partitions: groups with few come first, and those that do not fit are not waited for."""
+        kept, left = dict[str, Any](), MOST_KEPT
+        for name, position in sorted((self.base or {}).items(), key=lambda row: len(row[1].places)):
+            left -= len(position.places)
+            if left >= 0:
+                kept[name] = [[*where, *lag] for where, lag in position.places.items()]
+        named = self.awaited if self.base is None else {name: old for name, old in self.awaited.items() if name in kept}
+        awaited = {name: sorted(old) for name, old in named.items()}
+        return {"version": VERSION, "at": self.at, "awaited": awaited, "base": None if self.base is None else kept}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> GroupsKept:
+        """Read the output of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
+        if value["version"] != VERSION:
+            raise ValueError(f"version {value['version']}")
+        base = value["base"]
+        return cls(
+            {str(name): frozenset(map(str, old)) for name, old in value["awaited"].items()},
+            None if base is None else {str(name): _position(rows) for name, rows in base.items()},
+            float(value["at"]),
+        )
 
 
-def _unmoved(then: GroupPosition, now: GroupPosition) -> tuple[str, ...]:
-    behind = (
-        where for where, lag in now.behind.items() if where in then.behind and then.behind[where].committed == lag.committed
-    )
-    return tuple(sorted(where.name for where in behind))
+def _position(rows: Iterable[tuple[str, int, int, int]]) -> GroupPosition:
+    return GroupPosition({TopicPartition(topic, index): Lag(committed, end) for topic, index, committed, end in rows})
 
 
 @dataclass(frozen=True, slots=True)
 class _Awaited:
-    """One group since the broker is back. `pending`: partition -> its lag when it was first seen with one, and its newest lag."""
+    """One group since a restart. `base`: where it was when it was seen first; `pending`: partitions that have lag and not moved since."""
 
-    old_lag: frozenset[str]
+    old_lag: frozenset[str] = frozenset()
+    base: GroupPosition | None = None
     samples: int = 0
-    pending: Mapping[TopicPartition, tuple[Lag, Lag]] = field(default_factory=dict)
-    moved: frozenset[TopicPartition] = frozenset()
+    pending: Mapping[TopicPartition, Lag] = field(default_factory=dict)
     absent: int = 0  # sweeps in a row that show no members
     absent_since: float | None = None
 
-    def seen(self, position: GroupPosition, max_lag: int) -> _Awaited:
-        """Add one sample in which the group has members."""
-        known, open_ = {where: was for where, (was, _) in self.pending.items()}, self.samples < SAMPLES
-        behind = {
-            where: lag for where, lag in position.behind.items() if where.name not in self.old_lag and lag.records > max_lag
+    def seen(self, now: GroupPosition, max_lag: int) -> _Awaited:
+        """Add one sample in which the group has members.
+
+        Partitions that get their first lag after the first samples do not count: a busy group always has some records under way.
+        """
+        base = self.base or now
+        still = {
+            where: lag for where, lag in now.behind() if where in base.places and base.places[where].committed == lag.committed
         }
-        moved = {where for where, lag in behind.items() if where in known and known[where].committed != lag.committed}
         pending = {
-            where: (known.get(where, lag), lag)
-            for where, lag in behind.items()
-            if where not in moved | self.moved and (where in known or open_)
+            where: lag
+            for where, lag in still.items()
+            if lag.records > max_lag and where.name not in self.old_lag and (where in self.pending or self.samples < SAMPLES)
         }
-        return _Awaited(self.old_lag, self.samples + 1, pending, self.moved | moved)
+        return _Awaited(self.old_lag, base, self.samples + 1, pending)
 
     def left(self, at: float) -> _Awaited:
         """Add one sample in which the group has no members."""
@@ -149,49 +182,57 @@ class _Awaited:
         return replace(self, absent=self.absent + 1, absent_since=since)
 
     def stuck(self) -> dict[TopicPartition, Lag]:
-        """The partitions that must still move, with their newest lag."""
-        return {
-            where: lag for where, (was, lag) in self.pending.items() if lag.end > was.end or lag.records > MARKERS
-        }  # fmt: skip
+        """The partitions that must still move."""
+        base = {} if self.base is None else self.base.places
+        return {where: lag for where, lag in self.pending.items() if lag.end > base[where].end or lag.records > MARKERS}
 
     def over(self, at: float, commit_within: float) -> bool:
         """Whether it need not be waited for any more: everything moved, or its members have left."""
         if self.absent_since is not None:
             return self.absent > 1 and (not self.stuck() or at - self.absent_since >= commit_within)
-        return self.samples >= SAMPLES and not self.stuck()
+        return self.samples > 1 and not self.stuck()
 
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
     """What one process knows of the groups around the restart of one broker; `observe` adds a view.
 
-    `awaited`: groups that must continue after an earlier restart; each leaves it once it has. `baseline`: the sweeps before the next
-    restart, and `ready` the groups that it found to make progress. `since`: when this process saw first that the broker is back or
-    the restart due; `sampled`: when it last swept; `newest`: the last sweep; `unanswered`: none came. Times: of the views' clock.
+    `awaited`: groups that must continue after an earlier restart; each leaves it once it has, and is then `continued`. `base`: the
+    sweep since which progress is measured, made at `base_at`; `wanted`: it must be made once the broker is back. `ready`: the groups
+    that make progress, found before a restart. `sampled`: when this process last swept, `samples`
+    times; `newest`: that sweep; `unanswered`: it got no answer. Times: of the views' clock.
     """
 
     spec: GroupProgressSpec = field(default_factory=GroupProgressSpec)
     awaited: Mapping[str, _Awaited] = field(default_factory=dict)
-    ready: tuple[AwaitedGroup, ...] | None = None
-    baseline: _Baseline | None = None
-    since: float | None = None
+    continued: OldLag = field(default_factory=dict)
+    base: Mapping[str, GroupPosition] | None = None
+    base_at: float = 0.0
+    wanted: bool = False
+    ready: OldLag | None = None
     sampled: float | None = None
+    samples: int = 0
     newest: GroupSweep = field(default_factory=GroupSweep)
     unanswered: bool = False
     note: str = ""
 
     @classmethod
-    def of(cls, spec: GroupProgressSpec, stored: Iterable[AwaitedGroup] = ()) -> GroupProgress:
-        """Begin, or continue with what an earlier process stored."""
-        return cls(spec, {each.name: _Awaited(frozenset(each.old_lag)) for each in stored if each.name not in spec.exclude})
+    def of(cls, spec: GroupProgressSpec, kept: GroupsKept | None = None, age: float = 0.0, now: float = 0.0) -> GroupProgress:
+        """Begin, or continue with what an earlier step kept `age` seconds ago; `now`: of the views' clock."""
+        if kept is None:
+            return cls(spec)
+        base = kept.base or {}
+        awaited = {
+            name: _Awaited(old).seen(base[name], spec.max_lag.get(name, 0)) if name in base else _Awaited(old)
+            for name, old in kept.awaited.items()
+            if name not in spec.exclude
+        }
+        return cls(spec, awaited, base=kept.base, base_at=now - age, wanted=kept.base is None)
 
-    @property
-    def stored(self) -> tuple[AwaitedGroup, ...]:
-        """What the next process must know: at most `MOST_STORED` groups, those with the least old lag first."""
-        few = sorted(
-            (each for each in self._must_continue() if len(each.old_lag) <= _MOST_OLD_LAG), key=lambda each: len(each.old_lag)
-        )
-        return tuple(sorted(few[:MOST_STORED]))
+    def kept(self, now: float, clock: float) -> GroupsKept:
+        """What the next step must know. `now`: of the views' clock, when the epoch's is `clock`."""
+        awaited = {name: each.old_lag for name, each in self.awaited.items()} | (self.ready or {})
+        return GroupsKept(awaited, None if self.wanted else self.base, clock - (now - self.base_at))
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -200,61 +241,63 @@ class GroupProgress:
         late = (name for name, lag in lags.items() if lag and self.awaited[name].samples >= SAMPLES - 1)
         return tuple(sorted(late, key=lambda name: (-lags[name], name))[:SHOWN])
 
-    def due(self, view: ClusterView, decision: Decision) -> bool:
+    def due(self, view: ClusterView, decision: Decision, *, end: bool = False) -> bool:
         """Whether the next decision needs a new sweep."""
-        if not self._asks(view, decision):
+        if not self._asks(view, decision, end):
             return False
-        return self.sampled is None or view.taken_at - self.sampled >= SAMPLE_EVERY
+        every = SAMPLE_EVERY if self.samples < SAMPLES else SAMPLE_LATER
+        return self.sampled is None or view.taken_at - self.sampled >= every
 
     def restarted(self) -> GroupProgress:
-        """The restart begins now: from here on the groups of the baseline must continue."""
-        return GroupProgress.of(self.spec, self._must_continue())
-
-    def _must_continue(self) -> Iterable[AwaitedGroup]:
-        yield from self.ready or ()
-        yield from (AwaitedGroup(name, tuple(sorted(each.old_lag))) for name, each in self.awaited.items())
+        """The restart begins now: from here on the groups that made progress must continue."""
+        must = {**{name: each.old_lag for name, each in self.awaited.items()}, **(self.ready or {})}
+        return GroupProgress(self.spec, {name: _Awaited(old) for name, old in must.items()}, wanted=True)
 
     def forgotten(self) -> GroupProgress:
         """The restart was decided here, but another process performs it."""
-        return replace(self, ready=None, baseline=None)
+        return replace(self, ready=None)
 
-    def observe(self, view: ClusterView, decision: Decision) -> tuple[GroupProgress, Decision]:
+    def observe(self, view: ClusterView, decision: Decision, *, end: bool = False) -> tuple[GroupProgress, Decision]:
         """Add one observation; return the decision, or a wait for the groups in its place.
 
-        `decision`: what is left of the broker's restart, without the groups; only Done and a restart are held.
+        `decision`: what is left of the step, without the groups. A restart is held, and Done only at the `end` of a roll.
         """
-        if not self._asks(view, decision):
+        if not self._asks(view, decision, end):
             return self, decision
         restart = isinstance(decision, Act)
         progress = _sampled(self, view, restart=restart)
+        if not restart and not end:
+            return progress, decision
         if reasons := _why_not(progress, view.taken_at, restart=restart):
             return progress, Wait(reasons, healthy=not progress.awaited and not progress.unanswered)
         return progress, _with(decision, progress.note)
 
     def fresh(self, at: float) -> bool:
-        """Whether a whole baseline was just measured."""
+        """Whether the groups that make progress were just found."""
         return self.ready is not None and self.sampled is not None and at - self.sampled < BASELINE_FRESH
 
-    def _asks(self, view: ClusterView, decision: Decision) -> bool:
+    def _asks(self, view: ClusterView, decision: Decision, end: bool) -> bool:
         if isinstance(decision, Done):
-            return bool(self.awaited)
+            return self.wanted or (end and bool(self.awaited))
         restart = isinstance(decision, Act) and decision.verb is Verb.RESTART
         return restart and (bool(self.awaited) or not self.fresh(view.taken_at))
 
 
 def _sampled(progress: GroupProgress, view: ClusterView, *, restart: bool) -> GroupProgress:
     sweep, at = view.group_progress, view.taken_at
-    progress = replace(progress, since=at if progress.since is None else progress.since)
     if sweep is None:
         unread = any(reason.cause is Cause.UNREAD_GROUPS for reason in view.unknowns)
         return replace(progress, sampled=at, unanswered=True) if unread else progress
-    progress = _continued(replace(progress, sampled=at, newest=sweep, unanswered=False), sweep, at)
-    return _measured(progress, sweep) if restart else progress
+    progress = replace(progress, sampled=at, samples=progress.samples + 1, newest=sweep, unanswered=False)
+    progress = _continued(progress, sweep, at)
+    if progress.wanted:
+        progress = replace(progress, base=sweep.groups, base_at=at, wanted=False)
+    return _measured(progress, sweep, at) if restart else progress
 
 
 def _continued(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupProgress:
     """Add a sweep to the groups that are waited for; those that have moved, or whose members have left, leave."""
-    spec, now, gone = progress.spec, dict[str, _Awaited](), list[str]()
+    spec, now, gone, continued = progress.spec, dict[str, _Awaited](), list[str](), dict(progress.continued)
     for name, before in progress.awaited.items():
         each = before
         if name in sweep.groups:
@@ -263,44 +306,55 @@ def _continued(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupPr
             each = before.left(at)
         if not each.over(at, spec.commit_within):
             now[name] = each
-        elif each.absent_since is not None:
+        elif each.absent_since is None:
+            continued[name] = each.old_lag
+        else:
             gone.append(name)
     note = f"Groups without members since the restart, not waited for: {summarize(sorted(gone))}." if gone else ""
-    return replace(progress, awaited=now, note=" ".join(filter(None, (progress.note, note))))
+    return replace(progress, awaited=now, continued=continued, note=" ".join(filter(None, (progress.note, note))))
 
 
-def _measured(progress: GroupProgress, sweep: GroupSweep) -> GroupProgress:
-    """Add a sweep to the baseline; an old one that was complete is begun again."""
-    old, exclude = progress.baseline if progress.ready is None else None, set(progress.spec.exclude)
-    base = _Baseline(sweep if old is None else old.first, sweep, 1 if old is None else old.samples + 1)
-    if not base.complete:
-        return replace(progress, baseline=base, ready=None)
-    ready = tuple(each for each in base.awaited() if each.name not in exclude and each.name not in progress.awaited)
+def _measured(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupProgress:
+    """Find the groups that make progress, once two sweeps are far enough apart; `ready` None: not yet."""
+    age = at - progress.base_at
+    if progress.base is None or age > OLDEST:
+        progress, age = replace(progress, base=sweep.groups, base_at=at, samples=1), 0.0
+    base = progress.base or {}
+    enough = age >= WINDOW or progress.continued or not (sweep.groups or base)
+    if progress.samples < MOST_SAMPLES and not (sweep.whole and enough):
+        return replace(progress, ready=None)
+    exclude = set(progress.spec.exclude)
+    before = {name: (base[name], now) for name, now in sweep.groups.items() if name in base and name not in exclude}
+    found = {name: now.unmoved(then) for name, (then, now) in before.items() if now.moved(then)}
+    again = {name: old & _lagging(sweep.groups[name]) for name, old in progress.continued.items() if name in sweep.groups}
     unread = [*sorted(sweep.unread - exclude), *(f"those of broker {one}" for one in sweep.silent)]
     note = f"Groups that were not read before the restart, so not waited for after it: {summarize(unread)}." if unread else ""
-    return replace(progress, baseline=base, ready=ready, note=" ".join(filter(None, (progress.note, note))))
+    return replace(progress, ready=found | again, note=" ".join(filter(None, (progress.note, note))))
+
+
+def _lagging(position: GroupPosition) -> frozenset[str]:
+    return frozenset(where.name for where, _ in position.behind())
 
 
 def _why_not(progress: GroupProgress, at: float, *, restart: bool) -> tuple[Reason, ...]:
-    """Why neither Done nor a restart may follow yet."""
+    """Why neither the end of the roll nor a restart may follow yet."""
     unread = (could_not_read("the progress of the consumer groups"),) if progress.unanswered else ()
     if progress.awaited:
         return (_late(progress, at), *unread)
     if not restart or progress.fresh(at):
         return ()
-    taken = progress.baseline.samples if progress.baseline else 0
-    text = f"Measuring which consumer groups make progress, before the restart: sample {taken} of {SAMPLES}."
+    text = "Measuring which consumer groups make progress, before the restart."
     return unread or (Reason("T01", text),)
 
 
 def _late(progress: GroupProgress, at: float) -> Reason:
-    waited = at - (at if progress.since is None else progress.since)
+    waited = 0.0 if progress.wanted or progress.base is None else at - progress.base_at
     awaited = progress.awaited
     order = sorted(awaited, key=lambda name: (-len(awaited[name].stuck()), name))
     more = f" and {len(order) - SHOWN} more" if len(order) > SHOWN else ""
     named = "; ".join(_named(name, awaited[name], progress.newest) for name in order[:SHOWN]) + more
-    text = f"consumer groups made progress before the restart, and have not all continued in {waited:.0f} s since: {named}."
-    if waited < progress.spec.commit_within:
+    text = f"consumer groups made progress before the last restart, and have not continued in {waited:.0f} s since: {named}."
+    if waited < progress.spec.commit_within or progress.samples < SAMPLES:
         return Reason("T01", f"{len(order)} {text}")
     return Reason("G38", f"{len(order)} {text}", cause=Cause.GROUPS_STUCK)
 
@@ -310,7 +364,7 @@ def _named(group: str, each: _Awaited, sweep: GroupSweep) -> str:
     stuck = each.stuck()
     lag = sum(one.records for one in stuck.values())
     places = summarize((f"{where.name} at {one.committed} of {one.end}" for where, one in sorted(stuck.items())), SHOWN)
-    behind = f"{len(stuck)} partitions, {lag} records behind: {places}" if stuck else f"sample {each.samples} of {SAMPLES}"
+    behind = f"{len(stuck)} partitions, {lag} records behind: {places}" if stuck else "not measured yet"
     if each.absent_since is not None:
         return f"{group} ({behind}; no members any more)"
     if group not in sweep.groups:
@@ -321,7 +375,9 @@ def _named(group: str, each: _Awaited, sweep: GroupSweep) -> str:
 def _clients(members: Collection[KafkaMember], stuck: Collection[TopicPartition]) -> str:
     """The members that own these partitions; all, if none does."""
     owners = [member for member in members if member.partitions & set(stuck)] or list(members)
-    named = summarize((f"{member.client_id} on {member.host.lstrip('/')}" for member in sorted(owners)), SHOWN)
+    named = summarize(
+        (f"{member.client_id} on {member.host.lstrip('/')}" for member in sorted(owners, key=lambda one: one[:2])), SHOWN
+    )
     return f"; members {named}" if owners else ""
 
 
@@ -344,8 +400,9 @@ def describe(first: GroupSweep | None, last: GroupSweep | None, spec: GroupProgr
     """Which groups with members have lag and committed nothing between two sweeps, as a sentence for `kmigrate_watch`."""
     if first is None or last is None:
         return "The progress of the consumer groups was not read."
-    lags = {name: _still(first.groups[name], now, spec.max_lag.get(name, 0)) for name, now in _in_both(first, last)}
-    late = sorted(((lag, name) for name, lag in lags.items() if lag and name not in spec.exclude), reverse=True)
+    pairs = ((name, first.groups[name], now) for name, now in last.groups.items() if name in first.groups)
+    lags = {name: _still(then, now, spec.max_lag.get(name, 0)) for name, then, now in pairs if name not in spec.exclude}
+    late = sorted(((lag, name) for name, lag in lags.items() if lag), reverse=True)
     unread = "" if last.whole else " Not every group was read."
     if not late:
         return f"Of {len(last.groups)} consumer groups with members, all with lag make progress.{unread}"
@@ -353,12 +410,7 @@ def describe(first: GroupSweep | None, last: GroupSweep | None, spec: GroupProgr
     return f"{len(late)} of {len(last.groups)} consumer groups with members have lag and committed nothing just now: {named}.{unread}"
 
 
-def _in_both(first: GroupSweep, last: GroupSweep) -> Iterable[tuple[str, GroupPosition]]:
-    return ((name, now) for name, now in last.groups.items() if name in first.groups)
-
-
 def _still(then: GroupPosition, now: GroupPosition, max_lag: int) -> int:
     """The lag of a group that committed nothing; 0 if it did, or if no partition is too far behind."""
-    if then.committed != now.committed or all(lag.records <= max(max_lag, MARKERS) for lag in now.behind.values()):
-        return 0
-    return sum(lag.records for lag in now.behind.values())
+    lags = [lag.records for _, lag in now.behind()]
+    return 0 if now.moved(then) or max(lags, default=0) <= max(max_lag, MARKERS) else sum(lags)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from airflow_provider_kmigrate.core.decision import Refuse
-from airflow_provider_kmigrate.core.group_progress import AwaitedGroup
 from airflow_provider_kmigrate.core.model import Cause, Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
-VERSION = 2
-_ADDED = {"groups": list[object]()}  # what version 1 did not have
+VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class StepProgress:
 
     `worse`: why what is watched must not continue, as one process of this try found it. `verdict`: why an instance must be rolled
     back, until it is. `restart_begun`: it was decided to restart an instance. `member_restarts`: of an instance under watch.
-    `recoveries`: of a dual-write. `groups`: consumer groups that must continue after a restart before the next one begins.
+    `recoveries`: of a dual-write.
     """
 
     healthy_seconds: float = 0.0
@@ -39,12 +37,11 @@ class StepProgress:
     restart_begun: bool = False
     member_restarts: int = 0
     recoveries: int = 0
-    groups: tuple[AwaitedGroup, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values: `{"version": 2, <field>: number, boolean, or a list}`: reasons as lists of three strings, groups as `[name, [partition]]`."""
+        """JSON values: `{"version": 1, <field>: number, boolean, or a list of reasons as lists of three strings}`."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        rows = {name: [_row(each) for each in value] for name, value in values.items() if isinstance(value, tuple)}
+        rows = {name: [reason.row() for reason in value] for name, value in values.items() if isinstance(value, tuple)}
         return {"version": VERSION} | values | rows
 
     def retried(self) -> StepProgress:
@@ -63,7 +60,6 @@ class StepProgress:
             restart_begun=now.restart_begun or self.restart_begun,
             member_restarts=now.member_restarts,
             recoveries=now.recoveries,
-            groups=now.groups,
         )
 
 
@@ -74,30 +70,19 @@ def from_json(value: object) -> StepProgress | Refuse:
     """Read the output of `to_json`; None is a fresh start. Others are refused (H09): a newer version's may hold a verdict that would be ignored."""
     if value is None:
         return FRESH
-    if not isinstance(value, Mapping) or value.get("version") not in {1, VERSION}:
+    if not isinstance(value, Mapping) or value.get("version") != VERSION:
         return _unreadable(value)
-    kept = {name: found for name, found in value.items() if name != "version"} | (_ADDED if value["version"] == 1 else {})
+    kept = {name: found for name, found in value.items() if name != "version"}
     shapes = {each.name: getattr(FRESH, each.name) for each in fields(StepProgress)}
-    if kept.keys() != shapes.keys() or not all(_like(name, kept[name], shape) for name, shape in shapes.items()):
+    if kept.keys() != shapes.keys() or not all(_like(kept[name], shape) for name, shape in shapes.items()):
         return _unreadable(value)
-    rows = {name: tuple(map(_from_row[name], found)) for name, found in kept.items() if name in _from_row}
-    return StepProgress(**(kept | rows))
+    reasons = {name: tuple(map(Reason.from_row, found)) for name, found in kept.items() if isinstance(found, list)}
+    return StepProgress(**(kept | reasons))
 
 
-def _group(row: list[Any]) -> AwaitedGroup:
-    return AwaitedGroup(row[0], tuple(row[1]))
-
-
-_from_row: Mapping[str, Callable[[Any], Any]] = {"worse": Reason.from_row, "verdict": Reason.from_row, "groups": _group}
-
-
-def _row(value: Reason | AwaitedGroup) -> list[Any]:
-    return value.row() if isinstance(value, Reason) else [value.name, list(value.old_lag)]
-
-
-def _like(name: str, value: object, shape: object) -> bool:
+def _like(value: object, shape: object) -> bool:
     if isinstance(shape, tuple):
-        return isinstance(value, list) and all(map(_is_group if name == "groups" else _is_reason, value))
+        return isinstance(value, list) and all(_is_reason(each) for each in value)
     if isinstance(shape, bool) or isinstance(value, bool):
         return isinstance(shape, bool) and isinstance(value, bool)
     return isinstance(value, int if isinstance(shape, int) else int | float) and 0 <= value < math.inf  # NaN is neither
@@ -108,14 +93,6 @@ def _is_reason(value: object) -> bool:
     if not isinstance(value, list) or len(value) != 3 or not all(isinstance(each, str) for each in value):
         return False
     return value[2] in {"", *Cause, *AuditCause}
-
-
-def _is_group(value: object) -> bool:
-    """Whether `_group` reads it."""
-    match value:
-        case [str(), list() as places]:
-            return all(isinstance(each, str) for each in places)
-    return False
 
 
 def _unreadable(value: object) -> Refuse:

@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.hooks.connections import open_ssh, settings_of
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.group_watch import GroupFile
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.nodes import refuse_if_rollback_lost, rollback_prerequisites
 from airflow_provider_kmigrate.steps.run import Fencing, Observing, StepClock, StepContext, SystemClock
@@ -202,6 +203,7 @@ def _context_of(
         *(spec, access.observer, access.tools, fence, journal, _backup(spec), say, access.clock),
         stopped=lambda: stopped(spec.name),
         run=journal.run,
+        groups=GroupFile(folder() / "groups" / f"{spec.name}.json", writable=not isinstance(fence, _NoFence)),
     )
 
 

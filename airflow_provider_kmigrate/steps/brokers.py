@@ -11,7 +11,6 @@ from airflow_provider_kmigrate.core.cluster import GroupProgressSpec, NodeSpec, 
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
-from airflow_provider_kmigrate.core.group_progress import GroupProgress, both
 from airflow_provider_kmigrate.core.migration import recovery, roll
 from airflow_provider_kmigrate.core.migration.recovery import Recoveries, explain_stalled_dual_write
 from airflow_provider_kmigrate.core.migration.roll import CanaryBake, MovedSince, moved_since
@@ -20,6 +19,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_again
+from airflow_provider_kmigrate.steps.group_watch import GroupWatch
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import (
     install,
@@ -58,7 +58,7 @@ class RollBroker(NodeStep):
         self._restarted = False  # by this process, with the file that it installed
         self._canary = CanaryBake(node.id, target, policy.canary_bake)
         self._healthy = HealthyTimer(0.0, self.interval)  # of the bake
-        self._groups = None if groups is None else GroupProgress.of(groups)
+        self._groups = None if groups is None else GroupWatch(groups)
         self._leader = Recoveries()
         self._dual_write = DualWriteRepair()
 
@@ -66,15 +66,20 @@ class RollBroker(NodeStep):
         self._healthy = replace(self._healthy, held=progress.healthy_seconds)
         self._canary = replace(self._canary, held=progress.healthy_seconds, worse=progress.worse)
         self._dual_write = DualWriteRepair(progress.recoveries)
-        if self._groups is not None:
-            self._groups = GroupProgress.of(self._groups.spec, progress.groups)
         return super().resume(progress)
 
     @property
     def progress(self) -> StepProgress:
         kept = replace(super().progress, healthy_seconds=self._healthy.held, worse=self._canary.worse)
-        groups = () if self._groups is None else self._groups.stored
-        return replace(kept, recoveries=self._dual_write.stalled.times, groups=groups)
+        return replace(kept, recoveries=self._dual_write.stalled.times)
+
+    def begin(self, context: StepContext) -> None:
+        if self._groups is not None:
+            self._groups.begin(context)
+
+    def end(self, context: StepContext) -> None:
+        if self._groups is not None:
+            self._groups.save(context)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         # 0. Something rewrites the broker's file at its start, and would do so at each.
@@ -101,16 +106,15 @@ class RollBroker(NodeStep):
         decision = self.decide_alone(view, self._moved.old if self._moved else view)
         coordinators = Fields.COORDINATORS if coordinator.wants_coordinators(decision) else Fields(0)
         decision = Act(Verb.RESTART, "if they agree") if coordinators else decision
-        due = self._groups is not None and not roll.recovers(view) and self._groups.due(view, decision)
-        return coordinators | (Fields.GROUP_PROGRESS if due else Fields(0))
+        return coordinators | (Fields(0) if self._groups is None else self._groups.fields(view, decision))
 
     def _with_groups(self, view: ClusterView, alone: Decision, decision: Decision) -> Decision:
-        """The decision; or a wait in its place until the consumer groups were measured before the restart, or continue after it."""
-        if self._groups is None or roll.recovers(view):
+        """The decision; or a wait for the consumer groups, which must continue after the last restart before this one begins."""
+        if self._groups is None:
             return decision
-        self._groups, held = self._groups.observe(view, alone)
-        self.groups = self._groups.named
-        return both(decision, held)
+        decision = self._groups.decide(view, alone, decision)
+        self.groups = self._groups.progress.named
+        return decision
 
     def decide_alone(self, view: ClusterView, _before: ClusterView) -> Decision:
         """Decide what is left of the restart from one observation. `before`: one from which movement of the dual-write is measured."""
@@ -127,7 +131,8 @@ class RollBroker(NodeStep):
         return self._with_groups(view, alone, decision)
 
     def forget_decision(self) -> None:
-        self._groups = self._groups and self._groups.forgotten()
+        if self._groups is not None:
+            self._groups.forget_decision()
         self._dual_write.forget_decision()
 
     def act(self, context: StepContext, act: Act) -> None:
@@ -161,7 +166,8 @@ class RollBroker(NodeStep):
 
     def _restart(self, context: StepContext) -> None:
         self._healthy = self._healthy.forgotten()  # of an earlier restart
-        self._groups = self._groups and self._groups.restarted()
+        if self._groups is not None:
+            self._groups.restarting(context)
         moved: list[gates.Gate] = []
         restart(context, self.node, self.metas(context), lambda seconds: moved.append(self._left_in_charge(context, seconds)))
         for gate in moved:

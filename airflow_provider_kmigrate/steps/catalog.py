@@ -127,7 +127,7 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
     "provision": ("controllers", lambda m, asked: m.ProvisionController(asked.controller, asked.spec.cluster_id)),
     "controllers ready": ("waits", lambda m, _: m.controllers_ready()),
     "roll": ("brokers", lambda m, asked: m.RollBroker(*asked.roll)),
-    "registered": ("waits", lambda m, asked: m.brokers_registered([node.id for node in asked.spec.brokers])),
+    "registered": ("waits", lambda m, asked: m.BrokersRegistered([node.id for node in asked.spec.brokers], asked.spec.group_progress)),
     "phase": (
         "waits",
         lambda m, asked: m.phase_reached(

@@ -13,6 +13,7 @@ from typing import Self
 
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.core import coordinator, gates, group_progress, journal_lines
+from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, together, unmet
 from airflow_provider_kmigrate.core.migration import roll, waits
@@ -24,6 +25,7 @@ from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.core.spark import job_risks
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.dual_write import DualWriteRepair
+from airflow_provider_kmigrate.steps.group_watch import GroupWatch
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import rollback_prerequisites
 from airflow_provider_kmigrate.steps.run import Step, StepContext
@@ -57,9 +59,30 @@ def controllers_ready() -> Step:
     return WaitStep("controllers ready", lambda view, _: waits.controllers_ready(view), samples=2, patience=180.0)
 
 
-def brokers_registered(expected: Collection[int]) -> Step:
-    """Wait until every broker of the cluster file is registered and known to all others."""
-    return WaitStep("all brokers registered", lambda view, _: waits.brokers_registered(view, frozenset(expected)), samples=2)
+class BrokersRegistered(Step):
+    """Wait until every broker of the cluster file is registered and known to all others, and consumer groups continue: a roll is over."""
+
+    name = "all brokers registered"
+    fields = Fields.POSITION
+    samples = 2
+
+    def __init__(self, expected: Collection[int], groups: GroupProgressSpec) -> None:
+        self._expected, self._groups = frozenset(expected), GroupWatch(groups, end=True)
+
+    def begin(self, context: StepContext) -> None:
+        self._groups.begin(context)
+
+    def end(self, context: StepContext) -> None:
+        self._groups.save(context)
+
+    def expensive_fields(self, view: ClusterView) -> Fields:
+        return self._groups.fields(view, waits.brokers_registered(view, self._expected))
+
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        registered = waits.brokers_registered(view, self._expected)
+        decision = self._groups.decide(view, registered, registered)
+        self.groups = self._groups.progress.named
+        return decision
 
 
 def phase_reached(phases: Collection[Phase], patience: float = 600.0) -> Step:
@@ -273,7 +296,7 @@ def _progress_of_groups(context: StepContext, view: ClusterView) -> str:
     """Which consumer groups have lag and do not move while the watch observes, as a sentence; no alarm: they may never have moved."""
     first = last = view.group_progress
     if first is not None and first.groups:
-        context.clock.sleep(group_progress.SAMPLE_EVERY * (group_progress.SAMPLES - 1))
+        context.clock.sleep(group_progress.WINDOW)
         last = context.observer.observe(Fields.GROUP_PROGRESS).group_progress
     return group_progress.describe(first, last, context.spec.group_progress)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -14,12 +15,15 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_progress import (
     BASELINE_FRESH,
     MARKERS,
+    MOST_KEPT,
     MOST_SAMPLES,
-    MOST_STORED,
+    OLDEST,
     SAMPLE_EVERY,
-    AwaitedGroup,
+    SAMPLE_LATER,
+    WINDOW,
     GroupPosition,
     GroupProgress,
+    GroupsKept,
     GroupSweep,
     Lag,
     both,
@@ -40,39 +44,38 @@ Offsets = Mapping[TopicPartition, tuple[int, int]]  # committed, log end
 def at(**groups: Offsets) -> GroupSweep:
     """A sweep in which these groups have members."""
     return GroupSweep(
-        {
-            name: GroupPosition(
-                sum(committed for committed, _ in offsets.values()),
-                {where: Lag(*each) for where, each in offsets.items() if each[1] > each[0]},
-            )
-            for name, offsets in groups.items()
-        }
+        {name: GroupPosition({where: Lag(*each) for where, each in offsets.items()}) for name, offsets in groups.items()}
     )
 
 
 class Restart:
-    """The observations around one restart, `SAMPLE_EVERY` seconds apart."""
+    """The observations around one restart, `SAMPLE_LATER` seconds apart; what one process knows, or what it left to this one."""
 
-    def __init__(self, spec: GroupProgressSpec = SPEC, stored: Sequence[AwaitedGroup] = ()) -> None:
-        self.groups, self.now = GroupProgress.of(spec, stored), 0.0
+    def __init__(self, spec: GroupProgressSpec = SPEC, kept: GroupsKept | None = None, age: float = 0.0) -> None:
+        self.now = 1_000.0
+        self.groups = GroupProgress.of(spec, kept, age, self.now)
 
-    def observe(self, sweep: GroupSweep | None, decision: Decision) -> Decision:
+    def observe(self, sweep: GroupSweep | None, decision: Decision, *, end: bool = False) -> Decision:
         """What becomes of the decision; None: the sweep was not answered."""
-        self.now += SAMPLE_EVERY
+        self.now += SAMPLE_LATER
         view = ClusterView(self.now, group_progress=sweep, unknowns=() if sweep else (UNREAD,))
-        self.groups, held = self.groups.observe(view, decision)
+        self.groups, held = self.groups.observe(view, decision, end=end)
         return held
 
     def before(self, *sweeps: GroupSweep | None) -> Decision:
-        """Measure before the restart; returns the last decision."""
+        """Before a restart; returns the last decision."""
         return [self.observe(sweep, RESTART) for sweep in sweeps][-1]
 
     def after(self, *sweeps: GroupSweep | None) -> Decision:
-        """The broker is back; returns the last decision."""
-        return [self.observe(sweep, DONE) for sweep in sweeps][-1]
+        """At the end of the roll; returns the last decision."""
+        return [self.observe(sweep, DONE, end=True) for sweep in sweeps][-1]
 
     def restart(self) -> None:
         self.groups = self.groups.restarted()
+
+    def left(self) -> GroupsKept:
+        """What the next step reads."""
+        return GroupsKept.from_json(json.loads(json.dumps(self.groups.kept(self.now, 5_000.0).to_json())))
 
 
 def moving(name: str = "billing") -> list[GroupSweep]:
@@ -100,13 +103,30 @@ LATE = {P0: (31, 90), P1: (31, 90)}  # behind by much
 STILL = [at(billing=LATE)] * 12
 
 
-def test_a_restart_waits_until_three_samples_show_who_makes_progress() -> None:
+def test_a_restart_waits_until_two_sweeps_far_apart_show_who_makes_progress() -> None:
     there = Restart()
     first, second, third = moving()
     assert held(there.before(first))
     assert held(there.before(second))
     assert there.before(third) == RESTART
-    assert there.groups.stored == (AwaitedGroup("billing"),)
+    assert there.groups.ready == {"billing": frozenset()}
+
+
+def test_a_sweep_of_the_step_before_spares_the_wait() -> None:
+    first, second, _ = moving()
+    kept = GroupsKept({}, first.groups)
+    assert Restart(kept=kept, age=WINDOW).before(second) == RESTART
+    assert held(Restart(kept=kept, age=WINDOW - SAMPLE_LATER - 1).before(second))
+    assert held(Restart(kept=kept, age=OLDEST).before(second))
+
+
+def test_a_roll_goes_on_without_a_wait_while_its_groups_move() -> None:
+    """The sweep once a broker is back is the first one for the next restart: to see that groups continue, and who makes progress."""
+    there = restarted()
+    assert there.observe(at(billing=LATE), DONE) == DONE
+    again = Restart(kept=there.left(), age=0.5)
+    assert again.before(at(billing={P0: (80, 99), P1: (90, 95)})) == RESTART
+    assert again.groups.ready == {"billing": frozenset()}
 
 
 def test_a_cluster_without_members_waits_for_nothing() -> None:
@@ -121,8 +141,6 @@ def test_the_baseline_is_measured_once_and_again_if_gates_closed_meanwhile() -> 
     there.before(*moving())
     assert not there.groups.due(ClusterView(there.now + BASELINE_FRESH - 1), RESTART)
     assert there.groups.due(ClusterView(there.now + BASELINE_FRESH), RESTART)
-    there.now += BASELINE_FRESH
-    assert held(there.before(moving()[0]))
 
 
 def test_a_sweep_is_asked_for_only_when_it_is_due() -> None:
@@ -133,6 +151,8 @@ def test_a_sweep_is_asked_for_only_when_it_is_due() -> None:
     assert there.groups.due(ClusterView(there.now + SAMPLE_EVERY), RESTART)
     assert not there.groups.due(ClusterView(there.now + SAMPLE_EVERY), Wait(()))
     assert not there.groups.due(ClusterView(there.now + SAMPLE_EVERY), DONE)
+    there.restart()
+    assert there.groups.due(ClusterView(there.now), DONE)
 
 
 CONTINUES: Mapping[str, tuple[list[GroupSweep], list[GroupSweep]]] = {
@@ -176,21 +196,27 @@ HELD: Mapping[str, tuple[list[GroupSweep], list[GroupSweep | None]]] = {
 }
 
 
+def found_again(after: list[GroupSweep | None]) -> GroupSweep | None:
+    """The next step sees the same."""
+    return after[-1]
+
+
 @pytest.mark.parametrize(("before", "after"), HELD.values(), ids=HELD)
 def test_what_holds_the_next_restart(before: list[GroupSweep], after: list[GroupSweep | None]) -> None:
     there = restarted(*before)
-    found = [there.observe(sweep, DONE) for sweep in after]
+    found = [there.observe(sweep, DONE, end=True) for sweep in after]
     assert all(isinstance(one, Wait) and not one.healthy for one in found)
-    assert Cause.GROUPS_STUCK in causes(found[-1])
+    assert (Cause.GROUPS_STUCK in causes(found[-1])) is (after[-1] is not None), "never seen since: nothing is said of it"
     assert Cause.GROUPS_STUCK not in causes(found[0])
-    assert there.groups.stored == (AwaitedGroup("billing", there.groups.stored[0].old_lag),)
+    assert there.groups.awaited.keys() == {"billing"}
+    assert held(Restart(kept=there.left(), age=1.0).before(found_again(after)))
 
 
 def test_it_continues_once_the_group_moves_again() -> None:
     there = restarted()
     assert held(there.after(*STILL))
     assert there.after(at(billing={P0: (32, 99), P1: (32, 99)})) == DONE
-    assert there.groups.stored == ()
+    assert there.groups.awaited == {}
 
 
 def test_steady_lag_on_ever_new_partitions_does_not_hold_for_ever() -> None:
@@ -237,7 +263,7 @@ def test_a_client_that_hangs_and_loses_its_membership_is_waited_for_and_named() 
     found = there.after(NOBODY)
     assert isinstance(found, Wait)
     assert "no members any more" in found.reasons[0].text
-    assert held(there.after(*[NOBODY] * int(WITHIN / SAMPLE_EVERY - 1)))
+    assert held(there.after(*[NOBODY] * int(WITHIN / SAMPLE_LATER - 1)))
     end = there.after(NOBODY, NOBODY)
     assert isinstance(end, Done)
     assert "without members" in end.text
@@ -252,10 +278,10 @@ def test_a_group_that_is_absent_from_one_sweep_alone_is_not_over() -> None:
 
 def test_the_cluster_file_excludes_a_group_or_allows_it_lag() -> None:
     assert restarted(spec=replace(SPEC, exclude=("billing",))).after(*STILL[:1]) == DONE
-    assert restarted(spec=replace(SPEC, max_lag={"billing": 59})).after(*STILL[:3]) == DONE
+    assert restarted(spec=replace(SPEC, max_lag={"billing": 59})).after(*STILL[:2]) == DONE
     assert held(restarted(spec=replace(SPEC, max_lag={"billing": 58})).after(*STILL[:3]))
-    stored = [AwaitedGroup("billing"), AwaitedGroup("orders")]
-    assert GroupProgress.of(replace(SPEC, exclude=("billing",)), stored).stored == (AwaitedGroup("orders"),)
+    kept = GroupsKept({"billing": frozenset(), "orders": frozenset()})
+    assert GroupProgress.of(replace(SPEC, exclude=("billing",)), kept).awaited.keys() == {"orders"}
 
 
 def test_a_sweep_that_is_not_answered_before_the_restart_is_repeated() -> None:
@@ -267,6 +293,16 @@ def test_a_sweep_that_is_not_answered_before_the_restart_is_repeated() -> None:
     assert there.before(first, None, second, third) == RESTART
 
 
+def test_a_sweep_that_is_not_answered_once_the_broker_is_back_is_made_later() -> None:
+    there = restarted()
+    assert there.observe(None, DONE) == DONE
+    assert there.left().base is None
+    again = Restart(kept=there.left(), age=1.0)
+    assert held(again.before(at(billing=LATE)))
+    assert held(again.before(*STILL[:2]))
+    assert again.before(at(billing={P0: (95, 99), P1: (95, 99)})) == RESTART
+
+
 def test_a_group_that_stays_unread_before_the_restart_is_named_and_not_waited_for() -> None:
     there = Restart()
     sweeps = [replace(at(billing={P0: (10 * n, 500)}), unread=frozenset({"secret"}), silent=(3,)) for n in range(MOST_SAMPLES)]
@@ -275,39 +311,56 @@ def test_a_group_that_stays_unread_before_the_restart_is_named_and_not_waited_fo
     assert isinstance(found, Act)
     assert "secret" in found.text
     assert "broker 3" in found.text
-    assert there.groups.stored == (AwaitedGroup("billing"),)
+    assert there.groups.ready == {"billing": frozenset()}
 
 
-def test_another_process_continues_with_what_was_stored() -> None:
+def test_another_process_continues_with_what_was_left() -> None:
     """Killed between the restart and the end: the groups of the baseline still hold, abandoned partitions still do not."""
     there = Restart()
     there.before(*[at(billing={P0: (n, n + 5), P1: (3, 700)}) for n in (10, 20, 30)])
-    stored = there.groups.stored
-    assert stored == (AwaitedGroup("billing", ("orders-1",)),)
-    assert held(Restart(SPEC, stored).after(*[at(billing={P0: (31, 99), P1: (3, 700)})] * 5))
-    assert Restart(SPEC, stored).after(*[at(billing={P0: (n, 99), P1: (3, 700)}) for n in (40, 50, 60)]) == DONE
+    there.restart()
+    kept = there.left()
+    assert kept == GroupsKept({"billing": frozenset({"orders-1"})}, None, 5_000.0 - there.now)
+    assert held(Restart(kept=kept).after(*[at(billing={P0: (31, 99), P1: (3, 700)})] * 5))
+    assert Restart(kept=kept).after(*[at(billing={P0: (n, 99), P1: (3, 700)}) for n in (40, 50, 60)]) == DONE
 
 
 def test_a_group_of_an_earlier_restart_holds_the_next_one_too() -> None:
-    there = Restart(SPEC, [AwaitedGroup("billing")])
+    kept = GroupsKept({"billing": frozenset()}, at(billing=LATE).groups)
+    there = Restart(kept=kept)
     assert held(there.before(*STILL[:6]))
-    assert Cause.GROUPS_STUCK not in causes(there.before(at(billing={P0: (50, 99), P1: (50, 99)})))
-    assert there.before(*moving()) == RESTART
+    assert there.before(at(billing={P0: (50, 99), P1: (50, 99)})) == RESTART
+    assert there.groups.ready == {"billing": frozenset()}
 
 
-def test_what_is_stored_is_bounded() -> None:
-    names = [f"g{number:05}" for number in range(MOST_STORED + 50)]
-    there = Restart()
-    there.before(*[at(**{name: {P0: (n, n)} for name in names}) for n in (1, 2, 3)])
-    assert len(there.groups.stored) == MOST_STORED
-    there.restart()
-    assert len(there.groups.awaited) == len(names)  # this process still knows all
+def test_abandoned_partitions_stay_so_over_a_whole_roll() -> None:
+    offsets = {P0: (31, 90), P1: (3, 700)}
+    kept = GroupsKept({"billing": frozenset({"orders-1"})}, at(billing=offsets).groups)
+    there = Restart(kept=kept)
+    assert there.before(at(billing={P0: (60, 99), P1: (3, 800)})) == RESTART
+    assert there.groups.ready == {"billing": frozenset({"orders-1"})}
+
+
+def test_what_is_left_to_the_next_step_is_bounded() -> None:
+    wide = at(wide={TopicPartition("t", number): (1, 1) for number in range(MOST_KEPT)}, narrow={P0: (1, 1)})
+    kept = GroupsKept({"wide": frozenset(), "narrow": frozenset()}, wide.groups)
+    stored = GroupsKept.from_json(kept.to_json())
+    assert (stored.base or {}).keys() == stored.awaited.keys() == {"narrow"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{}, {"version": 2, "at": 0.0, "awaited": {}, "base": None}, {"version": 1, "at": 0, "awaited": {}, "base": {"g": [[1]]}}],
+)
+def test_what_another_release_left_is_an_error(value: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        GroupsKept.from_json(value)
 
 
 def test_a_decision_that_another_process_carries_out_is_forgotten() -> None:
     there = Restart()
     there.before(*moving())
-    assert there.groups.forgotten().stored == ()
+    assert there.groups.forgotten().ready is None
 
 
 @pytest.mark.parametrize(

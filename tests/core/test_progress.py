@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.decision import Refuse
-from airflow_provider_kmigrate.core.group_progress import AwaitedGroup
 from airflow_provider_kmigrate.core.model import Cause, Reason
 from airflow_provider_kmigrate.core.progress import FRESH, VERSION, StepProgress, from_json
 
@@ -19,8 +18,7 @@ REASON = st.builds(Reason, st.text(), st.text(), cause=st.none() | st.sampled_fr
 REASONS = st.lists(REASON, max_size=3).map(tuple)
 SECONDS = st.floats(0.0, 1e9)
 COUNT = st.integers(0, 1000)
-GROUPS = st.lists(st.builds(AwaitedGroup, st.text(), st.lists(st.text(), max_size=3).map(tuple)), max_size=3).map(tuple)
-PROGRESS = st.builds(StepProgress, SECONDS, SECONDS, SECONDS, COUNT, REASONS, REASONS, st.booleans(), COUNT, COUNT, GROUPS)
+PROGRESS = st.builds(StepProgress, SECONDS, SECONDS, SECONDS, COUNT, REASONS, REASONS, st.booleans(), COUNT, COUNT)
 LEARNED = StepProgress(480.0, 30.0, 690.0, 13, (Reason("V30", "It starves."),), (Reason("V30", "It starves."),), True, 2, 1)
 STORED = LEARNED.to_json()
 
@@ -32,11 +30,6 @@ def test_it_comes_back_as_it_was_stored(progress: StepProgress) -> None:
 
 def test_nothing_stored_is_a_fresh_start() -> None:
     assert from_json(None) == FRESH == StepProgress()
-
-
-def test_what_the_release_before_stored_is_read() -> None:
-    earlier = {name: value for name, value in STORED.items() if name != "groups"} | {"version": 1}
-    assert from_json(earlier) == LEARNED
 
 
 @pytest.mark.parametrize(
@@ -57,7 +50,6 @@ def test_what_the_release_before_stored_is_read() -> None:
         ),
         {**STORED, "lapses": 1.5},
         {**STORED, "restart_begun": 1},
-        *({**STORED, "groups": value} for value in ("g", ["g"], [["g"]], [["g", "p"]], [["g", [1]]], [[1, []]], None)),
         *({**STORED, "verdict": value} for value in ("V30", ["V30"], [["V30", "It starves."]], [["V30", 1, "", ""]], None)),
     ],
 )

@@ -5,17 +5,19 @@ Steps run on it with their real code; time is a number. `Mortal` kills the tool 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec, Policy
 from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.group_progress import GroupSweep
+from airflow_provider_kmigrate.core.group_progress import GroupsKept, GroupSweep
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -64,6 +66,19 @@ def _replicas(partition: int, brokers: int) -> tuple[int, ...]:
     return tuple((partition + r) % brokers for r in range(min(3, brokers)))
 
 
+class SimGroups:
+    """What one step leaves to the next one, as JSON has it."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Any] | None = None
+
+    def load(self) -> GroupsKept | None:
+        return None if self.stored is None else GroupsKept.from_json(self.stored)
+
+    def save(self, kept: GroupsKept) -> None:
+        self.stored = json.loads(json.dumps(kept.to_json()))
+
+
 @dataclass
 class SimCluster:
     """Three brokers, three controllers unless told otherwise; every partition has three replicas."""
@@ -107,6 +122,7 @@ class SimCluster:
     counts: dict[int, int] = field(default_factory=dict)  # of them, as each broker read it when it started
     unread_coordinators: set[int] = field(default_factory=set)  # brokers that do not say who coordinates a group
     consumers: Callable[[float], GroupSweep] = lambda _: GroupSweep()  # what a sweep over the consumer groups shows at a time
+    kept: SimGroups = field(default_factory=SimGroups)
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -415,4 +431,5 @@ class SimCluster:
                 store.keep_original(node, original_of(node.id))
             store.keep_version("3.9-IV0")
         self.token += 1
-        return StepContext(self.spec, self, tools, SimFence(self, self.token), SimJournal(), store, said.append, self.clock)  # type: ignore[arg-type]
+        parts = (self.spec, self, tools, SimFence(self, self.token), SimJournal(), store, said.append, self.clock)
+        return StepContext(*parts, groups=self.kept)  # type: ignore[arg-type]
