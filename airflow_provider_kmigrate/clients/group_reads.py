@@ -247,7 +247,7 @@ def sweep(properties: Mapping[str, str], timeout: float, brokers: Collection[int
     ours if no broker answers.
     """
     with Brokers(properties, timeout) as connections:
-        addresses, _ = connections.first(lambda wire: wire.locations(()))
+        addresses = connections.first(lambda wire: wire.locations(())).brokers
         offsets, members = Answers[Offsets](), dict[str, tuple[KafkaMember, ...]]()
         silent = set(brokers) - addresses.keys()
         for broker, address in addresses.items():
@@ -284,12 +284,12 @@ def _leaders(
         if not missing:
             break
         try:
-            _, leaders = connections.at(*address).locations(sorted(missing))
+            answer = connections.at(*address).locations(sorted(missing))
         except Unavailable:
             whole = False
             continue
-        found |= leaders
-        missing -= {topic for topic, _ in leaders}
+        found |= answer.leaders
+        missing &= answer.unknown
     return found, missing if whole else ()
 
 

@@ -338,6 +338,14 @@ class PartitionLeader(NamedTuple):
     partition: Partition
 
 
+class TopicLocations(NamedTuple):
+    """The brokers' addresses by id, the leader of each partition (-1: none), and the topics that the answering broker does not know."""
+
+    brokers: Mapping[int, tuple[str, int]]
+    leaders: Mapping[tuple[str, int], int]
+    unknown: frozenset[str]
+
+
 class Wire:
     """One node; connects at the first call, keeps the connection, and opens a new one after any failure.
 
@@ -461,13 +469,15 @@ class Wire:
         check(answer.error_code, f"{self.endpoint} ListGroups")
         return tuple(found.group_id for found in answer.groups if found.group_state not in {"Empty", "Dead"})
 
-    def locations(self, topics: Collection[str]) -> tuple[dict[int, tuple[str, int]], dict[tuple[str, int], int]]:
-        """The brokers' addresses by id, and the leader (-1: none) of each partition of these topics; a topic that it does not know has none."""
-        wanted = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
-        answer = self._metadata(wanted)
+    def locations(self, topics: Collection[str]) -> TopicLocations:
+        """Where the brokers are, and who leads the partitions of these topics."""
+        answer = self._metadata([MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics])
         rows = ((topic.name, each) for topic in answer.topics for each in topic.partitions)
-        leaders = {(name, each.partition_index): each.leader_id for name, each in rows}
-        return {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}, leaders
+        return TopicLocations(
+            {broker.node_id: (broker.host, broker.port) for broker in answer.brokers},
+            {(name, each.partition_index): each.leader_id for name, each in rows},
+            frozenset(topic.name for topic in answer.topics if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION),
+        )
 
     def log_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The last stable offsets of partitions that this broker leads; those that it does not lead (any more) are left out."""

@@ -170,3 +170,17 @@ def test_what_is_left_over_of_a_deleted_topic_does_not_count(start: Start) -> No
 
     broker.node.handlers[METADATA] = deleted
     assert sweep(broker.properties, TIMEOUT, [0]) == GroupSweep({"g": GroupPosition()})
+
+
+def test_a_topic_that_may_not_be_described_leaves_its_groups_unread(start: Start) -> None:
+    broker = start({"g": (group("g"), {0: 1})}, {0: 5})
+    known = broker.node.handlers[METADATA]
+
+    def refused(request: Any) -> Any:
+        found = known(request)
+        for topic in found.topics:
+            topic.error_code, topic.partitions = 29, []
+        return found
+
+    broker.node.handlers[METADATA] = refused
+    assert sweep(broker.properties, TIMEOUT, [0]) == GroupSweep(unread=frozenset({"g"}))
