@@ -25,8 +25,9 @@ from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import Brokers
 from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSweep
 from airflow_provider_kmigrate.core.decision import Act, Verb
-from airflow_provider_kmigrate.core.group_progress import WINDOW, GroupProgress, GroupsKept, GroupSweep
+from airflow_provider_kmigrate.core.group_progress import WINDOW, GroupProgress, GroupsKept
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from tests.kit.load import TopicPlan, create_topics

@@ -24,7 +24,15 @@ from airflow_provider_kmigrate.clients.wire_groups import Address, Brokers, Offs
 from airflow_provider_kmigrate.clients.znodes import CONSUMERS, batches
 from airflow_provider_kmigrate.clients.zookeeper import Znode, ZooKeeper
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, topics_of
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.group_seen import (
+    GroupPosition,
+    GroupSeen,
+    GroupSweep,
+    KafkaGroup,
+    Lag,
+    StoredOffset,
+    ZkGroup,
+)
 from airflow_provider_kmigrate.core.coordination.registration import (
     OFFSETS_TOPIC,
     GroupPaths,
@@ -37,7 +45,6 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     read_registration,
 )
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_progress import GroupPosition, GroupSweep, Lag
 from airflow_provider_kmigrate.core.model import Malformed
 from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable

@@ -22,12 +22,13 @@ the step's timeout.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Reason, could_not_read
@@ -45,66 +46,6 @@ MARKERS = 10
 SHOWN = 5  # groups, and partitions and members of each, that a reason names
 MOST_KEPT = 100_000  # partitions of groups that are kept between two steps
 VERSION = 1
-
-
-class Lag(NamedTuple):
-    """A partition's committed offset and its log's end; `records`: what is between them."""
-
-    committed: int
-    end: int
-
-    @property
-    def records(self) -> int:
-        return self.end - self.committed
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPosition:
-    """Where a group with members stands in each partition that it has committed."""
-
-    places: Mapping[TopicPartition, Lag] = field(default_factory=dict)
-
-    def behind(self) -> Iterator[tuple[TopicPartition, Lag]]:
-        """The partitions with lag."""
-        return ((where, lag) for where, lag in self.places.items() if lag.records > 0)
-
-    def moved(self, earlier: GroupPosition) -> bool:
-        """Whether anything was committed since."""
-        return any(
-            where not in earlier.places or earlier.places[where].committed != lag.committed for where, lag in self.places.items()
-        )
-
-    def unmoved(self, earlier: GroupPosition) -> frozenset[str]:
-        """The names of partitions that have lag now and had some then, without a commit between."""
-        then = earlier.places
-        return frozenset(
-            where.name
-            for where, lag in self.behind()
-            if where in then and then[where].records > 0 and then[where].committed == lag.committed
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSweep:
-    """One sweep over the consumer groups that have members.
-
-    `unread`: groups whose offsets or log ends were not reported; `silent`: brokers that did not answer, whose groups are missing.
-    `members`: of the groups that the observation named.
-    """
-
-    groups: Mapping[str, GroupPosition] = field(default_factory=dict)
-    unread: frozenset[str] = frozenset()
-    silent: tuple[int, ...] = ()
-    members: Mapping[str, tuple[KafkaMember, ...]] = field(default_factory=dict)
-
-    @property
-    def whole(self) -> bool:
-        """Whether every broker answered for every group."""
-        return not self.unread and not self.silent
-
-    def gone(self, group: str) -> bool:
-        """Whether a group certainly has no members."""
-        return group not in self.groups and group not in self.unread and not self.silent
 
 
 OldLag = Mapping[str, frozenset[str]]  # group -> its partitions, by name, that expect nothing
@@ -231,7 +172,7 @@ class GroupProgress:
 
     def kept(self, now: float, clock: float) -> GroupsKept:
         """What the next step must know. `now`: of the views' clock, when the epoch's is `clock`."""
-        awaited = {name: each.old_lag for name, each in self.awaited.items()} | (self.ready or {})
+        awaited = {**{name: each.old_lag for name, each in self.awaited.items()}, **(self.ready or {})}
         return GroupsKept(awaited, None if self.wanted else self.base, clock - (now - self.base_at))
 
     @property

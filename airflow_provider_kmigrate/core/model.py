@@ -95,8 +95,7 @@ def same_version(one: str, other: str) -> bool:
 
 
 if TYPE_CHECKING:
-    from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
-    from airflow_provider_kmigrate.core.group_progress import GroupSweep
+    from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, GroupSweep
 
 
 class BrokerMode(StrEnum):

@@ -15,8 +15,8 @@ from kafka.protocol.metadata import MetadataResponse
 
 from airflow_provider_kmigrate.clients.group_reads import sweep
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_progress import GroupPosition, GroupSweep, Lag
 from airflow_provider_kmigrate.exceptions import Unavailable
 
 LIST_OFFSETS, LIST_GROUPS, NOT_LEADER = 2, 16, 6

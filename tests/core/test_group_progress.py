@@ -10,6 +10,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_progress import (
@@ -21,11 +22,8 @@ from airflow_provider_kmigrate.core.group_progress import (
     SAMPLE_EVERY,
     SAMPLE_LATER,
     WINDOW,
-    GroupPosition,
     GroupProgress,
     GroupsKept,
-    GroupSweep,
-    Lag,
     both,
     describe,
 )

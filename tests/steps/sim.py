@@ -15,9 +15,10 @@ from typing import Any
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec, Policy
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSweep
 from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.group_progress import GroupsKept, GroupSweep
+from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,

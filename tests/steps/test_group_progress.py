@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec, NodeRole, Policy
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.group_progress import GroupPosition, GroupsKept, GroupSweep, Lag
+from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, Plan
 from airflow_provider_kmigrate.exceptions import TimedOut

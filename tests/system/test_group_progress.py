@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 
 from airflow_provider_kmigrate.clients.group_reads import sweep
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSweep
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.group_progress import GroupSweep
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import run_rest
@@ -72,7 +72,7 @@ def swept(cluster: LocalCluster) -> GroupSweep:
 
 
 def moved(first: GroupSweep, now: GroupSweep, group: str) -> bool:
-    return group in now.groups and group in first.groups and now.groups[group].committed > first.groups[group].committed
+    return group in now.groups and group in first.groups and now.groups[group].moved(first.groups[group])
 
 
 class Roll:
