@@ -121,6 +121,7 @@ def test_a_client_that_hangs_holds_the_next_restart_and_is_named(cluster: LocalC
         direct.provision(here)
         roll = Roll(here, clients)
         assert isinstance(run_rest(replace(here, say=roll.say), "roll", {"target": str(BrokerMode.MIGRATION)}), Done)
+        assert isinstance(direct.step(replace(here, say=roll.say), "registered"), Done)
         assert roll.restarted == {"halted": 1, "hanging": 2}, "the next broker restarted all the same"
         for group, line in roll.named.items():
             for word in (group, f"client-{group} on 127.0.0.1", f"{TOPIC}-", "records behind", "Restart the clients"):
