@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Reason, could_not_read
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.text import printable, summarize
 
 WINDOW = 6.0  # seconds; clients commit every 5 s by default
 OLDEST = 900.0  # seconds; older sweeps show nothing about the minutes before a restart
@@ -251,7 +251,7 @@ def _continued(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupPr
             continued[name] = each.old_lag
         else:
             gone.append(name)
-    note = f"Groups without members since the restart, not waited for: {summarize(sorted(gone))}." if gone else ""
+    note = f"Groups without members since the restart, not waited for: {summarize(map(printable, sorted(gone)))}." if gone else ""
     return replace(progress, awaited=now, continued=continued, note=" ".join(filter(None, (progress.note, note))))
 
 
@@ -268,7 +268,7 @@ def _measured(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupPro
     before = {name: (base[name], now) for name, now in sweep.groups.items() if name in base and name not in exclude}
     found = {name: now.unmoved(then) for name, (then, now) in before.items() if now.moved(then)}
     again = {name: old & _lagging(sweep.groups[name]) for name, old in progress.continued.items() if name in sweep.groups}
-    unread = [*sorted(sweep.unread - exclude), *(f"those of broker {one}" for one in sweep.silent)]
+    unread = [*map(printable, sorted(sweep.unread - exclude)), *(f"those of broker {one}" for one in sweep.silent)]
     note = f"Groups that were not read before the restart, so not waited for after it: {summarize(unread)}." if unread else ""
     return replace(progress, ready=found | again, note=" ".join(filter(None, (progress.note, note))))
 
@@ -306,6 +306,7 @@ def _named(group: str, each: _Awaited, sweep: GroupSweep) -> str:
     lag = sum(one.records for one in stuck.values())
     places = summarize((f"{where.name} at {one.committed} of {one.end}" for where, one in sorted(stuck.items())), SHOWN)
     behind = f"{len(stuck)} partitions, {lag} records behind: {places}" if stuck else "not measured yet"
+    group = printable(group)
     if each.absent_since is not None:
         return f"{group} ({behind}; no members any more)"
     if group not in sweep.groups:
@@ -347,7 +348,7 @@ def describe(first: GroupSweep | None, last: GroupSweep | None, spec: GroupProgr
     unread = "" if last.whole else " Not every group was read."
     if not late:
         return f"Of {len(last.groups)} consumer groups with members, all with lag make progress.{unread}"
-    named = summarize((f"{name} ({lag} records behind)" for lag, name in late), SHOWN)
+    named = summarize((f"{printable(name)} ({lag} records behind)" for lag, name in late), SHOWN)
     return f"{len(late)} of {len(last.groups)} consumer groups with members have lag and committed nothing just now: {named}.{unread}"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.decision import Decision
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.group_progress import GroupProgress, GroupsKept, both
 from airflow_provider_kmigrate.core.migration.roll import recovers
 from airflow_provider_kmigrate.core.model import ClusterView, Fields
@@ -27,7 +28,7 @@ class GroupFile:
 
     def load(self) -> GroupsKept | None:
         try:
-            return GroupsKept.from_json(json.loads(self._path.read_bytes()))
+            return GroupsKept.from_json(read_json(self._path.read_bytes()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 

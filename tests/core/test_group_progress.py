@@ -246,6 +246,14 @@ def test_the_named_reason_says_group_partitions_lag_and_clients() -> None:
     assert "Restart the clients" in reason.next_step
 
 
+def test_a_groups_name_cannot_forge_a_line_of_the_log() -> None:
+    there = restarted(*moving("bil\nling"))
+    found = there.after(*[at(**{"bil\nling": LATE})] * 8)
+    assert isinstance(found, Wait)
+    assert "\n" not in found.reasons[0].text
+    assert "\n" not in describe(*[at(**{"bil\nling": LATE})] * 2, SPEC)
+
+
 def test_without_an_owner_every_member_is_named() -> None:
     there = restarted()
     clients = (KafkaMember("m-1", "billing-7", frozenset(), "/10.1.2.3"),)
