@@ -63,14 +63,13 @@ class GroupsKept:
     at: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values. At most `MOST_KEPT` partitions: groups with few come first, and those that do not fit are not waited for."""
+        """JSON values. At most `MOST_KEPT` partitions: groups with few come first, and the others are swept again before they are judged."""
         kept, left = dict[str, Any](), MOST_KEPT
         for name, position in sorted((self.base or {}).items(), key=lambda row: len(row[1].places)):
             left -= len(position.places)
             if left >= 0:
                 kept[name] = [[*where, *lag] for where, lag in position.places.items()]
-        named = self.awaited if self.base is None else {name: old for name, old in self.awaited.items() if name in kept}
-        awaited = {name: sorted(old) for name, old in named.items()}
+        awaited = {name: sorted(old) for name, old in self.awaited.items()}
         return {"version": VERSION, "at": self.at, "awaited": awaited, "base": None if self.base is None else kept}
 
     @classmethod
