@@ -347,6 +347,31 @@ def test_a_group_that_was_not_read_once_the_broker_was_back_is_waited_for_in_the
     assert again.groups.awaited.keys() == {"billing"}
 
 
+def test_a_process_that_finds_the_broker_back_sweeps_for_the_one_before() -> None:
+    there = Restart(kept=GroupsKept({"billing": frozenset()}))
+    assert there.groups.due(ClusterView(there.now), DONE)
+    assert there.observe(at(billing=LATE), DONE) == DONE
+    assert there.left().base == at(billing=LATE).groups
+
+
+def test_a_group_that_has_read_everything_is_waited_for_after_the_next_restart_too() -> None:
+    idle = at(billing={P0: (90, 90)})
+    there = Restart(kept=GroupsKept({"billing": frozenset()}, idle.groups))
+    assert there.before(idle) == RESTART
+    assert there.groups.ready == {"billing": frozenset()}
+
+
+@pytest.mark.parametrize(
+    ("age", "sweeps", "stuck"), [(WITHIN * 2, 2, False), (WITHIN * 2, 3, True), (0.0, 6, False), (0.0, 7, True)]
+)
+def test_a_group_is_named_after_three_sweeps_and_its_time(age: float, sweeps: int, stuck: bool) -> None:
+    there = Restart(kept=GroupsKept({"billing": frozenset()}, at(billing=LATE).groups), age=age)
+    assert there.groups.named == ()
+    found = there.before(*STILL[:sweeps])
+    assert (Cause.GROUPS_STUCK in causes(found)) is stuck
+    assert there.groups.named == ("billing",)
+
+
 def test_abandoned_partitions_stay_so_over_a_whole_roll() -> None:
     offsets = {P0: (31, 90), P1: (3, 700)}
     kept = GroupsKept({"billing": frozenset({"orders-1"})}, at(billing=offsets).groups)
