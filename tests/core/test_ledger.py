@@ -477,13 +477,49 @@ def test_a_repeat_with_a_hole_in_the_members_count_is_a_redelivery() -> None:
     assert "redelivered" in counts(balance(history.end()))
 
 
-def test_other_records_at_the_same_offsets_are_no_repeat() -> None:
+@pytest.mark.parametrize(("producer", "seq"), [("q", 100), ("q", 25), ("p", 100)])
+def test_other_records_at_the_same_offsets_are_no_repeat(producer: str, seq: int) -> None:
     history = calm()
     history.producer("q")
-    history.deliver("g", "m", 0, 25, 5, 100, producer="q")
+    history.deliver("g", "m", 0, 25, 5, seq, producer=producer)
     found = counts(balance(history.end()))
     assert (found["redelivered"], found["diverged"]) == (5, 5)
     assert "client_repeats" not in found
+
+
+def changed(change: Callable[[DeliveryRun], DeliveryRun]) -> dict[str, int]:
+    """What is found if every delivery of a history with a repeat is changed so."""
+    history = calm()
+    history.deliver("g", "m", 0, 25, 5, 25)
+    return counts(balance([change(event) if isinstance(event, DeliveryRun) else event for event in history.end()]))
+
+
+def test_without_a_generation_nothing_is_excused() -> None:
+    assert changed(lambda run: run) == {"client_repeats": 5}
+    assert changed(lambda run: replace(run, generation=None)) == {"redelivered": 5}
+
+
+def test_a_delivery_that_does_not_say_which_records_it_had_excuses_nothing() -> None:
+    loose = {"producer": None, "producer_seq": None}
+    found = changed(lambda run: replace(run, last=run.last + 1, **loose) if run.first == 20 else run)
+    assert "client_repeats" not in found
+
+
+def test_a_new_process_of_the_same_name_does_not_repeat_by_itself() -> None:
+    history = calm()
+    history.consumer("m2", "g")
+    history.counted["m2", 0] = 30
+    history.deliver("g", "m2", 0, 25, 5, 25)
+    events = [replace(event, member="m") if isinstance(event, DeliveryRun) else event for event in history.end()]
+    assert counts(balance(events))["redelivered"] == 5
+
+
+def test_what_was_handed_out_in_an_earlier_generation_is_no_repeat() -> None:
+    history = calm()
+    history.generation += 1
+    history.deliver("g", "m", 0, 25, 5, 25)
+    history.deliver("g", "m", 0, 20, 10, 20)
+    assert counts(balance(history.end())) == {"redelivered": 10, "client_repeats": 5}
 
 
 def test_a_repeat_over_several_deliveries_and_into_new_records() -> None:
