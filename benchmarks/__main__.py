@@ -19,6 +19,7 @@ NAMES = (
     "assignment",
     "groups_scan",
     "coordinator",
+    "readiness",
     "handover",
     "canary",
     "triggers",

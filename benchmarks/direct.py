@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.group_watch import GroupFile
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
@@ -53,7 +54,8 @@ def context(
     ):
         journal = FileJournal(folder / "journal" / f"{run}.jsonl", run, time.time)
         backup = BackupStore(folder / "backup", chosen.name, chosen.cluster_id)
-        yield StepContext(chosen, observer, tools, fence, journal, backup, print)
+        groups = GroupFile(folder / "groups.json", writable=acting)
+        yield StepContext(chosen, observer, tools, fence, journal, backup, print, groups=groups)
 
 
 class _Nothing:

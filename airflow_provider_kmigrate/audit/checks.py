@@ -13,6 +13,7 @@ from airflow_provider_kmigrate.core.ledger import Case, Facts, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import in_order
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.text import summarize
 
 
 def findings(changes: Sequence[Ownership], facts: Facts, *, policy: AuditPolicy, level: Level) -> Iterator[AuditFinding]:
@@ -28,6 +29,8 @@ def findings(changes: Sequence[Ownership], facts: Facts, *, policy: AuditPolicy,
         yield _of_others(facts, level)
     if facts.skipped.count:
         yield _skipped(facts, level)
+    if facts.client_repeats.count:
+        yield _client_repeats(facts.client_repeats, level)
 
 
 def _not_owned(facts: Facts, level: Level) -> Iterator[AuditFinding]:
@@ -132,6 +135,13 @@ def _skipped(facts: Facts, level: Level) -> AuditFinding:
     found = facts.skipped
     text = f"{found.count} offsets between deliveries were skipped, and no wrapped producer reported records there."
     return AuditFinding.of(AuditOutcome.PASS, AuditCause.SKIPPED, text, level, found.count, found.cases)
+
+
+def _client_repeats(found: LedgerFinding, level: Level) -> AuditFinding:
+    """Counted beside `redelivered`, and no fault of the group or the brokers."""
+    who = sorted({case.members[-1] for case in found.cases})
+    text = f"{found.count} records were handed out twice by the client itself, in consecutive polls of one generation: {summarize(who)}."
+    return AuditFinding.of(AuditOutcome.PASS, AuditCause.CLIENT_REPEATED, text, level, found.count, found.cases)
 
 
 def owner_changes(changes: Iterable[Ownership]) -> int:

@@ -173,13 +173,13 @@ def check_rows(setting: Setting, rows: pa.Table) -> pa.Table:
 
 _COLUMNS: Final = (
     *("row_kind", "writer", "number", "t_ms", "consumer_group", "member", "lo", "hi", "n", "seq"),
-    *("t_first_ms", "t_last_ms", "t_sent_ms", "gap_ms", "producer", "producer_seq"),
+    *("t_first_ms", "t_last_ms", "t_sent_ms", "gap_ms", "producer", "producer_seq", "generation"),
 )
 _Row = tuple[Any, ...]
 
 
 def part_of(rows: pa.Table) -> Part:
-    """The events of one partition, without what the ledger ignores: generations and latencies."""
+    """The events of one partition, without what the ledger ignores: latencies, and generations of commits."""
     part = Part(TopicPartition(rows["topic"][0].as_py(), rows["part"][0].as_py()))
     for row in _once(list(zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True))):
         _file(part, row)
@@ -197,10 +197,12 @@ def _once(rows: list[_Row]) -> Iterable[_Row]:
 
 
 def _file(part: Part, row: _Row) -> None:
-    row_kind, writer, number, t_ms, group, member, lo, hi, n, seq, t_first, t_last, t_sent, gap, producer, producer_seq = row
+    row_kind, writer, number, t_ms, group, member, lo, hi, n, seq, t_first, t_last, t_sent, gap, producer, producer_seq, born = (
+        row
+    )
     if row_kind == _DELIVERY:
         who = (t_first, t_last, t_sent, gap, producer, producer_seq)
-        part.runs[group].append(DeliveryRun(Stamp(writer, number, t_ms), group, member, None, *part.where, lo, hi, n, seq, *who))
+        part.runs[group].append(DeliveryRun(Stamp(writer, number, t_ms), group, member, born, *part.where, lo, hi, n, seq, *who))
     elif row_kind == _ACK:
         part.acks.append(Ack(Stamp(writer, number, t_ms), producer, *part.where, lo, hi, n, seq, seq + n - 1, t_sent, t_last))
     else:

@@ -122,7 +122,7 @@ FROM events JOIN writers ON events.writer = writers.writer WHERE events.row_kind
 # Everything about the wanted partitions, as `judge.check_rows` takes it.
 EVENTS_OF: Final = """
 SELECT /*+ BROADCAST(wanted) */ events.topic AS topic, events.part AS part, row_kind, writer, number, t_ms, consumer_group, member, lo, hi, n, seq,
-  t_first_ms, t_last_ms, t_sent_ms, gap_ms, producer, producer_seq
+  t_first_ms, t_last_ms, t_sent_ms, gap_ms, producer, producer_seq, generation
 FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part
 WHERE row_kind IN ('delivery', 'ack', 'commit')"""
 

@@ -53,6 +53,7 @@ EVENTS: Final = pa.schema(
         ("gap_ms", pa.int64()),
         ("producer", pa.string()),
         ("producer_seq", pa.int64()),
+        ("generation", pa.int64()),  # of a delivery; null also in ledgers of older releases
         ("latency", pa.list_(pa.int64())),  # bucket, count, bucket, count ...; null: not measured
     ]
 )
@@ -117,6 +118,7 @@ def _of_delivery(event: DeliveryRun) -> Row:
         "gap_ms": event.gap_ms,
         "producer": event.producer,
         "producer_seq": event.producer_seq,
+        "generation": event.generation,
         "latency": list(chain.from_iterable(event.latency)) or None,
     }
 

@@ -23,8 +23,16 @@ from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import Address, Brokers, Offsets, committed, described
 from airflow_provider_kmigrate.clients.znodes import CONSUMERS, batches
 from airflow_provider_kmigrate.clients.zookeeper import Znode, ZooKeeper
-from airflow_provider_kmigrate.core.coordination.assignors import topics_of
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, topics_of
+from airflow_provider_kmigrate.core.coordination.group_seen import (
+    GroupPosition,
+    GroupSeen,
+    GroupSweep,
+    KafkaGroup,
+    Lag,
+    StoredOffset,
+    ZkGroup,
+)
 from airflow_provider_kmigrate.core.coordination.registration import (
     OFFSETS_TOPIC,
     GroupPaths,
@@ -233,6 +241,87 @@ def _answers(
 
 def _or_none(found: Value | KMigrateError) -> Value | None:
     return None if isinstance(found, KMigrateError) else found
+
+
+_SWEPT: Final = 500  # groups a request: a broker answers in some 20 ms
+
+
+def sweep(properties: Mapping[str, str], timeout: float, brokers: Collection[int], named: Collection[str] = ()) -> GroupSweep:
+    """Committed offsets and lag of every consumer group with members, in few requests to each broker.
+
+    `timeout`: seconds for each request; `brokers`: all of the cluster; `named`: groups whose members are read, too. Each broker is
+    asked for the groups that it has loaded, so nothing creates `__consumer_offsets`. Lag is against the last stable offset. Raises
+    ours if no broker answers.
+    """
+    with Brokers(properties, timeout) as connections:
+        addresses = connections.first(lambda wire: wire.locations(())).brokers
+        offsets, members = Answers[Offsets](), dict[str, tuple[KafkaMember, ...]]()
+        silent = set(brokers) - addresses.keys()
+        for broker, address in addresses.items():
+            try:
+                _swept(connections.at(*address), named, offsets, members)
+            except Unavailable:
+                silent.add(broker)
+        read = {name: found for name, found in offsets.items() if not isinstance(found, KMigrateError)}
+        places = frozenset(chain.from_iterable(read.values()))
+        leaders, deleted = _leaders(connections, addresses.values(), {place.topic for place in places})
+        ends = _ends(connections, addresses, leaders, places)
+    groups = {name: position for name, found in read.items() if (position := _position(found, ends, deleted)) is not None}
+    return GroupSweep(groups, frozenset(offsets.keys() - groups.keys()), tuple(sorted(silent)), members)
+
+
+def _swept(wire: Wire, named: Collection[str], offsets: Answers[Offsets], members: dict[str, tuple[KafkaMember, ...]]) -> None:
+    """Add what one broker has of its groups. An answer of another broker's stays if this one only kept an old copy."""
+    listed = wire.live_groups()
+    for some in batches(listed, _SWEPT):
+        for name, found in committed(wire, some).items():
+            if name not in offsets or not isinstance(found, KMigrateError):
+                offsets[name] = found
+    if asked := sorted(set(named).intersection(listed)):
+        answers = described(wire, asked)
+        members.update((name, one.members) for name, one in answers.items() if isinstance(one, KafkaGroup))
+
+
+def _leaders(
+    connections: Brokers, addresses: Iterable[Address], topics: Collection[str]
+) -> tuple[dict[tuple[str, int], int], Collection[str]]:
+    """The leader of each partition, and the topics that no broker knows: a broker that has just started may know none."""
+    found, missing, whole = dict[tuple[str, int], int](), set(topics), True
+    for address in addresses:
+        if not missing:
+            break
+        try:
+            answer = connections.at(*address).locations(sorted(missing))
+        except Unavailable:
+            whole = False
+            continue
+        found |= answer.leaders
+        missing &= answer.unknown
+    return found, missing if whole else ()
+
+
+def _ends(
+    connections: Brokers,
+    addresses: Mapping[int, Address],
+    leaders: Mapping[tuple[str, int], int],
+    places: Iterable[TopicPartition],
+) -> dict[tuple[str, int], int]:
+    """The log end of each of these partitions; those without a leader, or whose leader does not answer, are left out."""
+    led, found = defaultdict[int, list[TopicPartition]](list), dict[tuple[str, int], int]()
+    for place in places:
+        led[leaders.get(place, -1)].append(place)
+    for broker in led.keys() & addresses.keys():
+        with suppress(Unavailable):
+            found |= connections.at(*addresses[broker]).log_ends(led[broker])
+    return found
+
+
+def _position(offsets: Offsets, ends: Mapping[tuple[str, int], int], deleted: Collection[str]) -> GroupPosition | None:
+    """None if a log's end was not read. What is left over of a deleted topic does not count."""
+    kept = {place: offset for place, offset in offsets.items() if place.topic not in deleted}
+    if kept.keys() - ends.keys():
+        return None
+    return GroupPosition({place: Lag(offset, max(offset, ends[place])) for place, offset in kept.items()})
 
 
 #: Topic settings that can make a topic unreadable for a ZooKeeper consumer (legacy).

@@ -19,7 +19,8 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -35,6 +36,7 @@ from kafka.protocol.admin import (
     ListPartitionReassignmentsRequest,
 )
 from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
@@ -291,6 +293,8 @@ def _decode(request: Any, frame: bytearray, correlation_id: int, where: str) -> 
 
 
 _METADATA_LOG = "__cluster_metadata"
+_LATEST, _READ_COMMITTED = -1, 1  # ListOffsets
+_Place = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 _TOPIC = 2  # ConfigResource.Type of a topic
 _CONTROLLERS = 2  # DescribeCluster's endpoint type (KIP-919)
 Use = Callable[[WireConnection, Deadline], Any]
@@ -332,6 +336,14 @@ class PartitionLeader(NamedTuple):
 
     leader_epoch: int
     partition: Partition
+
+
+class TopicLocations(NamedTuple):
+    """The brokers' addresses by id, the leader of each partition (-1: none), and the topics that the answering broker does not know."""
+
+    brokers: Mapping[int, tuple[str, int]]
+    leaders: Mapping[tuple[str, int], int]
+    unknown: frozenset[str]
 
 
 class Wire:
@@ -450,6 +462,32 @@ class Wire:
         answer = self.ask(ListGroupsRequest, 0, 4)
         check(answer.error_code, f"{self.endpoint} ListGroups")
         return tuple(found.group_id for found in answer.groups)
+
+    def live_groups(self) -> tuple[str, ...]:
+        """The consumer groups that this broker has loaded and that have members; brokers before Kafka 2.6 list all."""
+        answer = self.ask(ListGroupsRequest, 0, 4)
+        check(answer.error_code, f"{self.endpoint} ListGroups")
+        return tuple(found.group_id for found in answer.groups if found.group_state not in {"Empty", "Dead"})
+
+    def locations(self, topics: Collection[str]) -> TopicLocations:
+        """Where the brokers are, and who leads the partitions of these topics."""
+        answer = self._metadata([MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics])
+        rows = ((topic.name, each) for topic in answer.topics for each in topic.partitions)
+        return TopicLocations(
+            {broker.node_id: (broker.host, broker.port) for broker in answer.brokers},
+            {(name, each.partition_index): each.leader_id for name, each in rows},
+            frozenset(topic.name for topic in answer.topics if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION),
+        )
+
+    def log_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The last stable offsets of partitions that this broker leads; those that it does not lead (any more) are left out."""
+        by_topic: dict[str, list[Any]] = defaultdict(list)
+        for topic, index in partitions:
+            by_topic[topic].append(_Place(partition_index=index, timestamp=_LATEST))
+        wanted = [ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=each) for topic, each in by_topic.items()]
+        answer = self.ask(ListOffsetsRequest, 2, 7, replica_id=-1, isolation_level=_READ_COMMITTED, topics=wanted)
+        rows = ((topic.name, each) for topic in answer.topics for each in topic.partitions)
+        return {(name, each.partition_index): each.offset for name, each in rows if each.error_code == 0}
 
     def topic_configs(self, key: str, topics: Iterable[str]) -> dict[str, str]:
         """The value in force of one configuration key for each topic; topics deleted meanwhile are left out."""

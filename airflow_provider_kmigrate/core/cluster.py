@@ -167,6 +167,19 @@ def instance_called(name: str, group: str, instances: Iterable[str]) -> str | No
 
 
 @dataclass(frozen=True, slots=True)
+class GroupProgressSpec:
+    """Which consumer groups must continue after a broker's restart (`core.group_progress`): all but `exclude`.
+
+    `max_lag`: group -> records that each of its partitions may be behind without having to move. `commit_within`: seconds that a
+    partition with lag may go without a commit before its group is named.
+    """
+
+    exclude: tuple[str, ...] = ()
+    max_lag: Mapping[str, int] = field(default_factory=dict)
+    commit_within: float = 150.0
+
+
+@dataclass(frozen=True, slots=True)
 class CanarySpec:
     """How a group's canary instance is compared with the others, by how late their records come (`core.audit.canary`)."""
 
@@ -261,6 +274,7 @@ class ClusterSpec:
     path: str = ""
     groups: tuple[GroupSpec, ...] = ()
     groups_schedule: str = ""  # when groups are moved: a cron expression or a preset; empty: only by hand
+    group_progress: GroupProgressSpec = field(default_factory=GroupProgressSpec)
     spark_jobs: tuple[SparkJobSpec, ...] = ()
     audit: AuditSpec | None = None
     approvers: ApproverSpec | None = None  # None: every user who may edit the DAG

@@ -95,7 +95,7 @@ def same_version(one: str, other: str) -> bool:
 
 
 if TYPE_CHECKING:
-    from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+    from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, GroupSweep
 
 
 class BrokerMode(StrEnum):
@@ -135,6 +135,9 @@ class Fields(Flag):
     REASSIGNMENTS = auto()  # partitions that are being reassigned, from the controller
     ENSEMBLE = auto()  # every ZooKeeper server of the connection, from itself
     BACKUP = auto()  # the originals in the backup; a step's process reads them, no observer
+    GROUP_PROGRESS = (
+        auto()
+    )  # committed offsets and lag of every consumer group with members; the members of those that a step names
 
     POSITION = BROKERS | CONTROLLERS | ZOOKEEPER | QUORUM  # what shows the phase
     NODES = PROCESSES | FILES  # what the nodes' hosts report
@@ -159,6 +162,8 @@ class Cause(StrEnum):
     UNREAD_SLOW = auto()  # of the whole cluster; slow, so not read again with the fast values
     UNREAD_STORED = auto()  # metadata of both sides; as slow
     UNREAD_COORDINATORS = auto()  # of one broker; as slow
+    UNREAD_GROUPS = auto()  # the progress of the consumer groups; as slow
+    GROUPS_STUCK = auto()  # groups that made progress before a restart do not after it
     COORDINATORS_NOT_ASKED = auto()  # a decision waits for nothing but them
     READINESS_NOT_ASKED = auto()  # a decision waits for nothing but what shows whether a rollback is assured
     UNREAD_CONTROLLER = auto()  # of one controller
@@ -513,6 +518,7 @@ class ClusterView:
     groups: Mapping[str, GroupSeen] | None = None  # those that were requested; a side that was not read is None
     ensemble: tuple[ZooKeeperServer, ...] | None = None
     backup: BackupFacts | None = None  # None: this process did not read it
+    group_progress: GroupSweep | None = None
     unknowns: tuple[Reason, ...] = ()
 
     @property

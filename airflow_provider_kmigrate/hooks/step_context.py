@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.hooks.connections import open_ssh, settings_of
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore, rollback_prerequisites
+from airflow_provider_kmigrate.steps.group_watch import GroupFile
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.nodes import refuse_if_rollback_lost
 from airflow_provider_kmigrate.steps.run import Fencing, Observing, StepClock, StepContext, SystemClock
@@ -217,6 +218,7 @@ def _context_of(
         stopped=lambda: stopped(spec.name),
         run=journal.run,
         journals=journals_of(spec.name),
+        groups=GroupFile(folder() / "groups" / f"{spec.name}.json", writable=not isinstance(fence, _NoFence)),
     )
 
 

@@ -29,7 +29,9 @@ from airflow_provider_kmigrate.observe.stored import StoredReads, read_environme
 Value = TypeVar("Value")
 Finish = Callable[[], dict[str, Any]]
 
-_SLOW = Fields.MIN_INSYNC | Fields.TOPICS | Fields.STORED | Fields.STATE_EPOCH | Fields.ENSEMBLE  # waited for last
+_SLOW = Fields.MIN_INSYNC | Fields.TOPICS | Fields.STORED | Fields.STATE_EPOCH | Fields.ENSEMBLE | Fields.GROUP_PROGRESS
+"""Waited for as long as topics are."""
+_SWEEP_TIMEOUT = 5.0  # seconds a request about groups
 _MOVING = (
     Fields.PROCESSES
     | Fields.FILES
@@ -87,7 +89,7 @@ class Observer:
         """Return one frozen view of the fields in `what`.
 
         `nodes` limits whose hosts are asked for processes and files; `groups` names the consumer groups of
-        `Fields.GROUP_MEMBERS`.
+        `Fields.GROUP_MEMBERS`, and those whose members `Fields.GROUP_PROGRESS` reads.
 
         Raises `WrongCluster` and `AuthenticationFailed` only. A broker that ZooKeeper or a peer names is in the view even if the
         spec does not know it. What moves (nodes, quorum, partitions, reassignments) is never older than the slowest of these
@@ -137,7 +139,9 @@ class _Observation:
             self._one("moving", what & Fields.REASSIGNMENTS, reads.MOVING, limit.nodes, source.moving),
         )
         members = (group_reads.seen, tools.zk, tools.kafka, groups)
+        swept = (group_reads.sweep, tools.kafka, _SWEEP_TIMEOUT, [node.id for node in self._spec.brokers], groups)
         slow = (
+            self._one("group_progress", what & Fields.GROUP_PROGRESS, reads.GROUP_PROGRESS, limit.topics, *swept),
             self._topics(what),
             self._stored(what),
             self._state_epoch(what),

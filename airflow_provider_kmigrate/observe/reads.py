@@ -392,14 +392,15 @@ MIN_INSYNC = Reason("U05", "min.insync.replicas was not read", cause=Cause.UNREA
 METRICS = Reason("U05", "Client-metrics subscriptions were not read", cause=Cause.UNREAD_SLOW)
 STATES = Reason("U05", "The partitions' states were not read from ZooKeeper", cause=Cause.UNREAD_SLOW)
 STORED = Reason("U05", "Metadata beside topics was not read from both sides", cause=Cause.UNREAD_STORED)
+GROUP_PROGRESS = Reason("U05", "The progress of the consumer groups was not read", cause=Cause.UNREAD_GROUPS)
 GROUPS = Reason("U05", "The consumer groups of this step were not read", cause=Cause.UNREAD_SLOW)
 MOVING = Reason("U05", "The reassignments were not read", cause=Cause.UNREAD)
 ENSEMBLE = Reason("U01", "ZooKeeper's servers did not report themselves", cause=Cause.UNREAD_SLOW)
 TOPICS = Reason("U05", "The topics of ZooKeeper and the brokers were not both read", cause=Cause.UNREAD_SLOW)
 
 #: Causes that belong to no single node. One unresponsive node is mostly no news, because it has not been started yet.
-OF_THE_CLUSTER = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED})
-OF_WHAT_IS_SLOW = frozenset({Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_COORDINATORS})
+OF_THE_CLUSTER = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_GROUPS})
+OF_WHAT_IS_SLOW = frozenset({Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_COORDINATORS, Cause.UNREAD_GROUPS})
 """Slow reads, which `Observer.observe` does not repeat when it reads the rest again."""
 
 

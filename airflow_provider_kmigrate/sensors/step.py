@@ -87,7 +87,7 @@ class StepSensor(BaseSensorOperator):
 
 
 class WaitAllBrokersRegisteredSensor(StepSensor):
-    """Wait until every broker of the cluster file is registered, unfenced and known to all others.
+    """Wait until every broker of the cluster file is registered and known to all others, and consumer groups continue after a roll.
 
     :param cluster_file: path of the cluster file. (templated)
     """

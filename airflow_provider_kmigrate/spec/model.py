@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.core.cluster import (
     ApproverSpec,
     AuditSpec,
     CanarySpec,
+    GroupProgressSpec,
     GroupSpec,
     HoldPolicy,
     NodeRole,
@@ -206,6 +207,29 @@ class GroupSection(Section):
     )
     conn_id: ConnectionId | None = key(
         "the id of an Airflow connection with the environment of the commands", "prod_apps", default=None
+    )
+
+
+_GROUP_PROGRESS = GroupProgressSpec()
+
+
+class GroupProgressSection(Section):
+    """After each broker's restart, every consumer group that made progress before it must make progress again; else the next
+    restart waits. This holds for all groups, also without this section.
+    """
+
+    exclude: tuple[str, ...] = key(
+        "a list of the ids of groups that are not waited for", ["nightly-loader"], default=_GROUP_PROGRESS.exclude
+    )
+    max_lag: Annotated[dict[str, Count], or_default({})] = key(
+        "a mapping of a group's id to a whole number from 1: how many records each of its partitions may be behind without having to move",
+        {"billing": 1000},
+        default_factory=dict,
+    )
+    commit_within: Interval = key(
+        "how long a partition with lag may go without a commit before its group is named, above 0, as seconds or 150s",
+        "150s",
+        default=_GROUP_PROGRESS.commit_within,
     )
 
 
@@ -565,6 +589,11 @@ class ClusterFile(Section):
         "when the DAG that moves groups starts: five fields of cron, or @hourly, @daily, @weekly, @monthly",
         "0 22 * * *",
         default=None,
+    )
+    group_progress: Annotated[GroupProgressSection, or_default({})] = key(
+        "a mapping about the consumer groups that must continue after each broker's restart",
+        {"exclude": ["nightly-loader"]},
+        default_factory=GroupProgressSection,
     )
     spark_jobs: Annotated[tuple[SparkJob, ...], or_default(())] = key(
         "a list of Spark streaming queries that read the cluster",

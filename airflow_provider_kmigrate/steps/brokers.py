@@ -7,7 +7,7 @@ from typing import NoReturn, Self
 
 from airflow_provider_kmigrate.clients.hosts.agent import MetaTexts
 from airflow_provider_kmigrate.core import coordinator, gates, readiness, rollback
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
+from airflow_provider_kmigrate.core.cluster import GroupProgressSpec, NodeSpec, Policy
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_again
+from airflow_provider_kmigrate.steps.group_watch import GroupWatch
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import (
     install,
@@ -49,7 +50,8 @@ class RollBroker(NodeStep):
     back = False  # the rollback does not stop at an edited file
     recover_leader = staticmethod(recovery.recover)
 
-    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
+    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, groups: GroupProgressSpec | None = None) -> None:
+        """`groups`: how the consumer groups must continue; None: they are not waited for."""
         super().__init__(node)
         self.target, self._policy = target, policy
         self.name = f"{self.name} to {target}".strip()
@@ -61,6 +63,7 @@ class RollBroker(NodeStep):
         self._restarted = False  # by this process, with the file that it installed
         self._canary = CanaryBake(node.id, target, policy.canary_bake)
         self._healthy = HealthyTimer(0.0, self.interval)  # of the bake
+        self._groups = None if groups is None else GroupWatch(groups)
         self._leader = Recoveries()
         self._dual_write = DualWriteRepair()
 
@@ -74,6 +77,14 @@ class RollBroker(NodeStep):
     def progress(self) -> StepProgress:
         kept = replace(super().progress, healthy_seconds=self._healthy.held, worse=self._canary.worse)
         return replace(kept, recoveries=self._dual_write.stalled.times)
+
+    def begin(self, context: StepContext) -> None:
+        if self._groups is not None:
+            self._groups.begin(context)
+
+    def end(self, context: StepContext) -> None:
+        if self._groups is not None:
+            self._groups.save(context)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         # 0. Something rewrites the broker's file at its start, and would do so at each.
@@ -98,9 +109,21 @@ class RollBroker(NodeStep):
 
     def expensive_fields(self, view: ClusterView) -> Fields:
         decision = self.decide_alone(view, self._moved.old if self._moved else view)
+        more = Fields(0)
         if readiness.wants_reading(decision):
-            return self._whole_readiness(view)
-        return Fields.COORDINATORS if coordinator.wants_coordinators(decision) else Fields(0)
+            more = self._whole_readiness(view)
+        elif coordinator.wants_coordinators(decision):
+            more = Fields.COORDINATORS
+        decision = Act(Verb.RESTART, "if what is read now allows it") if more else decision
+        return more | (Fields(0) if self._groups is None else self._groups.fields(view, decision))
+
+    def _with_groups(self, view: ClusterView, alone: Decision, decision: Decision) -> Decision:
+        """The decision; or a wait for the consumer groups, which must continue after the last restart before this one begins."""
+        if self._groups is None:
+            return decision
+        decision = self._groups.decide(view, alone, decision)
+        self.groups = self._groups.progress.named
+        return decision
 
     def _whole_readiness(self, view: ClusterView) -> Fields:
         """The fields of all that a rollback depends on; none while the canary is measured, or soon after they did not allow a restart."""
@@ -124,15 +147,17 @@ class RollBroker(NodeStep):
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
         """Decide what is left of the restart, with what earlier observations showed."""
-        decision = self._with_readiness(view, self.decide_alone(view, before))
-        self._canary, decision = self._canary.observe(view, decision)
-        if not isinstance(decision, Done) or not roll.is_canary(view, self.node.id, self.target):
-            return decision
-        gate = roll.may_bake(view)
-        self._healthy = self._healthy.observe(view.taken_at, healthy=gate.met)
-        return self._canary.baked(decision, gate, self._healthy.held)
+        alone = self._with_readiness(view, self.decide_alone(view, before))
+        self._canary, decision = self._canary.observe(view, alone)
+        if isinstance(decision, Done) and roll.is_canary(view, self.node.id, self.target):
+            gate = roll.may_bake(view)
+            self._healthy = self._healthy.observe(view.taken_at, healthy=gate.met)
+            decision = self._canary.baked(decision, gate, self._healthy.held)
+        return self._with_groups(view, alone, decision)
 
     def forget_decision(self) -> None:
+        if self._groups is not None:
+            self._groups.forget_decision()
         self._dual_write.forget_decision()
 
     def act(self, context: StepContext, act: Act) -> None:
@@ -166,6 +191,8 @@ class RollBroker(NodeStep):
 
     def _restart(self, context: StepContext) -> None:
         self._healthy = self._healthy.forgotten()  # of an earlier restart
+        if self._groups is not None:
+            self._groups.restarting(context)
         moved: list[gates.Gate] = []
         restart(context, self.node, self.metas(context), lambda seconds: moved.append(self._left_in_charge(context, seconds)))
         for gate in moved:
@@ -236,7 +263,8 @@ class RollBackBroker(RollBroker):
         return rollback.decide_roll_back(view, before, self.node.id, self.target)
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
-        return self.decide_alone(view, before)
+        decision = self.decide_alone(view, before)
+        return self._with_groups(view, decision, decision)
 
     def act(self, context: StepContext, act: Act) -> None:
         if act.verb is Verb.RAISE:

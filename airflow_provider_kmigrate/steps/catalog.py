@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupProgressSpec, GroupSpec, NodeRole, NodeSpec, Policy
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.controllers import postponed_controller
@@ -112,6 +112,10 @@ class _Asked:
         return _chosen(f"instance of group {self.group.name}", self.get("instance"), names)
 
     @property
+    def roll(self) -> tuple[NodeSpec, BrokerMode, Policy, GroupProgressSpec]:
+        return self.broker, self.choice(BrokerMode, "target"), self.spec.policy, self.spec.group_progress
+
+    @property
     def terms(self) -> RollbackTerms:
         return terms_of(self.spec, self.arguments)
 
@@ -122,8 +126,8 @@ class _Asked:
 STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
     "provision": ("controllers", lambda m, asked: m.ProvisionController(asked.controller, asked.spec.cluster_id)),
     "controllers ready": ("waits", lambda m, _: m.controllers_ready()),
-    "roll": ("brokers", lambda m, asked: m.RollBroker(asked.broker, asked.choice(BrokerMode, "target"), asked.spec.policy)),
-    "registered": ("waits", lambda m, asked: m.brokers_registered([node.id for node in asked.spec.brokers])),
+    "roll": ("brokers", lambda m, asked: m.RollBroker(*asked.roll)),
+    "registered": ("waits", lambda m, asked: m.BrokersRegistered([node.id for node in asked.spec.brokers], asked.spec.group_progress)),
     "phase": (
         "waits",
         lambda m, asked: m.phase_reached(
@@ -144,7 +148,7 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
     "restore flag": ("rollback", lambda m, asked: m.RestoreFlag(asked.controller)),
     "controller failover": ("rollback", lambda m, asked: m.ControllerFailover(asked.spec.controllers)),
     "roll back broker": (
-        "brokers", lambda m, asked: m.RollBackBroker(asked.broker, asked.choice(BrokerMode, "target"), asked.spec.policy)
+        "brokers", lambda m, asked: m.RollBackBroker(*asked.roll)
     ),
     "equivalent after failover": (
         "rollback", lambda m, asked: m.equivalent_after_failover(asked.spec.policy.copy_timeout, asked.terms)

@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.preflight import checks as preflight
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
+from airflow_provider_kmigrate.steps.group_watch import sample
 from airflow_provider_kmigrate.steps.journal import format_reasons, lines_of
 from airflow_provider_kmigrate.steps.run import StepContext
 
@@ -101,6 +102,7 @@ def run_backup(context: StepContext) -> Done:
             context.say(f"{node.name}: its file is of a later stage; keeping the original in the backup.")
     count = context.backup.keep_tree(context.tools.zk.tree())
     names = context.backup.verify()
+    sample(context)
     text = f"{count} znodes and {len(context.spec.brokers)} originals saved in {context.backup.folder}, {len(names)} files verified by hash."
     context.journal.write("done", "backup", text)
     context.say(f"Done: {text}")

@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.clients.zookeeper import Holding
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, GateState, strangers, unidentified
+from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.migration.roll import takes_part
 from airflow_provider_kmigrate.core.migration.waits import alarming, in_window
 from airflow_provider_kmigrate.core.model import (
@@ -93,6 +94,26 @@ class Fencing(Holding, Protocol):
         """End the run and free the cluster for others."""
 
 
+class GroupStore(Protocol):
+    """Keeps what one step knows of the consumer groups for the next one (`steps.group_watch`)."""
+
+    def load(self) -> GroupsKept | None:
+        """What was kept last; None: nothing, or it cannot be read."""
+
+    def save(self, kept: GroupsKept) -> None:
+        """Keep it in place of the earlier one. Raises OSError."""
+
+
+class NothingKept:
+    """Keeps nothing: each restart measures anew."""
+
+    def load(self) -> GroupsKept | None:
+        """None."""
+
+    def save(self, kept: GroupsKept) -> None:
+        """Drop it."""
+
+
 @dataclass(frozen=True)
 class StepContext:
     """Everything a step may touch."""
@@ -108,6 +129,7 @@ class StepContext:
     stopped: Callable[[], str] = lambda: ""  # the kill switch: why nothing may be done now; empty: it is off
     run: str = ""  # as the fence and the journal name it
     journals: Path | None = None  # the folder of the journals of all runs on this cluster; None: not known here
+    groups: GroupStore = field(default_factory=NothingKept)
 
 
 class Step(ABC):
@@ -149,6 +171,12 @@ class Step(ABC):
     def progress(self) -> StepProgress:
         """The progress that the next process of this step needs."""
         return StepProgress(waited_seconds=self.waited)
+
+    def begin(self, context: StepContext) -> None:  # noqa: B027 - most steps take nothing over from the one before
+        """Take over what an earlier step left; called once, before the first observation."""
+
+    def end(self, context: StepContext) -> None:  # noqa: B027 - most leave nothing
+        """Leave something to the next step; called once the step is done."""
 
     def forget_decision(self) -> None:  # noqa: B027 - most steps remember nothing of what they decided
         """Forget the act that was decided last: another process performs it."""
@@ -244,6 +272,7 @@ class StepRunner:
         self._done_in_a_row = 0
         self._acted = False
         self._narrow: _Narrow | None = None
+        self._begun = False
 
     def tick(self) -> Done | Wait | StepPause:
         """`Done` and `Wait` end this run.
@@ -251,6 +280,9 @@ class StepRunner:
         Raises `Refused` with reasons, `TimedOut` when `step.patience` is over, `Failed` when acting does not help, and what the clients
         raise.
         """
+        if not self._begun:
+            self._step.begin(self._context)
+            self._begun = True
         if self._narrow is not None and (pause := self._observe_narrowly(self._narrow)) is not None:
             return pause
         view = self._observe()
@@ -261,6 +293,7 @@ class StepRunner:
             raise Refused(f"{self._step.name}: {format_reasons(decision.reasons)}", decision.reasons)
         self._done_in_a_row = self._done_in_a_row + 1 if isinstance(decision, Done) else 0
         if isinstance(decision, Done) and self._done_in_a_row >= self._step.samples:
+            self._step.end(self._context)
             return self._diary.done(decision)
         if isinstance(decision, Act):
             _act(self._step, self._context, view, decision, self._diary)

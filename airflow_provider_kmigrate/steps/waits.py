@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.core import coordinator, gates, journal_lines, readiness, watch
+from airflow_provider_kmigrate.core import coordinator, gates, group_progress, journal_lines, readiness, watch
+from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, together, unmet
 from airflow_provider_kmigrate.core.migration import roll, waits
@@ -26,6 +27,7 @@ from airflow_provider_kmigrate.core.spark import job_risks
 from airflow_provider_kmigrate.core.watch import KnownActs
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.dual_write import DualWriteRepair
+from airflow_provider_kmigrate.steps.group_watch import GroupWatch
 from airflow_provider_kmigrate.steps.journal import format_reasons, lines_of
 from airflow_provider_kmigrate.steps.run import Step, StepContext, require_gate, with_backup
 
@@ -59,9 +61,30 @@ def controllers_ready() -> Step:
     return WaitStep("controllers ready", lambda view, _: waits.controllers_ready(view), samples=2, patience=180.0)
 
 
-def brokers_registered(expected: Collection[int]) -> Step:
-    """Wait until every broker of the cluster file is registered and known to all others."""
-    return WaitStep("all brokers registered", lambda view, _: waits.brokers_registered(view, frozenset(expected)), samples=2)
+class BrokersRegistered(Step):
+    """Wait until every broker of the cluster file is registered and known to all others, and consumer groups continue: a roll is over."""
+
+    name = "all brokers registered"
+    fields = Fields.POSITION
+    samples = 2
+
+    def __init__(self, expected: Collection[int], groups: GroupProgressSpec) -> None:
+        self._expected, self._groups = frozenset(expected), GroupWatch(groups, end=True)
+
+    def begin(self, context: StepContext) -> None:
+        self._groups.begin(context)
+
+    def end(self, context: StepContext) -> None:
+        self._groups.save(context)
+
+    def expensive_fields(self, view: ClusterView) -> Fields:
+        return self._groups.fields(view, waits.brokers_registered(view, self._expected))
+
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        registered = waits.brokers_registered(view, self._expected)
+        decision = self._groups.decide(view, registered, registered)
+        self.groups = self._groups.progress.named
+        return decision
 
 
 def phase_reached(phases: Collection[Phase], patience: float = 600.0) -> Step:
@@ -266,7 +289,16 @@ def _holder(context: StepContext) -> job_risks.Holder:
     return job_risks.Holder(owner.owner if owner else None)
 
 
-_WATCHED = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.COORDINATORS
+def _progress_of_groups(context: StepContext, view: ClusterView) -> str:
+    """Which consumer groups have lag and do not move while the watch observes, as a sentence; no alarm: they may never have moved."""
+    first = last = view.group_progress
+    if first is not None and first.groups:
+        context.clock.sleep(group_progress.WINDOW)
+        last = context.observer.observe(Fields.GROUP_PROGRESS).group_progress
+    return group_progress.describe(first, last, context.spec.group_progress)
+
+
+_WATCHED = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.COORDINATORS | Fields.GROUP_PROGRESS
 _DEPENDS = readiness.fields_of(readiness.EVERY_PART)
 
 
@@ -338,7 +370,7 @@ def run_watch(
     found = assess(context)
     view, now, verdict = found.view, found.acts.now, found.readiness
     reasons = (*watch.at_once(view, context.spec.policy.max_hybrid, now), *watch.lost(verdict), *overdue(view, now))
-    stands = watch.summary(waits.describe_phase(view, now), verdict, now)
+    stands = f"{watch.summary(waits.describe_phase(view, now), verdict, now)} {_progress_of_groups(context, view)}"
     context.say(stands)
     shows(verdict, now)
     note_readiness(context, found, "watch")

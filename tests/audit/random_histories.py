@@ -154,6 +154,7 @@ def skip(made: _Made) -> None:
 def rewind(made: _Made) -> None:
     group, part = _place(made)
     if made.log[part]:
+        made.story.generation += made.rng.choice([0, 1])  # by the client itself, or by the group
         made.deliver(group, part, made.rng.choice(made.log[part]), group + made.rng.choice("ab"))
 
 

@@ -76,6 +76,7 @@ def lose(h: History) -> None:
 
 
 def repeat(h: History) -> None:
+    h.generation += 1  # a rebalance gives it its partitions again
     h.deliver("g", "m", 0, 25, 5, 25)
 
 
@@ -334,3 +335,13 @@ def test_a_torn_line_from_before_the_step(duck: Engine, tmp_path: Path) -> None:
     os.utime(tmp_path / "ownership.jsonl", (begun / 1000 - 60, begun / 1000 - 60))
     result = run([source], AuditPolicy(alive_since=begun, required_evidence=Demand(begun)), duck)
     assert (result.verdict.outcome, len(result.sources[0].refused)) == (AuditOutcome.PASS, 1)
+
+
+def test_what_a_client_handed_out_twice_by_itself_is_shown_and_fails_nothing(engine: Engine) -> None:
+    history = calm()
+    history.deliver("g", "m", 0, 25, 5, 25)
+    result = concluded(history.end(), engine)
+    shown = findings(result, AuditOutcome.PASS)[AuditCause.CLIENT_REPEATED]
+    assert (result.verdict.outcome, shown.count) == (AuditOutcome.PASS, 5)
+    assert [(case.group, case.members, case.first, case.last) for case in shown.examples] == [("g", ("m", "m"), 25, 29)]
+    assert AuditCause.REDELIVERED not in findings(result, AuditOutcome.PASS)

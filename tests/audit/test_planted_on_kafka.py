@@ -93,14 +93,15 @@ class Scene:
         member.subscribe([self.name])
         return member
 
-    def read(self, member: AuditedConsumer, upto: int) -> None:
+    def read(self, member: AuditedConsumer, upto: int, *, commit: bool = True) -> None:
         """Poll until the record at this offset came, then commit."""
         deadline, offset = time.monotonic() + 60, -1
         while offset != upto:
             assert time.monotonic() < deadline, f"offset {upto} of {self.name} did not come, {offset} did"
             message = member.poll(0.2)
             offset = offset if message is None or message.error() else message.offset()
-        member.commit(asynchronous=False)
+        if commit:
+            member.commit(asynchronous=False)
 
     def go_to(self, member: AuditedConsumer, offset: int) -> None:
         member.seek(KafkaPartition(self.name, 0, offset))
@@ -121,11 +122,22 @@ def skip(scene: Scene) -> None:
         scene.read(member, COUNT - 1)
 
 
-def repeat(scene: Scene) -> None:
+def repeat_by_itself(scene: Scene) -> None:
+    """A client goes back in one generation of its group."""
     scene.send(0, COUNT - 1)
     with scene.member() as member:
         scene.read(member, 39)
         scene.go_to(member, 35)
+        scene.read(member, COUNT - 1)
+
+
+def repeat(scene: Scene) -> None:
+    """A member ends before it commits its last records, and the next one begins where the group had committed."""
+    scene.send(0, COUNT - 1)
+    with scene.member() as member:
+        scene.read(member, 34)
+        scene.read(member, 39, commit=False)
+    with scene.member() as member:
         scene.read(member, COUNT - 1)
 
 
@@ -186,6 +198,7 @@ PLANTED = (
     Planted(nothing, AuditOutcome.PASS),
     Planted(skip, AuditOutcome.FAIL, AuditCause.LOST, 7, (40, 46)),
     Planted(repeat, AuditOutcome.FAIL, AuditCause.REDELIVERED, 5, (35, 39)),
+    Planted(repeat_by_itself, AuditOutcome.PASS, AuditCause.CLIENT_REPEATED, 5, (35, 39)),
     Planted(removed, AuditOutcome.FAIL, AuditCause.LOST, 20, (40, 59), only_real=True),
     Planted(stored_twice, AuditOutcome.FAIL, AuditCause.STORED_TWICE, 3, (100, 102)),
     Planted(two_owners, AuditOutcome.FAIL, AuditCause.DOUBLE_OWNED),

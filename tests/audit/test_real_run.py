@@ -176,12 +176,13 @@ def lose(files: Files) -> None:
 
 
 def repeat(files: Files) -> None:
-    """The member was given a poll's first record again at the end of it, in place of nothing: one delivery more."""
+    """After a rebalance the member was given the last record before it again: one delivery more."""
     _, events = files.member()
     one, other = runs(events)[2:4]
     counted_on(events, other, other.first - one.last)
     number = None if other.producer_seq is None else other.producer_seq - (other.first - one.last)
-    more = replace(other, first=one.last, count=other.last - one.last + 1, producer_seq=number)
+    again = {"first": one.last, "count": other.last - one.last + 1, "producer_seq": number}
+    more = replace(other, **again, generation=(other.generation or 0) + 1)
     swapped(events, other, more)
 
 

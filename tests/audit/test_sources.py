@@ -141,6 +141,15 @@ def test_a_ledger_in_parquet_with_a_folder_a_pile(engine: Engine, tmp_path: Path
     assert (result.verdict.outcome, result.sources[0].facts) == (AuditOutcome.PASS, balance(events))
 
 
+def test_a_ledger_of_an_older_release_names_no_generation_and_excuses_nothing(spark: Engine, tmp_path: Path) -> None:
+    history = calm()
+    history.deliver("g", "m", 0, 25, 5, 25)
+    rows = table_of(row for event in history.end() for row in rows_of(event)).drop_columns(["generation"])
+    pq.write_table(rows, tmp_path / "0.parquet")
+    facts = run([Source(Level.CONSUMER, ledgers=(str(tmp_path),))], AuditPolicy(), spark).sources[0].facts
+    assert (facts.redelivered.count, facts.client_repeats.count) == (5, 0)
+
+
 def test_rows_say_what_an_event_is_about() -> None:
     history = History()
     history.commit("g", "m", 0, 10)

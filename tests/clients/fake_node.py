@@ -22,6 +22,7 @@ from kafka.protocol.admin import (
     ListGroupsRequest,
     ListTransactionsRequest,
 )
+from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
@@ -54,6 +55,7 @@ REQUESTS = {
         FindCoordinatorRequest,
         ListConfigResourcesRequest,
         ListGroupsRequest,
+        ListOffsetsRequest,
         ListTransactionsRequest,
         MetadataRequest,
         OffsetCommitRequest,

@@ -6,7 +6,7 @@ Times advance by a second with every step, so that the order of steps is beyond 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from airflow_provider_kmigrate.core.events import (
@@ -26,10 +26,21 @@ from airflow_provider_kmigrate.core.events import (
     bucket,
 )
 from airflow_provider_kmigrate.core.ledger import Facts
+from airflow_provider_kmigrate.core.ledger.records import REPEAT_MS, REPEAT_RECORDS
 
 TOPIC = "t"
 
-FINDINGS = ("lost", "unseen", "redelivered", "stored_twice", "reordered", "diverged", "commit_gap", "double_owned")
+FINDINGS = (
+    "lost",
+    "unseen",
+    "redelivered",
+    "client_repeats",
+    "stored_twice",
+    "reordered",
+    "diverged",
+    "commit_gap",
+    "double_owned",
+)
 
 
 def counts(facts: Facts) -> dict[str, int]:
@@ -170,6 +181,7 @@ class Truth:
     lost: int = 0
     unread: int = 0
     redelivered: int = 0
+    client_repeats: int = 0
     reordered: int = 0
     commit_gap: int = 0
     stored_twice: int = 0
@@ -210,14 +222,38 @@ def _group_truth(truth: Truth, acks: list[Ack], runs: list[DeliveryRun], commits
                 truth.unread += ack.first + i > horizon
                 truth.commit_gap += ack.first + i < max((offset for offset, _ in commits), default=0)
     seen: set[int] = set()
+    had: dict[str, list[DeliveryRun]] = defaultdict(list)  # of each member, in its present generation
+    back: dict[str, set[tuple[object, ...]]] = {}  # of each member the records that it has gone back to by itself
     for run in runs:
+        mine = had[run.member]
+        if mine and (mine[-1].generation != run.generation or run.generation is None):
+            mine.clear()
+            back.pop(run.member, None)
+        if mine and run.first <= mine[-1].last:
+            recent = [one for one in mine if run.t_first_ms - one.t_last_ms <= REPEAT_MS]
+            deep = max((one.last for one in recent), default=0) - run.first >= REPEAT_RECORDS
+            back[run.member] = set() if deep else {record for one in recent for record in _records(one)}
         high = max(seen, default=-1)
         committed = max((offset for offset, when in commits if when < run.t_first_ms), default=0)
         for offset in range(run.first, run.last + 1):
-            truth.redelivered += offset in seen
+            own = offset in seen and _held(back.get(run.member, set()), run, offset)
+            truth.client_repeats += own
+            truth.redelivered += offset in seen and not own
             truth.reordered += offset not in seen and offset < high
             truth.commit_gap += offset not in seen and offset < committed
         seen |= set(range(run.first, run.last + 1))
+        mine.append(run)
+
+
+def _records(run: DeliveryRun) -> Iterator[tuple[object, ...]]:
+    for i in range(run.count):
+        yield run.first + i, None if run.producer_seq is None else (run.producer, run.producer_seq + i)
+
+
+def _held(held: set[tuple[object, ...]], run: DeliveryRun, offset: int) -> bool:
+    """Whether the record at this offset is among these; one without a number may be any."""
+    number = None if run.producer_seq is None else (run.producer, run.producer_seq + offset - run.first)
+    return any(where == offset and (known is None or number is None or known == number) for where, known in held)
 
 
 def _log_truth(truth: Truth, acks: list[Ack], runs: list[DeliveryRun]) -> None:

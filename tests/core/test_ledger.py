@@ -17,9 +17,10 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
     TopicPartition,
 )
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
+from airflow_provider_kmigrate.core.ledger import Facts, LedgerVerdict, balance
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import by_one_log, double_owned
+from airflow_provider_kmigrate.core.ledger.records import REPEAT_MS, REPEAT_RECORDS
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.core.histories import TOPIC, History, calm, causes, counts, moved_on
 
@@ -65,6 +66,7 @@ def overwritten(h: History) -> None:
 
 
 def read_again(h: History) -> None:
+    h.generation += 1  # a rebalance gives it its partitions again
     h.deliver("g", "m", 0, 25, 5, 25)
 
 
@@ -424,3 +426,105 @@ def test_places_in_two_logs_say_nothing_of_each_other(overlap: bool) -> None:
     assert all(change.position is None for change in by_one_log([changes], beside=True))
     other = [replace(change, group="other") for change in logs[1]]
     assert by_one_log([logs[0], other]) == [*logs[0], *other], "each group has its own"
+
+
+def repeated(count: int = 5, back: int = 5, *, generation: int = 0, wait_ms: int = 0, member: str = "m") -> Facts:
+    """After 30 records in order a member is handed out `count` of the last `back` again."""
+    history = calm()
+    history.consumer("n", "g")
+    history.generation += generation
+    history.now += wait_ms
+    history.deliver("g", member, 0, 30 - back, count, 30 - back)
+    return balance(history.end())
+
+
+def test_a_client_that_hands_out_its_records_twice_is_named_and_fails_nothing() -> None:
+    facts = repeated()
+    assert (facts.verdict, facts.complete, counts(facts)) == (LedgerVerdict.PASS, True, {"client_repeats": 5})
+    assert facts.duplicated == 0
+    (case,) = facts.client_repeats.cases
+    assert (case.first, case.last, case.members) == (25, 29, ("m", "m"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        (repeated(generation=1), {"redelivered": 5}),
+        (repeated(member="n"), {"redelivered": 5}),
+        (repeated(wait_ms=REPEAT_MS), {"redelivered": 5}),
+        (repeated(wait_ms=REPEAT_MS - 3_000), {"client_repeats": 5}),
+        (repeated(count=3, back=25), {"client_repeats": 3}),
+    ],
+    ids=["a rebalance", "another member", "long after", "just in time", "further back"],
+)
+def test_only_the_same_member_soon_after_in_one_generation_repeats_by_itself(facts: Facts, found: dict[str, int]) -> None:
+    assert counts(facts) == found
+
+
+@pytest.mark.parametrize(("back", "found"), [(REPEAT_RECORDS, "client_repeats"), (REPEAT_RECORDS + 1, "redelivered")])
+def test_a_step_back_beyond_the_bound_is_a_redelivery_as_a_whole(back: int, found: str) -> None:
+    """An offset that was reset goes far back: no part of it is excused."""
+    history = calm(3_000, 3_000)
+    history.deliver("g", "m", 0, 3_000 - back, 10, 3_000 - back)
+    history.deliver("g", "m", 0, 3_010 - back, back - 10, 3_010 - back)
+    assert counts(balance(history.end())) == {found: back}
+
+
+def test_a_repeat_with_a_hole_in_the_members_count_is_a_redelivery() -> None:
+    history = calm()
+    history.counted["m", 0] += 3
+    history.deliver("g", "m", 0, 25, 5, 25)
+    assert "redelivered" in counts(balance(history.end()))
+
+
+@pytest.mark.parametrize(("producer", "seq"), [("q", 100), ("q", 25), ("p", 100)])
+def test_other_records_at_the_same_offsets_are_no_repeat(producer: str, seq: int) -> None:
+    history = calm()
+    history.producer("q")
+    history.deliver("g", "m", 0, 25, 5, seq, producer=producer)
+    found = counts(balance(history.end()))
+    assert (found["redelivered"], found["diverged"]) == (5, 5)
+    assert "client_repeats" not in found
+
+
+def changed(change: Callable[[DeliveryRun], DeliveryRun]) -> dict[str, int]:
+    """What is found if every delivery of a history with a repeat is changed so."""
+    history = calm()
+    history.deliver("g", "m", 0, 25, 5, 25)
+    return counts(balance([change(event) if isinstance(event, DeliveryRun) else event for event in history.end()]))
+
+
+def test_without_a_generation_nothing_is_excused() -> None:
+    assert changed(lambda run: run) == {"client_repeats": 5}
+    assert changed(lambda run: replace(run, generation=None)) == {"redelivered": 5}
+
+
+def test_a_delivery_that_does_not_say_which_records_it_had_excuses_nothing() -> None:
+    loose = {"producer": None, "producer_seq": None}
+    found = changed(lambda run: replace(run, last=run.last + 1, **loose) if run.first == 20 else run)
+    assert "client_repeats" not in found
+
+
+def test_a_new_process_of_the_same_name_does_not_repeat_by_itself() -> None:
+    history = calm()
+    history.consumer("m2", "g")
+    history.counted["m2", 0] = 30
+    history.deliver("g", "m2", 0, 25, 5, 25)
+    events = [replace(event, member="m") if isinstance(event, DeliveryRun) else event for event in history.end()]
+    assert counts(balance(events))["redelivered"] == 5
+
+
+def test_what_was_handed_out_in_an_earlier_generation_is_no_repeat() -> None:
+    history = calm()
+    history.generation += 1
+    history.deliver("g", "m", 0, 25, 5, 25)
+    history.deliver("g", "m", 0, 20, 10, 20)
+    assert counts(balance(history.end())) == {"redelivered": 10, "client_repeats": 5}
+
+
+def test_a_repeat_over_several_deliveries_and_into_new_records() -> None:
+    history = calm()
+    history.ack("p", 0, 30, 30, 5)
+    history.deliver("g", "m", 0, 15, 10, 15)
+    history.deliver("g", "m", 0, 25, 10, 25)
+    assert counts(balance(history.end())) == {"client_repeats": 15}

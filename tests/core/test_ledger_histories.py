@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Stamp, Start, Stop, WriterRole
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
+from airflow_provider_kmigrate.core.ledger.records import REPEAT_MS
 from tests.core.histories import History, Truth, by_records, counts
 
 
@@ -35,6 +36,8 @@ def messy_histories(draw: st.DrawFn) -> list[Event]:
         member, partition = draw(st.sampled_from("mn")), draw(st.integers(0, 1))
         first, count = draw(st.integers(0, 30)), draw(st.integers(1, 6))
         known = draw(st.sampled_from([None, first, first - 20 if first >= 20 else first]))
+        history.generation += draw(st.sampled_from([0, 0, 1]))
+        history.now += draw(st.sampled_from([0, 0, REPEAT_MS]))
         history.deliver("g", member, partition, first, count, known)
         if draw(st.booleans()):
             history.commit("g", member, partition, draw(st.integers(0, 34)), draw(st.booleans()))
@@ -53,6 +56,7 @@ def test_intervals_say_what_records_say(events: list[Event], rng: random.Random)
         facts.lost.count,
         facts.unseen.count,
         facts.redelivered.count,
+        facts.client_repeats.count,
         facts.reordered.count,
         facts.commit_gap.count,
         facts.stored_twice.count,

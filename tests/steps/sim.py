@@ -5,16 +5,20 @@ Steps run on it with their real code; time is a number. `Mortal` kills the tool 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec, Policy
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSweep
 from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -63,6 +67,19 @@ def _replicas(partition: int, brokers: int) -> tuple[int, ...]:
     return tuple((partition + r) % brokers for r in range(min(3, brokers)))
 
 
+class SimGroups:
+    """What one step leaves to the next one, as JSON has it."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Any] | None = None
+
+    def load(self) -> GroupsKept | None:
+        return None if self.stored is None else GroupsKept.from_json(self.stored)
+
+    def save(self, kept: GroupsKept) -> None:
+        self.stored = json.loads(json.dumps(kept.to_json()))
+
+
 @dataclass
 class SimCluster:
     """Three brokers, three controllers unless told otherwise; every partition has three replicas."""
@@ -108,6 +125,8 @@ class SimCluster:
     ensemble: tuple[ZooKeeperServer, ...] = (ZooKeeperServer("127.0.0.1:2181", "3.8.4", "standalone", True),)
     left: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # what is left over on a node's machine: (kind, path)
     removed: list[tuple[str, str]] = field(default_factory=list)
+    consumers: Callable[[float], GroupSweep] = lambda _: GroupSweep()  # what a sweep over the consumer groups shows at a time
+    kept: SimGroups = field(default_factory=SimGroups)
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -277,6 +296,7 @@ class SimCluster:
             stored={kind: Stored({}) for kind in StoredKind},
             state_epoch=self.state_epoch,
             ensemble=self.ensemble,
+            group_progress=self.consumers(self.clock.time),
         )
         return as_asked(view, what, nodes)
 
@@ -416,4 +436,5 @@ class SimCluster:
                 store.keep_original(node, original_of(node.id))
             store.keep_version("3.9-IV0")
         self.token += 1
-        return StepContext(self.spec, self, tools, SimFence(self, self.token), SimJournal(), store, said.append, self.clock)  # type: ignore[arg-type]
+        parts = (self.spec, self, tools, SimFence(self, self.token), SimJournal(), store, said.append, self.clock)
+        return StepContext(*parts, groups=self.kept)  # type: ignore[arg-type]

@@ -157,6 +157,7 @@ _REPORTED_BY = {
     "moving": Fields.REASSIGNMENTS.value,
     "coordinators": Fields.COORDINATORS.value,
     "ensemble": Fields.ENSEMBLE.value,
+    "group_progress": Fields.GROUP_PROGRESS.value,
 }
 _NO_PROCESS, _NO_FILES = Process(), NodeFiles()
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.model import Migration, ZkView
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.nodes import note_unflagged
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.waits import Finalized, brokers_registered, run_watch
+from airflow_provider_kmigrate.steps.waits import BrokersRegistered, Finalized, run_watch
 from tests.steps.sim import SimCluster
 from tests.steps.test_as_approved import Written
 from tests.steps.test_rollback import all_in_migration, finalization_begun
@@ -32,7 +33,7 @@ def messages(context: StepContext) -> tuple[list[str], Written]:
     """What a step says, and what it writes down."""
     said: list[str] = []
     journal = Written()
-    run_step(brokers_registered([0, 1, 2]), replace(context, say=said.append, journal=journal))
+    run_step(BrokersRegistered([0, 1, 2], GroupProgressSpec()), replace(context, say=said.append, journal=journal))
     return [text for text in said if text.startswith("ALARM")], journal
 
 

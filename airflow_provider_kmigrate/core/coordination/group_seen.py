@@ -6,9 +6,10 @@ moves groups all decide on this; `clients.group_reads` makes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, strangers
 from airflow_provider_kmigrate.core.coordination.registration import (
@@ -186,3 +187,63 @@ def _in_zookeeper(name: str, zk: ZkGroup) -> MemberSeen:
         zk.progress.get(name),
         incarnation=f"{name} {entry.timestamp}" if isinstance(entry, Registration) else "",
     )
+
+
+class Lag(NamedTuple):
+    """A partition's committed offset and its log's end; `records`: what is between them."""
+
+    committed: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        return self.end - self.committed
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPosition:
+    """Where a group with members stands in each partition that it has committed."""
+
+    places: Mapping[TopicPartition, Lag] = field(default_factory=dict)
+
+    def behind(self) -> Iterator[tuple[TopicPartition, Lag]]:
+        """The partitions with lag."""
+        return ((where, lag) for where, lag in self.places.items() if lag.records > 0)
+
+    def moved(self, earlier: GroupPosition) -> bool:
+        """Whether anything was committed since."""
+        return any(
+            where not in earlier.places or earlier.places[where].committed != lag.committed for where, lag in self.places.items()
+        )
+
+    def unmoved(self, earlier: GroupPosition) -> frozenset[str]:
+        """The names of partitions that have lag now and had some then, without a commit between."""
+        then = earlier.places
+        return frozenset(
+            where.name
+            for where, lag in self.behind()
+            if where in then and then[where].records > 0 and then[where].committed == lag.committed
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSweep:
+    """One sweep over the consumer groups that have members.
+
+    `unread`: groups whose offsets or log ends were not reported; `silent`: brokers that did not answer, whose groups are missing.
+    `members`: of the groups that the observation named.
+    """
+
+    groups: Mapping[str, GroupPosition] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
+    silent: tuple[int, ...] = ()
+    members: Mapping[str, tuple[KafkaMember, ...]] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every broker answered for every group."""
+        return not self.unread and not self.silent
+
+    def gone(self, group: str) -> bool:
+        """Whether a group certainly has no members."""
+        return group not in self.groups and group not in self.unread and not self.silent

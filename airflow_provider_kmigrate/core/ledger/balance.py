@@ -132,6 +132,7 @@ class _Total:
             self.note(name, getattr(part, name))
         for found in part.groups:
             self.date("redelivered", found.redelivered)
+            self.note("client_repeats", found.client_repeats)
             self.date("not_owned", found.not_owned)
             self.skipped.append(found.skipped)
             self.gaps += [] if found.gap is None else [found.gap]

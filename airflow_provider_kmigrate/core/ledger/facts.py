@@ -153,6 +153,7 @@ class Facts:
     - `lost`: acknowledged, never delivered to a group that read past it, or no longer in the log
     - `unseen`: acknowledged and not delivered, but the evidence is not enough to call it lost
     - `redelivered`: an offset delivered to a group again; `stored_twice`: a producer's record at two offsets
+    - `client_repeats`: an offset that a client handed out twice by itself (`records.own_repeats`), and no violation
     - `reordered`: delivered after a later record of its partition, or stored behind a record that was sent later
     - `diverged`: one offset that held two different records
     - `commit_gap`: committed before it was delivered
@@ -175,6 +176,7 @@ class Facts:
     lost: LedgerFinding = LedgerFinding()
     unseen: LedgerFinding = LedgerFinding()
     redelivered: LedgerFinding = LedgerFinding()
+    client_repeats: LedgerFinding = LedgerFinding()
     stored_twice: LedgerFinding = LedgerFinding()
     reordered: LedgerFinding = LedgerFinding()
     diverged: LedgerFinding = LedgerFinding()
@@ -190,7 +192,7 @@ class Facts:
 
     @property
     def duplicated(self) -> int:
-        """Records stored or delivered more than once."""
+        """Records stored or delivered more than once, without the clients' own repeats."""
         return self.redelivered.count + self.stored_twice.count
 
     @property

@@ -153,6 +153,7 @@ class GroupChecked:
     judged: bool = True
     compacted: bool = False
     redelivered: Dated = _NEVER
+    client_repeats: LedgerFinding = NOTHING
     reordered: Dated = _NEVER
     commit_gap: Dated = _NEVER
     not_owned: Dated = _NEVER
@@ -219,6 +220,7 @@ def _check_group(part: Part, name: str, setting: Setting) -> GroupChecked:
         key,
         compacted=read.extent is not None and read.extent.compacted,
         redelivered=limits.dated(found.redelivered),
+        client_repeats=limits.finding(found.client_repeats),
         reordered=limits.dated(found.reordered),
         commit_gap=limits.dated(found.commit_gap),
         not_owned=limits.dated(not_owned(part.where, runs, changes) if group.reports_owners else ()),

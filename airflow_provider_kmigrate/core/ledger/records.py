@@ -3,7 +3,7 @@
 - The log: acknowledgements and deliveries together show which producer's which record lies at an offset.
 - The walk through one group's deliveries in time: what came again, too late, or after its own commit; the gaps. Deliveries of one
   member are ordered by its own clock. Of two members' deliveries one counts as earlier only if it ended more than the clocks'
-  skew before the other began.
+  skew before the other began. What a client hands out again by itself (`own_repeats`) is no redelivery by the group.
 - The missing records: a record is delivered if a run with known numbers holds its producer's number, at whatever offset, or a run
   without numbers covers its offset. Gaps between offsets alone mean nothing: transaction markers, aborted and compacted records
   leave them too.
@@ -16,10 +16,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
-from typing import NamedTuple
+from itertools import accumulate, takewhile
+from typing import Final, NamedTuple
 
-from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Ack, DeliveryRun, LogExtent
+from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Ack, DeliveryRun, LogExtent, Stamp
 from airflow_provider_kmigrate.core.intervals import Coverage, Span, clip, size, subtract, union
 from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit
 from airflow_provider_kmigrate.core.ledger.facts import Case, Gap
@@ -137,11 +137,66 @@ def _case(topic: str, partition: int, piece: Piece, span: Span, note: str) -> Ca
 Window = tuple[int, int]  # from, and before, in ms since the epoch
 
 
+REPEAT_RECORDS: Final = 1_000
+"""How far back a client may go in a partition by itself, in records; what goes further back is a redelivery."""
+REPEAT_MS: Final = 30_000
+"""How long ago it may have handed the records out; brokers that restart may stop fetches for seconds."""
+
+
+def own_repeats(runs: Iterable[DeliveryRun]) -> dict[Stamp, list[Span]]:
+    """The offsets of each delivery that its client itself had just handed out, in the same generation of its group.
+
+    Near changes of leaders clients fetch records again that they have in hand, and hand them out in two polls, one after the other.
+    Neither the group nor a broker has any part in it: the member keeps its partition, and the records are the same. Only a step back
+    within `REPEAT_RECORDS` and `REPEAT_MS` counts, of a member whose deliveries in between are all known: an offset that was reset
+    goes further back.
+    """
+    members: dict[tuple[str, str], list[DeliveryRun]] = defaultdict(list)
+    for run in runs:
+        members[run.stamp.writer, run.member].append(run)
+    return {run.stamp: spans for mine in members.values() for run, spans in _own_repeats(sorted(mine, key=lambda run: run.seq))}
+
+
+def _own_repeats(runs: Iterable[DeliveryRun]) -> Iterator[tuple[DeliveryRun, list[Span]]]:
+    chain: list[DeliveryRun] = []  # without a gap in the member's count, in one generation
+    again: list[DeliveryRun] = []  # what it has gone back to
+    for run in runs:
+        if not chain or not _follows(chain[-1], run):
+            chain, again = [], []
+        elif run.first <= chain[-1].last:
+            again = _gone_back_to(chain, run)
+        spans = union((max(run.first, one.first), min(run.last, one.last)) for one in again if _shares(one, run))
+        if spans:
+            yield run, spans
+        chain.append(run)
+
+
+def _follows(earlier: DeliveryRun, run: DeliveryRun) -> bool:
+    same = earlier.generation is not None and earlier.generation == run.generation
+    return same and earlier.exact and run.exact and earlier.seq + earlier.count == run.seq
+
+
+def _gone_back_to(chain: Sequence[DeliveryRun], run: DeliveryRun) -> list[DeliveryRun]:
+    recent = list(takewhile(lambda one: run.t_first_ms - one.t_last_ms <= REPEAT_MS, reversed(chain)))
+    back = max((one.last for one in recent), default=run.first) - run.first + 1
+    return recent if back <= REPEAT_RECORDS else []
+
+
+def _shares(one: DeliveryRun, run: DeliveryRun) -> bool:
+    """Whether two deliveries have the same records at the same offsets, as far as their numbers are known."""
+    if one.last < run.first or run.last < one.first:
+        return False
+    if one.producer is None or one.producer_seq is None or run.producer is None or run.producer_seq is None:
+        return True
+    return one.producer == run.producer and one.first - one.producer_seq == run.first - run.producer_seq
+
+
 @dataclass(slots=True)
 class Walk:
-    """The findings of one walk."""
+    """The findings of one walk. `client_repeats`: what a client handed out again by itself."""
 
     redelivered: list[Case] = field(default_factory=list)
+    client_repeats: list[Case] = field(default_factory=list)
     reordered: list[Case] = field(default_factory=list)
     commit_gap: list[Case] = field(default_factory=list)
     gap: Gap | None = None
@@ -152,7 +207,7 @@ def walk(read: PartitionRead, skew_ms: int, window: Window | None = None) -> Wal
     """Walks through the deliveries of one partition to one group; gaps count if they end in the window."""
     runs = sorted(read.runs, key=lambda run: (run.t_first_ms, run.seq, run.member))
     found, covered = Walk(), Coverage()
-    order = _Order(runs, skew_ms)
+    order, again = _Order(runs, skew_ms), _Again(runs)
     committed_by = _committed(read.commits, skew_ms)
     previous: DeliveryRun | None = None
     for index, run in enumerate(runs):
@@ -162,7 +217,7 @@ def walk(read: PartitionRead, skew_ms: int, window: Window | None = None) -> Wal
         high = covered.high
         fresh = covered.add((run.first, run.last))
         if high is not None and run.first <= high:
-            found.redelivered += _again(runs, index, fresh)
+            again.note(found, index, fresh)
             found.reordered += _late(run, fresh, order.behind(run))
         if committed > run.first:
             found.commit_gap += _early(run, fresh, committed)
@@ -202,11 +257,26 @@ def _note_gap(found: Walk, previous: DeliveryRun | None, run: DeliveryRun) -> No
         found.gap = Gap(run.group, run.topic, run.partition, length, begin, begin + length, members)
 
 
-def _again(runs: Sequence[DeliveryRun], index: int, fresh: Sequence[Span]) -> Iterator[Case]:
-    run = runs[index]
-    for span in subtract([(run.first, run.last)], fresh):
-        before = next((other.member for other in runs[:index] if other.first <= span[1] and other.last >= span[0]), "")
-        yield _sequence_case(run, span, (before, run.member))
+class _Again:
+    """Splits what is delivered again: by the group, or by the client itself."""
+
+    def __init__(self, runs: Sequence[DeliveryRun]) -> None:
+        self._runs = runs
+
+    @cached_property
+    def _own(self) -> Mapping[Stamp, list[Span]]:  # made when first needed: most partitions never do
+        return own_repeats(self._runs)
+
+    def note(self, found: Walk, index: int, fresh: Sequence[Span]) -> None:
+        run = self._runs[index]
+        again, own = subtract([(run.first, run.last)], fresh), self._own.get(run.stamp, [])
+        for span in subtract(again, own):
+            before = (other.member for other in self._runs[:index] if other.first <= span[1] and other.last >= span[0])
+            found.redelivered.append(_sequence_case(run, span, (next(before, ""), run.member)))
+        for span in (part for each in again for part in clip(each, own)):
+            found.client_repeats.append(
+                _sequence_case(run, span, (run.member, run.member), "handed out twice by the client itself")
+            )
 
 
 def _late(run: DeliveryRun, fresh: Sequence[Span], behind: tuple[int, str]) -> Iterator[Case]:

@@ -207,6 +207,11 @@ def may_give_up(view: ClusterView, broker: int) -> Gate:
     return may_stop(replace(view, partitions=rows), (broker,))
 
 
+def recovers(view: ClusterView) -> bool:
+    """Whether brokers are isolated from their controller, so that only their restart recovers them: no group is waited for."""
+    return where(view).phase in _CUT_OFF
+
+
 def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode, before: ClusterView | None = None) -> Decision:
     """What is left to do to bring one broker into `target`; `before`: a view to measure the dual-write's movement from."""
     broker = view.broker(broker_id)

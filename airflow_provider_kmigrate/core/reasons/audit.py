@@ -82,6 +82,16 @@ do: Do producers retry longer than a broker's restart takes (`delivery.timeout.m
 never: Send them again without checking whether they are in the log.
 causes: SENDS_GIVEN_UP, SENDS_FAIL
 
+A16 A client handed out records twice by itself
+means: One member got the same records again in the polls that followed, in the same generation of its group. Its client library fetched them twice, as some do near a change of leaders: neither the group nor a broker delivered them again. Work that is not idempotent was done twice.
+meanwhile: Yes.
+do: Nothing in the migration: it fails no audit. The count is of records, apart from those of A06.
+do: Inform the application's owner if its work is not idempotent. An application that seeks back looks the same.
+do: It happens often without restarts of brokers: look for a newer version of the client library.
+never: Reset offsets because of it.
+causes: CLIENT_REPEATED
+source: measured
+
 D Logs and commits
 about: logs and commits, before a step and after it
 when: audit

@@ -265,6 +265,16 @@ do: To see the whole answer: the result of `kmigrate_watch__<cluster>`, or clear
 do: Rather go back? Start the rollback ([section 11](#11-rollback)): it has its own conditions and does not need this one.
 never: Mark the task as success: its node stays in its mode, and later steps assume that it moved.
 
+G38 Consumer groups did not continue after a restart
+means: These groups committed offsets before the broker restarted. It is back, they have lag, and their offsets do not change: their clients hang, or commit rarely.
+meanwhile: The cluster serves. The groups' records are late, and none is lost while the topics keep them. No other broker restarts.
+do: Restart the clients that the text names, by client id and host. Look into their logs first: "unknown topic" after a broker's restart is a known fault of clients.
+do: No members are named: the group rebalances, or has lost its members. Start its application.
+do: A client that is slow on purpose: give its group `max_lag` under `group_progress` in the cluster file, name it under `exclude`, or raise `commit_within`.
+do: The step continues by itself once every group has moved. A task that has failed must be cleared.
+never: Mark the task as success: the next restart may stop the other clients, too.
+source: measured
+
 G39 A broker beside KRaft that the cluster file does not name
 means: It joined while KRaft owns the cluster: an autoscaler or a replaced machine started it. It has no original, so no rollback can put it back on ZooKeeper, and the handover would cut it off.
 meanwhile: Yes: it serves. No node is restarted while it is there, in the soak, the finalization and a rollback either.

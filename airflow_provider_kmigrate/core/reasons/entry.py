@@ -27,6 +27,7 @@ class AuditCause(StrEnum):
     SENDS_GIVEN_UP = auto()
     OWNER_WITHOUT_EVENTS = auto()
     SKIPPED = auto()  # offsets that no wrapped producer reported
+    CLIENT_REPEATED = auto()  # handed out twice by a client itself
 
     # Logs and commits, before the step and after it
     SNAPSHOTS_DIFFER = auto()  # two observations that cannot be compared

@@ -1,0 +1,357 @@
+"""Whether consumer groups continue after a broker's restart: those that made progress before it must do so again before the next one.
+
+A client may hang while its broker restarts, and every gate of the cluster stays open: in one run a client got "unknown topic" from
+a broker that had just restarted, and consumed nothing for 65 s.
+
+1. Before a restart: the groups that make progress are those whose committed offsets changed between two sweeps over all groups
+   with members, at least `WINDOW` seconds apart. Partitions with lag that do not move even then (an abandoned topic) expect nothing.
+2. Once the broker is back, one sweep shows where the groups are. It is kept (`GroupsKept`), and is also the first sweep of the next
+   restart's baseline: a roll measures while time passes anyway.
+3. Before the next restart, and at the end of a roll, each partition of such a group that has lag must have been committed since, or
+   its lag must be gone. Until then the step waits. After `SAMPLES` sweeps and `commit_within` seconds the groups are named.
+
+Never waited for: groups without members before the restart; groups without progress; groups without lag; groups of the cluster
+file's `group_progress.exclude`; and groups whose members have left. A client that hangs loses its membership after its session
+timeout, and then looks like one that was stopped. So a group that had members and unmoved lag after the restart is waited for until
+it has had no members for `commit_within` seconds, too.
+
+What was not read is never progress. Before a restart, groups that some of `MOST_SAMPLES` sweeps do not show are named and not
+waited for; without any answer there is no restart. After it, a group that is not read is waited for. Every such wait counts against
+the step's timeout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Reason, could_not_read
+from airflow_provider_kmigrate.core.text import printable, summarize
+
+WINDOW = 6.0  # seconds; clients commit every 5 s by default
+OLDEST = 900.0  # seconds; older sweeps show nothing about the minutes before a restart
+SAMPLE_EVERY = 1.0  # seconds, for the first `SAMPLES`; then `SAMPLE_LATER`
+SAMPLE_LATER = 3.0
+SAMPLES = 3
+MOST_SAMPLES = 10  # before a restart, if groups stay unread
+BASELINE_FRESH = 30.0  # seconds; gates may close again between the last sample and the restart
+MARKERS = 10
+"""Records at the end of a log that does not grow, which may be markers of transactions: some clients never commit behind them."""
+SHOWN = 5  # groups, and partitions and members of each, that a reason names
+MOST_KEPT = 100_000  # partitions of groups that are kept between two steps
+VERSION = 1
+
+
+OldLag = Mapping[str, frozenset[str]]  # group -> its partitions, by name, that expect nothing
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsKept:
+    """What one step leaves to the next one: the groups that must continue (`awaited`), and the sweep once the broker was back.
+
+    `base` None: it was not back yet. `at`: when the sweep was made, in seconds since the epoch.
+    """
+
+    awaited: OldLag = field(default_factory=dict)
+    base: Mapping[str, GroupPosition] | None = None
+    at: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values. At most `MOST_KEPT` partitions: groups with few come first, and the others are swept again before they are judged."""
+        kept, left = dict[str, Any](), MOST_KEPT
+        for name, position in sorted((self.base or {}).items(), key=lambda row: len(row[1].places)):
+            left -= len(position.places)
+            if left >= 0:
+                kept[name] = [[*where, *lag] for where, lag in position.places.items()]
+        awaited = {name: sorted(old) for name, old in self.awaited.items()}
+        return {"version": VERSION, "at": self.at, "awaited": awaited, "base": None if self.base is None else kept}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> GroupsKept:
+        """Read the output of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
+        if value["version"] != VERSION:
+            raise ValueError(f"version {value['version']}")
+        base = value["base"]
+        return cls(
+            {str(name): frozenset(map(str, old)) for name, old in value["awaited"].items()},
+            None if base is None else {str(name): _position(rows) for name, rows in base.items()},
+            float(value["at"]),
+        )
+
+
+def _position(rows: Iterable[tuple[str, int, int, int]]) -> GroupPosition:
+    return GroupPosition({TopicPartition(topic, index): Lag(committed, end) for topic, index, committed, end in rows})
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """One group since a restart. `base`: where it was when it was seen first; `pending`: partitions that have lag and not moved since."""
+
+    old_lag: frozenset[str] = frozenset()
+    base: GroupPosition | None = None
+    samples: int = 0
+    pending: Mapping[TopicPartition, Lag] = field(default_factory=dict)
+    absent: int = 0  # sweeps in a row that show no members
+    absent_since: float | None = None
+
+    def seen(self, now: GroupPosition, max_lag: int) -> _Awaited:
+        """Add one sample in which the group has members.
+
+        Partitions that get their first lag after the first samples do not count: a busy group always has some records under way.
+        """
+        base = self.base or now
+        still = {
+            where: lag for where, lag in now.behind() if where in base.places and base.places[where].committed == lag.committed
+        }
+        pending = {
+            where: lag
+            for where, lag in still.items()
+            if lag.records > max_lag and where.name not in self.old_lag and (where in self.pending or self.samples < SAMPLES)
+        }
+        return _Awaited(self.old_lag, base, self.samples + 1, pending)
+
+    def left(self, at: float) -> _Awaited:
+        """Add one sample in which the group has no members."""
+        since = at if self.absent_since is None else self.absent_since
+        return replace(self, absent=self.absent + 1, absent_since=since)
+
+    def stuck(self) -> dict[TopicPartition, Lag]:
+        """The partitions that must still move."""
+        base = {} if self.base is None else self.base.places
+        return {where: lag for where, lag in self.pending.items() if lag.end > base[where].end or lag.records > MARKERS}
+
+    def over(self, at: float, commit_within: float) -> bool:
+        """Whether it need not be waited for any more: everything moved, or its members have left."""
+        if self.absent_since is not None:
+            return self.absent > 1 and (not self.stuck() or at - self.absent_since >= commit_within)
+        return self.samples > 1 and not self.stuck()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """What one process knows of the groups around the restart of one broker; `observe` adds a view.
+
+    `awaited`: groups that must continue after an earlier restart; each leaves it once it has, and is then `continued`. `base`: the
+    sweep since which progress is measured, made at `base_at`; `wanted`: it must be made once the broker is back. `ready`: the groups
+    that make progress, found before a restart. `sampled`: when this process last swept, `samples`
+    times; `newest`: that sweep; `unanswered`: it got no answer. Times: of the views' clock.
+    """
+
+    spec: GroupProgressSpec = field(default_factory=GroupProgressSpec)
+    awaited: Mapping[str, _Awaited] = field(default_factory=dict)
+    continued: OldLag = field(default_factory=dict)
+    base: Mapping[str, GroupPosition] | None = None
+    base_at: float = 0.0
+    wanted: bool = False
+    ready: OldLag | None = None
+    sampled: float | None = None
+    samples: int = 0
+    newest: GroupSweep = field(default_factory=GroupSweep)
+    unanswered: bool = False
+    note: str = ""
+
+    @classmethod
+    def of(cls, spec: GroupProgressSpec, kept: GroupsKept | None = None, age: float = 0.0, now: float = 0.0) -> GroupProgress:
+        """Begin, or continue with what an earlier step kept `age` seconds ago; `now`: of the views' clock."""
+        if kept is None:
+            return cls(spec)
+        base = kept.base or {}
+        awaited = {
+            name: _Awaited(old).seen(base[name], spec.max_lag.get(name, 0)) if name in base else _Awaited(old)
+            for name, old in kept.awaited.items()
+            if name not in spec.exclude
+        }
+        return cls(spec, awaited, base=kept.base, base_at=now - age, wanted=kept.base is None)
+
+    def kept(self, now: float, clock: float) -> GroupsKept:
+        """What the next step must know. `now`: of the views' clock, when the epoch's is `clock`."""
+        awaited = {**{name: each.old_lag for name, each in self.awaited.items()}, **(self.ready or {})}
+        return GroupsKept(awaited, None if self.wanted else self.base, clock - (now - self.base_at))
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The groups whose members the next sweep must read, to name them."""
+        lags = {name: sum(lag.records for lag in each.stuck().values()) for name, each in self.awaited.items()}
+        late = (name for name, lag in lags.items() if lag and self.awaited[name].samples >= SAMPLES - 1)
+        return tuple(sorted(late, key=lambda name: (-lags[name], name))[:SHOWN])
+
+    def due(self, view: ClusterView, decision: Decision, *, end: bool = False) -> bool:
+        """Whether the next decision needs a new sweep."""
+        if not self._asks(view, decision, end):
+            return False
+        every = SAMPLE_EVERY if self.samples < SAMPLES else SAMPLE_LATER
+        return self.sampled is None or view.taken_at - self.sampled >= every
+
+    def restarted(self) -> GroupProgress:
+        """The restart begins now: from here on the groups that made progress must continue."""
+        must = {**{name: each.old_lag for name, each in self.awaited.items()}, **(self.ready or {})}
+        return GroupProgress(self.spec, {name: _Awaited(old) for name, old in must.items()}, wanted=True)
+
+    def forgotten(self) -> GroupProgress:
+        """The restart was decided here, but another process performs it."""
+        return replace(self, ready=None)
+
+    def observe(self, view: ClusterView, decision: Decision, *, end: bool = False) -> tuple[GroupProgress, Decision]:
+        """Add one observation; return the decision, or a wait for the groups in its place.
+
+        `decision`: what is left of the step, without the groups. A restart is held, and Done only at the `end` of a roll.
+        """
+        if not self._asks(view, decision, end):
+            return self, decision
+        restart = isinstance(decision, Act)
+        progress = _sampled(self, view, restart=restart)
+        if not restart and not end:
+            return progress, decision
+        if reasons := _why_not(progress, view.taken_at, restart=restart):
+            return progress, Wait(reasons, healthy=not progress.awaited and not progress.unanswered)
+        return progress, _with(decision, progress.note)
+
+    def fresh(self, at: float) -> bool:
+        """Whether the groups that make progress were just found."""
+        return self.ready is not None and self.sampled is not None and at - self.sampled < BASELINE_FRESH
+
+    def _asks(self, view: ClusterView, decision: Decision, end: bool) -> bool:
+        if isinstance(decision, Done):
+            return self.wanted or (end and bool(self.awaited))
+        restart = isinstance(decision, Act) and decision.verb is Verb.RESTART
+        return restart and (bool(self.awaited) or not self.fresh(view.taken_at))
+
+
+def _sampled(progress: GroupProgress, view: ClusterView, *, restart: bool) -> GroupProgress:
+    sweep, at = view.group_progress, view.taken_at
+    if sweep is None:
+        unread = any(reason.cause is Cause.UNREAD_GROUPS for reason in view.unknowns)
+        return replace(progress, sampled=at, unanswered=True) if unread else progress
+    progress = replace(progress, sampled=at, samples=progress.samples + 1, newest=sweep, unanswered=False)
+    progress = _continued(progress, sweep, at)
+    if progress.wanted:
+        progress = replace(progress, base=sweep.groups, base_at=at, wanted=False)
+    return _measured(progress, sweep, at) if restart else progress
+
+
+def _continued(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupProgress:
+    """Add a sweep to the groups that are waited for; those that have moved, or whose members have left, leave."""
+    spec, now, gone, continued = progress.spec, dict[str, _Awaited](), list[str](), dict(progress.continued)
+    for name, before in progress.awaited.items():
+        each = before
+        if name in sweep.groups:
+            each = before.seen(sweep.groups[name], spec.max_lag.get(name, 0))
+        elif sweep.gone(name):
+            each = before.left(at)
+        if not each.over(at, spec.commit_within):
+            now[name] = each
+        elif each.absent_since is None:
+            continued[name] = each.old_lag
+        else:
+            gone.append(name)
+    note = f"Groups without members since the restart, not waited for: {summarize(map(printable, sorted(gone)))}." if gone else ""
+    return replace(progress, awaited=now, continued=continued, note=" ".join(filter(None, (progress.note, note))))
+
+
+def _measured(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupProgress:
+    """Find the groups that make progress, once two sweeps are far enough apart; `ready` None: not yet."""
+    age = at - progress.base_at
+    if progress.base is None or age > OLDEST:
+        progress, age = replace(progress, base=sweep.groups, base_at=at, samples=1), 0.0
+    base = progress.base or {}
+    enough = age >= WINDOW or progress.continued or not (sweep.groups or base)
+    if progress.samples < MOST_SAMPLES and not (sweep.whole and enough):
+        return replace(progress, ready=None)
+    exclude = set(progress.spec.exclude)
+    before = {name: (base[name], now) for name, now in sweep.groups.items() if name in base and name not in exclude}
+    found = {name: now.unmoved(then) for name, (then, now) in before.items() if now.moved(then)}
+    again = {name: old & _lagging(sweep.groups[name]) for name, old in progress.continued.items() if name in sweep.groups}
+    unread = [*map(printable, sorted(sweep.unread - exclude)), *(f"those of broker {one}" for one in sweep.silent)]
+    note = f"Groups that were not read before the restart, so not waited for after it: {summarize(unread)}." if unread else ""
+    return replace(progress, ready=found | again, note=" ".join(filter(None, (progress.note, note))))
+
+
+def _lagging(position: GroupPosition) -> frozenset[str]:
+    return frozenset(where.name for where, _ in position.behind())
+
+
+def _why_not(progress: GroupProgress, at: float, *, restart: bool) -> tuple[Reason, ...]:
+    """Why neither the end of the roll nor a restart may follow yet."""
+    unread = (could_not_read("the progress of the consumer groups"),) if progress.unanswered else ()
+    if progress.awaited:
+        return (_late(progress, at), *unread)
+    if not restart or progress.fresh(at):
+        return ()
+    text = "Measuring which consumer groups make progress, before the restart."
+    return unread or (Reason("T01", text),)
+
+
+def _late(progress: GroupProgress, at: float) -> Reason:
+    waited = 0.0 if progress.wanted or progress.base is None else at - progress.base_at
+    awaited = progress.awaited
+    order = sorted(awaited, key=lambda name: (-len(awaited[name].stuck()), name))
+    more = f" and {len(order) - SHOWN} more" if len(order) > SHOWN else ""
+    named = "; ".join(_named(name, awaited[name], progress.newest) for name in order[:SHOWN]) + more
+    text = f"consumer groups made progress before the last restart, and have not continued in {waited:.0f} s since: {named}."
+    if waited < progress.spec.commit_within or progress.samples < SAMPLES:
+        return Reason("T01", f"{len(order)} {text}")
+    return Reason("G38", f"{len(order)} {text}", cause=Cause.GROUPS_STUCK)
+
+
+def _named(group: str, each: _Awaited, sweep: GroupSweep) -> str:
+    """A group with what does not move in it, and whose clients it is."""
+    stuck = each.stuck()
+    lag = sum(one.records for one in stuck.values())
+    places = summarize((f"{where.name} at {one.committed} of {one.end}" for where, one in sorted(stuck.items())), SHOWN)
+    behind = f"{len(stuck)} partitions, {lag} records behind: {places}" if stuck else "not measured yet"
+    group = printable(group)
+    if each.absent_since is not None:
+        return f"{group} ({behind}; no members any more)"
+    if group not in sweep.groups:
+        return f"{group} ({behind}; not read)"
+    return f"{group} ({behind}{_clients(sweep.members.get(group, ()), stuck)})"
+
+
+def _clients(members: Collection[KafkaMember], stuck: Collection[TopicPartition]) -> str:
+    """The members that own these partitions; all, if none does."""
+    owners = [member for member in members if member.partitions & set(stuck)] or list(members)
+    named = summarize(
+        (f"{member.client_id} on {member.host.lstrip('/')}" for member in sorted(owners, key=lambda one: one[:2])), SHOWN
+    )
+    return f"; members {named}" if owners else ""
+
+
+def _with(decision: Decision, note: str) -> Decision:
+    if note and isinstance(decision, Done | Act):
+        return replace(decision, text=f"{decision.text} {note}")
+    return decision
+
+
+def both(decision: Decision, held: Decision) -> Decision:
+    """The decision with what holds it: `held` replaces Done and a restart, and is added to a wait; anything else stays."""
+    if isinstance(decision, Wait) and isinstance(held, Wait):
+        return Wait((*decision.reasons, *held.reasons), healthy=decision.healthy and held.healthy)
+    if isinstance(decision, Wait | Refuse) or (isinstance(decision, Act) and decision.verb is not Verb.RESTART):
+        return decision
+    return held
+
+
+def describe(first: GroupSweep | None, last: GroupSweep | None, spec: GroupProgressSpec) -> str:
+    """Which groups with members have lag and committed nothing between two sweeps, as a sentence for `kmigrate_watch`."""
+    if first is None or last is None:
+        return "The progress of the consumer groups was not read."
+    pairs = ((name, first.groups[name], now) for name, now in last.groups.items() if name in first.groups)
+    lags = {name: _still(then, now, spec.max_lag.get(name, 0)) for name, then, now in pairs if name not in spec.exclude}
+    late = sorted(((lag, name) for name, lag in lags.items() if lag), reverse=True)
+    unread = "" if last.whole else " Not every group was read."
+    if not late:
+        return f"Of {len(last.groups)} consumer groups with members, all with lag make progress.{unread}"
+    named = summarize((f"{printable(name)} ({lag} records behind)" for lag, name in late), SHOWN)
+    return f"{len(late)} of {len(last.groups)} consumer groups with members have lag and committed nothing just now: {named}.{unread}"
+
+
+def _still(then: GroupPosition, now: GroupPosition, max_lag: int) -> int:
+    """The lag of a group that committed nothing; 0 if it did, or if no partition is too far behind."""
+    lags = [lag.records for _, lag in now.behind()]
+    return 0 if now.moved(then) or max(lags, default=0) <= max(max_lag, MARKERS) else sum(lags)

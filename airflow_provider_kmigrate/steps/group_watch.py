@@ -1,0 +1,91 @@
+"""Hold a roll until its consumer groups continue: `core.group_progress` decides, over sweeps that one step leaves to the next.
+
+What is left lies beside journals and backups, because it may be large, and because the next step is another task. It is no state of
+the migration: without it, the next restart measures anew which groups make progress, and waits for `WINDOW` seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
+from airflow_provider_kmigrate.core.decision import Decision
+from airflow_provider_kmigrate.core.foreign_json import read_json
+from airflow_provider_kmigrate.core.group_progress import GroupProgress, GroupsKept, both
+from airflow_provider_kmigrate.core.migration.roll import recovers
+from airflow_provider_kmigrate.core.model import ClusterView, Fields
+from airflow_provider_kmigrate.steps.run import StepContext
+
+
+class GroupFile:
+    """A JSON file; whoever only observes does not write it (`writable`)."""
+
+    def __init__(self, path: Path, *, writable: bool = True) -> None:
+        self._path, self._writable = path, writable
+
+    def load(self) -> GroupsKept | None:
+        try:
+            return GroupsKept.from_json(read_json(self._path.read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def save(self, kept: GroupsKept) -> None:
+        """Raises OSError."""
+        if self._writable:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            atomic.replace(self._path, json.dumps(kept.to_json(), separators=(",", ":")).encode())
+
+
+class GroupWatch:
+    """The groups around one step. `end`: the step ends a roll, so it is not done before they continue."""
+
+    def __init__(self, spec: GroupProgressSpec, *, end: bool = False) -> None:
+        self.progress, self._end = GroupProgress(spec), end
+
+    def begin(self, context: StepContext) -> None:
+        """Continue with what the step before left."""
+        kept, clock = context.groups.load(), context.clock
+        age = max(0.0, clock.now() - kept.at) if kept else 0.0
+        self.progress = GroupProgress.of(self.progress.spec, kept, age, clock.monotonic())
+
+    def fields(self, view: ClusterView, decision: Decision) -> Fields:
+        """What must be read before this decision can be held or not."""
+        due = not recovers(view) and self.progress.due(view, decision, end=self._end)
+        return Fields.GROUP_PROGRESS if due else Fields(0)
+
+    def decide(self, view: ClusterView, alone: Decision, decision: Decision) -> Decision:
+        """The decision, or a wait for the groups. `alone`: what is left of the restart itself, whatever else the step decided."""
+        if recovers(view):
+            return decision
+        self.progress, held = self.progress.observe(view, alone, end=self._end)
+        return both(decision, held)
+
+    def restarting(self, context: StepContext) -> None:
+        """Keep who must continue, before the broker stops."""
+        self.progress = self.progress.restarted()
+        self.save(context)
+
+    def save(self, context: StepContext) -> None:
+        """Leave it to the next step. A disk that is full stops no roll: then the next restart measures anew."""
+        clock = context.clock
+        try:
+            context.groups.save(self.progress.kept(clock.monotonic(), clock.now()))
+        except OSError as error:
+            context.say(f"Could not keep which consumer groups make progress; the next restart measures again: {error}")
+
+    def forget_decision(self) -> None:
+        """Another process performs the restart that was decided here."""
+        self.progress = self.progress.forgotten()
+
+
+def sample(context: StepContext) -> None:
+    """Sweep once, so that the first restart of a roll knows who makes progress; nothing if groups are waited for already."""
+    kept = context.groups.load()
+    sweep = None if kept and kept.awaited else context.observer.observe(Fields.GROUP_PROGRESS).group_progress
+    if sweep is not None:
+        watch = GroupWatch(context.spec.group_progress)
+        watch.progress = replace(watch.progress, base=sweep.groups, base_at=context.clock.monotonic())
+        watch.save(context)

@@ -1,0 +1,444 @@
+"""Consumer groups that made progress before a broker's restart must make progress after it, before the next one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_progress import (
+    BASELINE_FRESH,
+    MARKERS,
+    MOST_KEPT,
+    MOST_SAMPLES,
+    OLDEST,
+    SAMPLE_EVERY,
+    SAMPLE_LATER,
+    WINDOW,
+    GroupProgress,
+    GroupsKept,
+    both,
+    describe,
+)
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Reason
+
+RESTART, DONE = Act(Verb.RESTART, "Broker 1 may stop."), Done("Broker 1 is back.")
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+UNREAD = Reason("U05", "not read", cause=Cause.UNREAD_GROUPS)
+WITHIN = 20.0
+SPEC = GroupProgressSpec(commit_within=WITHIN)
+NOBODY = GroupSweep()
+
+Offsets = Mapping[TopicPartition, tuple[int, int]]  # committed, log end
+
+
+def at(**groups: Offsets) -> GroupSweep:
+    """A sweep in which these groups have members."""
+    return GroupSweep(
+        {name: GroupPosition({where: Lag(*each) for where, each in offsets.items()}) for name, offsets in groups.items()}
+    )
+
+
+class Restart:
+    """The observations around one restart, `SAMPLE_LATER` seconds apart; what one process knows, or what it left to this one."""
+
+    def __init__(self, spec: GroupProgressSpec = SPEC, kept: GroupsKept | None = None, age: float = 0.0) -> None:
+        self.now = 1_000.0
+        self.groups = GroupProgress.of(spec, kept, age, self.now)
+
+    def observe(self, sweep: GroupSweep | None, decision: Decision, *, end: bool = False) -> Decision:
+        """What becomes of the decision; None: the sweep was not answered."""
+        self.now += SAMPLE_LATER
+        view = ClusterView(self.now, group_progress=sweep, unknowns=() if sweep else (UNREAD,))
+        self.groups, held = self.groups.observe(view, decision, end=end)
+        return held
+
+    def before(self, *sweeps: GroupSweep | None) -> Decision:
+        """Before a restart; returns the last decision."""
+        return [self.observe(sweep, RESTART) for sweep in sweeps][-1]
+
+    def after(self, *sweeps: GroupSweep | None) -> Decision:
+        """At the end of the roll; returns the last decision."""
+        return [self.observe(sweep, DONE, end=True) for sweep in sweeps][-1]
+
+    def restart(self) -> None:
+        self.groups = self.groups.restarted()
+
+    def left(self) -> GroupsKept:
+        """What the next step reads."""
+        return GroupsKept.from_json(json.loads(json.dumps(self.groups.kept(self.now, 5_000.0).to_json())))
+
+
+def moving(name: str = "billing") -> list[GroupSweep]:
+    """Three sweeps in which a group moves on both its partitions."""
+    return [at(**{name: {P0: (10 * n, 10 * n + 5), P1: (10 * n, 10 * n)}}) for n in (1, 2, 3)]
+
+
+def restarted(*before: GroupSweep, spec: GroupProgressSpec = SPEC) -> Restart:
+    """A restart that begins after these sweeps."""
+    there = Restart(spec)
+    assert isinstance(there.before(*(before or moving())), Act)
+    there.restart()
+    return there
+
+
+def causes(decision: Decision) -> list[object]:
+    return [reason.cause for reason in decision.reasons] if isinstance(decision, Wait) else []
+
+
+def held(decision: Decision) -> bool:
+    return isinstance(decision, Wait)
+
+
+LATE = {P0: (31, 90), P1: (31, 90)}  # behind by much
+STILL = [at(billing=LATE)] * 12
+
+
+def test_a_restart_waits_until_two_sweeps_far_apart_show_who_makes_progress() -> None:
+    there = Restart()
+    first, second, third = moving()
+    assert held(there.before(first))
+    assert held(there.before(second))
+    assert there.before(third) == RESTART
+    assert there.groups.ready == {"billing": frozenset()}
+
+
+def test_a_sweep_of_the_step_before_spares_the_wait() -> None:
+    first, second, _ = moving()
+    kept = GroupsKept({}, first.groups)
+    assert Restart(kept=kept, age=WINDOW).before(second) == RESTART
+    assert held(Restart(kept=kept, age=WINDOW - SAMPLE_LATER - 1).before(second))
+    assert held(Restart(kept=kept, age=OLDEST).before(second))
+
+
+def test_a_roll_goes_on_without_a_wait_while_its_groups_move() -> None:
+    """The sweep once a broker is back is the first one for the next restart: to see that groups continue, and who makes progress."""
+    there = restarted()
+    assert there.observe(at(billing=LATE), DONE) == DONE
+    again = Restart(kept=there.left(), age=0.5)
+    assert again.before(at(billing={P0: (80, 99), P1: (90, 95)})) == RESTART
+    assert again.groups.ready == {"billing": frozenset()}
+
+
+def test_a_cluster_without_members_waits_for_nothing() -> None:
+    there = Restart()
+    assert there.before(NOBODY) == RESTART
+    there.restart()
+    assert there.after(None) == DONE
+
+
+def test_the_baseline_is_measured_once_and_again_if_gates_closed_meanwhile() -> None:
+    there = Restart()
+    there.before(*moving())
+    assert not there.groups.due(ClusterView(there.now + BASELINE_FRESH - 1), RESTART)
+    assert there.groups.due(ClusterView(there.now + BASELINE_FRESH), RESTART)
+
+
+def test_a_sweep_is_asked_for_only_when_it_is_due() -> None:
+    there = Restart()
+    assert there.groups.due(ClusterView(1.0), RESTART)
+    there.before(moving()[0])
+    assert not there.groups.due(ClusterView(there.now + SAMPLE_EVERY / 2), RESTART)
+    assert there.groups.due(ClusterView(there.now + SAMPLE_EVERY), RESTART)
+    assert not there.groups.due(ClusterView(there.now + SAMPLE_EVERY), Wait(()))
+    assert not there.groups.due(ClusterView(there.now + SAMPLE_EVERY), DONE)
+    there.restart()
+    assert there.groups.due(ClusterView(there.now), DONE)
+
+
+CONTINUES: Mapping[str, tuple[list[GroupSweep], list[GroupSweep]]] = {
+    "it moves on, with lag": (moving(), [at(billing={P0: (n, n + 5), P1: (n, n + 5)}) for n in (40, 50, 60)]),
+    "its lag is gone": (moving(), [at(billing={P0: (90, 90), P1: (90, 90)})] * 3),
+    "it had lag, and caught up": (moving(), [at(billing=LATE), at(billing=LATE), at(billing={P0: (90, 90), P1: (90, 90)})]),
+    "one partition moves, the other has no lag": (moving(), [at(billing={P0: (n, 99), P1: (9, 9)}) for n in (40, 50, 60)]),
+    "an abandoned partition never moved before either": (
+        [at(billing={P0: (n, n + 5), P1: (3, 700)}) for n in (10, 20, 30)],
+        [at(billing={P0: (n, n + 5), P1: (3, 800)}) for n in (40, 50, 60)],
+    ),
+    "markers at the end of a quiet log": (moving(), [at(billing={P0: (40, 40 + MARKERS), P1: (30, 30)})] * 3),
+    "it did not move before": ([at(billing=LATE)] * 3, STILL[:1]),
+    "it was idle before": ([at(billing={P0: (31, 31)})] * 3, STILL[:1]),
+    "it has joined since": ([NOBODY, NOBODY, at(billing=LATE)], STILL[:1]),
+    "it never had members": ([NOBODY], STILL[:1]),
+    "its members had left before the restart": ([*moving()[:2], NOBODY], STILL[:1]),
+    "it was stopped cleanly during the restart": (moving(), [NOBODY, NOBODY]),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), CONTINUES.values(), ids=CONTINUES)
+def test_what_is_not_waited_for_any_longer(before: list[GroupSweep], after: list[GroupSweep]) -> None:
+    found = restarted(*before).after(*after)
+    assert isinstance(found, Done)
+    assert found.text.startswith(DONE.text)
+
+
+HELD: Mapping[str, tuple[list[GroupSweep], list[GroupSweep | None]]] = {
+    "nothing moves": (moving(), [*STILL]),
+    "one partition of two does not": (moving(), [at(billing={P0: (n, n + 5), P1: (31, 31 + n)}) for n in range(40, 160, 10)]),
+    "few records, but the log grows": (moving(), [at(billing={P0: (31, 32 + n), P1: (9, 9)}) for n in range(12)]),
+    "more than markers behind": (moving(), [at(billing={P0: (31, 32 + MARKERS), P1: (9, 9)})] * 12),
+    "it was not read since": (moving(), [GroupSweep(unread=frozenset({"billing"}))] * 12),
+    "its coordinator does not answer": (moving(), [GroupSweep(silent=(2,))] * 12),
+    "no sweep is answered": (moving(), [None] * 12),
+    "lag appears after the first sample": (
+        moving(),
+        [at(billing={P0: (31, 31)}), *[at(billing={P0: (31, 31 + 40 * n)}) for n in range(1, 12)]],
+    ),
+}
+
+
+def found_again(after: list[GroupSweep | None]) -> GroupSweep | None:
+    """The next step sees the same."""
+    return after[-1]
+
+
+@pytest.mark.parametrize(("before", "after"), HELD.values(), ids=HELD)
+def test_what_holds_the_next_restart(before: list[GroupSweep], after: list[GroupSweep | None]) -> None:
+    there = restarted(*before)
+    found = [there.observe(sweep, DONE, end=True) for sweep in after]
+    assert all(isinstance(one, Wait) and not one.healthy for one in found)
+    assert (Cause.GROUPS_STUCK in causes(found[-1])) is (after[-1] is not None), "never seen since: nothing is said of it"
+    assert Cause.GROUPS_STUCK not in causes(found[0])
+    assert there.groups.awaited.keys() == {"billing"}
+    assert held(Restart(kept=there.left(), age=1.0).before(found_again(after)))
+
+
+def test_it_continues_once_the_group_moves_again() -> None:
+    there = restarted()
+    assert held(there.after(*STILL))
+    assert there.after(at(billing={P0: (32, 99), P1: (32, 99)})) == DONE
+    assert there.groups.awaited == {}
+
+
+def test_steady_lag_on_ever_new_partitions_does_not_hold_for_ever() -> None:
+    """Only partitions that have lag in the first samples count: a busy group always has some with a record under way."""
+    there = restarted()
+    found = []
+    for n in range(8):
+        offsets = {TopicPartition("orders", p): (100, 200 if p == n else 100) for p in range(8)}
+        found.append(there.after(at(billing=offsets)))
+    assert held(found[1])
+    assert found[3] == DONE
+
+
+def test_the_named_reason_says_group_partitions_lag_and_clients() -> None:
+    there = restarted()
+    there.after(*STILL[:3])
+    assert there.groups.named == ("billing",)
+    clients = (
+        KafkaMember("m-1", "billing-7", frozenset({P0}), "/10.1.2.3"),
+        KafkaMember("m-2", "idle-8", frozenset(), "/10.9.9.9"),
+    )
+    found = there.after(*[replace(sweep, members={"billing": clients}) for sweep in STILL])
+    assert isinstance(found, Wait)
+    (reason,) = found.reasons
+    assert reason.cause is Cause.GROUPS_STUCK
+    for word in ("billing", "2 partitions", "118 records", "orders-0 at 31 of 90", "orders-1", "billing-7 on 10.1.2.3"):
+        assert word in reason.text
+    assert "idle-8" not in reason.text
+    assert "Restart the clients" in reason.next_step
+
+
+def test_a_groups_name_cannot_forge_a_line_of_the_log() -> None:
+    there = restarted(*moving("bil\nling"))
+    found = there.after(*[at(**{"bil\nling": LATE})] * 8)
+    assert isinstance(found, Wait)
+    assert "\n" not in found.reasons[0].text
+    assert "\n" not in describe(*[at(**{"bil\nling": LATE})] * 2, SPEC)
+
+
+def test_without_an_owner_every_member_is_named() -> None:
+    there = restarted()
+    clients = (KafkaMember("m-1", "billing-7", frozenset(), "/10.1.2.3"),)
+    found = there.after(*[replace(sweep, members={"billing": clients}) for sweep in STILL])
+    assert isinstance(found, Wait)
+    assert "billing-7 on 10.1.2.3" in found.reasons[0].text
+
+
+def test_a_client_that_hangs_and_loses_its_membership_is_waited_for_and_named() -> None:
+    """A stopped process looks like one that was ended, once its session is over: it is waited for a while, and said."""
+    there = restarted()
+    there.after(*STILL[:3])
+    found = there.after(NOBODY)
+    assert isinstance(found, Wait)
+    assert "no members any more" in found.reasons[0].text
+    assert held(there.after(*[NOBODY] * int(WITHIN / SAMPLE_LATER - 1)))
+    end = there.after(NOBODY, NOBODY)
+    assert isinstance(end, Done)
+    assert "without members" in end.text
+    assert "billing" in end.text
+
+
+def test_a_group_that_is_absent_from_one_sweep_alone_is_not_over() -> None:
+    there = restarted()
+    assert held(there.after(NOBODY))
+    assert held(there.after(*STILL[:6]))
+
+
+def test_the_cluster_file_excludes_a_group_or_allows_it_lag() -> None:
+    assert restarted(spec=replace(SPEC, exclude=("billing",))).after(*STILL[:1]) == DONE
+    assert restarted(spec=replace(SPEC, max_lag={"billing": 59})).after(*STILL[:2]) == DONE
+    assert held(restarted(spec=replace(SPEC, max_lag={"billing": 58})).after(*STILL[:3]))
+    kept = GroupsKept({"billing": frozenset(), "orders": frozenset()})
+    assert GroupProgress.of(replace(SPEC, exclude=("billing",)), kept).awaited.keys() == {"orders"}
+
+
+def test_a_sweep_that_is_not_answered_before_the_restart_is_repeated() -> None:
+    there = Restart()
+    first, second, third = moving()
+    found = there.before(None)
+    assert isinstance(found, Wait)
+    assert (found.reasons[0].code, found.healthy) == ("G00", False)
+    assert there.before(first, None, second, third) == RESTART
+
+
+def test_a_sweep_that_is_not_answered_once_the_broker_is_back_is_made_later() -> None:
+    there = restarted()
+    assert there.observe(None, DONE) == DONE
+    assert there.left().base is None
+    again = Restart(kept=there.left(), age=1.0)
+    assert held(again.before(at(billing=LATE)))
+    assert held(again.before(*STILL[:2]))
+    assert again.before(at(billing={P0: (95, 99), P1: (95, 99)})) == RESTART
+
+
+def test_a_group_that_stays_unread_before_the_restart_is_named_and_not_waited_for() -> None:
+    there = Restart()
+    sweeps = [replace(at(billing={P0: (10 * n, 500)}), unread=frozenset({"secret"}), silent=(3,)) for n in range(MOST_SAMPLES)]
+    assert held(there.before(*sweeps[:-1]))
+    found = there.before(sweeps[-1])
+    assert isinstance(found, Act)
+    assert "secret" in found.text
+    assert "broker 3" in found.text
+    assert there.groups.ready == {"billing": frozenset()}
+
+
+def test_another_process_continues_with_what_was_left() -> None:
+    """Killed between the restart and the end: the groups of the baseline still hold, abandoned partitions still do not."""
+    there = Restart()
+    there.before(*[at(billing={P0: (n, n + 5), P1: (3, 700)}) for n in (10, 20, 30)])
+    there.restart()
+    kept = there.left()
+    assert kept == GroupsKept({"billing": frozenset({"orders-1"})}, None, 5_000.0 - there.now)
+    assert held(Restart(kept=kept).after(*[at(billing={P0: (31, 99), P1: (3, 700)})] * 5))
+    assert Restart(kept=kept).after(*[at(billing={P0: (n, 99), P1: (3, 700)}) for n in (40, 50, 60)]) == DONE
+
+
+def test_a_group_of_an_earlier_restart_holds_the_next_one_too() -> None:
+    kept = GroupsKept({"billing": frozenset()}, at(billing=LATE).groups)
+    there = Restart(kept=kept)
+    assert held(there.before(*STILL[:6]))
+    assert there.before(at(billing={P0: (50, 99), P1: (50, 99)})) == RESTART
+    assert there.groups.ready == {"billing": frozenset()}
+
+
+def test_a_group_that_was_not_read_once_the_broker_was_back_is_waited_for_in_the_next_step() -> None:
+    there = restarted()
+    assert there.observe(GroupSweep(unread=frozenset({"billing"})), DONE) == DONE
+    again = Restart(kept=there.left(), age=1.0)
+    assert held(again.before(*STILL[:4]))
+    assert again.groups.awaited.keys() == {"billing"}
+
+
+def test_a_process_that_finds_the_broker_back_sweeps_for_the_one_before() -> None:
+    there = Restart(kept=GroupsKept({"billing": frozenset()}))
+    assert there.groups.due(ClusterView(there.now), DONE)
+    assert there.observe(at(billing=LATE), DONE) == DONE
+    assert there.left().base == at(billing=LATE).groups
+
+
+def test_a_group_that_has_read_everything_is_waited_for_after_the_next_restart_too() -> None:
+    idle = at(billing={P0: (90, 90)})
+    there = Restart(kept=GroupsKept({"billing": frozenset()}, idle.groups))
+    assert there.before(idle) == RESTART
+    assert there.groups.ready == {"billing": frozenset()}
+
+
+@pytest.mark.parametrize(
+    ("age", "sweeps", "stuck"), [(WITHIN * 2, 2, False), (WITHIN * 2, 3, True), (0.0, 6, False), (0.0, 7, True)]
+)
+def test_a_group_is_named_after_three_sweeps_and_its_time(age: float, sweeps: int, stuck: bool) -> None:
+    there = Restart(kept=GroupsKept({"billing": frozenset()}, at(billing=LATE).groups), age=age)
+    assert there.groups.named == ()
+    found = there.before(*STILL[:sweeps])
+    assert (Cause.GROUPS_STUCK in causes(found)) is stuck
+    assert there.groups.named == ("billing",)
+
+
+def test_abandoned_partitions_stay_so_over_a_whole_roll() -> None:
+    offsets = {P0: (31, 90), P1: (3, 700)}
+    kept = GroupsKept({"billing": frozenset({"orders-1"})}, at(billing=offsets).groups)
+    there = Restart(kept=kept)
+    assert there.before(at(billing={P0: (60, 99), P1: (3, 800)})) == RESTART
+    assert there.groups.ready == {"billing": frozenset({"orders-1"})}
+
+
+def test_what_is_left_to_the_next_step_is_bounded() -> None:
+    wide = at(wide={TopicPartition("t", number): (1, 1) for number in range(MOST_KEPT)}, narrow={P0: (1, 1)})
+    kept = GroupsKept({"wide": frozenset(), "narrow": frozenset()}, wide.groups)
+    stored = GroupsKept.from_json(kept.to_json())
+    assert (stored.base or {}).keys() == {"narrow"}
+    assert stored.awaited.keys() == {"narrow", "wide"}, "it is still waited for"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{}, {"version": 2, "at": 0.0, "awaited": {}, "base": None}, {"version": 1, "at": 0, "awaited": {}, "base": {"g": [[1]]}}],
+)
+def test_what_another_release_left_is_an_error(value: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        GroupsKept.from_json(value)
+
+
+def test_a_decision_that_another_process_carries_out_is_forgotten() -> None:
+    there = Restart()
+    there.before(*moving())
+    assert there.groups.forgotten().ready is None
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        (DONE, Wait((UNREAD,))),
+        (RESTART, Wait((UNREAD,))),
+        (Wait((UNREAD,), healthy=True), Wait((UNREAD, UNREAD))),
+        (Refuse((UNREAD,)), Refuse((UNREAD,))),
+        (Act(Verb.ROLL_BACK_CANARY, "worse"), Act(Verb.ROLL_BACK_CANARY, "worse")),
+    ],
+)
+def test_only_done_and_a_restart_are_held(decision: Decision, expected: Decision) -> None:
+    assert both(decision, Wait((UNREAD,))) == expected
+
+
+def test_other_acts_pass_whatever_the_groups_do() -> None:
+    there = restarted()
+    for verb in (Verb.START, Verb.REWRITE, Verb.RESTART_LEADER, Verb.ROLL_BACK_CANARY):
+        act = Act(verb, "needed")
+        assert there.observe(STILL[0], act) == act
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "words", "not_words"),
+    [
+        (None, NOBODY, ["was not read"], []),
+        (NOBODY, NOBODY, ["0 consumer groups"], []),
+        (moving()[0], moving()[1], ["1 consumer groups", "all with lag make progress"], ["billing"]),
+        (STILL[0], STILL[1], ["1 of 1", "billing (118 records behind)"], []),
+        (at(billing={P0: (1, 1 + MARKERS)}), at(billing={P0: (1, 1 + MARKERS)}), ["all with lag"], []),
+        (at(idle={P0: (1, 1)}), replace(at(idle={P0: (1, 1)}), silent=(1,)), ["all with lag", "Not every group"], []),
+    ],
+)
+def test_watch_says_which_groups_do_not_move(
+    first: GroupSweep | None, last: GroupSweep, words: list[str], not_words: list[str]
+) -> None:
+    said = describe(first, last, SPEC)
+    assert all(word in said for word in words)
+    assert not any(word in said for word in not_words)
+    assert "billing" not in describe(first, last, replace(SPEC, exclude=("billing",)))

@@ -1,0 +1,190 @@
+"""The next broker restarts only once the consumer groups that made progress before the last restart do so again: in the real steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import GroupProgressSpec, NodeRole, Policy
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
+from airflow_provider_kmigrate.core.decision import Done, Wait
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.group_progress import GroupsKept
+from airflow_provider_kmigrate.core.model import BrokerMode, Cause
+from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, Plan
+from airflow_provider_kmigrate.exceptions import TimedOut
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.group_watch import GroupFile, sample
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from airflow_provider_kmigrate.steps.waits import run_watch
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import Killed, Mortal
+from tests.steps.test_first_broker import ready
+from tests.steps.test_rollback import some_kraft
+
+TARGET = BrokerMode.MIGRATION
+PLACE = TopicPartition("t", 0)
+
+
+class Consumers:
+    """One group on one partition with steady traffic. It hangs from the next restart of a broker, until `continues`."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.cluster, self.continues = cluster, float("inf")
+        self.hung_at: float | None = None
+        for node in cluster.nodes.values():
+            node.stops = 0
+        cluster.consumers = self.sweep
+
+    def sweep(self, now: float) -> GroupSweep:
+        if self.hung_at is None and any(node.stops for node in self.cluster.nodes.values()):
+            self.hung_at = now
+        moves = self.hung_at is None or now >= self.continues
+        committed = int(100 * (now if moves else self.hung_at or 0))
+        return GroupSweep({"billing": GroupPosition({PLACE: Lag(committed, int(100 * now) + 50)})})
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> SimCluster:
+    """Controllers run, and no broker has been rolled yet."""
+    there = ready(tmp_path, TARGET)
+    policy, groups = Policy(canary_bake=0.0, start_timeout=120.0), GroupProgressSpec(commit_within=30.0)
+    there.spec = replace(there.spec, policy=policy, group_progress=groups)
+    return there
+
+
+def roll(cluster: SimCluster, context: StepContext, broker: int, sync_for: float = 1e9) -> object:
+    step = build(cluster.spec, "roll", {"node": broker, "target": str(TARGET)})
+    return run_step(step, context, sync_for)
+
+
+def stops(cluster: SimCluster, broker: int) -> int:
+    return cluster.nodes[NodeRole.BROKER, broker].stops
+
+
+def test_a_roll_continues_while_groups_do(cluster: SimCluster, tmp_path: Path) -> None:
+    there = Consumers(cluster)
+    there.continues = 0.0
+    for broker in (1, 2):
+        assert isinstance(roll(cluster, cluster.context(tmp_path), broker), Done)
+    assert [stops(cluster, broker) for broker in (1, 2)] == [1, 1]
+
+
+def test_a_hanging_group_holds_the_next_restart_and_is_named(cluster: SimCluster, tmp_path: Path) -> None:
+    Consumers(cluster)
+    assert isinstance(roll(cluster, cluster.context(tmp_path), 1), Done)
+    with pytest.raises(TimedOut, match=r"G38.*billing.*t-0"):
+        roll(cluster, cluster.context(tmp_path), 2)
+    assert [stops(cluster, broker) for broker in (1, 2)] == [1, 0]
+
+
+def test_it_continues_once_the_client_was_restarted(cluster: SimCluster, tmp_path: Path) -> None:
+    there = Consumers(cluster)
+    roll(cluster, cluster.context(tmp_path), 1)
+    there.continues = cluster.clock.time + 60.0
+    assert isinstance(roll(cluster, cluster.context(tmp_path), 2), Done)
+    assert stops(cluster, 2) == 1
+    assert cluster.clock.time >= there.continues
+
+
+def test_the_end_of_a_roll_waits_for_groups_too(cluster: SimCluster, tmp_path: Path) -> None:
+    there = Consumers(cluster)
+    for broker in (1, 2):
+        there.continues = 0.0 if broker == 1 else float("inf")
+        there.hung_at = None
+        roll(cluster, cluster.context(tmp_path), broker)
+    found = run_step(build(cluster.spec, "registered", {}), cluster.context(tmp_path), 60.0)
+    assert isinstance(found, Wait)
+    assert Cause.GROUPS_STUCK in {reason.cause for reason in found.reasons}
+    there.continues = cluster.clock.time
+    assert isinstance(run_step(build(cluster.spec, "registered", {}), cluster.context(tmp_path)), Done)
+
+
+def test_the_groups_are_kept_before_the_broker_stops(cluster: SimCluster, tmp_path: Path) -> None:
+    """Killed right after the stop: the next try knows who must continue, and the next restart waits."""
+    Consumers(cluster)
+    for moment in range(1, 400):
+        cluster.mortal = Mortal(moment)
+        try:
+            roll(cluster, cluster.context(tmp_path), 1)
+        except Killed:
+            if stops(cluster, 1):
+                break
+    assert cluster.kept.load() == GroupsKept({"billing": frozenset()}, None, cluster.kept.load().at)  # type: ignore[union-attr]
+    cluster.mortal = Mortal()
+    assert isinstance(roll(cluster, cluster.context(tmp_path), 1), Done)
+    with pytest.raises(TimedOut, match="billing"):
+        roll(cluster, cluster.context(tmp_path), 2)
+
+
+@pytest.mark.parametrize("plan", [MIGRATION, ROLLBACK], ids=["migration", "rollback"])
+def test_every_step_that_restarts_brokers_or_ends_a_roll_waits_for_groups(cluster: SimCluster, plan: Plan) -> None:
+    rolls = [row for row in plan if row.target is not None]
+    assert rolls
+    for row in rolls:
+        step = build(cluster.spec, row.kind, {"node": 1, "target": str(row.target)})
+        assert step._groups.progress.spec == cluster.spec.group_progress
+    assert plan[max(plan.index(row) for row in rolls) + 2].kind == "registered"
+
+
+def test_a_rollback_holds_for_a_hanging_group_too(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    some_kraft(cluster, cluster.context(tmp_path))
+    Consumers(cluster)
+    first, second = (node.spec.id for node in cluster.nodes.values() if node.stage is FileStage.KRAFT)
+    for broker in (first, second):
+        back = build(cluster.spec, "roll back broker", {"node": broker, "target": str(BrokerMode.MIGRATION)})
+        if broker == first:
+            assert isinstance(run_step(back, cluster.context(tmp_path)), Done)
+            continue
+        with pytest.raises(TimedOut, match=r"G38.*billing"):
+            run_step(back, cluster.context(tmp_path))
+    assert [stops(cluster, broker) for broker in (first, second)] == [1, 0]
+
+
+def test_a_sweep_in_the_backup_spares_the_first_restart_its_wait(cluster: SimCluster, tmp_path: Path) -> None:
+    there = Consumers(cluster)
+    there.continues = 0.0
+    sample(cluster.context(tmp_path))
+    cluster.clock.time += 10.0
+    began = cluster.clock.time
+    roll(cluster, cluster.context(tmp_path), 1)
+    assert cluster.kept.load() is not None
+    assert cluster.clock.time - began < 10.0
+
+
+def test_a_sweep_in_the_backup_forgets_no_group_that_is_waited_for(cluster: SimCluster, tmp_path: Path) -> None:
+    cluster.kept.save(GroupsKept({"billing": frozenset()}, None, 1.0))
+    sample(cluster.context(tmp_path))
+    assert cluster.kept.load() == GroupsKept({"billing": frozenset()}, None, 1.0)
+
+
+def test_watch_names_groups_that_do_not_move(cluster: SimCluster, tmp_path: Path) -> None:
+    cluster.consumers = lambda _: GroupSweep({"billing": GroupPosition({PLACE: Lag(100, 5000)})})
+    assert "billing (4900 records behind)" in run_watch(cluster.context(tmp_path)).text
+
+
+def test_the_file_keeps_what_it_was_given_unless_it_only_observes(tmp_path: Path) -> None:
+    path, kept = (
+        tmp_path / "groups" / "c.json",
+        GroupsKept({"g": frozenset({"t-1"})}, {"g": GroupPosition({PLACE: Lag(1, 2)})}, 7.0),
+    )
+    GroupFile(path, writable=False).save(kept)
+    assert GroupFile(path).load() is None
+    GroupFile(path).save(kept)
+    assert GroupFile(path, writable=False).load() == kept
+    path.write_text('{"version": 99}')
+    assert GroupFile(path).load() is None
+
+
+def test_a_full_disk_stops_no_roll(cluster: SimCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_kept: GroupsKept) -> None:
+        raise OSError("no space left on device")
+
+    there = Consumers(cluster)
+    there.continues = 0.0
+    monkeypatch.setattr(cluster.kept, "save", full)
+    assert isinstance(roll(cluster, cluster.context(tmp_path), 1), Done)
