@@ -273,15 +273,15 @@ def judge(
     return replace(found, reasons=(*others, replace(last, text=f"{last.text} {effect}")))
 
 
-def agreed(view: ClusterView, but: Collection[int] = ()) -> Gate:
+def agreed(view: ClusterView, but: Collection[int] = (), only: CoordinatorTopic | None = None) -> Gate:
     """K01, K77: every broker uses the topics' own counts, so that no restart moves a coordinator; K02 if that is not known.
 
     Counts that answers cannot tell apart are no reason to wait: leaders may be too regular, or too few, in the middle of a roll.
-    Preflight names them. `but`: brokers that need not answer.
+    Preflight names them. `but`: brokers that need not answer. `only`: ask about this topic alone.
     """
     if view.partitions is None:
         return not_yet(could_not_read("the partitions"))
-    return together(_agreed(view, topic, counts, count, but) for topic, counts, count in topics(view))
+    return together(_agreed(view, topic, counts, count, but) for topic, counts, count in topics(view) if only in {None, topic})
 
 
 def _agreed(view: ClusterView, topic: CoordinatorTopic, counts: Counts | None, count: int, but: Collection[int]) -> Gate:

@@ -149,7 +149,7 @@ def _task(step: PlanStep, node: int | None, **arguments: Any) -> BaseOperator:
     if step.kind in OBSERVING:
         return StepSensor(step=step.kind, **arguments)
     own = {**({} if node is None else {"node": node}), **target}
-    return MigrationStepOperator(step=step.kind, step_kwargs=own, skip_if="skip_failover" if step.failover else "", **arguments)
+    return MigrationStepOperator(step=step.kind, step_kwargs=own, skip_if=step.skip_if, **arguments)
 
 
 def _going_on(plan: Plan, step: PlanStep) -> dict[str, Any]:

@@ -111,6 +111,7 @@ class StepOperator(BaseOperator):
             decision = run_step(step, step_context, self._patience(), lambda: self._stored.secure(step.progress))
         finally:
             self._progress = step.progress
+            arguments |= step.more_arguments
         if isinstance(decision, Done):
             self._progress = FRESH  # a task that is cleared later begins again
         return decision

@@ -115,6 +115,14 @@ class _Asked:
     def terms(self) -> RollbackTerms:
         return terms_of(self.spec, self.arguments)
 
+    @property
+    def partitions(self) -> int:
+        return _whole("partitions", self.get("partitions"))
+
+    @property
+    def undo(self) -> bool:
+        return bool(self.get("undo"))
+
     def choice(self, kind: type[Choice], name: str) -> Choice:
         return one_of(kind, name, self.get(name))
 
@@ -164,6 +172,16 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
     "watch group": ("groups", lambda m, asked: m.WatchGroup(asked.group, asked.group.bake)),
     "roll back group": ("groups", lambda m, asked: m.RollBackGroup(asked.group, asked.choice(m.Goal, "goal"))),
     "clean up": ("groups", lambda m, asked: m.CleanUp(asked.group)),
+    "expansion plan": ("expansion", lambda m, asked: m.PlanExpansion(asked.partitions, undo=asked.undo)),
+    "groups stopped": ("expansion", lambda m, asked: m.StopGroups(asked.partitions)),
+    "export offsets": ("expansion", lambda m, asked: m.ExportOffsets(asked.partitions)),
+    "delete groups": ("expansion", lambda m, asked: m.DeleteGroups(asked.partitions)),
+    "expand": ("expansion", lambda m, asked: m.ExpandTopic(asked.partitions)),
+    "restart broker": ("expansion", lambda m, asked: m.RestartBroker(asked.broker, asked.partitions, asked.spec.policy)),
+    "one coordinator": ("expansion", lambda m, asked: m.one_coordinator(asked.partitions)),
+    "import offsets": ("expansion", lambda m, asked: m.ImportOffsets(asked.partitions, undo=asked.undo)),
+    "verify offsets": ("expansion", lambda m, asked: m.VerifyOffsets(asked.partitions, undo=asked.undo)),
+    "groups progress": ("expansion", lambda m, asked: m.GroupsProgress(asked.partitions, asked.get("groups"))),
 }  # fmt: skip
 """Name of a step -> its module, and what makes it of that module and the arguments."""
 

@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from airflow_provider_kmigrate.clients.zookeeper import Holding
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
@@ -121,6 +121,14 @@ class Step(ABC):
     expected_alarms: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
     min_watch: float = 0.0  # seconds of observations by one process that a judgement needs: the triggerer watches that long
     must_stay: bool = False  # read at each observation: it must not defer, since only this process knows of the act that follows
+
+    def begin(self, context: StepContext) -> None:  # noqa: B027 - most steps need nothing but observations
+        """Read what no observation shows, before the first one of this process; raises `Refused` if it is missing."""
+
+    @property
+    def more_arguments(self) -> Mapping[str, Any]:
+        """Arguments that `begin` found, for the triggerer's process, which cannot."""
+        return {}
 
     @abstractmethod
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
@@ -238,6 +246,7 @@ class StepRunner:
         self._done_in_a_row = 0
         self._acted = False
         self._narrow: _Narrow | None = None
+        step.begin(context)
 
     def tick(self) -> Done | Wait | StepPause:
         """`Done` and `Wait` end this run.

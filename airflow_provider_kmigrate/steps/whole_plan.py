@@ -41,8 +41,7 @@ def run_plan(context: StepContext, plan: Plan, arguments: Arguments = _NONE) -> 
 
     `arguments`: of all steps beside node and target, such as the terms of a rollback.
     """
-    skipped = arguments.get("skip_failover")
-    return [_run_row(context, step, arguments) for step in plan if not (skipped and step.failover)][-1]
+    return [_run_row(context, step, arguments) for step in plan if not arguments.get(step.skip_if)][-1]
 
 
 def _run_row(context: StepContext, row: PlanStep, arguments: Arguments) -> object:

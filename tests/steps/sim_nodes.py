@@ -155,6 +155,7 @@ _REPORTED_BY = {
     "state_epoch": (Fields.STATE_EPOCH | Fields.TOPICS).value,
     "moving": Fields.REASSIGNMENTS.value,
     "coordinators": Fields.COORDINATORS.value,
+    "hosted": Fields.HOSTED_GROUPS.value,
 }
 _NO_PROCESS, _NO_FILES = Process(), NodeFiles()
 
