@@ -170,7 +170,8 @@ def decide_plan(view: ClusterView, target: int) -> ExpansionPlan | Wait | Refuse
     if not isinstance(expansion, Expansion):
         return expansion
     begun = expansion == _note(view)
-    gate = together((_groups_known(view), roll.no_reassignment(view), MET if begun else _no_transaction(view, expansion)))
+    known = (_groups_known(view), roll.no_reassignment(view), _no_transaction(view, expansion))
+    gate = MET if begun else together(known)  # a broker may be down, between its stop and its start
     if not gate.met:
         return unmet(gate)
     those, rows = moving(view, expansion), _topic(view)
@@ -419,17 +420,35 @@ def _woken(view: ClusterView, expansion: Expansion) -> list[int]:
     return [broker for broker in sorted(view.brokers) if uses_new(view, broker, expansion)]
 
 
+def _restarting(view: ClusterView, expansion: Expansion) -> Done | None:
+    """Whether the restarts have begun, as far as known: then the groups are not touched any more.
+
+    A broker that is down may be one that a killed task has left between its stop and its start. If it is not, the first restart
+    still waits for everything that comes before it.
+    """
+    if woken := _woken(view, expansion):
+        return Done(f"Brokers {join_ids(woken)} use the new count already: what was exported before counts.")
+    down = view.in_mode(None)
+    if down and expansion == _note(view) and len(_topic(view)) == expansion.new:
+        return Done(f"Brokers {join_ids(down)} do not answer, and the topic has its partitions: a restart may be under way.")
+    return None
+
+
 # Groups that move: stopped, exported, deleted
 
 
 def _groups_known(view: ClusterView) -> Gate:
     """Every broker has listed its groups, and has said which of all groups it coordinates."""
     if view.coordinators is None or view.hosted is None:
-        return not_yet(Reason("K02", "The brokers' groups were not read.", cause=Cause.COORDINATORS_NOT_ASKED))
+        return not_yet(_not_asked())
     unread = [reason for reason in view.unknowns if reason.cause is Cause.UNREAD_COORDINATORS]
     missing = sorted(view.brokers.keys() - view.hosted.keys())
     text = f"Brokers {join_ids(missing)} did not report the groups that they coordinate."
     return not_yet_if(missing or unread, *((Reason("K02", text),) if missing else ()), *unread)
+
+
+def _not_asked() -> Reason:
+    return Reason("K02", "The brokers' groups and coordinators were not read.", cause=Cause.COORDINATORS_NOT_ASKED)
 
 
 def _copies(view: ClusterView, group: str) -> list[tuple[int, HostedGroup]]:
@@ -479,8 +498,8 @@ def decide_stopped(view: ClusterView, target: int) -> Decision:
     expansion = under_way(view, target) if isinstance(begun, Refuse) else begun
     if not isinstance(expansion, Expansion):
         return expansion
-    if woken := _woken(view, expansion):
-        return Done(f"Brokers {join_ids(woken)} use the new count already.")
+    if past := _restarting(view, expansion):
+        return past
     known = _groups_known(view)
     if known.met and expansion != _note(view):
         there = alive(view, expansion)
@@ -529,8 +548,8 @@ def _quiet(view: ClusterView, target: int) -> Expansion | Done | Wait | Refuse:
     expansion = _begun(view, target)
     if not isinstance(expansion, Expansion):
         return expansion
-    if woken := _woken(view, expansion):
-        return Done(f"Brokers {join_ids(woken)} use the new count already: what was exported before counts.")
+    if past := _restarting(view, expansion):
+        return past
     gate = together((_groups_known(view), _stopped(view, expansion), _no_transaction(view, expansion)))
     return expansion if gate.met else unmet(gate)
 
@@ -548,7 +567,8 @@ def decide_expand(view: ClusterView, target: int) -> Decision:
     if not isinstance(expansion, Expansion):
         return expansion
     if len(rows) == target:
-        return gates.as_decision(_in_sync(rows), f"{OFFSETS.name} has {target} partitions, all in sync.")
+        done = f"{OFFSETS.name} has {target} partitions, all in sync."
+        return _restarting(view, expansion) or gates.as_decision(_in_sync(rows), done)
     gate = together((_ready(view, expansion), roll.no_other_down(view), _in_sync(rows), roll.no_reassignment(view)))
     if not gate.met:
         return unmet(gate)
@@ -596,6 +616,8 @@ def decide_restart(view: ClusterView, broker_id: int, target: int, *, restarted:
 
 
 def _reread(view: ClusterView, broker: Broker, expansion: Expansion, mode: BrokerMode, *, ours: bool) -> Decision:
+    if ours and view.coordinators is None:
+        return Wait((_not_asked(),))
     if not uses_new(view, broker.id, expansion):
         return _restart(view, broker, expansion)
     if ours:

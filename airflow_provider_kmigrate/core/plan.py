@@ -90,7 +90,6 @@ ROLLBACK: Plan = (
 EXPANSION: Plan = (
     PlanStep("", "plan", "expansion plan"),
     PlanStep("", "approve", APPROVE),
-    PlanStep("", "backup", "backup", skip_if="undo"),
     PlanStep("groups", "stopped", "groups stopped", skip_if="undo"),
     PlanStep("groups", "export", "export offsets", skip_if="undo"),
     PlanStep("groups", "delete", "delete groups", skip_if="undo"),

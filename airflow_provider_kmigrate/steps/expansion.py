@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Expans
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.nodes import note_expansion, set_in_original
+from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 from airflow_provider_kmigrate.steps.waits import WaitStep
 
@@ -89,7 +90,8 @@ class StopGroups(_ExpansionStep):
         return expansion.decide_stopped(view, self._target)
 
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
-        """The export first: a note without one would be an expansion that lost it."""
+        """Save the originals, which the restarts render files from, while every broker is up. The note comes last: it needs both."""
+        run_backup(context)
         context.backup.keep_export(self._target, Export(tuple(expansion.alive(view, found))))
         note_expansion(context, found)
 

@@ -290,7 +290,7 @@ class SimCluster:
             min_insync=dict.fromkeys(("t", OFFSETS.name), min(2, self.brokers - 1) or 1),
             coordinators=self._coordinators(),
             hosted=self._hosted(groups) if not what or what & Fields.HOSTED_GROUPS else None,
-            groups={group: self._seen(group) for group in groups} if what & Fields.GROUP_MEMBERS else None,
+            groups={group: self._seen(group) for group in groups} if what and what & Fields.GROUP_MEMBERS else None,
             client_metrics=(),
             topics=({}, {}),
             stored={kind: Stored({}) for kind in StoredKind},
