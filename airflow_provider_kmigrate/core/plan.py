@@ -98,8 +98,8 @@ EXPANSION: Plan = (
     PlanStep("restart", "broker", "restart broker", NodeRole.BROKER, skip_if="undo"),
     PlanStep("restart", "leaders", "leaders", skip_if="undo"),
     PlanStep("restart", "one_coordinator", "one coordinator", skip_if="undo"),
-    PlanStep("offsets", "import", "import offsets"),
-    PlanStep("offsets", "verify", "verify offsets"),
+    PlanStep("import", "offsets", "import offsets"),
+    PlanStep("import", "verify", "verify offsets"),
     PlanStep("", "progress", "groups progress", skip_if="undo"),
 )
 """Of `__consumer_offsets`. A run that sets `undo` imports the offsets under the old count instead."""

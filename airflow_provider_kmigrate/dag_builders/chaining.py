@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSp
 from airflow_provider_kmigrate.core.plan import APPROVE, Plan, PlanStep, after_approval, stages
 from airflow_provider_kmigrate.operators.migration import (
     BackupOperator,
+    ExpansionPlanOperator,
     FinalizeControllerOperator,
     MigrationStepOperator,
     PreflightOperator,
@@ -39,6 +40,7 @@ _NAMED: Mapping[str, Callable[..., BaseOperator]] = {
     "plan": RollbackPlanOperator,
     "rollback plan": partial(RollbackPlanOperator, in_migration=True),
     "finalize": FinalizeControllerOperator,
+    "expansion plan": ExpansionPlanOperator,
 }
 
 

@@ -8,7 +8,7 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_kmigrate.operators.step import FINALIZE, LEAVE, ROLL_BACK, STAY
+from airflow_provider_kmigrate.operators.step import EXPAND, FINALIZE, LEAVE, ROLL_BACK, STAY
 
 _BODY = """\
 **Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is the **point of no return**: nothing is written to
@@ -32,12 +32,16 @@ _GROUPS_PLAN = """\
 **Consumer groups of cluster {name}** (`{cluster_id}`) will be rolled back, instance by instance. What was observed, and what follows from it:
 """
 
+_EXPANSION = """\
+**`__consumer_offsets` of cluster {name}** (`{cluster_id}`) will be expanded, or an expansion undone. What was observed, and what follows from it:
+"""
+
 _ANSWERS = """
 {plan}
 
 The answers:
 
-* **{roll_back}**: start the rollback. An interrupted step continues where it stopped.
+* **{yes}**: start. An interrupted step continues where it stopped.
 * **{leave}**: change nothing.
 """
 
@@ -108,7 +112,7 @@ class ApproveRollbackOperator(_ApproveOperator):
     question, heading = "Roll Kafka cluster {} back to ZooKeeper?", _PLAN
 
     def __init__(self, *, cluster: str, cluster_id: str, plan: str, **kwargs: Any) -> None:
-        body = (self.heading + _ANSWERS).format(name=cluster, cluster_id=cluster_id, plan=plan, roll_back=ROLL_BACK, leave=LEAVE)
+        body = (self.heading + _ANSWERS).format(name=cluster, cluster_id=cluster_id, plan=plan, yes=self.yes, leave=LEAVE)
         super().__init__(**{"cluster_id": cluster_id, "subject": self.question.format(cluster), "body": body, **kwargs})
 
 
@@ -121,3 +125,15 @@ class ApproveGroupsRollbackOperator(ApproveRollbackOperator):
     """
 
     question, heading = "Roll consumer groups of Kafka cluster {} back?", _GROUPS_PLAN
+
+
+class ApproveExpansionOperator(ApproveRollbackOperator):
+    """Show an administrator the plan of an expansion of `__consumer_offsets` and ask. `approve_expansion: <cluster id>` answers beforehand.
+
+    :param cluster: name of the cluster, as it is shown.
+    :param cluster_id: id of the cluster.
+    :param plan: Markdown, such as what `ExpansionPlanOperator` returned; its templates are rendered.
+    """
+
+    given_as, yes = "approve_expansion", EXPAND
+    question, heading = "Expand __consumer_offsets of Kafka cluster {}?", _EXPANSION

@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.triggers.step import StepTrigger, readable
 _KEY = "progress"  # in Airflow's task state store
 FINALIZE, STAY = "Finalize", "Stay in dual-write"
 ROLL_BACK, LEAVE = "Roll back", "Leave as it is"
+EXPAND = "Run this plan"
 
 
 class StepOperator(BaseOperator):
@@ -166,7 +167,7 @@ def demand_answer(context: Context, task: str) -> None:
     """
     answer = context["ti"].xcom_pull(task_ids=task)
     chosen = answer.get("chosen_options") if isinstance(answer, dict) else None
-    if chosen in ([FINALIZE], [ROLL_BACK]):
+    if chosen in ([FINALIZE], [ROLL_BACK], [EXPAND]):
         return
     text = f"Task {task!r} of this run left no approval."
     raise AirflowFailException(format_reasons((Reason("H06", text),)))

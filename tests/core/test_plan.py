@@ -80,9 +80,9 @@ ORDER = {
             ("expand", "restart.broker", "a broker reads the count when it starts"),
             ("restart.broker", "restart.leaders", "each restart moves leaders away"),
             ("restart.leaders", "restart.one_coordinator", "coordinators are the leaders: they are seen last"),
-            ("restart.one_coordinator", "offsets.import", "offsets are committed under the new count alone"),
-            ("offsets.import", "offsets.verify", "what was imported is read back"),
-            ("offsets.verify", "progress", "a group that starts before its offsets are there begins elsewhere"),
+            ("restart.one_coordinator", "import.offsets", "offsets are committed under the new count alone"),
+            ("import.offsets", "import.verify", "what was imported is read back"),
+            ("import.verify", "progress", "a group that starts before its offsets are there begins elsewhere"),
         ],
     ),
 }

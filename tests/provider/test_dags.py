@@ -59,13 +59,25 @@ class TestFolder:
         rehearsal(clusters, SimCluster())
         found = bag()
         assert found.import_errors == {}
-        assert set(found.dags) == {DAG_ID, "kmigrate_preflight__sim", "kmigrate_rollback__sim", "kmigrate_watch__sim"}
+        assert set(found.dags) == {
+            DAG_ID,
+            "kmigrate_preflight__sim",
+            "kmigrate_rollback__sim",
+            "kmigrate_watch__sim",
+            "kmigrate_offsets_topic__sim",
+        }
 
     def test_a_broken_file_is_an_import_error_that_names_it_and_hides_no_good_one(self, clusters: Path) -> None:
         rehearsal(clusters, SimCluster())
         (clusters / "broken.yaml").write_text("name: other\nclusterid: x\n")
         found = bag()
-        assert set(found.dags) == {DAG_ID, "kmigrate_preflight__sim", "kmigrate_rollback__sim", "kmigrate_watch__sim"}
+        assert set(found.dags) == {
+            DAG_ID,
+            "kmigrate_preflight__sim",
+            "kmigrate_rollback__sim",
+            "kmigrate_watch__sim",
+            "kmigrate_offsets_topic__sim",
+        }
         [(file, error)] = found.import_errors.items()
         assert Path(file).name == "kmigrate_cluster_errors.py", "not the file of the good DAGs: Airflow would take them away"
         assert f"{clusters / 'broken.yaml'}:2: clusterid" in error
@@ -100,7 +112,7 @@ class TestFolder:
             [sys.executable, "-c", TIMEOUTS, str(clusters)], env=os.environ | {f"AIRFLOW__CORE__{key}": value for key, value in hostile.items()},
             stdout=subprocess.PIPE, text=True, timeout=60, check=True,
         )  # fmt: skip
-        assert done.stdout.splitlines()[-1] == "4 DAGs, default 1:00:00, limited: []"
+        assert done.stdout.splitlines()[-1] == "5 DAGs, default 1:00:00, limited: []"
 
     def test_without_the_folder_there_is_neither_dag_nor_error(self, clusters: Path) -> None:
         clusters.rmdir()
@@ -126,12 +138,12 @@ class TestOneTask:
             yaml.safe_dump(document(SimCluster()) | {"name": "other", "cluster_id": "x" * 22} | other)
         )
 
-    @pytest.mark.parametrize("kind", ["preflight", "zk_to_kraft", "rollback", "watch"])
+    @pytest.mark.parametrize("kind", ["preflight", "zk_to_kraft", "rollback", "watch", "offsets_topic"])
     def test_its_dag_alone_is_built_and_is_the_one_that_all_files_give(self, clusters: Path, kind: str) -> None:
         self.two(clusters)
         dag_id = f"kmigrate_{kind}__sim"
         whole = folder.dags_of(clusters)
-        assert len(whole) == 8
+        assert len(whole) == 10
         alone = self.dags(clusters, dag_id)
         assert alone.keys() == {dag_id}
         assert DagSerialization.to_dict(alone[dag_id]) == DagSerialization.to_dict(whole[dag_id])
@@ -160,7 +172,7 @@ class TestOneTask:
         with (clusters / "any.yaml").open("a") as file:
             file.write("typo: 1\n")
         assert self.dags(clusters, DAG_ID).keys() == {
-            f"kmigrate_{kind}__other" for kind in ("preflight", "zk_to_kraft", "rollback", "watch")
+            f"kmigrate_{kind}__other" for kind in ("preflight", "zk_to_kraft", "rollback", "watch", "offsets_topic")
         }
 
     def test_without_the_folder_there_is_none(self, clusters: Path) -> None:

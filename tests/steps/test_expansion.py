@@ -107,14 +107,14 @@ def moving(count: int = 20) -> list[str]:
     return [group for group in (f"team-{n}" for n in range(12)) if magnitude(group) % 10 != magnitude(group) % count]
 
 
-def meanwhile(cluster: SimCluster, seconds: float, act: Callable[[], object]) -> None:
-    """Do this once, so many seconds from now, before an observation."""
-    observe, due = cluster.observe, [cluster.clock.time + seconds]
+def meanwhile(cluster: SimCluster, when: float | Callable[[], bool], act: Callable[[], object]) -> None:
+    """Do this once, so many seconds from now, or once that is so, before an observation."""
+    observe, began, left = cluster.observe, cluster.clock.time, [act]
 
     def observed(what: Fields, *given: object) -> ClusterView:
-        if due and cluster.clock.time >= due[0]:
-            due.clear()
-            act()
+        due = when() if callable(when) else cluster.clock.time - began >= when
+        if left and due:
+            left.pop()()
         return observe(what, *given)  # type: ignore[arg-type]
 
     cluster.observe = observed  # type: ignore[method-assign]

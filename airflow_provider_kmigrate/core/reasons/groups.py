@@ -242,7 +242,7 @@ K81 A transaction holds back a group's commits
 means: An open transaction has offsets of this group. They count only once it is committed, so the export would miss them.
 meanwhile: Yes: nothing was exported or deleted yet.
 do: Stop the producers that commit for this group (Kafka Streams, Flink) cleanly. The step goes on by itself.
-do: It stays: `kafka-transactions.sh --bootstrap-server $B find-hanging` finds a transaction without a producer, and `abort` ends it.
+do: It stays: `kafka-transactions.sh --bootstrap-server $B find-hanging` finds a transaction without a producer; its other subcommand ends it (`kafka-transactions.sh --help`).
 never: Delete the group.
 
 K82 A group's offsets are not those of the export
