@@ -757,7 +757,7 @@ def _all_use(view: ClusterView, expansion: Expansion, *, undo: bool) -> Gate:
 
 def compared(view: ClusterView, export: Export) -> tuple[dict[str, Offsets], list[str]]:
     """The groups that miss their offsets, and those that have others or members."""
-    missing, conflicts = {}, []
+    missing, conflicts = dict[str, Offsets](), list[str]()
     for group, saved in sorted(export.groups.items()):
         wanted = {where: one for where, one in saved.items() if _kept(where, view)}
         found = [copy for _, copy in _copies(view, group)]
