@@ -287,7 +287,7 @@ def _begun(view: ClusterView, target: int) -> Expansion | Done | Wait | Refuse:
     if note is not None and note.over and note.new == target == len(_topic(view)):
         return Done(f"{OFFSETS.name} has {target} partitions and every group that moved has its offsets: nothing is left to do.")
     if note is None or note.over:
-        return Refuse((Reason("K83", f"No expansion to {target} partitions has begun. Clear `groups.stopped`."),))
+        return Refuse((Reason("K83", f"No expansion to {target} partitions has begun. Clear `moving_groups.stopped`."),))
     return under_way(view, target)
 
 

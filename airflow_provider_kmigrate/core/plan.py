@@ -90,9 +90,9 @@ ROLLBACK: Plan = (
 EXPANSION: Plan = (
     PlanStep("", "plan", "expansion plan"),
     PlanStep("", "approve", APPROVE),
-    PlanStep("groups", "stopped", "groups stopped", skip_if="undo"),
-    PlanStep("groups", "export", "export offsets", skip_if="undo"),
-    PlanStep("groups", "delete", "delete groups", skip_if="undo"),
+    PlanStep("moving_groups", "stopped", "groups stopped", skip_if="undo"),
+    PlanStep("moving_groups", "export", "export offsets", skip_if="undo"),
+    PlanStep("moving_groups", "delete", "delete groups", skip_if="undo"),
     PlanStep("", "expand", "expand", skip_if="undo"),
     # From the first restart on there is only the way forward.
     PlanStep("restart", "broker", "restart broker", NodeRole.BROKER, skip_if="undo"),

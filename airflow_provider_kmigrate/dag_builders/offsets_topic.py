@@ -18,13 +18,13 @@ _DOC = """\
 
 Gives the topic of committed offsets of cluster `{cluster_id}` more partitions, so that no group is consumed twice, stops or loses its offsets.
 A broker reads their number once, when it starts (KIP-895), so every broker restarts once. Groups that move to another partition must be
-stopped from `groups` until `progress`; all others continue. With an integer factor k one group in k stays. A run also completes an expansion
+stopped from `moving_groups` until `progress`; all others continue. With an integer factor k one group in k stays. A run also completes an expansion
 that someone made by hand and that no broker has noticed yet (K01).
 
 | group | what happens | done when |
 | --- | --- | --- |
 | plan, approve | reads only; an operator sees which groups must stop | the operator (or the run's conf) approves |
-| groups | waits until the groups that move are stopped; saves their offsets twice; deletes them under the old count | no broker has anything of them |
+| moving_groups | waits until the groups that move are stopped; saves their offsets twice; deletes them under the old count | no broker has anything of them |
 | expand | the topic gets its partitions, spread over brokers and racks | all in sync |
 | restart | each broker restarts, with the new count in its file | one count, one coordinator for each group |
 | import | imports the offsets and reads them back | every group has exactly its offsets |

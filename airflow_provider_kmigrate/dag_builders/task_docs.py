@@ -145,10 +145,10 @@ _EXPANSION = {
     "nothing. **Failed:** the log names what stands in the way, and the numbers that are allowed.",
     "approve": "Shows the plan and asks an operator. Answer under *Required Actions*; it changes nothing while it waits.\n\n"
     "**Leave as it is** fails this task and changes nothing. To be asked again with a fresh plan, clear `plan` and its downstream tasks.",
-    "groups.stopped": "Saves the brokers' original files, notes that the expansion begins, and waits until no broker has a member of a group that "
+    "moving_groups.stopped": "Saves the brokers' original files, notes that the expansion begins, and waits until no broker has a member of a group that "
     "moves: **stop their consumers now**. The log names those that are left. All other groups continue.",
-    "groups.export": "Saves the offsets of every group that moves, with leader epochs and metadata, in two files of the backup, each with its SHA-256.",
-    "groups.delete": "Deletes these groups while brokers still use the old count, so that no old commit is left in a partition where a later leader "
+    "moving_groups.export": "Saves the offsets of every group that moves, with leader epochs and metadata, in two files of the backup, each with its SHA-256.",
+    "moving_groups.delete": "Deletes these groups while brokers still use the old count, so that no old commit is left in a partition where a later leader "
     "would find it. First it compares what each broker has with the export. From here on the export alone has their offsets.",
     "expand": "Gives the topic its new partitions, with replicas on every rack. Nothing changes for any group yet.",
     "restart.broker": "Sets `offsets.topic.num.partitions` in this broker's file and restarts it in its mode, as soon as every partition can spare it. "
@@ -190,9 +190,9 @@ _STOPS = {
     "to_zookeeper.broker": ("G26", "G28", "G30", "K01", "R05"),
     "wipe.controller": ("M01", "M03", "G26"),
     "rolled_back": ("G04", "G30", "G31"),
-    "groups.stopped": ("K79", "K02"),
-    "groups.export": ("K79", "K81", "K82"),
-    "groups.delete": ("K79", "K82", "O08"),
+    "moving_groups.stopped": ("K79", "K02"),
+    "moving_groups.export": ("K79", "K81", "K82"),
+    "moving_groups.delete": ("K79", "K82", "O08"),
     "expand": ("K82", "S02"),
     "restart.broker": ("S02", "S04", "R01", "R05", "K82", "O03"),
     "restart.one_coordinator": ("K01", "K02"),

@@ -23,10 +23,10 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.expansion import Export, export_of
 from airflow_provider_kmigrate.core.files.properties import diff
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import Reason
@@ -111,32 +111,38 @@ class BackupStore:
         self._write(name, ("\n".join(lines) + "\n").encode())
         return len(lines)
 
-    def keep_export(self, partitions: int, export: Export) -> Path:
+    def keep_export(self, partitions: int, export: Mapping[str, Any]) -> Path:
         """Store the offsets of an expansion to so many partitions in two files, each with its SHA-256; returns the first's path."""
-        body = json.dumps(export.to_json(), indent=1).encode()
+        body = json.dumps(export, indent=1).encode()
         first, second = self._exports(partitions)
         for path in (first, second):
             atomic.make_folder(path.parent, _PRIVATE)
             atomic.replace(path, f"sha256 {_digest(body)}\n".encode() + body)
         return first
 
-    def export(self, partitions: int) -> Export:
-        """The newer of the two files, which differ if a task was killed between them. Raises `Refused` (O08) unless both are as written."""
+    def export(self, partitions: int) -> dict[str, Any]:
+        """The one of the two files with the higher `number`: they differ if a task was killed between them.
+
+        Raises `Refused` (O08) unless both are as they were written.
+        """
         found = {path: self._export(path) for path in self._exports(partitions)}
         good = [each for each in found.values() if each is not None]
         if len(good) < len(found):
             bad, intact = (summarize(path for path, each in found.items() if (each is None) is lost) for lost in (True, False))
             text = f"The export {bad} is missing or was altered. {f'Intact: {intact}.' if intact else 'No copy is intact.'}"
             raise Refused.because(Reason("O08", text))
-        return max(good, key=lambda export: export.number)
+        return max(good, key=lambda export: int(export["number"]))
 
     def _exports(self, partitions: int) -> tuple[Path, Path]:
         name = f"offsets-topic-{partitions}.json"
         return self.folder / name, self.folder / "copy" / name
 
-    def _export(self, path: Path) -> Export | None:
+    def _export(self, path: Path) -> dict[str, Any] | None:
         head, _, body = (self._bytes(path) or b"").partition(b"\n")
-        return export_of(json.loads(body)) if head == f"sha256 {_digest(body)}".encode() else None
+        if head != f"sha256 {_digest(body)}".encode():
+            return None
+        found: dict[str, Any] = json.loads(body)
+        return found
 
     def prove_writable(self) -> None:
         """Write a probe file into the folder and delete it. Raises `Refused` (O05) if that fails."""

@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.core import expansion
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.expansion import Export
+from airflow_provider_kmigrate.core.expansion import Export, export_of
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Expansion, ExpansionStage, Fields
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.brokers import RollBroker
@@ -92,7 +92,7 @@ class StopGroups(_ExpansionStep):
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
         """Save the originals, which the restarts render files from, while every broker is up. The note comes last: it needs both."""
         run_backup(context)
-        context.backup.keep_export(self._target, Export(tuple(expansion.alive(view, found))))
+        context.backup.keep_export(self._target, Export(tuple(expansion.alive(view, found))).to_json())
         note_expansion(context, found)
 
 
@@ -100,7 +100,7 @@ class _WithExport(_ExpansionStep):
     """A step that needs the export; never deferred, since the triggerer's machine need not have the backup."""
 
     def begin(self, context: StepContext) -> None:
-        self._export = context.backup.export(self._target)
+        self._export = export_of(context.backup.export(self._target))
         self.groups = tuple(sorted(self._export.groups))  # no broker lists one that was deleted
 
 
@@ -114,7 +114,7 @@ class ExportOffsets(_WithExport):
 
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
         self._export = self._export.with_groups(expansion.to_export(view, found, self._export))
-        path = context.backup.keep_export(self._target, self._export)
+        path = context.backup.keep_export(self._target, self._export.to_json())
         context.say(f"Saved the offsets of {len(self._export.groups)} groups in {path} and its copy.")
 
 
@@ -237,7 +237,7 @@ class GroupsProgress(Step):
 
     def begin(self, context: StepContext) -> None:
         if not self._known:
-            self.groups, self._known = context.backup.export(self._target).alive, True
+            self.groups, self._known = export_of(context.backup.export(self._target)).alive, True
 
     @property
     def more_arguments(self) -> Mapping[str, Any]:

@@ -42,7 +42,7 @@ def test_one_chain_with_a_task_for_each_broker(tmp_path: Path) -> None:
     made = offsets_topic.build(load(rehearsal(tmp_path, SimCluster()).path))
     made.check_cycle()
     assert names(made) == [
-        *("plan", "approve", "groups.stopped", "groups.export", "groups.delete", "expand"),
+        *("plan", "approve", "moving_groups.stopped", "moving_groups.export", "moving_groups.delete", "expand"),
         *(f"restart.broker_{node}" for node in range(3)),
         *("restart.leaders", "restart.one_coordinator", "import.offsets", "import.verify", "progress"),
     ]
@@ -111,7 +111,7 @@ def test_a_run_that_failed_before_a_restart_is_undone_by_another_one(sim: Rehear
     edited = f"{original}num.io.threads=3\n"
     meanwhile(cluster, lambda: b"deleting" in (cluster.expansion or b""), lambda: setattr(node, "text", edited))
     states = tasks(run_dag(dag, run_conf=CONF))
-    assert (states["groups.delete"], states["restart.broker_0"]) == ("success", "failed")
+    assert (states["moving_groups.delete"], states["restart.broker_0"]) == ("success", "failed")
     assert stored(cluster) != before
     node.text = original
     states = tasks(run_dag(dag, run_conf={**CONF, "undo": True}))

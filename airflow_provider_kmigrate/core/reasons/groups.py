@@ -242,14 +242,14 @@ K81 A transaction holds back a group's commits
 means: An open transaction has offsets of this group. They count only once it is committed, so the export would miss them.
 meanwhile: Yes: nothing was exported or deleted yet.
 do: Stop the producers that commit for this group (Kafka Streams, Flink) cleanly. The step goes on by itself.
-do: It stays: `kafka-transactions.sh --bootstrap-server $B find-hanging` finds a transaction without a producer; its other subcommand ends it (`kafka-transactions.sh --help`).
+do: It stays: `kafka-transactions.sh --bootstrap-server $B find-hanging` finds a transaction without a producer. The same tool aborts it.
 never: Delete the group.
 
 K82 A group's offsets are not those of the export
 means: The group committed after its offsets were saved, or it appeared since. kmigrate chooses neither the export nor the new commits.
 meanwhile: Yes: offsets of the groups in the text were neither deleted nor overwritten.
 do: Stop its consumers. `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G` shows what it has now, the export in the backup what it had.
-do: Before any restart, in a group that the export does not have: clear `groups.stopped` and its downstream tasks.
+do: Before any restart, in a group that the export does not have: clear `moving_groups.stopped` and its downstream tasks.
 do: The export is right: delete the group (`--delete --group G`), and clear the failed task.
 do: The new commits are right: keep them with `--reset-offsets --to-current --export --dry-run`, delete the group, clear the task, and set them again before it starts.
 never: Take the higher offset without looking: records in between may be unread.
