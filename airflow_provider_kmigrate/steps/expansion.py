@@ -127,8 +127,13 @@ class DeleteGroups(_WithExport):
         return expansion.decide_delete(view, self._target, self._export)
 
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
+        """Commit each group's own offsets once before it is deleted: whoever may not would find out when they are gone."""
+        there = expansion.existing(view, found)
+        homes = expansion.homes(view, there)
+        for broker, groups in homes.items():
+            _commit(context, broker, {group: there[group] for group in groups})
         note_expansion(context, Expansion(found.old, found.new, ExpansionStage.DELETING))
-        for broker, groups in expansion.homes(view, expansion.existing(view, found)).items():
+        for broker, groups in homes.items():
             context.tools.groups_at(_node(context, broker)).delete(groups)
 
 
@@ -196,9 +201,7 @@ class ImportOffsets(_WithExport):
     def do(self, context: StepContext, view: ClusterView, _found: Expansion) -> None:
         missing, _ = expansion.compared(view, self._export)
         for broker, groups in expansion.homes(view, missing).items():
-            there = context.tools.groups_at(_node(context, broker))
-            for group in groups:
-                there.commit(group, missing[group])
+            _commit(context, broker, {group: missing[group] for group in groups})
 
 
 class VerifyOffsets(_WithExport):
@@ -245,6 +248,13 @@ class GroupsProgress(Step):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         return expansion.decide_progress(view, first, self.groups)
+
+
+def _commit(context: StepContext, broker: int, groups: Mapping[str, expansion.Offsets]) -> None:
+    there = context.tools.groups_at(_node(context, broker))
+    for group, offsets in groups.items():
+        if offsets:
+            there.commit(group, offsets)
 
 
 def _node(context: StepContext, broker: int) -> NodeSpec:

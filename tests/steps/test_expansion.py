@@ -13,11 +13,12 @@ from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import ClusterView, CommittedOffset, Fields
 from airflow_provider_kmigrate.core.plan import EXPANSION, find
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.steps.sim import SimCluster
+from tests.steps.sim_hands import SimGroupsAt
 from tests.steps.sim_nodes import Killed, Mortal, parse
 from tests.steps.test_rollback import all_kraft
 
@@ -363,3 +364,17 @@ def test_a_broker_that_has_crashed_into_the_new_count_gets_its_file_and_no_furth
     assert (node.stops, parse(node.text)[OFFSETS.setting]) == (1, "20")
     node.running = node.text
     check_expanded(cluster, before, 20)
+
+
+def test_who_may_not_commit_finds_out_before_any_group_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    up_to(cluster.context(tmp_path), "delete groups")
+    before = stored(cluster)
+
+    def refused(*_: object) -> None:
+        raise AuthenticationFailed("OffsetCommit of team-1 for t-0: TOPIC_AUTHORIZATION_FAILED")
+
+    monkeypatch.setattr(SimGroupsAt, "commit", refused)
+    with pytest.raises(AuthenticationFailed):
+        run_step(build(cluster.spec, "delete groups", TO_20), cluster.context(tmp_path))
+    assert stored(cluster) == before
