@@ -192,10 +192,10 @@ def decide_undo(view: ClusterView, target: int) -> ExpansionPlan | Wait | Refuse
     """The plan of an undo, if an expansion is under way and no broker uses the new count."""
     expansion = _begun(view, target)
     if isinstance(expansion, Done):
-        return Refuse((_too_late("Every broker"),))
+        return Refuse((_too_late("All brokers"),))
     if not isinstance(expansion, Expansion):
         return expansion
-    if woken := _woken(view, expansion):
+    if woken := _maybe_woken(view, expansion):
         return Refuse((_too_late(f"Brokers {join_ids(woken)}"),))
     return decide_plan(view, target)
 
@@ -432,6 +432,13 @@ def _restarting(view: ClusterView, expansion: Expansion) -> Done | None:
     if down and expansion == _note(view) and len(_topic(view)) == expansion.new:
         return Done(f"Brokers {join_ids(down)} do not answer, and the topic has its partitions: a restart may be under way.")
     return None
+
+
+def _maybe_woken(view: ClusterView, expansion: Expansion) -> list[int]:
+    """Brokers that use the new count, or may: their answers fit both, and their file, which is written before a restart, has the new."""
+    new = {None, str(expansion.new)}
+    unclear = {broker for broker in view.brokers if not _uses_old(view, broker, expansion) and _counts(view).get(broker)}
+    return sorted({*_woken(view, expansion), *(broker for broker in unclear if _configured(view.broker(broker)) in new)})
 
 
 # Groups that move: stopped, exported, deleted
@@ -705,7 +712,8 @@ def decide_import(view: ClusterView, target: int, export: Export, *, undo: bool 
         )
     if conflicts:
         return Refuse((_differs(conflicts, "before their offsets were imported"),))
-    lost = sum(not _kept(where, view) for offsets in export.groups.values() for where in offsets)
+    there = _existing_places(view)
+    lost = sum(where not in there for offsets in export.groups.values() for where in offsets)
     gone = f" {lost} offsets are of partitions that no longer exist." if lost else ""
     return Done(f"{len(export.groups)} groups have exactly the offsets of the export, by their coordinators' answers.{gone}")
 
@@ -729,14 +737,9 @@ def _may_import(view: ClusterView, target: int, export: Export, *, undo: bool) -
         return Done("No expansion is under way: nothing is left to undo.")
     note = _begun(view, target)
     if not isinstance(note, Expansion):
-        return (
-            Refuse((Reason("K83", "This expansion is over: there is nothing to undo."),))
-            if undo and isinstance(note, Done)
-            else note
-        )
-    woken = _woken(view, note)
-    if undo and woken:
-        return Refuse((Reason("K83", f"Brokers {join_ids(woken)} use the new count: there is only the way forward."),))
+        return Refuse((_too_late("All brokers"),)) if undo and isinstance(note, Done) else note
+    if undo and (woken := _maybe_woken(view, note)):
+        return Refuse((_too_late(f"Brokers {join_ids(woken)}"),))
     gate = together((_groups_known(view), _all_use(view, note, undo=undo)))
     if gate.met and not undo:
         gate = _one_each(view, target, export.groups)
@@ -757,9 +760,9 @@ def _all_use(view: ClusterView, expansion: Expansion, *, undo: bool) -> Gate:
 
 def compared(view: ClusterView, export: Export) -> tuple[dict[str, Offsets], list[str]]:
     """The groups that miss their offsets, and those that have others or members."""
-    missing, conflicts = dict[str, Offsets](), list[str]()
+    missing, conflicts, there = dict[str, Offsets](), list[str](), _existing_places(view)
     for group, saved in sorted(export.groups.items()):
-        wanted = {where: one for where, one in saved.items() if _kept(where, view)}
+        wanted = {where: one for where, one in saved.items() if where in there}
         found = [copy for _, copy in _copies(view, group)]
         offsets = {where: one for copy in found for where, one in copy.offsets.items()}
         if offsets == wanted:
@@ -771,8 +774,8 @@ def compared(view: ClusterView, export: Export) -> tuple[dict[str, Offsets], lis
     return missing, conflicts
 
 
-def _kept(where: TopicPartition, view: ClusterView) -> bool:
-    return any(row.topic == where.topic and row.index == where.partition for row in view.partitions or ())
+def _existing_places(view: ClusterView) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(row.topic, row.index) for row in view.partitions or ())
 
 
 # Progress

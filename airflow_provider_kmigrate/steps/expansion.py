@@ -194,6 +194,7 @@ class ImportOffsets(_WithExport):
     def __init__(self, target: int, *, undo: bool = False) -> None:
         super().__init__(target)
         self._undo = undo
+        self.fields |= Fields.FILES if undo else Fields(0)
 
     def decided(self, view: ClusterView) -> Decision:
         return expansion.decide_import(view, self._target, self._export, undo=self._undo)
@@ -212,6 +213,7 @@ class VerifyOffsets(_WithExport):
     def __init__(self, target: int, *, undo: bool = False) -> None:
         super().__init__(target)
         self._undo, self._equal = undo, 0
+        self.fields |= Fields.FILES if undo else Fields(0)
 
     def decided(self, view: ClusterView) -> Decision:
         decision = expansion.decide_verify(view, self._target, self._export, sure=self._equal >= _VERIFIED - 1, undo=self._undo)

@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.core.model import (
     Expansion,
     ExpansionStage,
     HostedGroup,
+    NodeFiles,
     Partition,
     ZkView,
 )
@@ -198,3 +199,14 @@ def test_an_export_is_read_as_it_was_written(groups: dict[str, dict[TopicPartiti
 def test_another_format_is_no_export(wrong: dict[str, object]) -> None:
     with pytest.raises((KeyError, ValueError)):
         export_of(wrong)
+
+
+@pytest.mark.parametrize(("count", "kind"), [(None, Refuse), ("20", Refuse), ("10", Done)])
+def test_an_undo_does_not_believe_answers_that_fit_both_counts(count: str | None, kind: type) -> None:
+    """A broker's file has the new count before the broker restarts."""
+    view = noted(seen(20, frozenset({10, 20})), ExpansionStage.BEGUN)
+    files = {
+        b.id: replace(b, files=NodeFiles(None if count is None else {OFFSETS.setting: count})) for b in view.brokers.values()
+    }
+    decision = expansion.decide_import(replace(view, brokers=files), 20, Export(), undo=True)
+    assert isinstance(decision, kind)
