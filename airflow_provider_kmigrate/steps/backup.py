@@ -123,14 +123,14 @@ class BackupStore:
     def export(self, partitions: int) -> dict[str, Any]:
         """The one of the two files with the higher `number`: they differ if a task was killed between them.
 
-        Raises `Refused` (O08) unless both are as they were written.
+        Raises `Refused` (O10) unless both are as they were written.
         """
         found = {path: self._export(path) for path in self._exports(partitions)}
         good = [each for each in found.values() if each is not None]
         if len(good) < len(found):
             bad, intact = (summarize(path for path, each in found.items() if (each is None) is lost) for lost in (True, False))
             text = f"The export {bad} is missing or was altered. {f'Intact: {intact}.' if intact else 'No copy is intact.'}"
-            raise Refused.because(Reason("O08", text))
+            raise Refused.because(Reason("O10", text))
         return max(good, key=lambda export: int(export["number"]))
 
     def _exports(self, partitions: int) -> tuple[Path, Path]:

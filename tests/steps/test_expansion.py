@@ -240,7 +240,7 @@ def test_an_altered_export_is_refused_and_the_intact_copy_is_the_way_on(tmp_path
     path, there = altered(tmp_path, which), stored(cluster)
     with pytest.raises(Refused, match=f"The export {path} is missing or was altered. Intact: ") as refused:
         run_step(build(cluster.spec, kind, TO_20), cluster.context(tmp_path))
-    assert codes(refused) == {"O08"}
+    assert codes(refused) == {"O10"}
     assert stored(cluster) == there, "nothing was deleted or imported"
     (intact,) = set(tmp_path.rglob("offsets-topic-20.json")) - {path}
     path.write_bytes(intact.read_bytes())

@@ -119,7 +119,7 @@ do: The step continues by itself.
 never: Finalize with it.
 source: measured: a finalized cluster had no controller after a power cut
 
-O08 An export of offsets is missing or was altered
+O10 An export of offsets is missing or was altered
 means: The export alone has the offsets of groups that an expansion of `__consumer_offsets` has deleted. Both of its files must be as they were written, by the SHA-256 in their first line.
 meanwhile: Yes: nothing was imported. The groups that moved must stay stopped.
 do: Copy the intact file that the text names over the other one, as Airflow's user. Clear the task.
