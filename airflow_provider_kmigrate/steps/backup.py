@@ -141,7 +141,7 @@ class BackupStore:
         head, _, body = (self._bytes(path) or b"").partition(b"\n")
         if head != f"sha256 {_digest(body)}".encode():
             return None
-        found: dict[str, Any] = json.loads(body)
+        found: dict[str, Any] = read_json(body)
         return found
 
     def prove_writable(self) -> None:
