@@ -95,7 +95,7 @@ EXPANSION: Plan = (
     PlanStep("moving_groups", "delete", "delete groups", skip_if="undo"),
     PlanStep("", "expand", "expand", skip_if="undo"),
     # From the first restart on there is only the way forward.
-    PlanStep("restart", "broker", "restart broker", NodeRole.BROKER, skip_if="undo"),
+    PlanStep("restart", "broker", "restart broker", NodeRole.BROKER, last="postponed", skip_if="undo"),
     PlanStep("restart", "leaders", "leaders", skip_if="undo"),
     PlanStep("restart", "one_coordinator", "one coordinator", skip_if="undo"),
     PlanStep("import", "offsets", "import offsets"),

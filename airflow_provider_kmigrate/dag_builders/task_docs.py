@@ -152,7 +152,9 @@ _EXPANSION = {
     "would find it. First it compares what each broker has with the export. From here on the export alone has their offsets.",
     "expand": "Gives the topic its new partitions, with replicas on every rack. Nothing changes for any group yet.",
     "restart.broker": "Sets `offsets.topic.num.partitions` in this broker's file and restarts it in its mode, as soon as every partition can spare it. "
-    "The first restart also waits until nothing is left of any group that moves. **From then on there is only the way forward.**",
+    "The first restart also waits until nothing is left of any group that moves. **From then on there is only the way forward.**\n\n"
+    "**Skipped:** this broker is the ZooKeeper controller; `postponed` restarts it last.",
+    "restart.postponed": "Restarts the ZooKeeper controller, if it was skipped, and completes what a killed task has left of the others.",
     "restart.one_coordinator": "Waits until every broker uses the new count, and each group has exactly one coordinator.",
     "import.offsets": "Commits the exported offsets at each group's coordinator. A group that has committed something else meanwhile is not "
     "overwritten: this task fails and names it. In a run with `undo` it commits under the old count.",

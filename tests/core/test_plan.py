@@ -129,7 +129,7 @@ def test_which_nodes_and_modes() -> None:
         "stop_controllers.controller": (NodeRole.CONTROLLER, None, "active_last"),
         "wipe.controller": (NodeRole.CONTROLLER, None, ""),
         "to_zookeeper.broker": (NodeRole.BROKER, BrokerMode.ZOOKEEPER, "postponed"),
-        "restart.broker": (NodeRole.BROKER, None, ""),
+        "restart.broker": (NodeRole.BROKER, None, "postponed"),
     }
 
 

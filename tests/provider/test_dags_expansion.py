@@ -44,7 +44,7 @@ def test_one_chain_with_a_task_for_each_broker(tmp_path: Path) -> None:
     assert names(made) == [
         *("plan", "approve", "moving_groups.stopped", "moving_groups.export", "moving_groups.delete", "expand"),
         *(f"restart.broker_{node}" for node in range(3)),
-        *("restart.leaders", "restart.one_coordinator", "import.offsets", "import.verify", "progress"),
+        *("restart.postponed", "restart.leaders", "restart.one_coordinator", "import.offsets", "import.verify", "progress"),
     ]
     rules = {task.task_id for task in made.tasks if task.trigger_rule != TriggerRule.NONE_FAILED}
     assert rules == {"plan", "approve"}, "a run with `undo` skips the others up to the import"

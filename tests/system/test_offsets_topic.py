@@ -7,6 +7,7 @@ and from the raw log of the topic; neither uses anything of kmigrate's. Records 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from confluent_kafka.admin import NewPartitions
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.plan import EXPANSION, Plan, find
+from airflow_provider_kmigrate.core.plan import EXPANSION, Plan, PlanStep, find
+from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.probe.kafka_calls import quiet_admin
 from airflow_provider_kmigrate.steps.run import StepContext
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
@@ -88,7 +90,8 @@ def test_no_group_is_split_stops_or_loses_an_offset(cluster: LocalCluster, stage
         live.stalled(staying)
 
         *way, progress = after
-        run_plan(here, tuple(way), arguments)
+        for step in way:
+            go(here, step, arguments)
 
         assert {node.id: starts(node) - restarts[node.id] for node in here.spec.brokers} == dict.fromkeys(restarts, 1)
         expansion_s = live.stalled(staying)
@@ -112,6 +115,15 @@ def test_no_group_is_split_stops_or_loses_an_offset(cluster: LocalCluster, stage
         )
         assert {name: group.wrong for name, group in live.groups.items() if group.wrong} == {}
         check_raw(cluster, target, {})
+
+
+def go(here: StepContext, step: PlanStep, arguments: Mapping[str, object]) -> None:
+    """One step of the plan; tried again as Airflow does, where a request met a broker that is no longer the controller."""
+    for _ in range(2):
+        with suppress(Unavailable):
+            run_plan(here, (step,), arguments)
+            return
+    run_plan(here, (step,), arguments)
 
 
 def check_raw(cluster: LocalCluster, count: int, exported: Mapping[str, Mapping[tuple[str, int], Committed]]) -> None:
