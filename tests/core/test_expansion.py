@@ -12,10 +12,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core import expansion
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, Coordinators, GroupClass, magnitude, possible_counts, probe_groups
-from airflow_provider_kmigrate.core.decision import Done, Refuse, Wait
+from airflow_provider_kmigrate.core.coordinator import (
+    OFFSETS,
+    TRANSACTIONS,
+    Coordinators,
+    GroupClass,
+    magnitude,
+    possible_counts,
+    probe_groups,
+)
+from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.expansion import ExpansionPlan, Export, export_of, new_replicas
+from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import (
     ClusterView,
     CommittedOffset,
@@ -25,9 +34,11 @@ from airflow_provider_kmigrate.core.model import (
     HostedGroup,
     NodeFiles,
     Partition,
+    Process,
+    ZkController,
     ZkView,
 )
-from tests.core.views import ZK, cluster
+from tests.core.views import DOWN, KRAFT, ZK, cluster
 
 GROUPS = tuple(f"team-{number}" for number in range(60))
 RACKS = {0: "a", 1: "b", 2: "c", 3: "a", 4: "b", 5: "c"}
@@ -212,3 +223,109 @@ def test_an_undo_does_not_believe_answers_that_fit_both_counts(count: str | None
     }
     decision = expansion.decide_import(replace(view, brokers=files), 20, Export(), undo=True)
     assert isinstance(decision, kind)
+
+
+STAYING = tuple(group for group in GROUPS if not expansion.moves(group, Expansion((10,), 20)))
+HOSTED = {b: {group: one for group, one in groups.items() if group in STAYING} for b, groups in (seen().hosted or {}).items()}
+ONE_MOVING = next(group for group in GROUPS if group not in STAYING)
+OLD, NEW = frozenset({10}), frozenset({20})
+
+
+def counted(*counts: frozenset[int], transactions: frozenset[int] | None = None) -> CoordinatorFacts:
+    topics = {OFFSETS.name: dict(enumerate(counts))}
+    more = {} if transactions is None else {TRANSACTIONS.name: dict.fromkeys(range(3), transactions)}
+    return CoordinatorFacts({**topics, **more}, STAYING)
+
+
+def expanded(**changes: object) -> ClusterView:
+    """The topic has 20 partitions, brokers use 10, and nothing is left of a group that moves."""
+    view = noted(seen(20, OLD), ExpansionStage.DELETING)
+    facts = counted(OLD, OLD, OLD)
+    return replace(view, coordinators=facts, hosted=HOSTED, min_insync={"t": 1, OFFSETS.name: 2}, **{"moving": (), **changes})
+
+
+def with_file(view: ClusterView, broker: int, count: str | None, **changes: object) -> ClusterView:
+    one = view.brokers[broker]
+    keys = {**(one.files.properties or {}), **({} if count is None else {OFFSETS.setting: count})}
+    return replace(view, brokers={**view.brokers, broker: replace(one, files=NodeFiles(keys), **changes)})
+
+
+def with_transactions(view: ClusterView, count: frozenset[int]) -> ClusterView:
+    rows = (*(view.partitions or ()), *(Partition(TRANSACTIONS.name, p, p % 3, (0, 1, 2), (0, 1, 2)) for p in range(5)))
+    facts = counted(*(view.coordinators.counts[OFFSETS.name][b] for b in range(3)), transactions=count)  # type: ignore[union-attr]
+    return replace(view, partitions=rows, coordinators=facts, min_insync={**(view.min_insync or {}), TRANSACTIONS.name: 1})
+
+
+def alive(view: ClusterView, group: HostedGroup) -> ClusterView:
+    return replace(view, hosted={**HOSTED, 0: {**HOSTED[0], ONE_MOVING: group}})
+
+
+KRAFT_OWNS = cluster([KRAFT] * 3, [True] * 3, 50)
+WOKEN = replace(expanded(), coordinators=counted(NEW, OLD, OLD))
+BEHIND = replace(expanded(), partitions=tuple(replace(p, isr=p.replicas[:1]) for p in expanded().partitions or ()))
+RESTARTS = [
+    ("ready", expanded(), 0, ("Act", "restart")),
+    ("no note", replace(expanded(), zk=replace(expanded().zk or ZkView(), expansion=None)), 0, ("Refuse", "K83")),
+    ("not expanded", noted(seen(10), ExpansionStage.DELETING), 0, ("Refuse", "K83")),
+    ("a member", alive(expanded(), HostedGroup("Stable", 1)), 0, ("Wait", "K79")),
+    ("something is left", alive(expanded(), HostedGroup("Empty")), 0, ("Refuse", "K82")),
+    ("groups unread", replace(expanded(), hosted={0: {}, 1: {}}), 0, ("Wait", "K02")),
+    ("not asked", replace(expanded(), coordinators=None), 0, ("Wait", "K02")),
+    ("out of sync", BEHIND, 0, ("Wait", "S02")),
+    ("moving partitions", expanded(moving=("t-0",)), 0, ("Wait", "S04")),
+    ("process unknown", with_file(expanded(), 0, None, process=Process()), 0, ("Wait", "U04")),
+    ("transactions agree", with_transactions(expanded(), frozenset({5})), 0, ("Act", "restart")),
+    ("transactions do not", with_transactions(expanded(), frozenset({4})), 0, ("Refuse", "K77")),
+    ("once one has woken, whoever lives", alive(WOKEN, HostedGroup("Stable", 1)), 1, ("Act", "restart")),
+    ("woken, and the file is there", with_file(WOKEN, 0, "20"), 0, ("Done", "")),
+    ("woken without the file", WOKEN, 0, ("Act", "rewrite")),
+    ("answers that fit both", with_file(replace(expanded(), coordinators=counted(*3 * [OLD | NEW])), 0, "20"), 0, ("Act", "restart")),
+    ("does not answer", with_file(expanded(), 0, "20", mode=None), 0, ("Wait", "R01")),
+    ("stopped by us", with_file(expanded(), 0, "20", mode=None, process=DOWN, in_zookeeper=False), 0, ("Act", "start")),
+    ("its session lives", with_file(expanded(), 0, "20", mode=None, process=DOWN), 0, ("Wait", "R03")),
+    ("stopped by another", with_file(expanded(), 0, "10", mode=None, process=DOWN, in_zookeeper=False), 0, ("Wait", "R02")),
+    ("file unread", replace(expanded(), brokers={**expanded().brokers, 0: replace(expanded().brokers[0], files=NodeFiles())}), 0, ("Wait", "G00")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("view", "broker", "expected"), [row[1:] for row in RESTARTS], ids=[row[0] for row in RESTARTS])
+def test_when_a_broker_may_restart(view: ClusterView, broker: int, expected: tuple[str, str]) -> None:
+    decision = expansion.decide_restart(view, broker, 20, restarted=False)
+    said = decision.verb if isinstance(decision, Act) else next((reason.code for reason in getattr(decision, "reasons", ())), "")
+    assert (type(decision).__name__, said) == expected
+
+
+def test_a_process_believes_its_own_restart_where_answers_fit_both_counts() -> None:
+    both = with_file(replace(expanded(), coordinators=counted(*3 * [OLD | NEW])), 0, "20")
+    assert isinstance(expansion.decide_restart(both, 0, 20, restarted=True), Done)
+
+
+def test_a_broker_is_not_restarted_under_an_alarm_or_without_its_controllers() -> None:
+    kraft = replace(
+        expanded(), **{name: getattr(KRAFT_OWNS, name) for name in ("brokers", "controllers", "quorum", "partitions")}
+    )
+    rows = tuple(row for row in expanded().partitions or () if row.topic == OFFSETS.name)
+    kraft = replace(
+        kraft, partitions=rows, zk=replace(KRAFT_OWNS.zk or ZkView(), expansion=Expansion((10,), 20, ExpansionStage.DELETING))
+    )
+    assert isinstance(expansion.decide_restart(kraft, 0, 20, restarted=False), Act)
+    leaderless = expansion.decide_restart(replace(kraft, quorum=None), 0, 20, restarted=False)
+    assert "G20" in {reason.code for reason in getattr(leaderless, "reasons", ())}
+
+
+def test_the_zookeeper_controller_restarts_last() -> None:
+    view = expanded()
+    zk = replace(view.zk or ZkView(), broker_ids=(0, 1, 2), controller=ZkController(1, -1, ephemeral=True))
+    assert [bool(roll.postponed_restart(replace(view, zk=zk), broker)) for broker in range(3)] == [False, True, False]
+    assert roll.postponed_restart(replace(view, zk=replace(zk, broker_ids=(1,))), 1) == ""
+
+
+def test_the_plan_needs_transactions_and_files_too() -> None:
+    view = seen()
+    broken = replace(
+        with_transactions(view, frozenset({4})),
+        coordinators=replace(counted(OLD, OLD, OLD, transactions=frozenset({4})), groups=GROUPS),
+    )
+    assert "K77" in {reason.code for reason in getattr(expansion.decide_plan(broken, 20), "reasons", ())}
+    unread = replace(view, brokers={**view.brokers, 1: replace(view.brokers[1], files=NodeFiles())})
+    assert isinstance(expansion.decide_plan(unread, 20), Wait)
