@@ -124,7 +124,7 @@ class StepOperator(BaseOperator):
         self._stored.save(self._progress)
         if event["outcome"] == "waiting":
             self.meanwhile(context)
-            self._defer(self.arguments(context))
+            self._defer(event.get("arguments") or self.arguments(context))
         return self._execute(context, self._progress)
 
     def meanwhile(self, context: Context) -> None:

@@ -13,7 +13,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.dag_builders import folder, offsets_topic
 from airflow_provider_kmigrate.operators.approval import EXPAND, LEAVE
-from airflow_provider_kmigrate.operators.migration import ExpandOffsetsTopicOperator
+from airflow_provider_kmigrate.operators.migration import ExpandOffsetsTopicOperator, MigrationStepOperator
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.test_approval import Person
@@ -72,6 +72,28 @@ def test_groups_that_must_stop_and_start_are_waited_for_in_the_triggerer(sim: Re
     run = run_dag(dag, run_conf=CONF)
     assert str(run.state) == "success", tasks(run)
     check_expanded(cluster, before, 20)
+
+
+@pytest.mark.slow
+def test_the_triggerer_needs_no_backup_to_wait_for_groups(sim: Rehearsal, dag: DAG, run_dag: RunDag, tmp_path: Path) -> None:
+    """The worker hands it the names, again after each time that it has only waited."""
+    cluster = sim.cluster
+    cluster.members = dict.fromkeys(moving(), 1)
+    meanwhile(cluster, 120.0, cluster.members.clear)
+    handed: list[dict[str, Any]] = []
+    defer = MigrationStepOperator._defer
+
+    def deferred(task: MigrationStepOperator, arguments: dict[str, Any]) -> None:
+        if task.task_id == "progress":
+            handed.append(arguments)
+            if len(handed) == 3:
+                cluster.members.update(dict.fromkeys(moving(), 1))
+        defer(task, arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MigrationStepOperator, "_defer", deferred)
+        assert str(run_dag(dag, run_conf=CONF).state) == "success"
+    assert [each["groups"] for each in handed] == [sorted(moving())] * 3
 
 
 @pytest.mark.slow
