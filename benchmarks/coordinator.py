@@ -2,8 +2,12 @@
 
 `classify_s`: the class of each group while half of the brokers use another count, with the hash of every name; the median of the runs.
 `forecast_s`: which groups a whole roll moves, in the calmest order, and what each restart does. `check_s`: one run of the step of
-`CoordinatorConsistencySensor` on real brokers, connections included. `split`, `blackout`: groups of the real cluster that two brokers
-accept, or none; nothing was expanded there.
+`CoordinatorConsistencySensor` on real brokers, connections included.
+
+Then `__consumer_offsets` of the real cluster goes from 10 to 20 partitions, while 60 of the groups are live; those that move are stopped.
+`split`, `blackout`: groups that two brokers accept afterwards, or none. `revived`: groups with a commit in another partition of the raw log than
+their own. `wrong_offsets`: groups that moved whose offsets are not what they were before, and groups that lost a record or got one again
+although its commit had succeeded. `expansion_s`: the whole of it; `stall_s`: the longest time that a live group which stays was without a commit.
 """
 
 from __future__ import annotations
@@ -18,15 +22,21 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from airflow_provider_kmigrate.clients import wire_groups
-from airflow_provider_kmigrate.core.coordinator import Coordinators, calmest_order, forecast
+from airflow_provider_kmigrate.core.coordinator import Coordinators, calmest_order, forecast, magnitude
+from airflow_provider_kmigrate.core.expansion import moves
+from airflow_provider_kmigrate.core.model import Expansion
+from airflow_provider_kmigrate.core.plan import EXPANSION
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.run import StepContext
+from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from benchmarks import direct
+from tests.kit.live_groups import LiveGroups, committed, raw_commits
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 
-MUST_BE_ZERO = ("split", "blackout")
+MUST_BE_ZERO = ("split", "blackout", "revived", "wrong_offsets")
+_LIVE, _TARGET = 60, 20
 
 
 def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
@@ -82,11 +92,39 @@ def _real(folder: Path, groups: int, runs: int) -> dict[str, object]:
                 print(direct.step(here, "coordinators"), flush=True)
 
         figures: dict[str, object] = {"check_s": _median(runs, checked), "real_groups": groups}
-        with direct.context(cluster, acting=False) as here:
-            accepted = _accepted(here, names)
-        return figures | {"split": sum(one > 1 for one in accepted), "blackout": accepted.count(0)}
+        return figures | _expanded(cluster, names)
     finally:
         cluster.clean()
+
+
+def _expanded(cluster: LocalCluster, names: Sequence[str]) -> dict[str, object]:
+    moving = [name for name in names if moves(name, Expansion((10,), _TARGET))]
+    with LiveGroups(cluster.bootstrap, "orders") as live, direct.context(cluster, "expansion") as here:
+        live.start(names[:_LIVE])
+        while not all(live.groups[name].safe for name in names[:_LIVE]):
+            time.sleep(0.2)
+        live.stop([name for name in names[:_LIVE] if name in moving])
+        before, staying = committed(cluster.bootstrap, moving), [name for name in names[:_LIVE] if name not in moving]
+        live.stalled(staying)
+        began = time.monotonic()
+        run_plan(here, EXPANSION[:-1], {"partitions": _TARGET})
+        took, stall = time.monotonic() - began, live.stalled(staying)
+        after, accepted = committed(cluster.bootstrap, moving), _accepted(here, names)
+        live.start([name for name in names[:_LIVE] if name in moving])
+        run_plan(here, EXPANSION[-1:], {"partitions": _TARGET})
+        wrong = {name for name in moving if before[name] != after[name]} | {n for n, group in live.groups.items() if group.wrong}
+    raw = raw_commits(cluster.bootstrap)
+    living = {(key[0], row.partition) for key, rows in raw.items() for row in rows if row.offset is not None}
+    return {
+        "expansion_s": round(took, 1),
+        "stall_s": stall,
+        "live_groups": _LIVE,
+        "moved_groups": len(moving),
+        "split": sum(one > 1 for one in accepted),
+        "blackout": accepted.count(0),
+        "revived": sum(partition != magnitude(group) % _TARGET for group, partition in living),
+        "wrong_offsets": len(wrong),
+    }
 
 
 def _commit(cluster: LocalCluster, names: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import ElectionType, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewPartitions, OffsetSpec, ResourceType
 from kafka.errors import AuthorizationError, NoError, RetriableError, for_code
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -46,6 +46,9 @@ from airflow_provider_kmigrate.exceptions import (
 )
 
 NOT_LEADER_OR_FOLLOWER: Final = 6
+NOT_COORDINATOR: Final = 16
+GROUP_ID_NOT_FOUND: Final = 69
+UNSTABLE_OFFSET_COMMIT: Final = 88
 UNSUPPORTED_VERSION: Final = 35
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 COORDINATOR_LOAD_IN_PROGRESS: Final = 14
@@ -189,6 +192,11 @@ class Admin:
         """
         found = self._configs(ResourceType.BROKER, [str(broker_id)])[str(broker_id)]
         return {name: entry.value for name, entry in found.items() if entry.value is not None}
+
+    def add_partitions(self, topic: str, replicas: Sequence[Sequence[int]], before: int) -> None:
+        """Add a partition for each list of replicas, its preferred leader first, to a topic that has `before`. Not retried."""
+        wanted = NewPartitions(topic, before + len(replicas), [list(row) for row in replicas])
+        self._ask_each("CreatePartitions", AdminClient.create_partitions, [wanted])
 
     def elect_preferred(self, partitions: Iterable[Partition]) -> None:
         """Elect each partition's preferred leader; those that have it already stay.

@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents, Pipe, no_ssh
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, SshSettings, WebhookSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.wire_groups import GroupsAt
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import has_identity
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec, NodeRole, NodeSpec
@@ -123,6 +124,10 @@ class Tools:
     instances: Instances = field(default_factory=lambda: Instances("", {}, {}))
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)  # librdkafka's properties
     connections: ConnectionFacts = field(default_factory=ConnectionFacts)
+
+    def groups_at(self, node: NodeSpec) -> GroupsAt:
+        """The consumer groups at one broker."""
+        return GroupsAt(self.wire(node))
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """As `clients.group_reads` reads it; empty if no broker answers."""

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -329,6 +329,7 @@ class NodeMetadata:
     cluster_id: str | None
     controller_id: int | None
     broker_ids: frozenset[int]
+    racks: Mapping[int, str] = field(default_factory=dict)  # of brokers that have one
 
 
 class PartitionLeader(NamedTuple):
@@ -425,6 +426,7 @@ class Wire:
             cluster_id=answer.cluster_id,
             controller_id=answer.controller_id if answer.controller_id >= 0 else None,
             broker_ids=frozenset(broker.node_id for broker in answer.brokers),
+            racks={broker.node_id: broker.rack for broker in answer.brokers if broker.rack},
         )
 
     def partitions(self) -> tuple[PartitionLeader, ...]:

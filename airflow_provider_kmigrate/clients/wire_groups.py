@@ -7,21 +7,30 @@ librdkafka's own requests abort the process if the connection to a coordinator b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
 from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from airflow_provider_kmigrate.clients.admin import check, error_for
+from airflow_provider_kmigrate.clients.admin import (
+    GROUP_ID_NOT_FOUND,
+    NOT_COORDINATOR,
+    UNSTABLE_OFFSET_COMMIT,
+    check,
+    error_for,
+)
 from airflow_provider_kmigrate.clients.messages import ConsumerGroupDescribeRequest
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
 from airflow_provider_kmigrate.clients.wire import MECHANISMS, Wire, from_kafka
+from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.model import CommittedOffset, HostedGroup
 from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable, Unreachable
 
@@ -31,7 +40,8 @@ Answer = TypeVar("Answer")
 
 _CONSUMERS: Final = "consumer"  # the protocol type whose assignments can be read
 _DEAD: Final = "Dead"
-_NO_SUCH_GROUP: Final = {35, 69}  # UNSUPPORTED_VERSION: the broker has the request, and KIP-848 is off; GROUP_ID_NOT_FOUND
+_NO_SUCH_GROUP: Final = {35, GROUP_ID_NOT_FOUND}  # UNSUPPORTED_VERSION: the broker has the request, and KIP-848 is off
+_BATCH: Final = 100  # groups a request
 
 
 def speaks(properties: Mapping[str, str]) -> bool:
@@ -52,10 +62,57 @@ def commit(properties: Mapping[str, str], group: str, offsets: Mapping[TopicPart
     """Commit for a group without members; its coordinator refuses any other group. Raises as `Wire` does."""
     with Brokers(properties, timeout) as brokers:
         wire = brokers.at(*brokers.coordinator(group))
-        answer = wire.ask(OffsetCommitRequest, 2, 8, group_id=group, member_id="", topics=_commits(offsets))
-    for topic in answer.topics:
-        for one in topic.partitions:
-            check(one.error_code, f"OffsetCommit of {group} for {topic.name}-{one.partition_index}")
+        GroupsAt(wire).commit(group, {where: CommittedOffset(offset) for where, offset in offsets.items()})
+
+
+class GroupsAt:
+    """The consumer groups at one broker, whatever other brokers say of them. Raises as `Wire` does."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def hosted(self, groups: Collection[str]) -> dict[str, HostedGroup]:
+        """Those of these groups that the broker takes itself for the coordinator of, unknown ones too.
+
+        Raises `Unavailable` while it loads one of them.
+        """
+        found: dict[str, HostedGroup] = {}
+        for some in batches(sorted(groups), _BATCH):
+            accepted = self._accepted(some)
+            found |= self._with_offsets(accepted) if accepted else {}
+        return found
+
+    def _accepted(self, groups: Sequence[str]) -> dict[str, HostedGroup]:
+        where, answer = f"{self._wire.endpoint} DescribeGroups", self._wire.ask(DescribeGroupsRequest, 0, 4, groups=list(groups))
+        found = {}
+        for one in answer.groups:
+            if one.error_code != NOT_COORDINATOR:
+                check(one.error_code, f"{where} of {one.group_id}")
+                found[one.group_id] = HostedGroup(one.group_state, len(one.members))
+        newer = _of_new_protocol(self._wire, [name for name, one in found.items() if one.state == _DEAD])
+        return found | {
+            name: HostedGroup(one.state, len(one.members)) for name, each in newer.items() if (one := _or_raise(each))
+        }
+
+    def _with_offsets(self, groups: Mapping[str, HostedGroup]) -> dict[str, HostedGroup]:
+        wanted = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
+        answer = self._wire.ask(OffsetFetchRequest, 8, 8, groups=wanted, require_stable=True)
+        where = f"{self._wire.endpoint} OffsetFetch"
+        return {one.group_id: _filled(groups[one.group_id], one, f"{where} of {one.group_id}") for one in answer.groups}
+
+    def delete(self, groups: Collection[str]) -> None:
+        """Delete groups without members, with their offsets; one that does not exist is none. Others are refused by the broker."""
+        for some in batches(sorted(groups), _BATCH):
+            for one in self._wire.ask(DeleteGroupsRequest, 1, 2, groups_names=list(some)).results:
+                if one.error_code != GROUP_ID_NOT_FOUND:
+                    check(one.error_code, f"{self._wire.endpoint} DeleteGroups of {one.group_id}")
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit for a group without members; the broker refuses any other group, and one that it does not coordinate."""
+        answer = self._wire.ask(OffsetCommitRequest, 2, 8, group_id=group, member_id="", topics=_commits(offsets))
+        for topic in answer.topics:
+            for one in topic.partitions:
+                check(one.error_code, f"OffsetCommit of {group} for {topic.name}-{one.partition_index}")
 
 
 class Brokers:
@@ -178,10 +235,32 @@ def _offsets(answer: Any, where: str) -> Offsets | KMigrateError:
     return {TopicPartition(name, one.partition_index): one.committed_offset for name, one in parts if one.committed_offset >= 0}
 
 
-def _commits(offsets: Mapping[TopicPartition, int]) -> list[Any]:
+def _filled(group: HostedGroup, answer: Any, where: str) -> HostedGroup:
+    """The group with the offsets that its coordinator answers."""
+    if answer.error_code == GROUP_ID_NOT_FOUND:
+        return group
+    check(answer.error_code, where)
+    parts = [(TopicPartition(topic.name, one.partition_index), one) for topic in answer.topics for one in topic.partitions]
+    for place, one in parts:
+        if one.error_code != UNSTABLE_OFFSET_COMMIT:
+            check(one.error_code, f"{where} for {place.name}")
+    offsets = {
+        place: CommittedOffset(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
+        for place, one in parts
+        if one.committed_offset >= 0
+    }
+    return replace(group, offsets=offsets, unstable=any(one.error_code == UNSTABLE_OFFSET_COMMIT for _, one in parts))
+
+
+def _commits(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Any]:
     of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
     found: dict[str, list[Any]] = defaultdict(list)
-    for where, offset in sorted(offsets.items()):
-        one = {"partition_index": where.partition, "committed_offset": offset, "committed_metadata": ""}
-        found[where.topic].append(of_topic.OffsetCommitRequestPartition(**one))
+    for where, one in sorted(offsets.items(), key=lambda row: row[0]):
+        partition = of_topic.OffsetCommitRequestPartition(
+            partition_index=where.partition,
+            committed_offset=one.offset,
+            committed_leader_epoch=one.leader_epoch,
+            committed_metadata=one.metadata,
+        )
+        found[where.topic].append(partition)
     return [of_topic(name=topic, partitions=partitions) for topic, partitions in found.items()]

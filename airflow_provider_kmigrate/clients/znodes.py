@@ -18,6 +18,8 @@ from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import (
     Age,
     BrokerMode,
+    Expansion,
+    ExpansionStage,
     Malformed,
     Migration,
     PartitionMetadata,
@@ -119,6 +121,25 @@ def node_ids(path: str, data: bytes) -> frozenset[int]:
         raise Failed(f"kmigrate's note {path} holds {readable(data)}: {why}; correct it, such as [0, 1]") from error
 
 
+def expansion(data: bytes) -> Expansion:
+    """Our own note {"from": [10], "to": 20, "stage": "deleting"}. Raises `Failed` if it is unreadable."""
+
+    def read(fields: Mapping[str, Any]) -> Expansion:
+        return Expansion(_ints(fields["from"]), _int(fields["to"]), ExpansionStage(fields["stage"]))
+
+    found = parsed(EXPANSION, data, read)
+    if isinstance(found, Malformed):
+        why = "without it the offsets of groups that were deleted may never be imported"
+        text = f"kmigrate's note {EXPANSION} holds {found.content}: {why}"
+        raise Failed(f'{text}; correct it, such as {{"from": [10], "to": 20, "stage": "deleting"}}')
+    return found
+
+
+def expansion_note(found: Expansion) -> dict[str, Any]:
+    """The JSON values that `expansion` reads."""
+    return {"from": list(found.old), "to": found.new, "stage": str(found.stage)}
+
+
 def readable(data: bytes | None) -> str:
     """A znode's content for a message: text as it is, bytes as base64, both cut."""
     try:
@@ -185,6 +206,9 @@ REGISTERED: Final = f"{ROOT}/registered"
 #: Our own note of controllers whose flag a finalization removes: a flag that is missing on any other was lost.
 UNFLAGGED: Final = f"{ROOT}/unflagged"
 NOTES: Final = (ROLLED_BACK, REGISTERED, UNFLAGGED)
+#: Our own note of the last expansion of `__consumer_offsets`: no node reports the count before it once all have restarted. It is
+#: no note about nodes: a handover leaves it.
+EXPANSION: Final = f"{ROOT}/offsets-topic"
 #: The znodes of Kafka that a rollback writes or deletes. It also rewrites the partitions' states unchanged and creates those that
 #: Kafka has left out (`half_made`); everything else of Kafka's tree is only read.
 WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})

@@ -31,6 +31,7 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import tls_context
 from airflow_provider_kmigrate.clients.znodes import (
     CONSUMERS,
+    EXPANSION,
     NOTES,
     REGISTERED,
     UNFLAGGED,
@@ -326,13 +327,11 @@ class ZooKeeper:
             ZnodeRead(ReadKind.DATA, "/migration"),
             ZnodeRead(ReadKind.CHILDREN, "/admin/delete_topics"),
             ZnodeRead(ReadKind.DATA, "/admin/reassign_partitions"),
-            *(ZnodeRead(ReadKind.DATA, path) for path in (*NOTES, *_COORDINATOR_TOPICS.values())),
+            *(ZnodeRead(ReadKind.DATA, path) for path in (*NOTES, EXPANSION, *_COORDINATOR_TOPICS.values())),
         )
         read = Span(asked, time.monotonic())
-        (back, registered, unflagged), versions = (
-            others[: len(NOTES)],
-            zip(_COORDINATOR_TOPICS, others[len(NOTES) :], strict=True),
-        )
+        back, registered, unflagged, expansion, *coordinators = others
+        versions = zip(_COORDINATOR_TOPICS, coordinators, strict=True)
         living = self._live_members() if groups else {}
         return ZkView(
             cluster_id=self._identity(root, identity),
@@ -348,6 +347,7 @@ class ZooKeeper:
             rolled_back=znodes.rolled_back(_data(back)) if back else {},
             registered=znodes.node_ids(REGISTERED, _data(registered)) if registered else frozenset(),
             unflagged=znodes.node_ids(UNFLAGGED, _data(unflagged)) if unflagged else frozenset(),
+            expansion=znodes.expansion(_data(expansion)) if expansion else None,
         )
 
     def _migration(self, found: tuple[bytes | None, ZnodeStat], read: Span) -> Migration | Malformed:
@@ -510,9 +510,9 @@ class ZooKeeper:
     def _acl(self, path: str) -> Any:
         """Open below a group: consumers write there with their own identities, or none, and a closed znode would stop them.
 
-        Our notes of nodes are readable by all, since every view has them; they hold ids and modes.
+        Our notes are readable by all, since every view has them; they hold ids, modes and counts.
         """
-        if path in NOTES:
+        if path in {*NOTES, EXPANSION}:
             return [*self._session.acl, *READ_ACL_UNSAFE]
         return OPEN_ACL_UNSAFE if f"{path}/".startswith(f"{CONSUMERS}/") else self._session.acl
 

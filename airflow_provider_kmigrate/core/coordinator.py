@@ -266,22 +266,30 @@ def judge(
 ) -> CountVerdict:
     """As `uniform`, of one of the `topics`. If a broker uses another count, it says what that does to the groups, as far as known."""
     found = uniform(counts, count, brokers, configured, topic)
-    effect = _effect(view, counts or {}, count) if found.agreement is Agreement.BROKEN and topic is OFFSETS else ""
-    if not effect:
+    if found.agreement is not Agreement.BROKEN or topic is not OFFSETS:
         return found
     *others, last = found.reasons
-    return replace(found, reasons=(*others, replace(last, text=f"{last.text} {effect}")))
+    more = filter(None, (last.text, _effect(view, counts or {}, count), _offer(view, counts or {}, count)))
+    return replace(found, reasons=(*others, replace(last, text=" ".join(more))))
 
 
-def agreed(view: ClusterView, but: Collection[int] = ()) -> Gate:
+def _offer(view: ClusterView, counts: Counts, count: int) -> str:
+    """The DAG that completes an expansion which no broker has noticed; empty if brokers differ already."""
+    found = {counts.get(broker, frozenset()) for broker in view.brokers}
+    if len(found) != 1 or count in next(iter(found)):
+        return ""
+    return f"No broker has restarted since: the DAG kmigrate_offsets_topic__{view.name} completes this without loss (`partitions`: {count})."
+
+
+def agreed(view: ClusterView, but: Collection[int] = (), only: CoordinatorTopic | None = None) -> Gate:
     """K01, K77: every broker uses the topics' own counts, so that no restart moves a coordinator; K02 if that is not known.
 
     Counts that answers cannot tell apart are no reason to wait: leaders may be too regular, or too few, in the middle of a roll.
-    Preflight names them. `but`: brokers that need not answer.
+    Preflight names them. `but`: brokers that need not answer. `only`: ask about this topic alone.
     """
     if view.partitions is None:
         return not_yet(could_not_read("the partitions"))
-    return together(_agreed(view, topic, counts, count, but) for topic, counts, count in topics(view))
+    return together(_agreed(view, topic, counts, count, but) for topic, counts, count in topics(view) if only in {None, topic})
 
 
 def _agreed(view: ClusterView, topic: CoordinatorTopic, counts: Counts | None, count: int, but: Collection[int]) -> Gate:

@@ -57,6 +57,11 @@ class Verb(StrEnum):
     ROLL_BACK = "roll back"  # an instance, or the mode, back to what it was
     CLEAN_UP = "clean up"
     RELEASE = "release"  # with a group that was rolled back
+    NOTE = "note"  # how far an expansion of __consumer_offsets is
+    EXPORT = "export offsets"
+    DELETE_GROUPS = "delete groups"
+    EXPAND = "expand"  # __consumer_offsets
+    IMPORT = "import offsets"
 
     @property
     def brings_up(self) -> bool:

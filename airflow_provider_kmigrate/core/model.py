@@ -96,6 +96,7 @@ def same_version(one: str, other: str) -> bool:
 
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, GroupSweep
+    from airflow_provider_kmigrate.core.events import TopicPartition
 
 
 class BrokerMode(StrEnum):
@@ -138,6 +139,9 @@ class Fields(Flag):
     GROUP_PROGRESS = (
         auto()
     )  # committed offsets and lag of every consumer group with members; the members of those that a step names
+    HOSTED_GROUPS = (
+        auto()
+    )  # each broker's consumer groups with their offsets: those listed (COORDINATORS), and those that a step names
 
     POSITION = BROKERS | CONTROLLERS | ZOOKEEPER | QUORUM  # what shows the phase
     NODES = PROCESSES | FILES  # what the nodes' hosts report
@@ -271,6 +275,7 @@ class Broker:
     files: NodeFiles = NodeFiles()
     answered_in: float | None = field(default=None, compare=False)  # seconds that its ApiVersions answer took
     named: bool = True  # by the cluster file; false: only ZooKeeper or a peer lists it, so it was not asked
+    rack: str | None = None  # None: it has none, or is not known
 
     @property
     def starts(self) -> bool:
@@ -359,6 +364,31 @@ class LiveMembers(NamedTuple):
         return ", ".join(f"{count} {kind}" for count, kind in ((self.old, "ZooKeeper"), (self.migrating, "migrating")) if count)
 
 
+class ExpansionStage(StrEnum):
+    """How far an expansion of `__consumer_offsets` has changed consumer groups."""
+
+    BEGUN = "begun"  # the groups that move are being stopped and their offsets saved; nothing was deleted
+    DELETING = "deleting"  # groups may be deleted; the export alone has their offsets
+    IMPORTED = "imported"  # every group has its offsets again: the expansion is over
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """An expansion of `__consumer_offsets` to `new` partitions, as our note in ZooKeeper has it.
+
+    `old`: the counts that brokers may have used before, ascending; mostly one.
+    """
+
+    old: tuple[int, ...]
+    new: int
+    stage: ExpansionStage = ExpansionStage.BEGUN
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do: a note of an earlier expansion."""
+        return self.stage is ExpansionStage.IMPORTED
+
+
 @dataclass(frozen=True, slots=True)
 class ZkView:
     """One observation of the cluster's ZooKeeper tree, below its chroot."""
@@ -378,6 +408,7 @@ class ZkView:
     rolled_back: Mapping[int, BrokerMode] = field(
         default_factory=dict
     )  # brokers that kmigrate rolled back alone: into which mode
+    expansion: Expansion | None = None  # by our note: the last expansion of __consumer_offsets
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -491,6 +522,33 @@ class BackupFacts:
     unwritable: tuple[Reason, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """A committed offset with all that OffsetFetch reports of it; `leader_epoch` -1: none was committed."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostedGroup:
+    """A consumer group as one broker has it that takes itself for its coordinator. `state` as Kafka names it; Dead: it has none.
+
+    `unstable`: an open transaction holds commits of it back.
+    """
+
+    state: str
+    members: int = 0
+    offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    unstable: bool = False
+
+    @property
+    def exists(self) -> bool:
+        """Whether the broker stores anything of the group."""
+        return self.state != "Dead" or bool(self.offsets)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterView:
     """One frozen observation of everything; nothing in it is newer than `taken_at` or older than `taken_at - took`.
@@ -509,6 +567,7 @@ class ClusterView:
     partitions: tuple[Partition, ...] | None = None
     min_insync: Mapping[str, int] | None = None  # min.insync.replicas in force, per topic
     coordinators: CoordinatorFacts | None = None
+    hosted: Mapping[int, Mapping[str, HostedGroup]] | None = None  # broker -> its groups; a broker that did not answer is missing
     metadata_version: str | None = None  # the controllers' finalized metadata.version, such as "3.9-IV0"
     client_metrics: tuple[str, ...] | None = None  # names of client-metrics subscriptions
     topics: tuple[Mapping[str, TopicMetadata], Mapping[str, TopicMetadata]] | None = None  # (ZooKeeper's, the brokers')

@@ -1,4 +1,4 @@
-"""The order of the migration and of the rollback, written once: the DAGs, the operators, the benchmarks and the simulation run from it.
+"""The order of the migration, of the rollback and of an expansion of `__consumer_offsets`, written once: all that runs them reads it.
 
 Why each step must come where it does is tested in `tests/core/test_plan.py`, pair by pair.
 """
@@ -22,7 +22,7 @@ class PlanStep:
 
     `group` is empty for tasks outside a group. `each`: one task for each node of that role; None: one for the whole cluster. `target`:
     the mode that brokers are brought into. `last`: a node that an election depends on is postponed, and this task runs it after the others.
-    `failover`: left out if the run skips the failover of the controllers.
+    `skip_if`: left out if the run sets this param.
     """
 
     group: str
@@ -31,7 +31,7 @@ class PlanStep:
     each: NodeRole | None = None
     target: BrokerMode | None = None
     last: str = ""
-    failover: bool = False
+    skip_if: str = ""
 
     def task_id(self, node: int | None = None) -> str:
         """The task's id inside its group; `node`: whose, if there is one for each."""
@@ -72,8 +72,8 @@ MIGRATION: Plan = (
 ROLLBACK: Plan = (
     PlanStep("", "plan", "plan"),
     PlanStep("", "approve", APPROVE),
-    PlanStep("controller_failover", "restore_flag", "restore flag", NodeRole.CONTROLLER, failover=True),
-    PlanStep("controller_failover", "failover", "controller failover", failover=True),
+    PlanStep("controller_failover", "restore_flag", "restore flag", NodeRole.CONTROLLER, skip_if="skip_failover"),
+    PlanStep("controller_failover", "failover", "controller failover", skip_if="skip_failover"),
     PlanStep("controller_failover", "equivalence", "equivalent after failover"),
     # Without a wait behind it: a broker that fails in migration mode may be the reason for the rollback.
     PlanStep("to_migration", "broker", "roll back broker", NodeRole.BROKER, BrokerMode.MIGRATION),
@@ -87,6 +87,23 @@ ROLLBACK: Plan = (
     PlanStep("to_zookeeper", "registered", "registered"),
     PlanStep("", "rolled_back", "rolled back"),
 )
+
+EXPANSION: Plan = (
+    PlanStep("", "plan", "expansion plan"),
+    PlanStep("", "approve", APPROVE),
+    PlanStep("moving_groups", "stopped", "groups stopped", skip_if="undo"),
+    PlanStep("moving_groups", "export", "export offsets", skip_if="undo"),
+    PlanStep("moving_groups", "delete", "delete groups", skip_if="undo"),
+    PlanStep("", "expand", "expand", skip_if="undo"),
+    # From the first restart on there is only the way forward.
+    PlanStep("restart", "broker", "restart broker", NodeRole.BROKER, last="postponed", skip_if="undo"),
+    PlanStep("restart", "leaders", "leaders", skip_if="undo"),
+    PlanStep("restart", "one_coordinator", "one coordinator", skip_if="undo"),
+    PlanStep("import", "offsets", "import offsets"),
+    PlanStep("import", "verify", "verify offsets"),
+    PlanStep("", "progress", "groups progress", skip_if="undo"),
+)
+"""Of `__consumer_offsets`. A run that sets `undo` imports the offsets under the old count instead."""
 
 
 def stages(plan: Iterable[PlanStep]) -> tuple[tuple[str, Plan], ...]:

@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.plan import APPROVE, Plan, PlanStep, after_approval, stages
+from airflow_provider_kmigrate.core.plan import APPROVE, EXPANSION, Plan, PlanStep, after_approval, stages
 from airflow_provider_kmigrate.hooks.notify import on_failure
 from airflow_provider_kmigrate.operators.migration import (
     BackupOperator,
+    ExpansionPlanOperator,
     FinalizeControllerOperator,
     MigrationStepOperator,
     PreflightOperator,
@@ -24,6 +25,7 @@ from airflow_provider_kmigrate.operators.migration import (
     RollBrokerOperator,
     SoakOperator,
 )
+from airflow_provider_kmigrate.operators.step import EXPAND
 from airflow_provider_kmigrate.sensors.step import StepSensor, VerifyDualWriteLagSensor, WaitAllBrokersRegisteredSensor
 from airflow_provider_kmigrate.steps.catalog import OBSERVING
 
@@ -42,6 +44,7 @@ _NAMED: Mapping[str, Callable[..., BaseOperator]] = {
     "rollback plan": partial(RollbackPlanOperator, in_migration=True),
     "readiness": ReadinessOperator,
     "finalize": FinalizeControllerOperator,
+    "expansion plan": ExpansionPlanOperator,
 }
 
 
@@ -157,19 +160,22 @@ def _task(step: PlanStep, node: int | None, **arguments: Any) -> BaseOperator:
     if step.kind in OBSERVING:
         return StepSensor(step=step.kind, **arguments)
     own = {**({} if node is None else {"node": node}), **target}
-    return MigrationStepOperator(step=step.kind, step_kwargs=own, skip_if="skip_failover" if step.failover else "", **arguments)
+    return MigrationStepOperator(step=step.kind, step_kwargs=own, skip_if=step.skip_if, **arguments)
 
 
 def _going_on(plan: Plan, step: PlanStep) -> dict[str, Any]:
     """Further arguments of a step's task. After the approval an act requires its answer; only some steps may follow a skip."""
     if step in after_approval(plan):
-        return goes_on() if step.kind in OBSERVING else approved()
+        return goes_on() if step.kind in OBSERVING else approved(EXPAND if plan is EXPANSION else None)
     return goes_on() if step.last else {}
 
 
-def approved() -> dict[str, Any]:
-    """As `goes_on`, after the run's `approve`: an earlier skip also skips that task without a failure, so its answer is required."""
-    return {"approved_by": APPROVE, **goes_on()}
+def approved(answer: str | None = None) -> dict[str, Any]:
+    """As `goes_on`, after the run's `approve`: an earlier skip also skips that task without a failure, so its answer is required.
+
+    `answer`: the one that it must be, if the step belongs to other plans, too.
+    """
+    return {"approved_by": APPROVE, **({"answer": answer} if answer else {}), **goes_on()}
 
 
 def goes_on() -> dict[str, Any]:

@@ -153,6 +153,29 @@ _GROUPS = {
     "done": "Releases the cluster, so that other runs of kmigrate may act.",
 }
 
+_EXPANSION = {
+    "plan": "Checks whether the topic may be expanded to the run's `partitions`. Lists the groups that move and must stop, and each step. It changes "
+    "nothing. **Failed:** the log names what stands in the way, and the numbers that are allowed.",
+    "approve": "Shows the plan and asks an operator. Answer under *Required Actions*; it changes nothing while it waits.\n\n"
+    "**Leave as it is** fails this task and changes nothing. To be asked again with a fresh plan, clear `plan` and its downstream tasks.",
+    "moving_groups.stopped": "Saves the brokers' original files, notes that the expansion begins, and waits until no broker has a member of a group that "
+    "moves: **stop their consumers now**. The log names those that are left. All other groups continue.",
+    "moving_groups.export": "Saves the offsets of every group that moves, with leader epochs and metadata, in two files of the backup, each with its SHA-256.",
+    "moving_groups.delete": "Deletes these groups while brokers still use the old count, so that no old commit is left in a partition where a later leader "
+    "would find it. First it compares what each broker has with the export. From here on the export alone has their offsets.",
+    "expand": "Gives the topic its new partitions, with replicas on every rack. Nothing changes for any group yet.",
+    "restart.broker": "Sets `offsets.topic.num.partitions` in this broker's file and restarts it in its mode, as soon as every partition can spare it. "
+    "The first restart also waits until nothing is left of any group that moves. **From then on there is only the way forward.**\n\n"
+    "**Skipped:** this broker is the ZooKeeper controller; `postponed` restarts it last.",
+    "restart.postponed": "Restarts the ZooKeeper controller, if it was skipped, and completes what a killed task has left of the others.",
+    "restart.one_coordinator": "Waits until every broker uses the new count, and each group has exactly one coordinator.",
+    "import.offsets": "Commits the exported offsets at each group's coordinator. A group that has committed something else meanwhile is not "
+    "overwritten: this task fails and names it. In a run with `undo` it commits under the old count.",
+    "import.verify": "Reads every imported offset back, three times, and ends the expansion. **The groups may start now.**",
+    "progress": "Waits until the groups that had members before consume again. **Start them now.** It waits for a day. If some stay stopped on purpose, "
+    "mark it as success: nothing else is left to do.",
+}
+
 #: Task -> codes that it most often waits for or fails with; their meaning comes from the registry.
 _STOPS = {
     "preflight": ("U01", "U05"),
@@ -185,6 +208,15 @@ _STOPS = {
     "to_zookeeper.broker": ("G26", "G28", "G30", "G38", "K01", "R05"),
     "wipe.controller": ("M01", "M03", "G26"),
     "rolled_back": ("G04", "G30", "G31"),
+    "moving_groups.stopped": ("K79", "K02"),
+    "moving_groups.export": ("K79", "K81", "K82"),
+    "moving_groups.delete": ("K79", "K82", "O10"),
+    "expand": ("K82", "S02"),
+    "restart.broker": ("S02", "S04", "R01", "R05", "K82", "O03"),
+    "restart.one_coordinator": ("K01", "K02"),
+    "import.offsets": ("K82", "O10"),
+    "import.verify": ("K82", "O10"),
+    "progress": ("K84",),
     "check": ("K30", "K31", "K44", "K69"),
     "to_migrating": ("K52", "K55", "V30", "V33"),
     "mode_kafka": ("K58", "V30"),
@@ -209,6 +241,12 @@ def rollback_doc(task_id: str) -> str:
     """The same for a task of a rollback: its own text, or the one that fits both (`registered`, `leaders`, a Spark job's)."""
     name = _NODE.sub("", task_id)
     return _page(_ROLLBACK[name], name) if name in _ROLLBACK else doc(task_id)
+
+
+def expansion_doc(task_id: str) -> str:
+    """The same for a task of an expansion of `__consumer_offsets`."""
+    name = _NODE.sub("", task_id)
+    return _page(_EXPANSION[name], name if name != "plan" else "") if name in _EXPANSION else doc(task_id)
 
 
 def _page(text: str, name: str) -> str:

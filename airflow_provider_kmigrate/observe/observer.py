@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -152,7 +152,9 @@ class _Observation:
         begun, topics = time.monotonic(), self._topics_of_partitions  # known only now
         wanted = what & Fields.MIN_INSYNC and topics is not None
         min_insync = self._one("min_insync", wanted, reads.MIN_INSYNC, limit.topics, source.min_insync, topics)
-        fields |= {name: value for finish in (min_insync, *slow) for name, value in finish().items()}
+        listed = fields["coordinators"].groups if "coordinators" in fields else ()
+        hosted = self._hosted(what, {*groups, *listed})
+        fields |= {name: value for finish in (min_insync, hosted, *slow) for name, value in finish().items()}
         self.behind = time.monotonic() - begun
         return fields
 
@@ -225,6 +227,13 @@ class _Observation:
             return {"coordinators": CoordinatorFacts(counts, tuple(sorted(groups)))}
 
         return finish
+
+    def _hosted(self, what: Fields, names: Collection[str]) -> Finish:
+        if not what & Fields.HOSTED_GROUPS:
+            return dict
+        reason, read = partial(reads.coordinators, "the offsets of its groups"), partial(self._reads.hosted, names)
+        asked = self._ask_each(True, self._spec.brokers, reason, self._patience.topics, read)
+        return lambda: {"hosted": {node.id: found for node, found in self.questions.answers(asked).items()}}
 
     def _topics(self, what: Fields) -> Finish:
         sides, limit = (self._tools.zk.topics, self._tools.admin.topics), self._patience.topics

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field, replace
@@ -31,6 +31,7 @@ from airflow_provider_kmigrate.core.model import (
     Broker,
     Cause,
     Controller,
+    HostedGroup,
     NodeFiles,
     Partition,
     Process,
@@ -361,6 +362,10 @@ class Reads:
         """The consumer groups that this broker lists."""
         return self._tools.wire(node).groups()
 
+    def hosted(self, names: Collection[str], node: NodeSpec) -> dict[str, HostedGroup]:
+        """Those of these groups that this broker takes itself for the coordinator of."""
+        return self._tools.groups_at(node).hosted(names)
+
     def _trusted_first(self) -> list[NodeSpec]:
         return sorted(self._brokers, key=lambda node: (node.id in self._uncertain, node.id))
 
@@ -516,6 +521,7 @@ def _broker(number: int, node: NodeSpec | None, answers: Answers) -> Broker:
         controller_id=seen.metadata.controller_id if seen else None,
         answered_in=seen.seconds if seen else None,
         named=node is not None,
+        rack=next((other.metadata.racks[number] for other in answers.brokers.values() if number in other.metadata.racks), None),
     )
     if node is None:
         return broker

@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.hooks.approval import approval_of, hand_over, handed_over, note_approval, shown_now
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier, notifiers_of
-from airflow_provider_kmigrate.operators.step import CONTINUE, END, FINALIZE, KEEP, LEAVE, REMOVE, ROLL_BACK, STAY
+from airflow_provider_kmigrate.operators.step import CONTINUE, END, EXPAND, FINALIZE, KEEP, LEAVE, REMOVE, ROLL_BACK, STAY
 from airflow_provider_kmigrate.steps.journal import format_reasons
 
 _BODY = """\
@@ -53,12 +53,16 @@ _GROUPS_PLAN = """\
 **Consumer groups of cluster {name}** (`{cluster_id}`) will be rolled back, instance by instance. What was observed, and what follows from it:
 """
 
+_EXPANSION = """\
+**`__consumer_offsets` of cluster {name}** (`{cluster_id}`) will be expanded, or an expansion undone. What was observed, and what follows from it:
+"""
+
 _ANSWERS = """
 {plan}
 
 The answers:
 
-* **{roll_back}**: start the rollback. An interrupted step continues where it stopped.
+* **{yes}**: start. An interrupted step continues where it stopped.
 * **{leave}**: change nothing.
 """
 
@@ -284,7 +288,7 @@ class ApproveRollbackOperator(_ApproveOperator):
     over_waiting = True
 
     def __init__(self, *, cluster: str, cluster_id: str, plan: str, **kwargs: Any) -> None:
-        body = (self.heading + _ANSWERS).format(name=cluster, cluster_id=cluster_id, plan=plan, roll_back=ROLL_BACK, leave=LEAVE)
+        body = (self.heading + _ANSWERS).format(name=cluster, cluster_id=cluster_id, plan=plan, yes=self.yes, leave=LEAVE)
         super().__init__(**{"cluster_id": cluster_id, "subject": self.question.format(cluster), "body": body, **kwargs})
 
     def given(self, context: Context, shown: Shown) -> Approval | None:
@@ -303,6 +307,19 @@ class ApproveGroupsRollbackOperator(ApproveRollbackOperator):
     """
 
     question, heading = "Roll consumer groups of Kafka cluster {} back?", _GROUPS_PLAN
+    over_waiting = False
+
+
+class ApproveExpansionOperator(ApproveRollbackOperator):
+    """Show an administrator the plan of an expansion of `__consumer_offsets` and ask. `approve_expansion: <cluster id>` answers beforehand.
+
+    :param cluster: name of the cluster, as it is shown.
+    :param cluster_id: id of the cluster.
+    :param plan: Markdown, such as what `ExpansionPlanOperator` returned; its templates are rendered.
+    """
+
+    given_as, yes = "approve_expansion", EXPAND
+    question, heading = "Expand __consumer_offsets of Kafka cluster {}?", _EXPANSION
     over_waiting = False
 
 

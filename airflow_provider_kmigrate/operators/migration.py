@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.migration.controllers import may_begin
 from airflow_provider_kmigrate.core.migration.waits import nothing_left, overdue, stage_of
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.phase import where
-from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, after_approval
+from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, after_approval
 from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.rollback import NOTHING
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
@@ -44,16 +44,21 @@ IN_ONE_PROCESS = frozenset(
         "handover",
         "zookeeper leads",
         "wipe",
+        "export offsets",
+        "delete groups",
+        "import offsets",
+        "verify offsets",
     }
 )
-"""Steps that are never deferred: `controller failover` remembers the epoch before it, and no time must pass while no controller is active.
+"""Steps that are never deferred: `controller failover` remembers the epoch before it, no time must pass while no controller is active,
+and the triggerer's machine need not have the backup with exported offsets.
 """
 
 _ALARMS = "kmigrate_alarms"  # the XCom that one watch leaves for the next
-_ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind}
+_ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind, EXPANSION[-1].kind}
 _FINALIZES = {step.kind for step in after_approval(MIGRATION)}
 _ROLLS_BACK = {step.kind for step in ROLLBACK} - {step.kind for step in MIGRATION}
-_TERMS = ("skip_failover", "accept_loss")  # of the conf of a rollback's run
+_TERMS = ("skip_failover", "accept_loss", "partitions", "undo")  # of the conf of a run: a rollback's, an expansion's
 _OPEN = "The rollback is possible: every original that it needs is in the backup, with its hash. It would now:"
 _LOOKING = "#e6e6fa"
 _RESTARTING = "#fdf0cd"
@@ -65,7 +70,7 @@ class MigrationStepOperator(StepOperator):
 
     A node that the plan postpones (the ZooKeeper controller, the active KRaft controller) is skipped, and run by the task of the same step
     without a node. The last step of a plan releases the cluster for other runs. The params `skip_failover` and `accept_loss` of the run
-    are a rollback's terms.
+    are a rollback's terms, `partitions` and `undo` an expansion's.
 
     :param step: name of the step: a key of `steps.catalog.STEPS`.
     :param step_kwargs: arguments of the step, such as `{"node": 1, "target": "kraft"}`; without `node` it is run on whatever is left.
@@ -80,7 +85,9 @@ class MigrationStepOperator(StepOperator):
         if step not in STEPS:
             raise ValueError(f"There is no step {step!r}; there are {', '.join(sorted(STEPS))}.")
         self.kind, self.step_kwargs, self.skip_if = step, _plain(step_kwargs or {}), skip_if
-        self.over_waiting, self.answer = step in _ROLLS_BACK, FINALIZE if step in _FINALIZES else ROLL_BACK
+        self.over_waiting = step in _ROLLS_BACK
+        if "answer" not in kwargs:
+            self.answer = FINALIZE if step in _FINALIZES else ROLL_BACK
         self.deferrable = self.deferrable and step not in IN_ONE_PROCESS
 
     def execute(self, context: Context) -> str:
@@ -348,6 +355,55 @@ class RollbackOperator(StepOperator):
         from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 
         return run_rollback(step_context, {"skip_failover": not self.failover, "accept_loss": self.accept_loss})
+
+
+class ExpansionPlanOperator(StepOperator):
+    """Check whether `__consumer_offsets` may be expanded, and list what would be done; changes nothing. Returns Markdown.
+
+    Refused with names and the way on if not; also if another run owns the cluster. The run's params are those of `ExpandOffsetsTopicOperator`.
+
+    :param cluster_file: path of the cluster file. (templated)
+    """
+
+    kind = "expansion plan"
+    ui_color = _LOOKING
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "deferrable": False})
+
+    def step_context(self, context: Context) -> AbstractContextManager[StepContext]:
+        """A read-only context, as for the plan of a rollback."""
+        return asking(self.cluster_file, context, self.log.info)
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        return _terms(context)
+
+
+class ExpandOffsetsTopicOperator(StepOperator):
+    """Expand `__consumer_offsets` in one task and without asking, so that no group is split, stops or loses offsets (KIP-895).
+
+    It waits until the groups that move are stopped, saves and deletes their offsets, expands the topic, restarts every broker, imports the
+    offsets, and waits until the groups that had members consume again. Killed and run again, it observes the cluster and does the rest.
+    Never deferred.
+
+    :param partitions: how many the topic will have: a multiple of what brokers use; or, of a sleeping expansion, what it has. (templated)
+    :param undo: import the offsets under the old count instead; only before the first broker has restarted.
+    """
+
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "partitions")
+    kind = "expansion"
+    ui_color = _RESTARTING
+
+    def __init__(self, *, partitions: int | str, undo: bool = False, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "deferrable": False})
+        self.partitions, self.undo = partitions, undo
+
+    def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        from airflow_provider_kmigrate.steps.whole_plan import run_plan
+
+        done = run_plan(step_context, EXPANSION, {"partitions": self.partitions, "undo": self.undo})
+        step_context.fence.release()
+        return done
 
 
 class WatchOperator(StepOperator):

@@ -26,6 +26,7 @@ FINALIZE, STAY = "Finalize", "Stay in dual-write"
 ROLL_BACK, LEAVE = "Roll back", "Leave as it is"
 CONTINUE, END = "Continue", "End this run"
 REMOVE, KEEP = "Remove", "Keep everything"
+EXPAND = "Run this plan"
 
 
 class StepOperator(BaseOperator):
@@ -38,6 +39,7 @@ class StepOperator(BaseOperator):
         Airflow's `[operators] default_deferrable` by default. The DAGs of kmigrate set it.
     :param sync_for: seconds of mere waiting in the worker before the task is deferred.
     :param approved_by: id of an approval task of the same run, whose answer must be `answer`.
+    :param answer: that answer; by default the one of the plan that the step belongs to.
     """
 
     template_fields: Sequence[str] = ("cluster_file",)
@@ -57,10 +59,12 @@ class StepOperator(BaseOperator):
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         sync_for: float = 30.0,
         approved_by: str | None = None,
+        answer: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"execution_timeout": None, **kwargs})  # not Airflow's default: it would cut a restart in half
         self.approved_by = approved_by
+        self.answer = answer or self.answer
         self.cluster_file, self.deferrable, self.sync_for = cluster_file, deferrable, sync_for
 
     def on_kill(self) -> None:
@@ -116,6 +120,7 @@ class StepOperator(BaseOperator):
             decision = run_step(step, step_context, self._patience(), lambda: self._stored.secure(step.progress))
         finally:
             self._progress = step.progress
+            arguments |= step.more_arguments
         if isinstance(decision, Done):
             self._progress = FRESH  # a task that is cleared later begins again
         return decision
@@ -127,7 +132,7 @@ class StepOperator(BaseOperator):
         self._stored.save(self._progress)
         if event["outcome"] == "waiting":
             self.meanwhile(context)
-            self._defer(self.arguments(context))
+            self._defer(event.get("arguments") or self.arguments(context))
         return self._execute(context, self._progress)
 
     def meanwhile(self, context: Context) -> None:

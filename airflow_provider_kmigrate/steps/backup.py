@@ -8,8 +8,11 @@ One folder a cluster id, readable by its owner only (the files hold secrets)::
     <folder>/<name>_<cluster id>/metadata.version         what brokers speak among each other, as controllers are formatted
     <folder>/<name>_<cluster id>/zookeeper.jsonl          one znode a line: {"path": ..., "data": base64 or null}
     <folder>/<name>_<cluster id>/handover-7.jsonl        the same of the znodes that a rollback deleted or replaced
+    <folder>/<name>_<cluster id>/offsets-topic-20.json   offsets of groups that an expansion moves, behind a line with their SHA-256
+    <folder>/<name>_<cluster id>/copy/offsets-topic-20.json  the same
 
-An original is written once and never overwritten: a run that begins again finds files of a later stage on the hosts.
+An original is written once and never overwritten: a run that begins again finds files of a later stage on the hosts. Only an
+expansion of `__consumer_offsets` sets its count in it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
@@ -28,6 +32,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties, diff
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import BackupFacts, Reason
+from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 _PROBED = 65_536  # bytes: more than the handover saves
@@ -111,6 +116,39 @@ class BackupStore:
         ]
         self._write(name, ("\n".join(lines) + "\n").encode())
         return len(lines)
+
+    def keep_export(self, partitions: int, export: Mapping[str, Any]) -> Path:
+        """Store the offsets of an expansion to so many partitions in two files, each with its SHA-256; returns the first's path."""
+        body = json.dumps(export, indent=1).encode()
+        first, second = self._exports(partitions)
+        for path in (first, second):
+            atomic.make_folder(path.parent, _PRIVATE)
+            atomic.replace(path, f"sha256 {_digest(body)}\n".encode() + body)
+        return first
+
+    def export(self, partitions: int) -> dict[str, Any]:
+        """The one of the two files with the higher `number`: they differ if a task was killed between them.
+
+        Raises `Refused` (O10) unless both are as they were written.
+        """
+        found = {path: self._export(path) for path in self._exports(partitions)}
+        good = [each for each in found.values() if each is not None]
+        if len(good) < len(found):
+            bad, intact = (summarize(path for path, each in found.items() if (each is None) is lost) for lost in (True, False))
+            text = f"The export {bad} is missing or was altered. {f'Intact: {intact}.' if intact else 'No copy is intact.'}"
+            raise Refused.because(Reason("O10", text))
+        return max(good, key=lambda export: int(export["number"]))
+
+    def _exports(self, partitions: int) -> tuple[Path, Path]:
+        name = f"offsets-topic-{partitions}.json"
+        return self.folder / name, self.folder / "copy" / name
+
+    def _export(self, path: Path) -> dict[str, Any] | None:
+        head, _, body = (self._bytes(path) or b"").partition(b"\n")
+        if head != f"sha256 {_digest(body)}".encode():
+            return None
+        found: dict[str, Any] = read_json(body)
+        return found
 
     def prove_writable(self) -> None:
         """Write a probe file into the folder and delete it. Raises `Refused` (O05) if that fails."""

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.controllers import postponed_controller
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields, Reason
 from airflow_provider_kmigrate.core.phase import COPIED, Phase
-from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, PlanStep
+from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, PlanStep
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.core.rollback import RollbackTerms, postponed_stop, terms_error
 from airflow_provider_kmigrate.core.text import join_ids
@@ -31,8 +31,8 @@ Found = TypeVar("Found")
 Choice = TypeVar("Choice", bound=StrEnum)
 OBSERVING = frozenset({"controllers ready", "registered", "phase", "lag", "equivalent", "coordinators"})
 """Steps that only observe; a sensor may run them without holding the fence."""
-_QUORUM = Fields.CONTROLLERS | Fields.QUORUM
-_ACTIVE_LAST = {"stop controller": postponed_stop, "finalize": postponed_controller}
+_ACTIVE = Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER  # what shows which controller is active
+_ACTIVE_LAST = {"stop controller": postponed_stop, "finalize": postponed_controller, "restart broker": roll.postponed_restart}
 
 
 def build(spec: ClusterSpec, kind: str, arguments: Arguments, progress: StepProgress = FRESH) -> Step:
@@ -119,6 +119,14 @@ class _Asked:
     def terms(self) -> RollbackTerms:
         return terms_of(self.spec, self.arguments)
 
+    @property
+    def partitions(self) -> int:
+        return _whole("partitions", self.get("partitions"))
+
+    @property
+    def undo(self) -> bool:
+        return bool(self.get("undo"))
+
     def choice(self, kind: type[Choice], name: str) -> Choice:
         return one_of(kind, name, self.get(name))
 
@@ -168,6 +176,16 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
     "watch group": ("groups", lambda m, asked: m.WatchGroup(asked.group, asked.group.bake)),
     "roll back group": ("groups", lambda m, asked: m.RollBackGroup(asked.group, asked.choice(m.Goal, "goal"))),
     "clean up": ("groups", lambda m, asked: m.CleanUp(asked.group)),
+    "expansion plan": ("expansion", lambda m, asked: m.PlanExpansion(asked.partitions, undo=asked.undo)),
+    "groups stopped": ("expansion", lambda m, asked: m.StopGroups(asked.partitions)),
+    "export offsets": ("expansion", lambda m, asked: m.ExportOffsets(asked.partitions)),
+    "delete groups": ("expansion", lambda m, asked: m.DeleteGroups(asked.partitions)),
+    "expand": ("expansion", lambda m, asked: m.ExpandTopic(asked.partitions)),
+    "restart broker": ("expansion", lambda m, asked: m.RestartBroker(asked.broker, asked.partitions, asked.spec.policy)),
+    "one coordinator": ("expansion", lambda m, asked: m.one_coordinator(asked.partitions)),
+    "import offsets": ("expansion", lambda m, asked: m.ImportOffsets(asked.partitions, undo=asked.undo)),
+    "verify offsets": ("expansion", lambda m, asked: m.VerifyOffsets(asked.partitions, undo=asked.undo)),
+    "groups progress": ("expansion", lambda m, asked: m.GroupsProgress(asked.partitions, asked.get("groups"))),
 }  # fmt: skip
 """Name of a step -> its module, and what makes it of that module and the arguments."""
 
@@ -175,7 +193,7 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
 def postponing(kind: str, arguments: Arguments) -> PlanStep | None:
     """The row of a plan that postpones nodes of this step, so that they run at its end; None if no plan does."""
     target = arguments.get("target") or None
-    rows = (row for row in (*MIGRATION, *ROLLBACK) if row.last and row.kind == kind)
+    rows = (row for row in (*MIGRATION, *ROLLBACK, *EXPANSION) if row.last and row.kind == kind)
     return next((row for row in rows if row.target == (target and one_of(BrokerMode, "target", target))), None)
 
 
@@ -191,7 +209,7 @@ def postponed(context: StepContext, kind: str, arguments: Arguments) -> str:
     if row.target:
         brokers = [each.id for each in context.spec.brokers]
         return roll.postponed(context.observer.observe(roll.MIN_OBSERVATIONS), node, brokers, row.target)
-    return _ACTIVE_LAST[kind](context.observer.observe(_QUORUM), node)
+    return _ACTIVE_LAST[kind](context.observer.observe(_ACTIVE), node)
 
 
 def run_rest(context: StepContext, kind: str, arguments: Arguments) -> Done | Wait:
@@ -202,8 +220,10 @@ def run_rest(context: StepContext, kind: str, arguments: Arguments) -> Done | Wa
     step = partial(step_on, context, kind, arguments)
     if target := arguments.get("target"):
         return roll_all(context, BrokerMode(target), step)
-    view = context.observer.observe(_QUORUM)
-    nodes = sorted(context.spec.controllers, key=lambda node: bool(_ACTIVE_LAST[kind](view, node.id)))
+    view = context.observer.observe(_ACTIVE)
+    row = postponing(kind, arguments)
+    nodes = [node for node in context.spec.nodes() if row is not None and node.role is row.each]
+    nodes.sort(key=lambda node: bool(_ACTIVE_LAST[kind](view, node.id)))
     return [run_step(step(node), context) for node in nodes][-1]
 
 

@@ -8,7 +8,7 @@ them; they are part of every view (`ZkView`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -16,14 +16,18 @@ from typing import TypeVar
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.hosts.agent import MetaTexts, Restart
-from airflow_provider_kmigrate.clients.znodes import NOTES, REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Set
+from airflow_provider_kmigrate.clients.znodes import EXPANSION, NOTES, REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Set
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Verb
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of, whose_else
-from airflow_provider_kmigrate.core.files.properties import diff, parse
+from airflow_provider_kmigrate.core.files.properties import (
+    diff,
+    edit,
+    parse,
+)
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, slow_stop_limit, unidentified
 from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out
-from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Controller, Fields, Reason
+from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Controller, Expansion, Fields, Reason
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.backup import BackupStore, edited, rollback_prerequisites, text_of
 from airflow_provider_kmigrate.steps.journal import StepJournal, format_reasons
@@ -82,6 +86,22 @@ def edits(context: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
     if stage in (FileStage.MIGRATION, FileStage.KRAFT):
         expected = text_of(context.spec, context.backup, node, stage)
     return tuple(change.key for change in diff(expected, text))
+
+
+def set_in_original(context: StepContext, node: NodeSpec, keys: Mapping[str, str]) -> None:
+    """Set keys in a broker's original, from which every later file is rendered; `install` then puts them into its file.
+
+    Raises `Refused` (O03) if the present file was edited since the backup: the edit would be lost.
+    """
+    original, present = context.backup.original(node), context.tools.host(node).read_properties(node)
+    changed = edit(original, keys)
+    if changed == original:
+        return
+    if found := edits(context, node, present):
+        raise Refused.because(edited(node, found, context.backup.path(node)))
+    context.backup.keep_written(node, present)  # first: the present file is no edit of the new original
+    digest = context.backup.replace_original(node, changed)
+    context.journal.write("file", node.name, f"original with {', '.join(keys)} set", sha256=digest)
 
 
 def _of_controller(context: StepContext, node: NodeSpec) -> str:
@@ -208,6 +228,15 @@ def notes_deleted(context: StepContext) -> list[Delete]:
 def forget_unflagged(context: StepContext, controller: int) -> None:
     """Forget the note when the controller gets its flag back: a later removal is not part of the finalization that was begun."""
     _change(context, UNFLAGGED, lambda known: known - {controller})
+
+
+def note_expansion(context: StepContext, expansion: Expansion | None) -> None:
+    """Note how far an expansion of `__consumer_offsets` is; None: none is under way."""
+    found = context.tools.zk.read(EXPANSION)
+    if expansion is not None:
+        _put(context, EXPANSION, znodes.expansion_note(expansion), found)
+    elif found is not None:
+        context.tools.zk.commit([Delete(EXPANSION, found[1])], holding=context.fence)
 
 
 def _change(context: StepContext, path: str, change: Callable[[frozenset[int]], frozenset[int]]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from airflow_provider_kmigrate.clients.zookeeper import Holding
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
@@ -150,6 +150,17 @@ class Step(ABC):
     in_windows: bool = False  # its restarts begin in the maintenance windows of the cluster file only
     must_stay: bool = False  # read at each observation: it must not defer, since only this process knows of the act that follows
 
+    def begin(self, context: StepContext) -> None:  # noqa: B027 - most steps need nothing but observations
+        """Read what no observation shows, such as what an earlier step left; called once, before the first observation of this process.
+
+        Raises `Refused` if it is missing.
+        """
+
+    @property
+    def more_arguments(self) -> Mapping[str, Any]:
+        """Arguments that `begin` found, for the triggerer's process, which cannot."""
+        return {}
+
     @abstractmethod
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """Decide what is left to do; `first` is this run's first observation, for conditions on change."""
@@ -171,9 +182,6 @@ class Step(ABC):
     def progress(self) -> StepProgress:
         """The progress that the next process of this step needs."""
         return StepProgress(waited_seconds=self.waited)
-
-    def begin(self, context: StepContext) -> None:  # noqa: B027 - most steps take nothing over from the one before
-        """Take over what an earlier step left; called once, before the first observation."""
 
     def end(self, context: StepContext) -> None:  # noqa: B027 - most leave nothing
         """Leave something to the next step; called once the step is done."""

@@ -43,8 +43,7 @@ def run_plan(context: StepContext, plan: Plan, arguments: Arguments = _NONE) -> 
 
     `arguments`: of all steps beside node and target, such as the terms of a rollback.
     """
-    skipped = arguments.get("skip_failover")
-    return [_run_row(context, step, arguments) for step in plan if not (skipped and step.failover)][-1]
+    return [_run_row(context, step, arguments) for step in plan if not arguments.get(step.skip_if)][-1]
 
 
 def _run_row(context: StepContext, row: PlanStep, arguments: Arguments) -> object:
@@ -53,7 +52,7 @@ def _run_row(context: StepContext, row: PlanStep, arguments: Arguments) -> objec
     asked = {**arguments, "target": row.target} if row.target else arguments
     rest = run_rest(context, row.kind, asked) if row.last else None
     if rest is not None and not row.target:
-        return rest  # it ran every controller
+        return rest  # it ran every node
     # brokers already in the mode, too: only their own step finds what a dead run left on their machines
     nodes: list[NodeSpec | None] = [node for node in context.spec.nodes() if node.role is row.each] or [None]
     return [run_step(step_on(context, row.kind, asked, node), context) for node in nodes][-1]

@@ -93,14 +93,14 @@ class _Watch:
         self._saved = from_json(trigger.progress)
 
     async def event(self) -> dict[str, Any]:
-        """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text": str, "progress": StepProgress as JSON}`."""
+        """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text": str, "progress": StepProgress as JSON, "arguments": ...}`."""
         last = self._trigger.progress
         while True:
             try:
                 found = await self._on_thread(self._observe)
             except TimeoutError:
                 text = f"An observation took more than {self._trigger.longest:.0f} s and was given up."
-                return {"outcome": "unavailable", "text": text, "progress": last}
+                return self._ends("unavailable", text) | {"progress": last}
             if not isinstance(found, StepPause):
                 return found
             last = self._progress()
@@ -163,7 +163,7 @@ class _Watch:
         return self._step.progress.to_json() if self._step else self._trigger.progress
 
     def _ends(self, outcome: str, text: str) -> dict[str, Any]:
-        return {"outcome": outcome, "text": text, "progress": self._progress()}
+        return {"outcome": outcome, "text": text, "progress": self._progress(), "arguments": self._trigger.arguments}
 
 
 class _ObservationPermit:

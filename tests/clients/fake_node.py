@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from kafka.protocol.admin import (
+    DeleteGroupsRequest,
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
     DescribeClusterRequest,
@@ -44,6 +45,7 @@ REQUESTS = {
     for request in (
         ApiVersionsRequest,
         ConsumerGroupDescribeRequest,
+        DeleteGroupsRequest,
         DescribeAclsRequest,
         DescribeClientQuotasRequest,
         DescribeClusterRequest,

@@ -21,13 +21,17 @@ from fake_groups import (
     member,
 )
 from fake_node import CLOSE, HANG
+from kafka.protocol.admin import DeleteGroupsResponse
+from kafka.protocol.consumer.group import OffsetFetchResponse
 
 from airflow_provider_kmigrate.clients import group_reads
 from airflow_provider_kmigrate.clients.group_reads import GroupAnswer
-from airflow_provider_kmigrate.clients.wire_groups import commit, describe
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.wire_groups import GroupsAt, commit, describe
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.model import CommittedOffset, HostedGroup
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Unavailable, Unreachable
 
 Start = Callable[..., Broker]
@@ -223,3 +227,87 @@ def test_a_commit_that_is_refused(start: Start, code: int, error: type[Exception
     broker = start({"g": (group("g"), {})}, codes={"g": code})
     with pytest.raises(error, match="OffsetCommit of g for t-1"):
         commit(broker.properties, "g", {TopicPartition("t", 1): 5}, TIMEOUT)
+
+
+@pytest.fixture
+def at() -> Iterator[Callable[[Broker], GroupsAt]]:
+    with ExitStack() as stack:
+        yield lambda broker: GroupsAt(stack.enter_context(Wire("127.0.0.1", broker.node.port, timeout=TIMEOUT)))
+
+
+def test_a_broker_says_of_which_groups_it_is_the_coordinator(start: Start, at: Callable[[Broker], GroupsAt]) -> None:
+    """16: another one is. An unknown group is at whoever would coordinate it. 88: an open transaction holds a commit back."""
+    known = {
+        "a": (group("a", member(1), member(2)), {0: 7, 1: -1}),
+        "b": (group("b", code=16), {0: 9}),
+        "c": (group("c", state="Empty"), {0: 3, 1: -88}),
+        "d": (group_of_new_protocol("d"), {5: 1}),
+    }
+    found = at(start(known)).hosted({*known, "x"})
+    assert found == {
+        "a": HostedGroup("Stable", 2, {TopicPartition("t", 0): CommittedOffset(7)}),
+        "c": HostedGroup("Empty", 0, {TopicPartition("t", 0): CommittedOffset(3)}, unstable=True),
+        "d": HostedGroup("Reconciling", 1, {TopicPartition("t", 5): CommittedOffset(1)}),
+        "x": HostedGroup("Dead"),
+    }
+    assert [name for name, one in found.items() if not one.exists] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("known", "codes", "error"),
+    [
+        ({"a": (group("a", code=14), {})}, {}, Unavailable),
+        ({"a": (group("a", code=30), {})}, {}, AuthenticationFailed),
+        ({"a": (group("a"), {0: -14})}, {}, Unavailable),
+        ({"a": (group("a"), {})}, {"a": 16}, Unavailable),
+    ],
+    ids=["loads", "no right", "loads its offsets", "moved meanwhile"],
+)
+def test_what_a_broker_does_not_say_of_one_group_is_said_of_none(
+    start: Start, at: Callable[[Broker], GroupsAt], known: Any, codes: dict[str, int], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        at(start({**known, "b": (group("b"), {0: 1})}, codes=codes)).hosted(["a", "b"])
+
+
+def test_offsets_are_read_with_their_epochs_and_committed_with_them(start: Start, at: Callable[[Broker], GroupsAt]) -> None:
+    broker = start({"a": (group("a", state="Empty"), {})})
+    kind = OffsetFetchResponse.OffsetFetchResponseGroup
+    part = kind.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
+    told = part(partition_index=3, committed_offset=9, committed_leader_epoch=4, metadata="m", error_code=0)
+    topics = [kind.OffsetFetchResponseTopics(name="t", partitions=[told])]
+    stable: list[bool] = []
+
+    def fetched(request: Any) -> Any:
+        stable.append(request.require_stable)
+        return OffsetFetchResponse(throttle_time_ms=0, groups=[kind(group_id="a", error_code=0, topics=topics)])
+
+    broker.node.handlers[OFFSET_FETCH] = fetched
+    offsets = at(broker).hosted(["a"])["a"].offsets
+    assert (offsets, stable) == ({TopicPartition("t", 3): CommittedOffset(9, 4, "m")}, [True])
+    at(broker).commit("a", offsets)
+    ((topic,),) = (request.topics for request in broker.committed)
+    (one,) = topic.partitions
+    assert (topic.name, one.partition_index, one.committed_offset) == ("t", 3, 9)
+    assert (one.committed_leader_epoch, one.committed_metadata) == (4, "m")
+
+
+@pytest.mark.parametrize(("code", "error"), [(0, None), (69, None), (68, Failed), (16, Unavailable)])
+def test_groups_are_deleted_at_this_broker(
+    start: Start, at: Callable[[Broker], GroupsAt], code: int, error: type[Exception] | None
+) -> None:
+    """69: there is none any more; 68: it has members."""
+    broker, asked = start(versions={**NEW, 42: (0, 2)}), []
+
+    def deleted(request: Any) -> Any:
+        asked.extend(request.groups_names)
+        result = DeleteGroupsResponse.DeletableGroupResult
+        return DeleteGroupsResponse(throttle_time_ms=0, results=[result(group_id=name, error_code=code) for name in asked])
+
+    broker.node.handlers[42] = deleted
+    if error is None:
+        at(broker).delete({"b", "a"})
+    else:
+        with pytest.raises(error, match="DeleteGroups of a"):
+            at(broker).delete({"b", "a"})
+    assert asked == ["a", "b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.core.model import BrokerMode, Malformed, Migration, PartitionMetadata, TopicMetadata, ZkController
+from airflow_provider_kmigrate.core.model import (
+    BrokerMode,
+    Expansion,
+    ExpansionStage,
+    Malformed,
+    Migration,
+    PartitionMetadata,
+    TopicMetadata,
+    ZkController,
+)
 from airflow_provider_kmigrate.exceptions import Failed
 
 PARSERS: dict[str, Callable[[bytes], Any]] = {
@@ -65,6 +75,18 @@ class TestAsKafkaWrites:
     def test_a_note_that_nobody_can_read_is_not_taken_for_none(self, data: bytes) -> None:
         with pytest.raises(Failed, match="rolled back"):
             znodes.rolled_back(data)
+
+    @pytest.mark.parametrize("stage", ExpansionStage)
+    def test_our_note_of_an_expansion_is_read_as_it_was_written(self, stage: ExpansionStage) -> None:
+        note = Expansion((5, 10), 20, stage)
+        assert znodes.expansion(json.dumps(znodes.expansion_note(note)).encode()) == note
+
+    @pytest.mark.parametrize(
+        "data", [b"", b"{}", b'{"from": 10, "to": 20, "stage": "begun"}', b'{"from": [10], "to": 20, "stage": "x"}']
+    )
+    def test_a_note_of_an_expansion_that_nobody_can_read_is_not_taken_for_none(self, data: bytes) -> None:
+        with pytest.raises(Failed, match="offsets-topic"):
+            znodes.expansion(data)
 
     def test_a_topic(self) -> None:
         data = b'{"removing_replicas":{},"partitions":{"0":[1,2]},"topic_id":"abc","adding_replicas":{},"version":3}'

@@ -312,6 +312,16 @@ def test_what_the_sensor_answers(view: ClusterView, expected: tuple[str, list[st
     assert shape(coordinator.decide_agreement(view)) == expected
 
 
+def test_a_sleeping_expansion_is_refused_with_the_dag_that_completes_it() -> None:
+    """Not once brokers differ: then groups are split already."""
+    offered = {
+        name: "kmigrate_offsets_topic__<cluster> completes this without loss (`partitions`: 15)" in str(decision)
+        for name, counts in {"asleep": dict.fromkeys(range(3), TEN), "half": {0: FIFTEEN, 1: TEN, 2: TEN}}.items()
+        if (decision := coordinator.decide_agreement(seen(counts)))
+    }
+    assert offered == {"asleep": True, "half": False}
+
+
 def test_the_sensor_says_if_other_counts_explain_the_answers_too() -> None:
     done = coordinator.decide_agreement(seen(dict.fromkeys(range(3), FIFTEEN | {5})))
     certain = coordinator.decide_agreement(seen(dict.fromkeys(range(3), FIFTEEN)))

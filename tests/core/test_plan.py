@@ -1,4 +1,4 @@
-"""The order of the migration and of the rollback: a step that is missing, or changes places with another one, breaks a rule."""
+"""The order of the migration, of the rollback and of an expansion: a step that is missing, or changes places with another one, breaks a rule."""
 
 from itertools import combinations
 
@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.core.plan import APPROVE, MIGRATION, ROLLBACK, Plan, after_approval, find, stage, stages
+from airflow_provider_kmigrate.core.plan import APPROVE, EXPANSION, MIGRATION, ROLLBACK, Plan, after_approval, find, stage, stages
 
 ORDER = {
     "migration": (
@@ -74,6 +74,22 @@ ORDER = {
             ("to_zookeeper.registered", "rolled_back", "the run ends on a cluster as before the migration"),
         ],
     ),
+    "expansion": (
+        EXPANSION,
+        [
+            ("plan", "approve", "an administrator sees which groups must stop before the answer"),
+            ("approve", "moving_groups.stopped", "nothing is changed before the answer"),
+            ("moving_groups.stopped", "moving_groups.export", "a group that is alive commits behind its export"),
+            ("moving_groups.export", "moving_groups.delete", "what is deleted is in the export alone"),
+            ("moving_groups.delete", "expand", "a crash of a broker after the expansion would move groups that exist"),
+            ("expand", "restart.broker", "a broker reads the count when it starts"),
+            ("restart.broker", "restart.leaders", "each restart moves leaders away"),
+            ("restart.leaders", "restart.one_coordinator", "coordinators are the leaders: they are seen last"),
+            ("restart.one_coordinator", "import.offsets", "offsets are committed under the new count alone"),
+            ("import.offsets", "import.verify", "what was imported is read back"),
+            ("import.verify", "progress", "a group that starts before its offsets are there begins elsewhere"),
+        ],
+    ),
 }
 
 
@@ -107,7 +123,7 @@ def test_no_two_steps_can_be_swapped(name: str) -> None:
 
 
 def test_which_nodes_and_modes() -> None:
-    each = {step.full_id(): (step.each, step.target, step.last) for step in (*MIGRATION, *ROLLBACK) if step.each}
+    each = {step.full_id(): (step.each, step.target, step.last) for step in (*MIGRATION, *ROLLBACK, *EXPANSION) if step.each}
     assert each == {
         "controllers.provision": (NodeRole.CONTROLLER, None, ""),
         "first_roll.broker": (NodeRole.BROKER, BrokerMode.MIGRATION, "postponed"),
@@ -118,12 +134,15 @@ def test_which_nodes_and_modes() -> None:
         "stop_controllers.controller": (NodeRole.CONTROLLER, None, "active_last"),
         "wipe.controller": (NodeRole.CONTROLLER, None, ""),
         "to_zookeeper.broker": (NodeRole.BROKER, BrokerMode.ZOOKEEPER, "postponed"),
+        "restart.broker": (NodeRole.BROKER, None, "postponed"),
     }
 
 
 def test_what_is_left_out_without_a_failover_and_what_is_approved() -> None:
-    assert [step.kind for step in ROLLBACK if step.failover] == ["restore flag", "controller failover"]
-    assert [step.kind for step in MIGRATION if step.failover] == []
+    skipped = {step.kind: step.skip_if for step in (*MIGRATION, *ROLLBACK) if step.skip_if}
+    assert skipped == {"restore flag": "skip_failover", "controller failover": "skip_failover"}
+    undo = [step.kind for step in EXPANSION if step.skip_if != "undo"]
+    assert undo == ["expansion plan", APPROVE, "import offsets", "verify offsets"]
     assert [step.kind for step in after_approval(MIGRATION)] == ["finalize", "finalized"]
     assert ROLLBACK[:2] == (find(ROLLBACK, "plan"), find(ROLLBACK, APPROVE))
 

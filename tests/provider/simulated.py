@@ -12,18 +12,18 @@ from typing import Any
 
 import yaml
 
-from airflow_provider_kmigrate.clients.znodes import NOTES, WRITABLE, Operation
+from airflow_provider_kmigrate.clients.znodes import EXPANSION, NOTES, WRITABLE, Operation
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterEnvironment, ClusterView, Fields
 from airflow_provider_kmigrate.hooks.step_context import Access
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.steps.sim import SimCluster
-from tests.steps.sim_hands import SimHost
+from tests.steps.sim_hands import SimGroupsAt, SimHost
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.sim_zookeeper import STATE, SimZooKeeper
 
-_OF_THE_CLUSTER = {*WRITABLE, *NOTES, STATE}
+_OF_THE_CLUSTER = {*WRITABLE, *NOTES, EXPANSION, STATE}
 
 
 class SimSession(MemoryZooKeeper):
@@ -84,7 +84,12 @@ class Rehearsal:
         try:
             host, connections = SimHost(self.cluster), self.cluster.connections
             tools: Any = SimpleNamespace(
-                zk=session, admin=self.cluster, host=lambda _: host, chroot="/kafka", connections=connections
+                zk=session,
+                admin=self.cluster,
+                host=lambda _: host,
+                chroot="/kafka",
+                connections=connections,
+                groups_at=lambda node: SimGroupsAt(self.cluster, node.id),
             )
             yield Access(tools, self, self.cluster.clock)
         finally:
@@ -97,7 +102,7 @@ class Rehearsal:
             self.observed.set()
         if self.observations <= self.hanging:
             assert self.released.wait(60.0)
-        view = self.cluster.observe(what, nodes)
+        view = self.cluster.observe(what, nodes, groups)
         return replace(view, brokers={}) if self.observations <= self.blind_observations else view
 
     def environment(self, view: ClusterView) -> ClusterEnvironment:

@@ -27,7 +27,7 @@ from tests.steps.sim_nodes import CLUSTER_ID
 
 DAGS = Path(__file__).parents[2] / "dags"
 DAG_ID = "kmigrate_zk_to_kraft__sim"
-OTHERS = ("preflight", "rollback", "clean_up", "watch")
+OTHERS = ("preflight", "rollback", "clean_up", "watch", "offsets_topic")
 APPROVED = {"approve_finalization": CLUSTER_ID}
 RunDag = Callable[..., Any]
 TIMEOUTS = """

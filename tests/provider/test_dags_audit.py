@@ -29,7 +29,14 @@ from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import check_back, some_kraft
 
 APPROVED = {"approve_finalization": CLUSTER_ID}
-OTHERS = {"kmigrate_preflight__sim", "kmigrate_zk_to_kraft__sim", "kmigrate_rollback__sim", "kmigrate_watch__sim"}
+OTHERS = {
+    "kmigrate_preflight__sim",
+    "kmigrate_zk_to_kraft__sim",
+    "kmigrate_rollback__sim",
+    "kmigrate_watch__sim",
+    "kmigrate_offsets_topic__sim",
+    "kmigrate_clean_up__sim",
+}
 GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
 
 

@@ -153,7 +153,9 @@ class TestSoak:
 def test_what_is_in_its_way_is_told(rehearse: Rehearse, failure: Exception, outcome: str) -> None:
     sim, progress = rehearse(), StepProgress(waited_seconds=5.0, restart_begun=True)
     sim.failure = failure
-    assert event(trigger(sim, progress=progress)) == {"outcome": outcome, "text": str(failure), "progress": progress.to_json()}
+    watch = trigger(sim, progress=progress)
+    told = {"outcome": outcome, "text": str(failure), "progress": progress.to_json(), "arguments": watch.arguments}
+    assert event(watch) == told
 
 
 def test_a_triggerer_that_may_not_write_the_journal_is_refused_in_words(rehearse: Rehearse, tmp_path: Any) -> None:

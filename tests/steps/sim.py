@@ -15,8 +15,10 @@ from typing import Any
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec, Policy
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSweep
-from airflow_provider_kmigrate.core.coordinator import OFFSETS
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, GroupSweep, KafkaGroup
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
+from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.model import (
@@ -25,10 +27,12 @@ from airflow_provider_kmigrate.core.model import (
     BrokerRegistration,
     ClusterEnvironment,
     ClusterView,
+    CommittedOffset,
     ConnectionFacts,
     Controller,
     CoordinatorFacts,
     Fields,
+    HostedGroup,
     LogDir,
     Migration,
     Partition,
@@ -43,7 +47,7 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import StepContext
-from tests.steps.sim_hands import SimFence, SimHost, SimJournal
+from tests.steps.sim_hands import SimFence, SimGroupsAt, SimHost, SimJournal
 from tests.steps.sim_nodes import (
     CLUSTER_ID,
     MODES,
@@ -127,6 +131,13 @@ class SimCluster:
     removed: list[tuple[str, str]] = field(default_factory=list)
     consumers: Callable[[float], GroupSweep] = lambda _: GroupSweep()  # what a sweep over the consumer groups shows at a time
     kept: SimGroups = field(default_factory=SimGroups)
+    offsets: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = field(
+        default_factory=dict
+    )  # by partition of the topic
+    members: dict[str, int] = field(default_factory=dict)  # of a group
+    in_transaction: set[str] = field(default_factory=set)  # groups with a commit in an open one
+    added: dict[int, tuple[int, ...]] = field(default_factory=dict)  # replicas of partitions that __consumer_offsets got later
+    expansion: bytes | None = None  # the note of an expansion of it
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -141,6 +152,9 @@ class SimCluster:
         self.zookeeper_controller, self.led = 0, False
         self.leaders = {p: p % self.brokers for p in range(2 * self.brokers)}
         self.counts = {node.id: self.offsets_partitions for node in nodes}
+        for number in range(12) if self.offsets_partitions else ():
+            commit = {TopicPartition("t", 0): CommittedOffset(100 + number, number, f"of {number}")}
+            self.offsets.setdefault(magnitude(f"team-{number}") % self.offsets_partitions, {})[f"team-{number}"] = commit
 
     # What the host of a node does.
 
@@ -177,7 +191,7 @@ class SimCluster:
         if node.role is NodeRole.BROKER and self.kraft_owns and not self._majority():
             self.disasters.append(f"broker {node.id} stopped without a controller: 300 s")
         up = [broker for broker in self.counts if self._up(broker)]
-        if node.role is NodeRole.BROKER and any(self.counts[broker] != self.offsets_partitions for broker in up):
+        if node.role is NodeRole.BROKER and any(self._hurts(self.counts[broker]) for broker in up):
             self.disasters.append(
                 f"broker {node.id} stopped although brokers use different counts of __consumer_offsets: groups move"
             )
@@ -192,6 +206,11 @@ class SimCluster:
             if leader == node.id:
                 self.leaders[partition] = next((b for b in self._replicas(partition) if self._up(b)), -1)
         self.elect_zookeeper()
+
+    def _hurts(self, count: int) -> bool:
+        """Whether a broker that uses this count moves a group that has offsets or members."""
+        numbers = map(magnitude, self._groups())
+        return count != self.offsets_partitions and any(number % count != number % self.offsets_partitions for number in numbers)
 
     def wipe(self, node: NodeSpec) -> None:
         mine = self.nodes[node.role, node.id]
@@ -291,6 +310,8 @@ class SimCluster:
             partitions=self._partitions(in_sync),
             min_insync=dict.fromkeys(("t", OFFSETS.name), min(2, self.brokers - 1) or 1),
             coordinators=self._coordinators(),
+            hosted=self._hosted(groups) if not what or what & Fields.HOSTED_GROUPS else None,
+            groups={group: self._seen(group) for group in groups} if what and what & Fields.GROUP_MEMBERS else None,
             client_metrics=(),
             topics=({}, {}),
             stored={kind: Stored({}) for kind in StoredKind},
@@ -372,6 +393,7 @@ class SimCluster:
             rolled_back=znodes.rolled_back(self.note) if self.note else {},
             registered=znodes.node_ids("registered", self.known) if self.known else frozenset(),
             unflagged=znodes.node_ids("unflagged", self.unflagged) if self.unflagged else frozenset(),
+            expansion=znodes.expansion(self.expansion) if self.expansion else None,
         )
 
     def _partitions(self, in_sync: set[int]) -> tuple[Partition, ...]:
@@ -387,7 +409,7 @@ class SimCluster:
 
     def _offsets_topic(self, in_sync: set[int]) -> Iterator[Partition]:
         for partition in range(self.offsets_partitions):
-            replicas = self._replicas(partition)
+            replicas = self.added.get(partition) or self._replicas(partition)
             isr = self._isr(replicas, next((broker for broker in replicas if self._up(broker)), -1), in_sync)
             yield Partition(OFFSETS.name, partition, next(iter(isr), -1), replicas, isr)
 
@@ -400,8 +422,47 @@ class SimCluster:
         answering = [broker for broker in self.counts if self._up(broker) and broker not in self.unread_coordinators]
         return CoordinatorFacts(
             {OFFSETS.name: {broker: frozenset({self.counts[broker]}) for broker in answering}},
-            tuple(f"team-{number}" for number in range(12)),
+            self._groups(),
         )
+
+    def _groups(self) -> tuple[str, ...]:
+        stored = {group for groups in self.offsets.values() for group in groups}
+        return tuple(sorted(stored | {group for group, many in self.members.items() if many}))
+
+    def coordinates(self, broker: int, group: str) -> bool:
+        """Whether it takes itself for the group's coordinator, by the count that it read."""
+        return self._up(broker) and self._leader(magnitude(group) % self.counts[broker]) == broker
+
+    def _leader(self, partition: int) -> int:
+        return next((broker for broker in self.added.get(partition) or self._replicas(partition) if self._up(broker)), -1)
+
+    def _hosted(self, groups: Sequence[str]) -> dict[int, dict[str, HostedGroup]]:
+        names, answering = {*self._groups(), *groups}, set(self.counts) - self.unread_coordinators
+        return {
+            broker: {group: self.hosted(broker, group) for group in names if self.coordinates(broker, group)}
+            for broker in answering
+            if self._up(broker)
+        }
+
+    def hosted(self, broker: int, group: str) -> HostedGroup:
+        """An old copy wins: its partition was loaded first (measured)."""
+        copies = [self.offsets[p][group] for p in sorted(self.offsets) if self._leader(p) == broker and group in self.offsets[p]]
+        members = self.members.get(group, 0)
+        state = "Stable" if members else "Empty" if copies else "Dead"
+        return HostedGroup(state, members, copies[0] if copies else {}, group in self.in_transaction)
+
+    def _seen(self, group: str) -> GroupSeen:
+        [*hosted] = [self.hosted(broker, group) for broker in self.counts if self.coordinates(broker, group)]
+        one = hosted[0] if hosted else HostedGroup("Dead")
+        members = tuple(KafkaMember(f"{group}-{n}", "app", frozenset()) for n in range(one.members))
+        committed = {where: each.offset for where, each in one.offsets.items()}
+        return GroupSeen(group, None, KafkaGroup(one.state, members), committed, dict(committed))
+
+    def add_partitions(self, topic: str, replicas: Sequence[Sequence[int]], before: int) -> None:
+        self.mortal.step()
+        assert (topic, before) == (OFFSETS.name, self.offsets_partitions)
+        self.added |= {before + place: tuple(row) for place, row in enumerate(replicas)}
+        self.offsets_partitions += len(replicas)
 
     def elect_preferred(self, partitions: Sequence[Partition]) -> None:
         self.mortal.step()
@@ -425,6 +486,7 @@ class SimCluster:
         tools = SimpleNamespace(
             host=lambda node: SimHost(self),
             wire=lambda node: wire,
+            groups_at=lambda node: SimGroupsAt(self, node.id),
             admin=self,
             zk=SimZooKeeper(self),
             chroot="/kafka",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_kmigrate.clients.hosts import Restart
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import NodeFiles, Process
+from airflow_provider_kmigrate.core.coordinator import magnitude
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.model import CommittedOffset, NodeFiles, Process
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
 from tests.steps.sim_nodes import CLUSTER_ID, SimNode, files_of, process_of
 
@@ -36,6 +38,29 @@ class SimJournal:
         assert kind
         assert step
         assert text
+
+
+@dataclass
+class SimGroupsAt:
+    """The groups at one broker; the tool may die before each one that it changes."""
+
+    cluster: SimCluster
+    broker: int
+
+    def delete(self, groups: Collection[str]) -> None:
+        for group in groups:
+            self.cluster.mortal.step()
+            assert not self.cluster.members.get(group), "a broker refuses that"
+            self._home(group).pop(group, None)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self.cluster.mortal.step()
+        assert not self.cluster.members.get(group), "a broker refuses that"
+        self._home(group).setdefault(group, {}).update(offsets)
+
+    def _home(self, group: str) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        assert self.cluster.coordinates(self.broker, group)
+        return self.cluster.offsets.setdefault(magnitude(group) % self.cluster.counts[self.broker], {})
 
 
 @dataclass

@@ -158,6 +158,7 @@ _REPORTED_BY = {
     "coordinators": Fields.COORDINATORS.value,
     "ensemble": Fields.ENSEMBLE.value,
     "group_progress": Fields.GROUP_PROGRESS.value,
+    "hosted": Fields.HOSTED_GROUPS.value,
 }
 _NO_PROCESS, _NO_FILES = Process(), NodeFiles()
 

@@ -141,6 +141,12 @@ def next_to_roll(view: ClusterView, order: Sequence[int], target: BrokerMode) ->
     return next(chain(under_way, free), left[0])
 
 
+def postponed_restart(view: ClusterView, broker: int) -> str:
+    """Why a broker that restarts in its mode does so after all others; empty if it does not."""
+    is_last = len(view.zk.broker_ids if view.zk else ()) > 1 and zookeeper_controller(view) == broker
+    return f"Broker {broker} is the ZooKeeper controller: it restarts last." if is_last else ""
+
+
 def postponed(view: ClusterView, broker: int, order: Sequence[int], target: BrokerMode) -> str:
     """Why this broker waits for the end of its roll: it is healthy, and others that come first are left. Empty if it does not."""
     others = [other for other in order if other != broker and not _there(view, other, target)]

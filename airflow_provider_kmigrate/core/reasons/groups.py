@@ -13,6 +13,8 @@ intro: old ones send groups to different coordinators: some groups are consumed 
 intro: restarts every broker twice. So each broker is asked with made-up names which number it uses: in preflight, before each restart, every
 intro: 30 s in a soak, and by the watch. The sensor `CoordinatorConsistencySensor` asks the same in a DAG of your own.
 intro:
+intro: The DAG `kmigrate_offsets_topic__<cluster>` expands the topic without any of this; K78 to K84 are its own.
+intro:
 intro: K77 is the same of transactions. K30 to K76 are of the scan (`python -m airflow_provider_kmigrate.groups scan`; [consumers.md](consumers.md)), of moving
 intro: groups, and of copying their offsets.
 
@@ -20,10 +22,8 @@ K01 A broker uses another count of __consumer_offsets
 means: That broker computes a group's coordinator with another number of partitions than the topic has. After a restart brokers disagree: groups are consumed twice, not at all, or lose their offsets. The log names the groups.
 meanwhile: **Only as long as no broker restarts.**
 do: Restart no broker, and stop what restarts them (patches, auto-healing). Groups split or in blackout already: stop their consumers now.
-do: In a planned window stop the consumers of all groups that move, and save their offsets: `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets --group G --all-topics --to-current --export --dry-run > G.csv`.
-do: Has no broker restarted since the expansion, delete these groups now, or old offsets come back when leaders move (measured): `kafka-consumer-groups.sh --bootstrap-server $B --delete --group G`.
-do: Restart every broker with its present file, one after the other.
-do: Set the offsets again: `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets --group G --from-file G.csv --execute`. Start the consumers.
+do: No broker has restarted since the expansion: run the DAG `kmigrate_offsets_topic__<cluster>`. `partitions`: the topic's own count, or a higher multiple of the one that brokers use: then fewer groups stop.
+do: Brokers differ already: stop the groups that the log names, and save their offsets: `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets --group G --all-topics --to-current --export --dry-run > G.csv`. Restart every broker with its present file, one after the other. Set the offsets again: `--reset-offsets --group G --from-file G.csv --execute`.
 do: Run preflight again, or clear the task that was refused.
 never: Restart only the broker that differs.
 source: measured
@@ -217,4 +217,56 @@ do: Restart every broker with its present file, one after the other. Start the p
 do: Run preflight again, or clear the task that was refused.
 never: Expand `__transaction_state`. Restart only the broker that differs.
 source: Kafka 3.9: TransactionStateManager.validateTransactionTopicPartitionCountIsStable
+
+K78 This number of partitions is not allowed
+means: Of a count that is no multiple nearly all groups would move; of one in k times the old count one in k stays. Kafka cannot remove partitions.
+meanwhile: Yes: nothing was changed.
+do: Start a run with one of the numbers in the text as `partitions`.
+never: Expand the topic by hand: its groups break when the first broker restarts (K01).
+
+K79 A group that moves still has members
+means: While brokers disagree about its coordinator, a group with members is consumed twice or not at all. So each must have no member before the first broker restarts.
+meanwhile: Yes: brokers agree, and these groups work.
+do: Stop every consumer of the groups in the text. The step sees it, and goes on by itself.
+do: Nobody knows the consumers: `kafka-consumer-groups.sh --bootstrap-server $B --describe --members --group G` shows their hosts.
+do: A consumer that was killed leaves after its session timeout.
+never: Start one of these groups before the task `progress` waits for it.
+
+K80 There is no __consumer_offsets to expand
+means: No group has ever committed. The first one makes brokers create the topic, with their own `offsets.topic.num.partitions`.
+meanwhile: Yes: nothing was created by looking.
+do: Write the count that you want as `offsets.topic.num.partitions` into every broker's file, and restart them one by one.
+never: Create `__consumer_offsets` by hand.
+
+K81 A transaction holds back a group's commits
+means: An open transaction has offsets of this group. They count only once it is committed, so the export would miss them.
+meanwhile: Yes: nothing was exported or deleted yet.
+do: Stop the producers that commit for this group (Kafka Streams, Flink) cleanly. The step goes on by itself.
+do: It stays: `kafka-transactions.sh --bootstrap-server $B find-hanging` finds a transaction without a producer. The same tool aborts it.
+never: Delete the group.
+
+K82 A group's offsets are not those of the export
+means: The group committed after its offsets were saved, or it appeared since. kmigrate chooses neither the export nor the new commits.
+meanwhile: Yes: offsets of the groups in the text were neither deleted nor overwritten.
+do: Stop its consumers. `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G` shows what it has now, the export in the backup what it had.
+do: Before any restart, in a group that the export does not have: clear `moving_groups.stopped` and its downstream tasks.
+do: The export is right: delete the group (`--delete --group G`), and clear the failed task.
+do: The new commits are right: keep them with `--reset-offsets --to-current --export --dry-run`, delete the group, clear the task, and set them again before it starts.
+never: Take the higher offset without looking: records in between may be unread.
+
+K83 Not the expansion that is under way
+means: Another expansion is under way, none has begun, or a broker uses the new count already, so that this one cannot be undone.
+meanwhile: Yes: nothing was changed. Groups that were stopped stay stopped.
+do: Run the DAG with the number in the text as `partitions`: it does what is left.
+do: Undo it first (`undo`), as long as no broker has restarted. Then begin another one.
+do: A task of the middle was cleared alone: clear the one in the text, with its downstream tasks.
+never: Delete `/_kmigrate/offsets-topic` while groups wait for their offsets.
+
+K84 A group that moved does not consume yet
+means: Its offsets are in place. It has no member, or has not committed since this task began and is not at the end of its partitions.
+meanwhile: Yes: only its lag grows.
+do: Start its consumers.
+do: They run: do they join (`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`), and process?
+do: It stays stopped on purpose: mark this task as success. Nothing else is left to do.
+never: Reset its offsets.
 """)

@@ -134,6 +134,14 @@ do: Free space where the text says, or enlarge the disk. `df` on that machine sh
 do: The step continues by itself.
 never: Delete files of a log directory by hand.
 
+O10 An export of offsets is missing or was altered
+means: The export alone has the offsets of groups that an expansion of `__consumer_offsets` has deleted. Both of its files must be as they were written, by the SHA-256 in their first line.
+meanwhile: Yes: nothing was imported. The groups that moved must stay stopped.
+do: Copy the intact file that the text names over the other one, as Airflow's user. Clear the task.
+do: Missing: put `[kmigrate] folder` on storage that all workers share, or copy it from the worker that ran `moving_groups.export` (O05).
+do: Both altered: restore one from your own backup of the folder.
+never: Write a new SHA-256 into a file. Start the groups: they would read everything again, or skip records.
+
 R The restart of a node
 about: the restart of one node
 when: rolls, controllers

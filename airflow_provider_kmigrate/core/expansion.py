@@ -1,0 +1,801 @@
+"""An expansion of `__consumer_offsets` (KIP-895) in which no group is split, stops or loses offsets: what each step decides.
+
+A group's offsets are in partition `hash mod n`; a broker learns n only when it starts. While brokers disagree, a group that moves
+may have two coordinators or none, and once all agree it is without its offsets. Records that stay in its old partition may replace
+newer commits at any later move of a leader. So, in this order:
+
+1. The groups that move are stopped: no broker has a member of them.
+2. Their offsets are exported, with leader epochs and metadata.
+3. They are deleted under the old count, which leaves tombstones in their old partitions: nothing old can come back.
+4. The topic gets its partitions. Nothing changes yet: every broker still uses the old count.
+5. Every broker restarts. Until the first restart all of this can be undone: the offsets are imported under the old count. The
+   topic keeps its partitions, which Kafka cannot remove. From then on there is only the way forward.
+6. Once all brokers use the new count and each group has one coordinator, the offsets are imported and verified.
+
+An integer factor k leaves one group in k where it is, so a new expansion must have one. A topic that someone has expanded already
+(its partitions are there, and no broker has restarted) is completed as it is, or expanded further to a multiple: there is no way
+back. Where a step stands is read from the topic, the brokers' answers, the groups, and one note in ZooKeeper (`Expansion`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import lcm
+from typing import Any
+
+from airflow_provider_kmigrate.core import coordinator, gates
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, TRANSACTIONS, magnitude
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.files.config_matrix import setting, stage_on_disk
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, never_if, not_yet, not_yet_if, together, unmet
+from airflow_provider_kmigrate.core.migration import roll
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    Cause,
+    ClusterView,
+    CommittedOffset,
+    Expansion,
+    ExpansionStage,
+    Fields,
+    HostedGroup,
+    Partition,
+    ProcessState,
+    Reason,
+    could_not_read,
+)
+from airflow_provider_kmigrate.core.phase import alarms, ended, kraft_owns
+from airflow_provider_kmigrate.core.text import join_ids, summarize
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+WHAT = Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.COORDINATORS | Fields.HOSTED_GROUPS
+"""What the steps about groups observe."""
+PLANNED = WHAT | Fields.FILES | Fields.REASSIGNMENTS
+"""What the plan observes."""
+_DEFAULT_COUNT = "50"  # Kafka's, of offsets.topic.num.partitions
+_MULTIPLES = 3  # that a refusal names
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """The offsets of the groups that move, as they were before the groups were deleted; the backup keeps two copies.
+
+    `alive`: groups that move and had members when the expansion began. `number`: grows with each writing.
+    """
+
+    alive: tuple[str, ...] = ()
+    groups: Mapping[str, Offsets] = field(default_factory=dict)
+    number: int = 0
+
+    def with_groups(self, groups: Mapping[str, Offsets]) -> Export:
+        """The next export, with these groups alone."""
+        return Export(self.alive, groups, self.number + 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; each offset is `[topic, partition, offset, leader epoch, metadata]`."""
+        rows = {
+            group: [[*where, one.offset, one.leader_epoch, one.metadata] for where, one in sorted(offsets.items())]
+            for group, offsets in sorted(self.groups.items())
+        }
+        return {"version": 1, "number": self.number, "alive": list(self.alive), "groups": rows}
+
+
+def export_of(found: Mapping[str, Any]) -> Export:
+    """What `Export.to_json` returned. Raises ValueError, TypeError or KeyError for anything else."""
+    if found["version"] != 1:
+        raise ValueError(f"version {found['version']}")
+    groups = {
+        group: {TopicPartition(topic, partition): CommittedOffset(*rest) for topic, partition, *rest in rows}
+        for group, rows in found["groups"].items()
+    }
+    return Export(tuple(found["alive"]), groups, int(found["number"]))
+
+
+# Which groups move, and where partitions go
+
+
+def moves(group: str, expansion: Expansion) -> bool:
+    """Whether the group's partition changes; if it is not certain which count brokers used, by any that explains their answers."""
+    number = magnitude(group)
+    return any(number % old != number % expansion.new for old in expansion.old)
+
+
+def moving(view: ClusterView, expansion: Expansion) -> list[str]:
+    """The groups that brokers list, or have anything of, and that move; by name."""
+    listed = set(view.coordinators.groups if view.coordinators else ())
+    hosted = {name for groups in (view.hosted or {}).values() for name, group in groups.items() if group.exists}
+    return sorted(group for group in listed | hosted if moves(group, expansion))
+
+
+def new_replicas(rows: Sequence[Partition], racks: Mapping[int, str | None], count: int, old: Collection[int]) -> list[list[int]]:
+    """Replicas of each partition that the topic must get to have `count`, the preferred leader first.
+
+    Leaders and replicas are spread over the brokers, the replicas of one partition over racks. The leaders are such that a broker's
+    answers show whether it uses `count` or one of `old`, if any assignment of this kind shows that: otherwise no one could prove
+    that all brokers have restarted.
+    """
+    choices = [_spread(rows, racks, count, start) for start in range(len(racks))]
+    leaders = [row.replicas[0] for row in sorted(rows)]
+    clear = (rows for rows in choices if all(_differ([*leaders, *(row[0] for row in rows)], one, count) for one in old))
+    return next(clear, choices[0])
+
+
+def _spread(rows: Sequence[Partition], racks: Mapping[int, str | None], count: int, start: int) -> list[list[int]]:
+    factor = min(max(len(row.replicas) for row in rows), len(racks))
+    ids = sorted(racks)
+    order = {broker: (place - start) % len(ids) for place, broker in enumerate(ids)}
+    leads, holds = Counter(row.replicas[0] for row in rows), Counter(one for row in rows for one in row.replicas)
+    found = []
+    for _ in range(count - len(rows)):
+        chosen = [min(ids, key=lambda broker: (leads[broker], holds[broker], order[broker]))]
+        while len(chosen) < factor:
+            used = {racks[broker] for broker in chosen} - {None}
+            left = [broker for broker in ids if broker not in chosen]
+            chosen.append(min(left, key=lambda broker: (racks[broker] in used, holds[broker], order[broker])))
+        leads[chosen[0]] += 1
+        holds.update(chosen)
+        found.append(chosen)
+    return found
+
+
+def _differ(leaders: Sequence[int], old: int, new: int) -> bool:
+    return any(leaders[number % old] != leaders[number % new] for number in range(lcm(old, new)))
+
+
+# The plan
+
+
+@dataclass(frozen=True, slots=True)
+class ExpansionPlan:
+    """What an expansion will do. `present`: partitions of the topic now; `alive`: moving groups with members -> their number."""
+
+    expansion: Expansion
+    present: int
+    moving: tuple[str, ...]
+    staying: int
+    alive: Mapping[str, int]
+    replicas: Sequence[Sequence[int]]
+    begun: bool
+    brokers: tuple[int, ...]
+
+
+def decide_plan(view: ClusterView, target: int) -> ExpansionPlan | Wait | Refuse:
+    """The plan of an expansion to `target` partitions, from a view of `PLANNED`; of one under way, what is left of it."""
+    expansion = under_way(view, target)
+    if not isinstance(expansion, Expansion):
+        return expansion
+    begun = expansion == _note(view)
+    known = (_groups_known(view), roll.no_reassignment(view), _no_transaction(view, expansion))
+    gate = MET if begun else together(known)  # a broker may be down, between its stop and its start
+    if not gate.met:
+        return unmet(gate)
+    those, rows = moving(view, expansion), _topic(view)
+    everything = {*(view.coordinators.groups if view.coordinators else ()), *those}
+    return ExpansionPlan(
+        expansion,
+        len(rows),
+        tuple(those),
+        len(everything) - len(those),
+        alive(view, expansion),
+        new_replicas(rows, _racks(view), target, expansion.old) if len(rows) < target else (),
+        begun,
+        tuple(sorted(view.brokers)),
+    )
+
+
+def decide_undo(view: ClusterView, target: int) -> ExpansionPlan | Wait | Refuse:
+    """The plan of an undo, if an expansion is under way and no broker uses the new count."""
+    expansion = _begun(view, target)
+    if isinstance(expansion, Done):
+        return Refuse((_too_late("All brokers"),))
+    if not isinstance(expansion, Expansion):
+        return expansion
+    if woken := _maybe_woken(view, expansion):
+        return Refuse((_too_late(f"Brokers {join_ids(woken)}"),))
+    return decide_plan(view, target)
+
+
+def _too_late(who: str) -> Reason:
+    return Reason("K83", f"{who} use the new count: there is only the way forward.")
+
+
+def describe(plan: ExpansionPlan, *, undo: bool = False) -> str:
+    """The plan as Markdown, for the administrator who approves it."""
+    old, new = _said(plan.expansion.old), plan.expansion.new
+    if undo:
+        return "\n".join((*_numbered(_undone(plan)), f"\n{_stays(plan.present, plan.expansion)}"))
+    listed = (
+        f"**{len(plan.moving)} groups move and must stop now**, until their offsets are imported: {summarize(plan.moving, 200)}."
+    )
+    alive = (
+        f" With members now: {summarize((f'{group} ({many})' for group, many in plan.alive.items()), 200)}." if plan.alive else ""
+    )
+    stay = f"{plan.staying} groups stay in their partitions and are not touched."
+    factor = (
+        ""
+        if all(new % each == 0 for each in plan.expansion.old)
+        else f" {new} is no multiple of {old}: a multiple would move fewer."
+    )
+    way = "Until step 5 this can be undone (`undo`). From the first restart on there is only the way forward."
+    title = f"`{OFFSETS.name}` goes from {old} to {new} partitions.{factor}"
+    begun = ["An earlier run has begun this; each step does what is left."] if plan.begun else []
+    return "\n\n".join((*begun, title, f"{listed}{alive} {stay}", "\n".join(_numbered(_steps(plan))), way))
+
+
+def _steps(plan: ExpansionPlan) -> list[str]:
+    added = [f"{plan.present + place}: {join_ids(row)}" for place, row in enumerate(plan.replicas)]
+    grow = (
+        f"the topic gets {len(added)} partitions; replicas of each: {summarize(added, 30, '; ')}"
+        if added
+        else "the topic has its partitions already"
+    )
+    return [
+        "wait until no broker has a member of a group that moves",
+        "export their offsets into the backup, in two copies with SHA-256",
+        "delete these groups, under the count that brokers use now",
+        grow,
+        f"restart every broker ({join_ids(plan.brokers)}), one after the other, with `{OFFSETS.setting}={plan.expansion.new}` in its file",
+        "wait until all brokers use the new count and every group has one coordinator",
+        "import the offsets and read them back",
+        "wait until the groups that moved consume again: start them then",
+    ]
+
+
+def _undone(plan: ExpansionPlan) -> list[str]:
+    return [
+        "refuse if any broker uses the new count already",
+        f"import the exported offsets under the count that brokers use ({_said(plan.expansion.old)}), and read them back",
+        "forget this expansion; start the groups then",
+    ]
+
+
+def _stays(present: int, expansion: Expansion) -> str:
+    """What an undo leaves behind."""
+    if present in expansion.old:
+        return "Nothing else was changed."
+    return (
+        f"What stays: {OFFSETS.name} has {present} partitions, and Kafka cannot remove any. Brokers use {_said(expansion.old)} until one "
+        "restarts (K01): restart none before this expansion is run again."
+    )
+
+
+def _numbered(lines: Sequence[str]) -> Iterator[str]:
+    return (f"{number}. {line}" for number, line in enumerate(lines, 1))
+
+
+def _said(counts: Collection[int]) -> str:
+    return " or ".join(map(str, sorted(counts, reverse=True)))
+
+
+# What is under way
+
+
+def _note(view: ClusterView) -> Expansion | None:
+    return view.zk.expansion if view.zk else None
+
+
+def _begun(view: ClusterView, target: int) -> Expansion | Done | Wait | Refuse:
+    """The expansion under way, Done if it is over, or a refusal if none to `target` has begun."""
+    if view.zk is None or view.partitions is None:
+        return Wait((could_not_read("ZooKeeper or the partitions"),))
+    note = view.zk.expansion
+    if note is not None and note.over and note.new == target == len(_topic(view)):
+        return Done(f"{OFFSETS.name} has {target} partitions and every group that moved has its offsets: nothing is left to do.")
+    if note is None or note.over:
+        return Refuse((Reason("K83", f"No expansion to {target} partitions has begun. Clear `moving_groups.stopped`."),))
+    return under_way(view, target)
+
+
+def under_way(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
+    """The expansion that our note names, or one that may begin."""
+    if view.zk is None:
+        return Wait((could_not_read("ZooKeeper"),))
+    note = view.zk.expansion
+    if note is None or note.over:
+        return _may_begin(view, target)
+    if note.new == target:
+        return note
+    text = f"An expansion of {OFFSETS.name} to {note.new} partitions is under way, not to {target}."
+    return Refuse((Reason("K83", text),))
+
+
+def _may_begin(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
+    """Whether a new expansion may begin, and from which count."""
+    if view.partitions is None:
+        return Wait((could_not_read("the partitions"),))
+    rows = _topic(view)
+    if not rows:
+        return Refuse((Reason("K80", f"{OFFSETS.name} does not exist."),))
+    counts = _counts(view)
+    old = _used(view, counts)
+    gate = together(
+        (
+            roll.no_other_down(view),
+            _in_sync(rows),
+            coordinator.agreed(view, only=TRANSACTIONS),
+            _same_files(view),
+            _all_alike(view, old),
+            _allowed(old, len(rows), target),
+        )
+    )
+    return Expansion(tuple(sorted(old)), target) if gate.met else unmet(gate)
+
+
+def _used(view: ClusterView, counts: Mapping[int, frozenset[int]]) -> frozenset[int]:
+    """The counts that explain all brokers' answers; only the topic's own if it is proven."""
+    present, unchanged = len(_topic(view)), view.zk is not None and view.zk.topic_versions.get(OFFSETS.name) == 0
+    configured = (
+        {broker.id: int(value) for broker in view.brokers.values() if (value := _configured(broker))} if unchanged else None
+    )
+    verdict = coordinator.uniform(counts, present, view.brokers, configured)
+    if verdict.agreement is coordinator.Agreement.PROVEN:
+        return frozenset({present})
+    alike = {counts.get(broker, frozenset()) for broker in view.brokers}
+    return alike.pop() if len(alike) == 1 else frozenset()
+
+
+def _configured(broker: Broker) -> str | None:
+    if broker.files.properties is None:
+        return None
+    value = setting(broker.files.properties, OFFSETS.setting) or _DEFAULT_COUNT
+    return value if value.isdecimal() else None
+
+
+def _same_files(view: ClusterView) -> Gate:
+    """B18: every file has the same count for a topic that is created anew; a file that was not read is "not yet"."""
+    unread = [broker.id for broker in view.brokers.values() if broker.files.properties is None]
+    if unread:
+        return not_yet(could_not_read(f"the properties of brokers {join_ids(unread)}"))
+    found = {broker.id: _configured(broker) or "no number" for broker in view.brokers.values()}
+    named = ", ".join(f"broker {broker} has {value}" for broker, value in found.items())
+    return never_if(len(set(found.values())) > 1, Reason("B18", f"{OFFSETS.setting} differs in the files: {named}."))
+
+
+def _all_alike(view: ClusterView, old: frozenset[int]) -> Gate:
+    """K01, K02: every broker answered, and the same counts explain the answers of each."""
+    if old:
+        return MET
+    counts = _counts(view)
+    unread = [broker for broker in view.brokers if not counts.get(broker)]
+    if unread or not counts:
+        return not_yet(Reason("K02", f"Which count of {OFFSETS.name} brokers {join_ids(unread) or 'all'} use is not known."))
+    named = "; ".join(f"broker {broker} with {_said(found)}" for broker, found in sorted(counts.items()))
+    return never(Reason("K01", f"Brokers compute with different counts of {OFFSETS.name}: {named}."))
+
+
+def _allowed(old: frozenset[int], present: int, target: int) -> Gate:
+    """K78: `target` is a multiple of the count in use, or what the topic already has while brokers do not use it yet."""
+    if not old:
+        return MET  # said by `_all_alike`
+    base = present if present in old else max(old)
+    asleep = present not in old
+    good = [base * factor for factor in range(1, present // base + _MULTIPLES + 1) if base * factor > present]
+    named = f"Multiples of {base} that are allowed: {', '.join(map(str, good[:_MULTIPLES]))}."
+    if asleep:
+        named += f" The topic has {present} partitions already, which no broker uses: {present} is allowed, too."
+    if target < present or (target == present and not asleep):
+        return never(Reason("K78", f"{OFFSETS.name} has {present} partitions, and cannot get {target}. {named}"))
+    wrong = target % base != 0 and not (asleep and target == present)
+    return never_if(
+        wrong, Reason("K78", f"{target} is no multiple of {base}, the count of {OFFSETS.name} that brokers use. {named}")
+    )
+
+
+def _topic(view: ClusterView) -> list[Partition]:
+    return [row for row in view.partitions or () if row.topic == OFFSETS.name]
+
+
+def _counts(view: ClusterView) -> Mapping[int, frozenset[int]]:
+    return view.coordinators.counts.get(OFFSETS.name, {}) if view.coordinators else {}
+
+
+def _racks(view: ClusterView) -> dict[int, str | None]:
+    return {broker.id: broker.rack for broker in view.brokers.values()}
+
+
+def _in_sync(rows: Collection[Partition]) -> Gate:
+    behind = sorted(row for row in rows if row.under_replicated or row.leader < 0)
+    text = f"{len(behind)} partitions of {OFFSETS.name} are under-replicated or without leader: {summarize(row.name for row in behind)}."
+    return not_yet_if(behind, Reason("S02", text))
+
+
+def uses_new(view: ClusterView, broker: int, expansion: Expansion) -> bool:
+    """Whether a broker certainly uses the new count."""
+    possible = _counts(view).get(broker, frozenset())
+    return expansion.new in possible and not possible & set(expansion.old)
+
+
+def _uses_old(view: ClusterView, broker: int, expansion: Expansion) -> bool:
+    possible = _counts(view).get(broker, frozenset())
+    return expansion.new not in possible and bool(possible & set(expansion.old))
+
+
+def _woken(view: ClusterView, expansion: Expansion) -> list[int]:
+    """Brokers that use the new count: there is no undo any more."""
+    return [broker for broker in sorted(view.brokers) if uses_new(view, broker, expansion)]
+
+
+def _restarting(view: ClusterView, expansion: Expansion) -> Done | None:
+    """Whether the restarts have begun, as far as known: then the groups are not touched any more.
+
+    A broker that is down may be one that a killed task has left between its stop and its start. If it is not, the first restart
+    still waits for everything that comes before it.
+    """
+    if woken := _woken(view, expansion):
+        return Done(f"Brokers {join_ids(woken)} use the new count already: what was exported before counts.")
+    down = view.in_mode(None)
+    if down and expansion == _note(view) and len(_topic(view)) == expansion.new:
+        return Done(f"Brokers {join_ids(down)} do not answer, and the topic has its partitions: a restart may be under way.")
+    return None
+
+
+def _maybe_woken(view: ClusterView, expansion: Expansion) -> list[int]:
+    """Brokers that use the new count, or may: their answers fit both, and their file, which is written before a restart, has the new."""
+    new = {None, str(expansion.new)}
+    unclear = {broker for broker in view.brokers if not _uses_old(view, broker, expansion) and _counts(view).get(broker)}
+    return sorted({*_woken(view, expansion), *(broker for broker in unclear if _configured(view.broker(broker)) in new)})
+
+
+# Groups that move: stopped, exported, deleted
+
+
+def _groups_known(view: ClusterView) -> Gate:
+    """Every broker has listed its groups, and has said which of all groups it coordinates."""
+    if view.coordinators is None or view.hosted is None:
+        return not_yet(_not_asked())
+    unread = [reason for reason in view.unknowns if reason.cause is Cause.UNREAD_COORDINATORS]
+    missing = sorted(view.brokers.keys() - view.hosted.keys())
+    text = f"Brokers {join_ids(missing)} did not report the groups that they coordinate."
+    return not_yet_if(missing or unread, *((Reason("K02", text),) if missing else ()), *unread)
+
+
+def _not_asked() -> Reason:
+    return Reason("K02", "The brokers' groups and coordinators were not read.", cause=Cause.COORDINATORS_NOT_ASKED)
+
+
+def _copies(view: ClusterView, group: str) -> list[tuple[int, HostedGroup]]:
+    """Each broker that takes itself for the group's coordinator, with what it has of it."""
+    return [(broker, groups[group]) for broker, groups in sorted((view.hosted or {}).items()) if group in groups]
+
+
+def alive(view: ClusterView, expansion: Expansion) -> dict[str, int]:
+    """The groups that move and have members, with their number."""
+    found = {group: sum(copy.members for _, copy in _copies(view, group)) for group in moving(view, expansion)}
+    return {group: members for group, members in found.items() if members}
+
+
+def _stopped(view: ClusterView, expansion: Expansion) -> Gate:
+    """K79: no broker has a member of a group that moves."""
+    named = [f"{group} ({members})" for group, members in alive(view, expansion).items()]
+    return not_yet_if(named, Reason("K79", f"{len(named)} groups that move have members: {summarize(named, 20)}."))
+
+
+def _no_transaction(view: ClusterView, expansion: Expansion) -> Gate:
+    """K81: no open transaction holds back a commit of a group that moves."""
+    held = [name for name in moving(view, expansion) if any(copy.unstable for _, copy in _copies(view, name))]
+    return not_yet_if(held, Reason("K81", f"Open transactions hold back commits of groups that move: {summarize(held, 20)}."))
+
+
+def existing(view: ClusterView, expansion: Expansion) -> dict[str, Offsets]:
+    """The groups that move and that a broker has anything of, with their offsets."""
+    copies = {group: [copy for _, copy in _copies(view, group) if copy.exists] for group in moving(view, expansion)}
+    return {
+        group: {where: one for copy in those for where, one in copy.offsets.items()} for group, those in copies.items() if those
+    }
+
+
+def homes(view: ClusterView, groups: Collection[str]) -> dict[int, list[str]]:
+    """Broker -> those of these groups that it alone coordinates."""
+    found: dict[int, list[str]] = {}
+    for group in sorted(groups):
+        match _copies(view, group):
+            case [(broker, _)]:
+                found.setdefault(broker, []).append(group)
+    return found
+
+
+def decide_stopped(view: ClusterView, target: int) -> Decision:
+    """Note that the expansion begins, and which groups have members; then wait until no group that moves has one."""
+    begun = _begun(view, target)
+    expansion = under_way(view, target) if isinstance(begun, Refuse) else begun
+    if not isinstance(expansion, Expansion):
+        return expansion
+    if past := _restarting(view, expansion):
+        return past
+    known = _groups_known(view)
+    if known.met and expansion != _note(view):
+        there = alive(view, expansion)
+        return Act(Verb.NOTE, f"The expansion begins. {len(there)} groups that move have members: {summarize(there, 20)}.")
+    gate = together((known, _stopped(view, expansion)))
+    return gates.as_decision(gate, f"No broker has a member of the {len(moving(view, expansion))} groups that move.")
+
+
+def decide_export(view: ClusterView, target: int, export: Export) -> Decision:
+    """Save the offsets of every group that moves, until the export has them as brokers have them."""
+    expansion = _quiet(view, target)
+    if not isinstance(expansion, Expansion):
+        return expansion
+    there, saved = existing(view, expansion), export.groups
+    changed = sorted(group for group, offsets in there.items() if saved.get(group, offsets) != offsets)
+    if expansion.stage is ExpansionStage.DELETING and changed:
+        return Refuse((_differs(changed, "after they were exported, and groups were being deleted"),))
+    if to_export(view, expansion, export) != saved:
+        return Act(Verb.EXPORT, f"No member is left. Saving the offsets of {len(there)} groups: {summarize(sorted(there))}.")
+    return Done(f"The offsets of {len(saved)} groups that move are in the backup, in two copies.")
+
+
+def to_export(view: ClusterView, expansion: Expansion, export: Export) -> Mapping[str, Offsets]:
+    """The groups as the export must have them: what brokers have, and what was deleted since the export."""
+    there = existing(view, expansion)
+    return {**export.groups, **there} if expansion.stage is ExpansionStage.DELETING else there
+
+
+def decide_delete(view: ClusterView, target: int, export: Export) -> Decision:
+    """Delete every group that moves, under the count that brokers use now, if the export has exactly its offsets."""
+    expansion = _quiet(view, target)
+    if not isinstance(expansion, Expansion):
+        return expansion
+    there = existing(view, expansion)
+    if wrong := sorted(group for group, offsets in there.items() if export.groups.get(group) != offsets):
+        return Refuse((_differs(wrong, "since the export"),))
+    if there:
+        return Act(
+            Verb.DELETE_GROUPS, f"The export has the offsets of {len(there)} groups: deleting them, {summarize(sorted(there))}."
+        )
+    return Done("No broker has anything left of a group that moves.")
+
+
+def _quiet(view: ClusterView, target: int) -> Expansion | Done | Wait | Refuse:
+    """The expansion under way, if groups may be exported or deleted now: brokers use the old count, no group that moves is alive."""
+    expansion = _begun(view, target)
+    if not isinstance(expansion, Expansion):
+        return expansion
+    if past := _restarting(view, expansion):
+        return past
+    gate = together((_groups_known(view), _stopped(view, expansion), _no_transaction(view, expansion)))
+    return expansion if gate.met else unmet(gate)
+
+
+def _differs(groups: Sequence[str], when: str) -> Reason:
+    return Reason("K82", f"{len(groups)} groups committed {when}: {summarize(groups, 20)}.")
+
+
+# The topic and the brokers
+
+
+def decide_expand(view: ClusterView, target: int) -> Decision:
+    """Give the topic its partitions, once no group that moves exists, and wait until all are in sync."""
+    expansion, rows = _begun(view, target), _topic(view)
+    if not isinstance(expansion, Expansion):
+        return expansion
+    if len(rows) == target:
+        done = f"{OFFSETS.name} has {target} partitions, all in sync."
+        return _restarting(view, expansion) or gates.as_decision(_in_sync(rows), done)
+    gate = together((_ready(view, expansion), roll.no_other_down(view), _in_sync(rows), roll.no_reassignment(view)))
+    if not gate.met:
+        return unmet(gate)
+    return Act(Verb.EXPAND, f"No broker has anything of a group that moves: {OFFSETS.name} gets {target - len(rows)} partitions.")
+
+
+def _ready(view: ClusterView, expansion: Expansion) -> Gate:
+    """Brokers may begin to disagree: nothing is left of the groups that move, and they were exported."""
+    known = together((_groups_known(view), _stopped(view, expansion)))
+    left = sorted(existing(view, expansion)) if known.met else []
+    text = f"{len(left)} groups that move appeared since the export: {summarize(left, 20)}."
+    return together((known, never_if(left, Reason("K82", text))))
+
+
+def replicas_wanted(view: ClusterView, expansion: Expansion) -> list[list[int]]:
+    """The replicas of each partition that the topic still misses."""
+    return new_replicas(_topic(view), _racks(view), expansion.new, expansion.old)
+
+
+def mode_of(broker: Broker) -> BrokerMode | None:
+    """The mode that a broker's file gives it; None if that was not read."""
+    stage = stage_on_disk(broker.files)
+    return next((mode for mode, its in roll.STAGE.items() if its is stage), None)
+
+
+def decide_restart(view: ClusterView, broker_id: int, target: int, *, restarted: bool) -> Decision:
+    """What is left to do until one broker has read the new count. `restarted`: by this process, whatever its answers show.
+
+    The file is written before the stop. So a stopped broker whose file has the new count was stopped by us, and is started.
+    """
+    broker, mode = view.broker(broker_id), mode_of(view.broker(broker_id))
+    if mode is None:
+        return Wait((could_not_read(f"the properties of broker {broker_id}"),))
+    ours = _configured(broker) == str(target)
+    if broker.process.state is ProcessState.STOPPED:
+        return _stopped_broker(broker, mode, ours=ours)
+    if broker.mode is None:
+        return roll.unresponsive(broker)
+    if ours and restarted:
+        return roll.settled(view, broker, mode)
+    expansion = _begun(view, target)
+    if not isinstance(expansion, Expansion):
+        return expansion
+    return _reread(view, broker, expansion, mode, ours=ours)
+
+
+def _reread(view: ClusterView, broker: Broker, expansion: Expansion, mode: BrokerMode, *, ours: bool) -> Decision:
+    if ours and view.coordinators is None:
+        return Wait((_not_asked(),))
+    if not uses_new(view, broker.id, expansion):
+        return _restart(view, broker, expansion)
+    if ours:
+        return roll.settled(view, broker, mode)
+    return Act(Verb.REWRITE, f"Broker {broker.id} uses the new count, but its file does not have it: writing the file.")
+
+
+def _stopped_broker(broker: Broker, mode: BrokerMode, *, ours: bool) -> Decision:
+    if not ours:
+        text = f"Broker {broker.id} is down, but this step did not stop it: its file does not have the new count."
+        return Wait((Reason("R02", text),))
+    if mode is not BrokerMode.KRAFT and broker.in_zookeeper is not False:
+        return roll.session_not_over(broker)
+    return Act(Verb.START, f"Broker {broker.id} is stopped and its file has the new count: continuing an interrupted restart.")
+
+
+def _restart(view: ClusterView, broker: Broker, expansion: Expansion) -> Decision:
+    if len(_topic(view)) != expansion.new:
+        return Refuse((Reason("K83", f"{OFFSETS.name} does not have its {expansion.new} partitions yet. Clear `expand` first."),))
+    danger = [reason for reason in alarms(view) if reason.cause is not Cause.UNFLAGGED_CONTROLLER]
+    gate = together(
+        (
+            gates.process_known(broker),
+            never_if(danger, *danger),
+            _controllers(view),
+            roll.no_reassignment(view),
+            roll.may_stop(view, (broker.id,)),
+        )
+    )
+    # Read last: several requests to every broker. Once one broker uses the new count, the others must follow soon: groups that
+    # appeared since are split, or without a coordinator, exactly as long as brokers disagree.
+    if gate.met:
+        gate = together((coordinator.agreed(view, only=TRANSACTIONS), _groups_known(view)))
+    if gate.met and not _woken(view, expansion):
+        gate = _ready(view, expansion)
+    text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas, and no group that moves is alive."
+    return Act(Verb.RESTART, text) if gate.met else unmet(gate)
+
+
+def _controllers(view: ClusterView) -> Gate:
+    """While KRaft owns the cluster, a broker that starts needs its controllers, and before the finalization their flags."""
+    if not kraft_owns(view):
+        return MET
+    return together((gates.quorum_healthy(view), MET if ended(view) else gates.all_flagged(view)))
+
+
+def decide_one_coordinator(view: ClusterView, target: int) -> Decision:
+    """Wait until every broker uses the new count and each group has exactly one coordinator, the leader of its partition."""
+    if view.partitions is None or len(_topic(view)) != target:
+        return Wait((Reason("K83", f"{OFFSETS.name} does not have {target} partitions yet."),))
+    gate = together((coordinator.agreed(view), _groups_known(view)))
+    if gate.met:
+        gate = _one_each(view, target, view.coordinators.groups if view.coordinators else ())
+    every = len(view.coordinators.groups) if view.coordinators else 0
+    text = f"Every broker uses {target} partitions of {OFFSETS.name}, and each of {every} groups has one coordinator."
+    return Wait(gate.reasons) if not gate.met else Done(text)
+
+
+def _one_each(view: ClusterView, count: int, groups: Collection[str]) -> Gate:
+    leaders = {row.index: row.leader for row in _topic(view)}
+    accepted = {group: [broker for broker, _ in _copies(view, group)] for group in sorted(groups)}
+    wrong = [
+        f"{group} ({join_ids(brokers) or 'none'}, not {leaders.get(magnitude(group) % count, -1)})"
+        for group, brokers in accepted.items()
+        if brokers != [leaders.get(magnitude(group) % count, -1)]
+    ]
+    return not_yet_if(wrong, Reason("K01", f"{len(wrong)} groups do not have one coordinator: {summarize(wrong)}."))
+
+
+# The offsets back
+
+
+def decide_import(view: ClusterView, target: int, export: Export, *, undo: bool = False) -> Decision:
+    """Commit the exported offsets, until each group's coordinator has exactly them. `undo`: under the old count."""
+    expansion = _may_import(view, target, export, undo=undo)
+    if not isinstance(expansion, Expansion):
+        return expansion
+    if undo and expansion.stage is ExpansionStage.BEGUN:
+        return Done("Nothing was deleted: every group has its offsets.")
+    missing, conflicts = compared(view, export)
+    if missing:
+        return Act(
+            Verb.IMPORT,
+            f"Each has one coordinator: committing the offsets of {len(missing)} groups, {summarize(sorted(missing))}.",
+        )
+    if conflicts:
+        return Refuse((_differs(conflicts, "before their offsets were imported"),))
+    there = _existing_places(view)
+    lost = sum(where not in there for offsets in export.groups.values() for where in offsets)
+    gone = f" {lost} offsets are of partitions that no longer exist." if lost else ""
+    return Done(f"{len(export.groups)} groups have exactly the offsets of the export, by their coordinators' answers.{gone}")
+
+
+def decide_verify(view: ClusterView, target: int, export: Export, *, sure: bool, undo: bool = False) -> Decision:
+    """Compare the offsets once more and end the expansion. `sure`: they were equal in the observations before, too."""
+    decision = decide_import(view, target, export, undo=undo)
+    if isinstance(decision, Act):
+        return Wait((Reason("K82", "The offsets of some groups are not imported yet. Clear `import`."),))
+    note = _note(view)
+    if not isinstance(decision, Done) or note is None or note.over:
+        return decision
+    if not sure:
+        return Wait((Reason("T01", "Comparing the offsets again."),), healthy=True)
+    return Act(Verb.NOTE, f"{decision.text} The groups may start. {_stays(len(_topic(view)), note) if undo else ''}".strip())
+
+
+def _may_import(view: ClusterView, target: int, export: Export, *, undo: bool) -> Expansion | Done | Wait | Refuse:
+    """The expansion under way, if its offsets may be committed now."""
+    if undo and view.zk is not None and view.zk.expansion is None:
+        return Done("No expansion is under way: nothing is left to undo.")
+    note = _begun(view, target)
+    if not isinstance(note, Expansion):
+        return Refuse((_too_late("All brokers"),)) if undo and isinstance(note, Done) else note
+    if undo and (woken := _maybe_woken(view, note)):
+        return Refuse((_too_late(f"Brokers {join_ids(woken)}"),))
+    gate = together((_groups_known(view), _all_use(view, note, undo=undo)))
+    if gate.met and not undo:
+        gate = _one_each(view, target, export.groups)
+    return note if gate.met else Wait(gate.reasons)
+
+
+def _all_use(view: ClusterView, expansion: Expansion, *, undo: bool) -> Gate:
+    wrong = [broker for broker in sorted(view.brokers) if (uses_new if undo else _uses_old)(view, broker, expansion)]
+    unread = [broker for broker in sorted(view.brokers) if not _counts(view).get(broker)]
+    counts = _said(expansion.old) if undo else expansion.new
+    return together(
+        (
+            not_yet_if(wrong, Reason("K01", f"Brokers {join_ids(wrong)} do not use {counts} partitions of {OFFSETS.name} yet.")),
+            not_yet_if(unread, Reason("K02", f"Which count brokers {join_ids(unread)} use is not known.")),
+        )
+    )
+
+
+def compared(view: ClusterView, export: Export) -> tuple[dict[str, Offsets], list[str]]:
+    """The groups that miss their offsets, and those that have others or members."""
+    missing, conflicts, there = dict[str, Offsets](), list[str](), _existing_places(view)
+    for group, saved in sorted(export.groups.items()):
+        wanted = {where: one for where, one in saved.items() if where in there}
+        found = [copy for _, copy in _copies(view, group)]
+        offsets = {where: one for copy in found for where, one in copy.offsets.items()}
+        if offsets == wanted:
+            continue
+        if len(found) == 1 and not found[0].members and offsets.items() <= wanted.items():
+            missing[group] = wanted
+        else:
+            conflicts.append(group)
+    return missing, conflicts
+
+
+def _existing_places(view: ClusterView) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(row.topic, row.index) for row in view.partitions or ())
+
+
+# Progress
+
+
+def decide_progress(view: ClusterView, first: ClusterView, names: Collection[str]) -> Decision:
+    """Wait until each of these groups has members again, and has committed since, or has nothing left to read."""
+    if view.groups is None:
+        return Wait((could_not_read("the groups that moved"),))
+    waiting = [name for name in names if not _works(view.groups.get(name), (first.groups or {}).get(name))]
+    if waiting:
+        text = f"{len(waiting)} of {len(names)} groups do not consume yet: {summarize(waiting, 20)}. They may start now."
+        return Wait((Reason("K84", text),))
+    return Done(f"{len(names)} groups that had members before consume again.")
+
+
+def _works(now: GroupSeen | None, before: GroupSeen | None) -> bool:
+    """Whether a group has members, and has committed since, or has read every partition that it commits to its end."""
+    if now is None or now.kafka is None or now.committed is None or not now.kafka.members:
+        return False
+    earlier = (before.committed if before else None) or {}
+    behind = [where for where, offset in now.committed.items() if offset < (now.ends or {}).get(where, offset)]
+    return not behind or any(offset > earlier.get(where, offset) for where, offset in now.committed.items())

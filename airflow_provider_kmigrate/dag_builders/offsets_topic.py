@@ -1,0 +1,72 @@
+"""The DAG that expands `__consumer_offsets` of one cluster (KIP-895), or undoes that until the first broker has restarted."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, Param
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.plan import EXPANSION, PlanStep
+from airflow_provider_kmigrate.dag_builders.chaining import ASKED_WITH_PLAN, RETRIED, approval_param, chain_plan, cluster_dag
+from airflow_provider_kmigrate.dag_builders.task_docs import expansion_doc
+from airflow_provider_kmigrate.operators.approval import ApproveExpansionOperator, asked_of
+
+_DOC = """\
+### {name}: more partitions for __consumer_offsets
+
+Gives the topic of committed offsets of cluster `{cluster_id}` more partitions, so that no group is consumed twice, stops or loses its offsets.
+A broker reads their number once, when it starts (KIP-895), so every broker restarts once. Groups that move to another partition must be
+stopped from `moving_groups` until `progress`; all others continue. With an integer factor k one group in k stays. A run also completes an expansion
+that someone made by hand and that no broker has noticed yet (K01).
+
+| group | what happens | done when |
+| --- | --- | --- |
+| plan, approve | reads only; an operator sees which groups must stop | the operator (or the run's conf) approves |
+| moving_groups | waits until the groups that move are stopped; saves their offsets twice; deletes them under the old count | no broker has anything of them |
+| expand | the topic gets its partitions, spread over brokers and racks | all in sync |
+| restart | each broker restarts, with the new count in its file | one count, one coordinator for each group |
+| import | imports the offsets and reads them back | every group has exactly its offsets |
+| progress | start the groups now | those that had members consume again |
+
+Until the first restart a run with `undo` imports the offsets under the old count; the topic keeps its partitions, because Kafka cannot
+remove any. **From the first restart on there is only the way forward.** Let nothing else restart brokers from `expand` to `import`.
+"""
+
+
+def build(spec: ClusterSpec) -> DAG:
+    """The DAG `kmigrate_offsets_topic__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.EXPANSION`."""
+    text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id)
+    with cluster_dag(spec, "kmigrate_offsets_topic", text, expansion_doc, params=_params(spec), default_args=RETRIED) as dag:
+        chain_plan(spec, EXPANSION, partial(_approve, spec), _given, {})
+    return dag
+
+
+def _given(step: PlanStep, _node: int | None) -> dict[str, Any]:
+    return {"retries": 0} if step is EXPANSION[0] else {}
+
+
+def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
+    shown = f"{{{{ ti.xcom_pull(task_ids='{EXPANSION[0].full_id()}') }}}}"
+    return ApproveExpansionOperator(task_id=task_id, plan=shown, evidence_tasks=[EXPANSION[0].full_id()], **asked_of(spec))
+
+
+def _params(spec: ClusterSpec) -> dict[str, Param]:
+    return {
+        "partitions": Param(
+            None,
+            type=["null", "integer"],
+            title="Partitions afterwards",
+            description="A multiple of what the topic has now. Of an expansion that was made by hand: what the topic has already, or a multiple "
+            "of what brokers use. The task `plan` names those that are allowed.",
+        ),
+        "undo": Param(
+            False,
+            type="boolean",
+            title="Undo instead",
+            description="Import the offsets under the old count again. Only before the first broker has restarted; with the `partitions` of the "
+            "run that is undone.",
+        ),
+        "approve_expansion": approval_param(spec, "Approve it beforehand", ASKED_WITH_PLAN),
+    }

@@ -1,0 +1,263 @@
+"""The steps that expand `__consumer_offsets`, and that undo it until the first broker has restarted (`core.expansion`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_provider_kmigrate.core import expansion
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
+from airflow_provider_kmigrate.core.coordinator import OFFSETS
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.expansion import Export, export_of
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Expansion, ExpansionStage, Fields
+from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.nodes import note_expansion, set_in_original
+from airflow_provider_kmigrate.steps.prepare import run_backup
+from airflow_provider_kmigrate.steps.run import Step, StepContext
+from airflow_provider_kmigrate.steps.waits import WaitStep
+
+_A_DAY = 86_400.0  # administrators stop and start applications
+_PLANS_FOR = 15.0  # seconds that the plan waits for what may pass
+_VERIFIED = 3  # observations in a row
+
+
+class PlanExpansion(Step):
+    """Check whether the topic may be expanded, and describe what would be done; changes nothing."""
+
+    name = "expansion plan"
+    fields = expansion.PLANNED
+    interval = 1.0
+
+    def __init__(self, target: int, *, undo: bool) -> None:
+        self._target, self._undo = target, undo
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        found = expansion.decide_undo(view, self._target) if self._undo else expansion.decide_plan(view, self._target)
+        if isinstance(found, Wait) and view.taken_at - first.taken_at > _PLANS_FOR:
+            return Refuse(found.reasons)
+        if isinstance(found, Wait | Refuse):
+            return found
+        return Done(expansion.describe(found, undo=self._undo))
+
+
+class _ExpansionStep(Step):
+    """A step of one expansion, decided on every broker's groups. It keeps the view that it decided on, for the act."""
+
+    fields = expansion.WHAT
+    interval = 1.0
+    doing: str
+
+    def __init__(self, target: int) -> None:
+        self.name, self._target = f"{self.doing}, {OFFSETS.name} to {target}", target
+        self._export = Export()
+        self._view: ClusterView | None = None
+
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        self._view = view
+        return self.decided(view)
+
+    def decided(self, view: ClusterView) -> Decision:
+        """The decision from one view."""
+        raise NotImplementedError
+
+    def act(self, context: StepContext, act: Act) -> None:
+        """Act on the view that was decided on; it is a few seconds old at most."""
+        found = expansion.under_way(self._view, self._target) if self._view else None
+        if self._view is None or not isinstance(found, Expansion):
+            raise Failed(f"{self.name}: asked to {act.verb} before anything was decided")
+        if act.verb is not self.verb:
+            super().act(context, act)
+        self.do(context, self._view, found)
+
+    verb: Verb
+
+    def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
+        """The act itself."""
+        raise NotImplementedError
+
+
+class StopGroups(_ExpansionStep):
+    """Note that the expansion begins, with the groups that are alive, and wait until no group that moves has a member."""
+
+    doing, verb = "stop groups", Verb.NOTE
+    fields = expansion.WHAT | Fields.FILES
+    interval = 2.0
+    patience = _A_DAY
+
+    def decided(self, view: ClusterView) -> Decision:
+        return expansion.decide_stopped(view, self._target)
+
+    def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
+        """Save the originals, which the restarts render files from, while every broker is up. The note comes last: it needs both."""
+        run_backup(context)
+        context.backup.keep_export(self._target, Export(tuple(expansion.alive(view, found))).to_json())
+        note_expansion(context, found)
+
+
+class _WithExport(_ExpansionStep):
+    """A step that needs the export; never deferred, since the triggerer's machine need not have the backup."""
+
+    def begin(self, context: StepContext) -> None:
+        self._export = export_of(context.backup.export(self._target))
+        self.groups = tuple(sorted(self._export.groups))  # no broker lists one that was deleted
+
+
+class ExportOffsets(_WithExport):
+    """Save the offsets of every group that moves into the backup, in two copies."""
+
+    doing, verb = "export offsets", Verb.EXPORT
+
+    def decided(self, view: ClusterView) -> Decision:
+        return expansion.decide_export(view, self._target, self._export)
+
+    def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
+        self._export = self._export.with_groups(expansion.to_export(view, found, self._export))
+        path = context.backup.keep_export(self._target, self._export.to_json())
+        context.say(f"Saved the offsets of {len(self._export.groups)} groups in {path} and its copy.")
+
+
+class DeleteGroups(_WithExport):
+    """Delete every group that moves, once the export has its offsets: no old commit may survive in its old partition."""
+
+    doing, verb = "delete groups", Verb.DELETE_GROUPS
+
+    def decided(self, view: ClusterView) -> Decision:
+        return expansion.decide_delete(view, self._target, self._export)
+
+    def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
+        """Commit each group's own offsets once before it is deleted: whoever may not would find out when they are gone."""
+        there = expansion.existing(view, found)
+        homes = expansion.homes(view, there)
+        for broker, groups in homes.items():
+            _commit(context, broker, {group: there[group] for group in groups})
+        note_expansion(context, Expansion(found.old, found.new, ExpansionStage.DELETING))
+        for broker, groups in homes.items():
+            context.tools.groups_at(_node(context, broker)).delete(groups)
+
+
+class ExpandTopic(_ExpansionStep):
+    """Give the topic its partitions, with replicas on every rack."""
+
+    doing, verb = "expand", Verb.EXPAND
+    fields = expansion.WHAT | Fields.REASSIGNMENTS
+
+    def decided(self, view: ClusterView) -> Decision:
+        return expansion.decide_expand(view, self._target)
+
+    def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
+        before = sum(row.topic == OFFSETS.name for row in view.partitions or ())
+        context.tools.admin.add_partitions(OFFSETS.name, expansion.replicas_wanted(view, found), before)
+
+
+class RestartBroker(RollBroker):
+    """Restart one broker in its mode, so that it reads the new count; its file gets that count, too."""
+
+    def __init__(self, node: NodeSpec, target: int, policy: Policy) -> None:
+        super().__init__(node, BrokerMode.ZOOKEEPER, policy)  # until its file was read
+        self.name, self._count = f"restart {node.name} for {target} partitions", target
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        self.target = expansion.mode_of(view.broker(self.node.id)) or self.target
+        return super().decide(view, first)
+
+    def decide_alone(self, view: ClusterView, _before: ClusterView) -> Decision:
+        return expansion.decide_restart(view, self.node.id, self._count, restarted=self._restarted)
+
+    def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
+        return self.decide_alone(view, before)
+
+    def expensive_fields(self, view: ClusterView) -> Fields:
+        more = super().expensive_fields(view)
+        return more | Fields.HOSTED_GROUPS if more else more
+
+    def _own(self, context: StepContext, verb: Verb) -> None:
+        if verb is not Verb.START:
+            set_in_original(context, self.node, {OFFSETS.setting: str(self._count)})
+        super()._own(context, verb)
+
+
+def one_coordinator(target: int) -> Step:
+    """Wait until every broker uses the new count and each group has one coordinator."""
+    decided = expansion.decide_one_coordinator
+    return WaitStep(
+        "one coordinator a group", lambda view, _: decided(view, target), fields=expansion.WHAT, samples=2, interval=1.0
+    )
+
+
+class ImportOffsets(_WithExport):
+    """Commit the exported offsets at each group's coordinator; `undo`: under the old count, before any broker has restarted."""
+
+    doing, verb = "import offsets", Verb.IMPORT
+
+    def __init__(self, target: int, *, undo: bool = False) -> None:
+        super().__init__(target)
+        self._undo = undo
+        self.fields |= Fields.FILES if undo else Fields(0)
+
+    def decided(self, view: ClusterView) -> Decision:
+        return expansion.decide_import(view, self._target, self._export, undo=self._undo)
+
+    def do(self, context: StepContext, view: ClusterView, _found: Expansion) -> None:
+        missing, _ = expansion.compared(view, self._export)
+        for broker, groups in expansion.homes(view, missing).items():
+            _commit(context, broker, {group: missing[group] for group in groups})
+
+
+class VerifyOffsets(_WithExport):
+    """Compare what each coordinator answers with the export, several times, and end the expansion (or its undo)."""
+
+    doing, verb = "verify offsets", Verb.NOTE
+
+    def __init__(self, target: int, *, undo: bool = False) -> None:
+        super().__init__(target)
+        self._undo, self._equal = undo, 0
+        self.fields |= Fields.FILES if undo else Fields(0)
+
+    def decided(self, view: ClusterView) -> Decision:
+        decision = expansion.decide_verify(view, self._target, self._export, sure=self._equal >= _VERIFIED - 1, undo=self._undo)
+        self._equal = self._equal + 1 if isinstance(decision, Wait) and decision.healthy else 0
+        return decision
+
+    def do(self, context: StepContext, _view: ClusterView, found: Expansion) -> None:
+        note_expansion(context, None if self._undo else Expansion(found.old, found.new, ExpansionStage.IMPORTED))
+
+
+class GroupsProgress(Step):
+    """Wait until the groups that had members before consume again.
+
+    `groups`: their names; None: those of the export, which only a worker can read.
+    """
+
+    name = "progress of the groups that moved"
+    fields = Fields.ZOOKEEPER | Fields.GROUP_MEMBERS
+    interval = 2.0
+    patience = _A_DAY
+
+    def __init__(self, target: int, groups: Sequence[str] | None = None) -> None:
+        self._target = target
+        self._known = groups is not None
+        self.groups = tuple(groups or ())
+
+    def begin(self, context: StepContext) -> None:
+        if not self._known:
+            self.groups, self._known = export_of(context.backup.export(self._target)).alive, True
+
+    @property
+    def more_arguments(self) -> Mapping[str, Any]:
+        return {"groups": list(self.groups)}
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        return expansion.decide_progress(view, first, self.groups)
+
+
+def _commit(context: StepContext, broker: int, groups: Mapping[str, expansion.Offsets]) -> None:
+    there = context.tools.groups_at(_node(context, broker))
+    for group, offsets in groups.items():
+        if offsets:
+            there.commit(group, offsets)
+
+
+def _node(context: StepContext, broker: int) -> NodeSpec:
+    return next(node for node in context.spec.brokers if node.id == broker)

@@ -1,0 +1,380 @@
+"""An expansion of `__consumer_offsets` on the simulated cluster: whole, killed before every look and side effect, undone, and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import NodeRole
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
+from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.model import ClusterView, CommittedOffset, Fields
+from airflow_provider_kmigrate.core.plan import EXPANSION, find
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from airflow_provider_kmigrate.steps.whole_plan import run_plan
+from tests.steps.sim import SimCluster
+from tests.steps.sim_hands import SimGroupsAt
+from tests.steps.sim_nodes import Killed, Mortal, parse
+from tests.steps.test_rollback import all_kraft
+
+TO_20 = {"partitions": 20}
+
+
+def stored(cluster: SimCluster) -> dict[str, list[tuple[int, dict[TopicPartition, CommittedOffset]]]]:
+    """Group -> each partition that holds offsets of it, with them: the independent reader."""
+    found: dict[str, list[tuple[int, dict[TopicPartition, CommittedOffset]]]] = {}
+    for partition, groups in sorted(cluster.offsets.items()):
+        for group, offsets in groups.items():
+            found.setdefault(group, []).append((partition, offsets))
+    return found
+
+
+def check_expanded(
+    cluster: SimCluster, before: dict[str, list[tuple[int, dict[TopicPartition, CommittedOffset]]]], count: int
+) -> None:
+    assert cluster.disasters == []
+    assert set(cluster.counts.values()) == {count} == {cluster.offsets_partitions}
+    assert stored(cluster) == {group: [(magnitude(group) % count, offsets)] for group, [(_, offsets)] in before.items()}
+    for (role, _), node in cluster.nodes.items():
+        if role is NodeRole.BROKER:
+            assert parse(node.text)[OFFSETS.setting] == str(count)
+            assert node.running == node.text
+
+
+def expand(context: StepContext, **arguments: object) -> object:
+    return run_plan(context, EXPANSION, TO_20 | arguments)
+
+
+def up_to(context: StepContext, kind: str, **arguments: object) -> None:
+    """The plan up to a step, without it."""
+    run_plan(context, EXPANSION[: EXPANSION.index(find(EXPANSION, kind))], TO_20 | arguments)
+
+
+def codes(refused: pytest.ExceptionInfo[Refused]) -> set[str]:
+    return {reason.code for reason in refused.value.reasons}
+
+
+def test_moved_groups_end_with_exactly_their_offsets_and_the_others_are_not_touched(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    before = stored(cluster)
+    assert expand(cluster.context(tmp_path)) == Done("0 groups that had members before consume again.")
+    check_expanded(cluster, before, 20)
+    assert {node.stops for (role, _), node in cluster.nodes.items() if role is NodeRole.BROKER} == {1}
+
+
+def test_so_they_do_in_kraft_mode(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    all_kraft(cluster, cluster.context(tmp_path))
+    before = stored(cluster)
+    expand(cluster.context(tmp_path))
+    check_expanded(cluster, before, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kraft", [False, True])
+def test_a_tool_killed_anywhere_resumes_to_the_same_end_without_another_restart(tmp_path: Path, kraft: bool) -> None:
+    def begun(folder: Path) -> SimCluster:
+        cluster = SimCluster(offsets_partitions=10)
+        if kraft:
+            all_kraft(cluster, cluster.context(folder))
+        cluster.mortal = Mortal()
+        return cluster
+
+    rehearsal = begun(tmp_path / "0")
+    expand(rehearsal.context(tmp_path / "0"))
+    for at in range(1, rehearsal.mortal.count + 1):
+        folder = tmp_path / str(at)
+        cluster = begun(folder)
+        before, stops = stored(cluster), {key: node.stops for key, node in cluster.nodes.items()}
+        cluster.mortal.at = at
+        with pytest.raises(Killed):
+            expand(cluster.context(folder))
+        expand(cluster.context(folder)) if cluster.expansion is None or b"imported" not in cluster.expansion else None
+        check_expanded(cluster, before, 20)
+        restarted = {node.stops - stops[key] for key, node in cluster.nodes.items() if key[0] is NodeRole.BROKER}
+        assert restarted == {1}, at
+
+
+def stops(cluster: SimCluster) -> int:
+    return sum(node.stops for node in cluster.nodes.values())
+
+
+def moving(count: int = 20) -> list[str]:
+    return [group for group in (f"team-{n}" for n in range(12)) if magnitude(group) % 10 != magnitude(group) % count]
+
+
+def meanwhile(cluster: SimCluster, when: float | Callable[[], bool], act: Callable[[], object]) -> None:
+    """Do this once, so many seconds from now, or once that is so, before an observation."""
+    observe, began, left = cluster.observe, cluster.clock.time, [act]
+
+    def observed(what: Fields, *given: object) -> ClusterView:
+        due = when() if callable(when) else cluster.clock.time - began >= when
+        if left and due:
+            left.pop()()
+        return observe(what, *given)  # type: ignore[arg-type]
+
+    cluster.observe = observed  # type: ignore[method-assign]
+
+
+def test_groups_that_move_are_waited_for_and_the_others_stay_alive_all_the_time(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    staying = sorted({f"team-{n}" for n in range(12)} - set(moving()))
+    cluster.members = dict.fromkeys([*staying, *moving()], 2)
+    before, began, at = stored(cluster), cluster.clock.time, []
+
+    def stop() -> None:
+        at.append((stops(cluster), stored(cluster) == before, cluster.offsets_partitions))
+        cluster.members = dict.fromkeys(staying, 2)
+
+    def start() -> None:
+        check_expanded(cluster, before, 20)
+        assert cluster.members == dict.fromkeys(staying, 2)
+        cluster.members |= dict.fromkeys(moving(), 2)
+
+    meanwhile(cluster, 300.0, stop)
+    meanwhile(cluster, 900.0, start)
+    assert moving()
+    assert staying
+    assert expand(cluster.context(tmp_path)) == Done(f"{len(moving())} groups that had members before consume again.")
+    assert at == [(0, True, 10)], "nothing was changed while they were alive"
+    assert cluster.clock.time - began >= 900.0
+
+
+def test_a_sleeping_expansion_by_another_factor_is_completed_whole(tmp_path: Path) -> None:
+    """KIP-895's own scenario: the topic got 15 partitions by hand, and no broker has restarted since."""
+    cluster = SimCluster(offsets_partitions=10)
+    before = stored(cluster)
+    cluster.offsets_partitions = 15
+    run_plan(cluster.context(tmp_path), EXPANSION, {"partitions": 15})
+    check_expanded(cluster, before, 15)
+
+
+def test_or_expanded_further_to_a_multiple_so_that_fewer_groups_move(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    before = stored(cluster)
+    cluster.offsets_partitions = 15
+    text = getattr(run_step(build(cluster.spec, "expansion plan", TO_20), cluster.context(tmp_path)), "text", "")
+    assert f"**{len(moving())} groups move" in text
+    expand(cluster.context(tmp_path))
+    check_expanded(cluster, before, 20)
+
+
+def test_what_happens_to_a_sleeping_expansion_without_us(tmp_path: Path) -> None:
+    """The simulation is one in which groups lose: otherwise the tests above would show nothing."""
+    cluster = SimCluster(offsets_partitions=10)
+    cluster.offsets_partitions = 15
+    for node in cluster.spec.brokers:
+        cluster.stop(node)
+        cluster.start(node)
+    assert cluster.disasters
+    lost = [group for group in cluster._groups() if not cluster._seen(group).committed]
+    assert lost
+
+
+@pytest.mark.parametrize(
+    ("arguments", "change", "code", "named"),
+    [
+        ({"partitions": 15}, lambda c: None, "K78", "15 is no multiple of 10.*20, 30, 40"),
+        ({"partitions": 10}, lambda c: None, "K78", "has 10 partitions, and cannot get 10"),
+        ({"partitions": 8}, lambda c: None, "K78", "cannot get 8"),
+        ({"partitions": 17}, lambda c: setattr(c, "offsets_partitions", 15), "K78", "15 is allowed, too"),
+        (TO_20, lambda c: c.counts.update({0: 20}), "K01", "broker 0 with 20; broker 1 with 10"),
+        (
+            TO_20,
+            lambda c: c.kept_out.add(2) or setattr(c, "out_of_isr", True),
+            "S02",
+            "10 partitions of __consumer_offsets are under",
+        ),
+        (TO_20, lambda c: c.stop(c.spec.brokers[1]), "R01", "Brokers that do not answer: 1"),
+        (TO_20, lambda c: other_file(c, 1, "7"), "B18", "broker 0 has 50, broker 1 has 7"),
+        (TO_20, lambda c: c.in_transaction.update(moving()), "K81", "Open transactions hold back commits"),
+        (TO_20, lambda c: (setattr(c, "offsets_partitions", 0), c.offsets.clear()), "K80", "does not exist"),
+        (TO_20, lambda c: setattr(c, "moving", ("t-0",)), "S04", "1 partitions are being reassigned"),
+        (TO_20, lambda c: c.unread_coordinators.add(2), "K02", "brokers 2"),
+        ({"partitions": "many"}, lambda c: None, "F09", "partitions is 'many'"),
+        ({}, lambda c: None, "F09", "partitions is None"),
+        ({**TO_20, "undo": True}, lambda c: None, "K83", "No expansion to 20 partitions has begun"),
+    ],
+)
+def test_the_plan_refuses_with_names_and_changes_nothing(
+    tmp_path: Path, arguments: dict[str, object], change: Callable[[SimCluster], object], code: str, named: str
+) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    change(cluster)
+    before, count = stored(cluster), stops(cluster)
+    with pytest.raises(Refused, match=named) as refused:
+        run_plan(cluster.context(tmp_path), EXPANSION, arguments)
+    assert code in codes(refused)
+    assert (stored(cluster), stops(cluster), cluster.expansion) == (before, count, None)
+
+
+def other_file(cluster: SimCluster, broker: int, count: str) -> None:
+    node = cluster.nodes[NodeRole.BROKER, broker]
+    node.text += f"{OFFSETS.setting}={count}\n"
+
+
+def test_a_topic_that_does_not_exist_is_not_made_by_looking(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    with pytest.raises(Refused, match="K80"):
+        expand(cluster.context(tmp_path))
+    assert cluster.offsets_partitions == 0
+
+
+def altered(folder: Path, which: str) -> Path:
+    (path,) = (path for path in folder.rglob("offsets-topic-20.json") if (path.parent.name == "copy") is (which == "copy"))
+    path.write_bytes(path.read_bytes().replace(b"111", b"112").replace(b"of ", b"fo "))
+    return path
+
+
+@pytest.mark.parametrize("which", ["copy", "first"])
+@pytest.mark.parametrize("kind", ["delete groups", "import offsets"])
+def test_an_altered_export_is_refused_and_the_intact_copy_is_the_way_on(tmp_path: Path, which: str, kind: str) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    before = stored(cluster)
+    up_to(cluster.context(tmp_path), kind)
+    path, there = altered(tmp_path, which), stored(cluster)
+    with pytest.raises(Refused, match=f"The export {path} is missing or was altered. Intact: ") as refused:
+        run_step(build(cluster.spec, kind, TO_20), cluster.context(tmp_path))
+    assert codes(refused) == {"O10"}
+    assert stored(cluster) == there, "nothing was deleted or imported"
+    (intact,) = set(tmp_path.rglob("offsets-topic-20.json")) - {path}
+    path.write_bytes(intact.read_bytes())
+    expand(cluster.context(tmp_path))
+    check_expanded(cluster, before, 20)
+
+
+def test_a_lost_export_is_refused_too(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    up_to(cluster.context(tmp_path), "import offsets")
+    for path in tmp_path.rglob("offsets-topic-20.json"):
+        path.unlink()
+    with pytest.raises(Refused, match="No copy is intact"):
+        run_step(build(cluster.spec, "import offsets", TO_20), cluster.context(tmp_path))
+
+
+def commit(cluster: SimCluster, group: str, offset: int) -> None:
+    where = magnitude(group) % cluster.counts[0]
+    cluster.offsets.setdefault(where, {})[group] = {TopicPartition("t", 0): CommittedOffset(offset)}
+
+
+def test_a_commit_behind_the_export_is_exported_again_as_long_as_nothing_was_deleted(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    up_to(cluster.context(tmp_path), "delete groups")
+    commit(cluster, moving()[0], 4711)
+    before = stored(cluster)
+    with pytest.raises(Refused, match=f"1 groups committed since the export: {moving()[0]}") as refused:
+        run_step(build(cluster.spec, "delete groups", TO_20), cluster.context(tmp_path))
+    assert codes(refused) == {"K82"}
+    assert stored(cluster) == before
+    expand(cluster.context(tmp_path))
+    check_expanded(cluster, before, 20)
+
+
+@pytest.mark.parametrize("kind", ["expand", "restart broker"])
+def test_a_group_that_was_deleted_and_commits_again_stops_everything_before_a_restart(tmp_path: Path, kind: str) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    up_to(cluster.context(tmp_path), kind)
+    commit(cluster, moving()[0], 1)
+    for again in (kind, "export offsets"):
+        with pytest.raises(Refused, match=moving()[0]) as refused:
+            run_step(build(cluster.spec, again, {**TO_20, "node": 0}), cluster.context(tmp_path))
+        assert codes(refused) == {"K82"}
+    assert stops(cluster) == 0
+
+
+def test_a_group_that_appears_after_the_export_is_exported_by_the_cleared_tasks(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    before = stored(cluster)
+    up_to(cluster.context(tmp_path), "restart broker")
+    new = next(name for name in (f"new-{n}" for n in range(50)) if magnitude(name) % 10 != magnitude(name) % 20)
+    commit(cluster, new, 5)
+    with pytest.raises(Refused, match=f"1 groups that move appeared since the export: {new}"):
+        run_step(build(cluster.spec, "restart broker", {**TO_20, "node": 0}), cluster.context(tmp_path))
+    before[new] = [(magnitude(new) % 10, dict(cluster.offsets[magnitude(new) % 10][new]))]
+    expand(cluster.context(tmp_path))
+    check_expanded(cluster, before, 20)
+
+
+def test_a_group_that_starts_before_its_import_is_not_overwritten(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    up_to(cluster.context(tmp_path), "import offsets")
+    early = moving()[0]
+    commit(cluster, early, 3)
+    with pytest.raises(Refused, match=f"1 groups committed before their offsets were imported: {early}") as refused:
+        run_step(build(cluster.spec, "import offsets", TO_20), cluster.context(tmp_path))
+    assert codes(refused) == {"K82"}
+    assert stored(cluster)[early] == [(magnitude(early) % 20, {TopicPartition("t", 0): CommittedOffset(3)})]
+    assert len(stored(cluster)) == 12, "all others have theirs"
+
+
+@pytest.mark.parametrize("kind", ["export offsets", "delete groups", "expand", "restart broker"])
+def test_until_the_first_restart_it_can_be_undone(tmp_path: Path, kind: str) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    before = stored(cluster)
+    up_to(cluster.context(tmp_path), kind)
+    plan = getattr(
+        run_step(build(cluster.spec, "expansion plan", {**TO_20, "undo": True}), cluster.context(tmp_path)), "text", ""
+    )
+    assert ("has 20 partitions, and Kafka cannot remove any" in plan) is (kind == "restart broker")
+    expand(cluster.context(tmp_path), undo=True)
+    assert (stored(cluster), stops(cluster), cluster.expansion) == (before, 0, None)
+    expand(cluster.context(tmp_path))
+    check_expanded(cluster, before, 20)
+
+
+def test_afterwards_there_is_only_the_way_forward(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    before = stored(cluster)
+    up_to(cluster.context(tmp_path), "restart broker")
+    run_step(build(cluster.spec, "restart broker", {**TO_20, "node": 1}), cluster.context(tmp_path))
+    for kind in ("expansion plan", "import offsets"):
+        with pytest.raises(Refused, match="Brokers 1 use the new count: there is only the way forward") as refused:
+            run_step(build(cluster.spec, kind, {**TO_20, "undo": True}), cluster.context(tmp_path))
+        assert codes(refused) == {"K83"}
+    with pytest.raises(Refused, match="An expansion of __consumer_offsets to 20 partitions is under way, not to 40"):
+        run_plan(cluster.context(tmp_path), EXPANSION, {"partitions": 40})
+    expand(cluster.context(tmp_path))
+    check_expanded(cluster, before, 20)
+    run_plan(cluster.context(tmp_path), EXPANSION, {"partitions": 40})
+    check_expanded(cluster, before, 40)
+
+
+def test_a_broker_whose_file_was_edited_is_not_restarted(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    up_to(cluster.context(tmp_path), "restart broker")
+    cluster.nodes[NodeRole.BROKER, 0].text += "num.io.threads=3\n"
+    with pytest.raises(Refused, match=r"O03.*num\.io\.threads"):
+        run_step(build(cluster.spec, "restart broker", {**TO_20, "node": 0}), cluster.context(tmp_path))
+    assert stops(cluster) == 0
+
+
+def test_a_broker_that_has_crashed_into_the_new_count_gets_its_file_and_no_further_restart(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    before = stored(cluster)
+    up_to(cluster.context(tmp_path), "restart broker")
+    cluster.stop(cluster.spec.brokers[1])
+    cluster.start(cluster.spec.brokers[1])
+    run_plan(cluster.context(tmp_path), EXPANSION, TO_20)
+    node = cluster.nodes[NodeRole.BROKER, 1]
+    assert (node.stops, parse(node.text)[OFFSETS.setting]) == (1, "20")
+    node.running = node.text
+    check_expanded(cluster, before, 20)
+
+
+def test_who_may_not_commit_finds_out_before_any_group_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    up_to(cluster.context(tmp_path), "delete groups")
+    before = stored(cluster)
+
+    def refused(*_: object) -> None:
+        raise AuthenticationFailed("OffsetCommit of team-1 for t-0: TOPIC_AUTHORIZATION_FAILED")
+
+    monkeypatch.setattr(SimGroupsAt, "commit", refused)
+    with pytest.raises(AuthenticationFailed):
+        run_step(build(cluster.spec, "delete groups", TO_20), cluster.context(tmp_path))
+    assert stored(cluster) == before
