@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.clients.commands import LocalRunner, fill
 from airflow_provider_kmigrate.clients.group_reads import topic_settings
 from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents, Pipe, no_ssh
+from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, SshSettings, WebhookSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import GroupsAt
@@ -128,6 +129,10 @@ class Tools:
     def groups_at(self, node: NodeSpec) -> GroupsAt:
         """The consumer groups at one broker."""
         return GroupsAt(self.wire(node))
+
+    def offsets_log(self) -> OffsetsLog:
+        """The raw log of `__consumer_offsets`."""
+        return OffsetsLog(self.kafka)
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """As `clients.group_reads` reads it; empty if no broker answers."""

@@ -18,9 +18,12 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.core.coordinator import magnitude
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.text import date
+from airflow_provider_kmigrate.core.model import ClusterView, Reason
+from airflow_provider_kmigrate.core.text import date, join_ids, summarize
+from airflow_provider_kmigrate.exceptions import Refused
 
 
 class StoredCommit(NamedTuple):
@@ -300,6 +303,44 @@ def _same(one: StoredCommit, other: StoredCommit | None) -> bool:
         other.leader_epoch,
         other.metadata,
     )
+
+
+def decide_repair(repair: RepairPlan, view: ClusterView) -> Decision:
+    """Decide the next act of a repair, from a view with the coordinators and the groups of `stop` (`Fields.HOSTED_GROUPS`)."""
+    if repair.empty:
+        return Done(f"Every commit lies only where the {repair.count} partitions of {OFFSETS.name} put it.")
+    if repair.undecided:
+        return Refuse(tuple(Reason("K90", _question(one)) for one in repair.undecided))
+    hosted = view.hosted or {}
+    if missing := sorted(view.brokers.keys() - hosted.keys()):
+        return Wait((Reason("K02", f"Brokers {join_ids(missing)} did not report the groups that they coordinate."),))
+    members = {group: sum(groups[group].members for groups in hosted.values() if group in groups) for group in repair.stop}
+    if alive := [f"{group} ({many})" for group, many in members.items() if many]:
+        return Wait((Reason("K91", f"{len(alive)} groups that are repaired have members: {summarize(alive)}."),))
+    if repair.imports:
+        return Act(Verb.IMPORT, f"{len(repair.imports)} commits are newer in another partition of {OFFSETS.name}.")
+    return Act(
+        Verb.CLEAN_UP,
+        f"{len(repair.strays)} older copies of {len(repair.stop)} groups are in other partitions of {OFFSETS.name}.",
+    )
+
+
+def _question(judged: JudgedCopies) -> str:
+    values = "; ".join(value.text for value in judged.values)
+    return f"{_name(judged.key)}: {', and '.join(judged.doubts)}. Its copies: {values}."
+
+
+def decisions_of(document: Mapping[str, Mapping[str, int | None]]) -> Decided:
+    """An operator's decisions: group -> `topic-partition` -> offset. Raises `Refused` (F09) for anything else."""
+    found = {}
+    for group, offsets in document.items():
+        for name, offset in offsets.items():
+            topic, _, partition = name.rpartition("-")
+            if not (topic and partition.isdecimal() and (offset is None or (type(offset) is int and offset >= 0))):
+                text = f'{group}: {{"{name}": {offset!r}}} is no decision; one is {{"billing": {{"orders-0": 111}}}}, or null.'
+                raise Refused.because(Reason("F09", text))
+            found[GroupPartition(group, topic, int(partition))] = offset
+    return found
 
 
 def misplaced(groups: Mapping[str, GroupLog], count: int, expected: Mapping[GroupPartition, int]) -> tuple[str, ...]:

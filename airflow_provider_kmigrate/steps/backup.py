@@ -8,6 +8,7 @@ One folder a cluster id, readable by its owner only (the files hold secrets)::
     <folder>/<name>_<cluster id>/metadata.version         what brokers speak among each other, as controllers are formatted
     <folder>/<name>_<cluster id>/zookeeper.jsonl          one znode a line: {"path": ..., "data": base64 or null}
     <folder>/<name>_<cluster id>/handover-7.jsonl        the same of the znodes that a rollback deleted or replaced
+    <folder>/<name>_<cluster id>/offsets-repair-7.json   commits that a repair of `__consumer_offsets` imports, and copies that it removes
     <folder>/<name>_<cluster id>/offsets-topic-20.json   offsets of groups that an expansion moves, behind a line with their SHA-256
     <folder>/<name>_<cluster id>/copy/offsets-topic-20.json  the same
 
@@ -108,6 +109,12 @@ class BackupStore:
         """Store what a handover is about to delete, under the token of its run; returns the file's path."""
         name = f"handover-{token}.jsonl"
         self._keep(name, znodes.items())
+        return self.folder / name
+
+    def keep_repair(self, plan: Mapping[str, object], token: int) -> Path:
+        """Store what a repair of `__consumer_offsets` imports and removes, under the token of its run; returns the file's path."""
+        name = f"offsets-repair-{token}.json"
+        self._write(name, json.dumps(plan, indent=1).encode())
         return self.folder / name
 
     def _keep(self, name: str, nodes: Iterable[tuple[str, bytes | None]]) -> int:

@@ -166,6 +166,7 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
     "zookeeper leads": ("rollback", lambda m, _: m.ZooKeeperLeads()),
     "wipe": ("rollback", lambda m, asked: m.WipeController(asked.controller)),
     "rolled back": ("rollback", lambda m, _: m.rolled_back()),
+    "repair offsets": ("offsets_repair", lambda m, asked: m.repair_offsets(asked.get("decisions") or {})),
     "switch": (
         "groups",
         lambda m, asked: m.SwitchInstance(

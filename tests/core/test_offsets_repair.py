@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core import offsets_repair
 from airflow_provider_kmigrate.core.coordinator import magnitude
+from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, HostedGroup
 from airflow_provider_kmigrate.core.offsets_repair import (
     CopyState,
     Doubt,
@@ -23,6 +26,8 @@ from airflow_provider_kmigrate.core.offsets_repair import (
     groups_of,
     judge,
 )
+from airflow_provider_kmigrate.exceptions import Refused
+from tests.core.views import cluster
 
 COUNT, OLD = 15, 10
 GROUP = next(name for number in range(9999) if magnitude(name := f"group-{number}") % COUNT == 12 and magnitude(name) % OLD == 2)
@@ -257,3 +262,51 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do_wherever_it_was_interr
     assert not again.undecided, "the same decision holds after the import"
     assert {stray.place for stray in again.strays} == {stray.place for stray in whole.strays}
     assert offsets_repair.plan({GROUP: GroupLog({KEY: apply(records, whole)})}, COUNT).empty
+
+
+# What the step does next, and what an operator may say
+
+
+ALL: Mapping[int, Mapping[str, HostedGroup]] = {broker: {} for broker in range(3)}
+
+
+def seen(hosted: Mapping[int, Mapping[str, HostedGroup]] | None = ALL) -> ClusterView:
+    return replace(cluster([BrokerMode.ZOOKEEPER] * 3), hosted=hosted)
+
+
+def test_the_acts_in_their_order() -> None:
+    first = offsets_repair.plan(log_of((HOME, 1, 5), (THERE, 2, 6)), COUNT)
+    decided = offsets_repair.decide_repair(first, seen())
+    assert isinstance(decided, Act)
+    assert decided.verb is Verb.IMPORT
+    second = offsets_repair.plan(log_of((THERE, 1, 5), (HOME, 2, 6)), COUNT)
+    decided = offsets_repair.decide_repair(second, seen())
+    assert isinstance(decided, Act)
+    assert decided.verb is Verb.CLEAN_UP
+    assert isinstance(offsets_repair.decide_repair(offsets_repair.plan(log_of((HOME, 2, 6)), COUNT), seen()), Done)
+
+
+def test_nothing_is_done_while_a_group_lives_or_a_broker_is_not_heard() -> None:
+    plan = offsets_repair.plan(log_of((HOME, 1, 5), (THERE, 2, 6)), COUNT)
+    alive = offsets_repair.decide_repair(plan, seen({**ALL, 0: {GROUP: HostedGroup("Stable", 2)}}))
+    assert isinstance(alive, Wait)
+    assert [reason.code for reason in alive.reasons] == ["K91"]
+    for hosted in (None, {1: {}, 2: {}}):
+        unread = offsets_repair.decide_repair(plan, seen(hosted))
+        assert isinstance(unread, Wait)
+        assert [reason.code for reason in unread.reasons] == ["K02"]
+
+
+def test_decisions_as_an_operator_writes_them() -> None:
+    assert offsets_repair.decisions_of({"g": {"a-b-3": 7, "t-0": None}}) == {
+        GroupPartition("g", "a-b", 3): 7,
+        GroupPartition("g", "t", 0): None,
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"g": {"t": 1}}, {"g": {"-1": 1}}, {"g": {"t-0": "7"}}, {"g": {"t-0": -1}}, {"g": {"t-0": True}}]
+)
+def test_anything_else_is_refused(wrong: Mapping[str, Mapping[str, int | None]]) -> None:
+    with pytest.raises(Refused, match="F09"):
+        offsets_repair.decisions_of(wrong)

@@ -90,6 +90,7 @@ class Rehearsal:
                 chroot="/kafka",
                 connections=connections,
                 groups_at=lambda node: SimGroupsAt(self.cluster, node.id),
+                offsets_log=lambda: self.cluster.log,
             )
             yield Access(tools, self, self.cluster.clock)
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +47,7 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import StepContext
-from tests.steps.sim_hands import SimFence, SimGroupsAt, SimHost, SimJournal
+from tests.steps.sim_hands import SimFence, SimGroupsAt, SimHost, SimJournal, SimOffsetsLog
 from tests.steps.sim_nodes import (
     CLUSTER_ID,
     MODES,
@@ -474,6 +474,11 @@ class SimCluster:
     def broker_config(self, broker: int) -> dict[str, str]:
         return dict(parse(self.nodes[NodeRole.BROKER, broker].running or ""))
 
+    @cached_property
+    def log(self) -> SimOffsetsLog:
+        """The raw log of `__consumer_offsets`."""
+        return SimOffsetsLog(self)
+
     def context(self, folder: Path) -> StepContext:
         """A new run of the tool on this cluster."""
         said: list[str] = []
@@ -487,6 +492,7 @@ class SimCluster:
             host=lambda node: SimHost(self),
             wire=lambda node: wire,
             groups_at=lambda node: SimGroupsAt(self, node.id),
+            offsets_log=lambda: self.log,
             admin=self,
             zk=SimZooKeeper(self),
             chroot="/kafka",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_provider_kmigrate.clients.hosts import Restart
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import CommittedOffset, NodeFiles, Process
+from airflow_provider_kmigrate.core.offsets_repair import GroupLog, StoredCommit, StrayRecord, groups_of
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
 from tests.steps.sim_nodes import CLUSTER_ID, SimNode, files_of, process_of
 
@@ -61,6 +63,44 @@ class SimGroupsAt:
     def _home(self, group: str) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         assert self.cluster.coordinates(self.broker, group)
         return self.cluster.offsets.setdefault(magnitude(group) % self.cluster.counts[self.broker], {})
+
+
+@dataclass
+class SimOffsetsLog:
+    """The raw log of the cluster's offsets: each reading appends what has changed since the one before, a second later."""
+
+    cluster: SimCluster
+    records: list[tuple[GroupPartition, StoredCommit]] = field(default_factory=list)
+    _known: dict[tuple[int, str, TopicPartition], CommittedOffset] = field(default_factory=dict)
+
+    def read(self) -> dict[str, GroupLog]:
+        now = {
+            (place, group, where): one
+            for place, groups in self.cluster.offsets.items()
+            for group, offsets in groups.items()
+            for where, one in offsets.items()
+        }
+        for key in sorted({*now, *self._known}, key=repr):
+            if now.get(key) != self._known.get(key):
+                self._append(*key, now.get(key))
+        self._known = now
+        return groups_of(self.records, ())
+
+    def _append(self, place: int, group: str, where: TopicPartition, one: CommittedOffset | None) -> None:
+        at, t_ms = len(self.records), 1000 * len(self.records)
+        offset, epoch, metadata = (None, -1, "") if one is None else (one.offset, one.leader_epoch, one.metadata)
+        raw_key = f"{place} {group} {where.name}".encode()
+        record = StoredCommit(place, at, t_ms, t_ms, offset, epoch, metadata, key=raw_key)
+        self.records.append((GroupPartition(group, *where), record))
+
+    def remove(self, strays: Iterable[StrayRecord]) -> None:
+        for stray in strays:
+            self.cluster.mortal.step()
+            assert stray.key is not None
+            offsets = self.cluster.offsets[stray.place].get(stray.group, {})
+            offsets.pop(stray.key.where, None)
+            if not offsets:
+                self.cluster.offsets[stray.place].pop(stray.group, None)
 
 
 @dataclass

@@ -141,7 +141,7 @@ means: Brokers used two counts of this topic (K01), or it was expanded. A broker
 meanwhile: **Only as long as no broker restarts and no leader moves.**
 do: Restart no broker. If two coordinators commit for a group, or its only commit is misplaced, stop its consumers now.
 do: Do all brokers use the topic's count? If not, see K01.
-do: Then [repair `__consumer_offsets`](operators-guide.md#repair-__consumer_offsets).
+do: Then run the DAG `kmigrate_offsets_repair__<cluster>`: [repair](operators-guide.md#repair-__consumer_offsets).
 do: Audit again.
 never: Take the larger offset. Delete records by hand.
 source: measured

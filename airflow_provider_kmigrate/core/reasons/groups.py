@@ -13,7 +13,7 @@ intro: old ones send groups to different coordinators: some groups are consumed 
 intro: restarts every broker twice. So each broker is asked with made-up names which number it uses: in preflight, before each restart, every
 intro: 30 s in a soak, and by the watch. The sensor `CoordinatorConsistencySensor` asks the same in a DAG of your own.
 intro:
-intro: The DAG `kmigrate_offsets_topic__<cluster>` expands the topic without any of this; K78 to K84 are its own.
+intro: The DAG `kmigrate_offsets_topic__<cluster>` expands the topic without any of this; K78 to K84 are its own; K90 and K91 those of `kmigrate_offsets_repair__<cluster>`.
 intro:
 intro: K77 is the same of transactions. K30 to K76 are of the scan (`python -m airflow_provider_kmigrate.groups scan`; [consumers.md](consumers.md)), of moving
 intro: groups, and of copying their offsets.
@@ -23,7 +23,7 @@ means: That broker computes a group's coordinator with another number of partiti
 meanwhile: **Only as long as no broker restarts.**
 do: Restart no broker, and stop what restarts them (patches, auto-healing). Groups split or in blackout already: stop their consumers now.
 do: No broker has restarted since the expansion: run the DAG `kmigrate_offsets_topic__<cluster>`. `partitions`: the topic's own count, or a higher multiple of the one that brokers use: then fewer groups stop.
-do: Brokers differ already: stop the groups that the log names, and save their offsets: `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets --group G --all-topics --to-current --export --dry-run > G.csv`. Restart every broker with its present file, one after the other. Set the offsets again: `--reset-offsets --group G --from-file G.csv --execute`.
+do: Brokers differ already: stop the groups that the log names. Restart every broker with its present file, one after the other. Then run the DAG `kmigrate_offsets_repair__<cluster>`: it gives each group the newest offset of both partitions.
 do: Run preflight again, or clear the task that was refused.
 never: Restart only the broker that differs.
 source: measured
@@ -269,4 +269,18 @@ do: Start its consumers.
 do: They run: do they join (`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`), and process?
 do: It stays stopped on purpose: mark this task as success. Nothing else is left to do.
 never: Reset its offsets.
+
+K90 An operator must decide which offset is right
+means: A group committed in two partitions of `__consumer_offsets`, and the commit times do not settle which value is its own: two coordinators served it in turn, the newer value is smaller, or it was removed. The log lists the values.
+meanwhile: Only while the group stays stopped. Nothing of it was changed.
+do: Ask the owner of the group up to where records were processed. A smaller offset reads records again, a larger one may skip some.
+do: Run `kmigrate_offsets_repair__<cluster>` again with the decision in its conf: `{"decisions": {"billing": {"orders-0": 111}}}`. `null` keeps it removed. Only values that the log lists are taken.
+never: Take the larger offset because it is larger.
+
+K91 A group that is repaired has members
+means: While members commit, no copy of their offsets is the last one.
+meanwhile: Only as long as no broker restarts and no leader moves.
+do: Stop every consumer of the groups in the text. The step sees it, and goes on by itself.
+do: Start them again when the repair is done and every broker has restarted.
+never: Delete the group instead: that removes its offsets.
 """)

@@ -1,0 +1,95 @@
+"""The repair of `__consumer_offsets`: import the newest commit of each group, then remove its copies (`core.offsets_repair`).
+
+Where it stands is read from the raw log, before each act: a repair that was killed does what is left.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from airflow_provider_kmigrate.core import expansion, offsets_repair
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, agreed
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.gates import unmet
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, CommittedOffset, Reason
+from airflow_provider_kmigrate.core.offsets_repair import Decided, GroupLog, RepairPlan, decisions_of
+from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.steps.run import Step, StepContext
+
+
+class RepairOffsets(Step):
+    """Leave one copy of each commit, where the topic's count puts it, once all brokers use that count and the groups are stopped.
+
+    `decided`: the operator's decisions. It is never deferred: the triggerer's machine need not reach the raw log.
+    """
+
+    name = "repair offsets"
+    fields = expansion.WHAT
+    interval = 1.0
+    patience = 86_400.0  # administrators stop applications
+    must_stay = True
+
+    def __init__(self, decided: Decided) -> None:
+        self._decided = decided
+        self._log: dict[str, GroupLog] = {}
+        self._plan: RepairPlan | None = None
+        self._view: ClusterView | None = None
+        self._removed = 0
+
+    def begin(self, context: StepContext) -> None:
+        self._log = context.tools.offsets_log().read()
+
+    def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """The next act, by the log as it was after the last one; `act` reads it again before it changes anything."""
+        gate = agreed(view)
+        if not gate.met:
+            return unmet(gate)
+        count = sum(partition.topic == OFFSETS.name for partition in view.partitions or ())
+        self._view, self._plan = view, offsets_repair.plan(self._log if count else {}, max(1, count), self._decided)
+        if not set(self._plan.stop) <= set(self.groups):  # no broker lists a group whose commits it cannot find
+            self.groups = self._plan.stop
+            return Wait(
+                (Reason("K02", f"Asking the brokers for {len(self.groups)} groups.", cause=Cause.COORDINATORS_NOT_ASKED),)
+            )
+        found = offsets_repair.decide_repair(self._plan, view)
+        return Done(f"{found.text}{self._ahead()}") if isinstance(found, Done) else found
+
+    def _ahead(self) -> str:
+        text = (
+            f" {self._removed} copies were removed. Restart every broker once: until then it keeps the copies that it has loaded."
+        )
+        return text if self._removed else ""
+
+    def act(self, context: StepContext, act: Act) -> None:
+        """Save the plan and do its next part, unless a group has committed since the log was read; then read the log again."""
+        if self._plan is None or self._view is None:
+            raise Failed(f"{self.name}: asked to {act.verb} before anything was decided")
+        log = context.tools.offsets_log()
+        self._log = log.read()
+        if offsets_repair.plan(self._log, self._plan.count, self._decided) != self._plan:
+            context.say("Groups have committed since the log was read: planning again.")
+            return
+        context.say(f"The plan, with all values: {context.backup.keep_repair(self._plan.as_dict(), context.fence.token)}")
+        if act.verb is Verb.IMPORT:
+            self._import(context, self._view, self._plan)
+        else:
+            log.remove(self._plan.strays)
+            self._removed += len(self._plan.strays)
+        self._log = log.read()
+
+    @staticmethod
+    def _import(context: StepContext, view: ClusterView, plan: RepairPlan) -> None:
+        wanted: dict[str, dict[TopicPartition, CommittedOffset]] = defaultdict(dict)
+        for key, commit in plan.imports.items():
+            wanted[key.group][key.where] = CommittedOffset(commit.offset or 0, commit.leader_epoch, commit.metadata)
+        for broker, groups in expansion.homes(view, wanted).items():
+            node = next(node for node in context.spec.brokers if node.id == broker)
+            for group in groups:
+                context.tools.groups_at(node).commit(group, wanted[group])
+
+
+def repair_offsets(decisions: Mapping[str, Mapping[str, int | None]]) -> Step:
+    """The repair with an operator's decisions, as a run's conf has them. Raises `Refused` (F09) for anything else."""
+    return RepairOffsets(decisions_of(decisions))

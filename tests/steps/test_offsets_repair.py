@@ -1,0 +1,148 @@
+"""The repair of `__consumer_offsets` on the simulated cluster: whole, killed before every side effect, refused, and waiting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.coordinator import magnitude
+from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.model import CommittedOffset
+from airflow_provider_kmigrate.core.offsets_repair import Decided
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut
+from airflow_provider_kmigrate.steps.offsets_repair import RepairOffsets
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import Killed, Mortal
+from tests.steps.test_expansion import stored
+
+OLD, NEW = 10, 15
+WHERE = TopicPartition("t", 0)
+
+
+def broken() -> tuple[SimCluster, dict[str, CommittedOffset]]:
+    """All groups committed under 10; the topic was expanded and all brokers restarted; every third group has committed since."""
+    cluster = SimCluster(offsets_partitions=OLD)
+    cluster.log.read()
+    right = {group: offsets[WHERE] for groups in cluster.offsets.values() for group, offsets in groups.items()}
+    cluster.offsets_partitions = NEW
+    for node in cluster.spec.brokers:
+        cluster.stop(node)
+        cluster.start(node)
+    cluster.disasters.clear()
+    assert set(cluster.counts.values()) == {NEW}
+    for group in moving(right)[::3]:
+        right[group] = CommittedOffset(right[group].offset + 50, 3, "since")
+        cluster.offsets.setdefault(magnitude(group) % NEW, {})[group] = {WHERE: right[group]}
+    cluster.mortal = Mortal()
+    return cluster, right
+
+
+def moving(groups: Iterable[str]) -> list[str]:
+    return sorted(group for group in groups if magnitude(group) % OLD != magnitude(group) % NEW)
+
+
+def repair(context: StepContext, decided: Decided | None = None) -> object:
+    return run_step(RepairOffsets(decided or {}), context)
+
+
+def check_repaired(cluster: SimCluster, right: dict[str, CommittedOffset]) -> None:
+    assert cluster.disasters == []
+    assert stored(cluster) == {group: [(magnitude(group) % NEW, {WHERE: one})] for group, one in right.items()}
+
+
+def test_each_commit_ends_where_it_belongs_with_its_epoch_and_metadata(tmp_path: Path) -> None:
+    cluster, right = broken()
+    context = cluster.context(tmp_path)
+    done = repair(context)
+    assert isinstance(done, Done)
+    assert f"{len(moving(right))} copies were removed. Restart every broker once" in done.text
+    check_repaired(cluster, right)
+    (plan,) = context.backup.folder.glob("offsets-repair-*.json")
+    assert json.loads(plan.read_text())["count"] == NEW
+    again = repair(context)
+    assert isinstance(again, Done)
+    assert "Restart" not in again.text
+
+
+def test_killed_before_any_side_effect_it_does_what_is_left(tmp_path: Path) -> None:
+    rehearsal, _ = broken()
+    repair(rehearsal.context(tmp_path / "0"))
+    assert rehearsal.mortal.count > 3
+    for at in range(1, rehearsal.mortal.count + 1):
+        cluster, right = broken()
+        context, cluster.mortal.at = cluster.context(tmp_path / str(at)), at
+        with pytest.raises(Killed):
+            repair(context)
+        repair(context)
+        check_repaired(cluster, right)
+
+
+def test_a_doubt_is_refused_with_both_values_until_an_operator_decides(tmp_path: Path) -> None:
+    cluster, right = broken()
+    context, group = cluster.context(tmp_path), moving(right)[0]
+    cluster.log.read()
+    before = cluster.offsets[magnitude(group) % OLD][group][WHERE]
+    cluster.offsets[magnitude(group) % NEW][group] = {WHERE: CommittedOffset(0)}
+    unchanged = stored(cluster)
+    with pytest.raises(Refused) as refused:
+        repair(context)
+    assert [reason.code for reason in refused.value.reasons] == ["K90"]
+    assert f"offset {before.offset}" in str(refused.value)
+    assert "offset 0" in str(refused.value)
+    assert stored(cluster) == unchanged
+    right[group] = before
+    repair(context, {GroupPartition(group, *WHERE): before.offset})
+    check_repaired(cluster, right)
+
+
+def test_a_group_with_members_is_waited_for_and_what_it_commits_meanwhile_counts(tmp_path: Path) -> None:
+    cluster, right = broken()
+    context, group = cluster.context(tmp_path), moving(right)[1]
+    cluster.members[group] = 2
+    unchanged, impatient = stored(cluster), RepairOffsets({})
+    impatient.patience = 60.0
+    with pytest.raises(TimedOut, match=rf"\[K91\] 1 groups that are repaired have members: {group} \(2\)"):
+        run_step(impatient, context)
+    assert stored(cluster) == unchanged
+    step = RepairOffsets({})
+    step.begin(context)
+    view = context.observer.observe(step.fields, (), (group,))
+    step.decide(view, view)
+    cluster.members.clear()
+    right[group] = CommittedOffset(777)
+    cluster.offsets.setdefault(magnitude(group) % NEW, {})[group] = {WHERE: right[group]}
+    run_step(step, context)
+    check_repaired(cluster, right)
+
+
+def test_brokers_that_disagree_are_refused(tmp_path: Path) -> None:
+    cluster, _ = broken()
+    context = cluster.context(tmp_path)
+    cluster.counts[1], unchanged = OLD, stored(cluster)
+    with pytest.raises(Refused, match="K01"):
+        repair(context)
+    assert stored(cluster) == unchanged
+
+
+def test_a_commit_between_the_plan_and_the_act_is_planned_again(tmp_path: Path) -> None:
+    cluster, right = broken()
+    context, group = cluster.context(tmp_path), moving(right)[1]
+    observe, seen = context.observer.observe, []
+
+    def committed_after_the_second_look(*given: object) -> object:
+        view = observe(*given)  # type: ignore[arg-type]
+        seen.append(view)
+        if len(seen) == 2:
+            right[group] = CommittedOffset(888)
+            cluster.offsets.setdefault(magnitude(group) % NEW, {})[group] = {WHERE: right[group]}
+        return view
+
+    context.observer.observe = committed_after_the_second_look  # type: ignore[method-assign,assignment]
+    repair(context)
+    check_repaired(cluster, right)
