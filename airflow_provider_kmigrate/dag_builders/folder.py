@@ -29,6 +29,7 @@ BUILDERS: Mapping[str, tuple[str, str]] = {
     "kmigrate_watch": ("checks", "build_watch"),
     "kmigrate_audit": ("audit", "build"),
     "kmigrate_offsets_topic": ("offsets_topic", "build"),
+    "kmigrate_offsets_repair": ("offsets_topic", "build_repair"),
 }
 """DAG id up to `__` and the cluster's name -> the module of this package and its function that builds the DAG.
 

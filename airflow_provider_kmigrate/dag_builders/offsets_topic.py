@@ -1,4 +1,4 @@
-"""The DAG that expands `__consumer_offsets` of one cluster (KIP-895), or undoes that until the first broker has restarted."""
+"""The DAGs of `__consumer_offsets`: one expands it (KIP-895), or undoes that until the first broker has restarted; one repairs it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from airflow_provider_kmigrate.core.plan import EXPANSION, PlanStep
 from airflow_provider_kmigrate.dag_builders.chaining import ASKED_WITH_PLAN, RETRIED, approval_param, chain_plan, cluster_dag
 from airflow_provider_kmigrate.dag_builders.task_docs import expansion_doc
 from airflow_provider_kmigrate.operators.approval import ApproveExpansionOperator, asked_of
+from airflow_provider_kmigrate.operators.offsets_repair import RepairOffsetsOperator
 
 _DOC = """\
 ### {name}: more partitions for __consumer_offsets
@@ -33,6 +34,31 @@ that someone made by hand and that no broker has noticed yet (K01).
 Until the first restart a run with `undo` imports the offsets under the old count; the topic keeps its partitions, because Kafka cannot
 remove any. **From the first restart on there is only the way forward.** Let nothing else restart brokers from `expand` to `import`.
 """
+
+
+_REPAIR = """\
+### {name}: repair __consumer_offsets
+
+For cluster `{cluster_id}`, after brokers have used different partition counts of this topic (K01), as the audit reports it (D21). It takes the newest commit of each
+group from both partitions, imports it where all brokers look for it, and removes the other copies. It refuses while brokers disagree, and waits
+until the groups that have copies are stopped. What commit times do not settle is refused with all values (K90): decide in `decisions`.
+
+**Afterwards restart every broker once**, one after the other, before the groups start: until then each keeps the copies that it has loaded.
+"""
+
+
+def build_repair(spec: ClusterSpec) -> DAG:
+    """The DAG `kmigrate_offsets_repair__<cluster>`, for manual runs, one at a time."""
+    text = _REPAIR.format(name=spec.name, cluster_id=spec.cluster_id)
+    decisions = Param(
+        {},
+        type="object",
+        title="Decisions",
+        description='Which offset is right where commit times do not settle it: {"billing": {"orders-0": 111}}; null keeps it removed.',
+    )
+    with cluster_dag(spec, "kmigrate_offsets_repair", text, expansion_doc, params={"decisions": decisions}) as dag:
+        RepairOffsetsOperator(task_id="repair", cluster_file=spec.path, retries=0)
+    return dag
 
 
 def build(spec: ClusterSpec) -> DAG:

@@ -172,6 +172,8 @@ _EXPANSION = {
     "import.offsets": "Commits the exported offsets at each group's coordinator. A group that has committed something else meanwhile is not "
     "overwritten: this task fails and names it. In a run with `undo` it commits under the old count.",
     "import.verify": "Reads every imported offset back, three times, and ends the expansion. **The groups may start now.**",
+    "repair": "Takes the newest commit of each group from all partitions of the raw log, imports it, and removes the other copies. It saves all values in the "
+    "backup first. It waits until the groups that it names are stopped. **Afterwards restart every broker once.**",
     "progress": "Waits until the groups that had members before consume again. **Start them now.** It waits for a day. If some stay stopped on purpose, "
     "mark it as success: nothing else is left to do.",
 }
@@ -217,6 +219,7 @@ _STOPS = {
     "import.offsets": ("K82", "O10"),
     "import.verify": ("K82", "O10"),
     "progress": ("K84",),
+    "repair": ("K90", "K91", "K01"),
     "check": ("K30", "K31", "K44", "K69"),
     "to_migrating": ("K52", "K55", "V30", "V33"),
     "mode_kafka": ("K58", "V30"),
