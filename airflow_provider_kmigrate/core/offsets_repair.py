@@ -82,10 +82,10 @@ class Doubt(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JudgedCopies:
-    """The copies of one group for one partition. `count`: by how many partitions `home` was computed.
+    """The copies of one group for one partition. `home`: the partition of `__consumer_offsets` in which it belongs.
 
-    `copies`: the last commit in each partition of the topic that has one that was not removed; the home's first. `newest`: by
-    commit time. `removal`: the tombstone that is last in the home.
+    `copies`: the last commit in each partition of the topic that has one that was not removed; the home's first. `removal`: the
+    tombstone that is last in the home.
     """
 
     key: GroupPartition

@@ -47,7 +47,9 @@ class RepairOffsets(Step):
         if not gate.met:
             return unmet(gate)
         count = sum(partition.topic == OFFSETS.name for partition in view.partitions or ())
-        self._view, self._plan = view, offsets_repair.plan(self._log if count else {}, max(1, count), self._decided)
+        self._view = view
+        if self._plan is None or self._plan.count != count:
+            self._plan = offsets_repair.plan(self._log, count, self._decided) if count else RepairPlan(count)
         if not set(self._plan.stop) <= set(self.groups):  # no broker lists a group whose commits it cannot find
             self.groups = self._plan.stop
             return Wait(
@@ -68,15 +70,16 @@ class RepairOffsets(Step):
             raise Failed(f"{self.name}: asked to {act.verb} before anything was decided")
         log = context.tools.offsets_log()
         self._log = log.read()
-        if offsets_repair.plan(self._log, self._plan.count, self._decided) != self._plan:
+        planned, self._plan = self._plan, None
+        if offsets_repair.plan(self._log, planned.count, self._decided) != planned:
             context.say("Groups have committed since the log was read: planning again.")
             return
-        context.say(f"The plan, with all values: {context.backup.keep_repair(self._plan.as_dict(), context.fence.token)}")
+        context.say(f"The plan, with all values: {context.backup.keep_repair(planned.as_dict(), context.fence.token)}")
         if act.verb is Verb.IMPORT:
-            self._import(context, self._view, self._plan)
+            self._import(context, self._view, planned)
         else:
-            log.remove(self._plan.strays)
-            self._removed += len(self._plan.strays)
+            log.remove(planned.strays)
+            self._removed += len(planned.strays)
         self._log = log.read()
 
     @staticmethod
