@@ -29,13 +29,15 @@ def run_clean_up(context: StepContext, approved: str) -> Done:
     refuse_strangers("clean up", context, view)
     removed = removable(left, view)
     for node in context.spec.nodes():
-        paths = [each.path for each in removed if each.where == node.name]
-        if not paths:
+        chosen = [each for each in removed if each.where == node.name]
+        if not chosen:
             continue
         context.fence.check()
         refuse_if_stopped("clean up", context)
+        paths = [each.path for each in chosen]
         context.journal.write("act", "clean up", f"remove from {node.name}", paths=paths)
-        context.tools.host(node).remove(node, paths, context.fence.token)
+        there = [(str(each.kind), each.path) for each in left if each.where == node.name]
+        context.tools.host(node).remove(node, there, sorted({str(each.kind) for each in chosen}), context.fence.token)
         context.say(f"{node.name}: removed {', '.join(paths)}.")
     context.journal.write("done", "clean up", f"{len(removed)} removed")
     context.fence.release()

@@ -5,6 +5,7 @@ The threat model's rows that concern a node are here: what a link, a properties 
 
 import ast
 import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -272,6 +273,7 @@ def test_an_older_token_is_refused_by_every_verb_that_changes_something(node: No
         ("write_meta", file(META) | {"folder": str(node.data)}),
         ("format", {"release": "3.9", "node": 1}),
         ("boot", {"enabled": True}),
+        ("remove", {"kinds": ["kept file"], "listed": ""}),
         ("stop", {"job": "a"}),
         ("start", {"job": "a"}),
         ("restart", file(OLD) | {"job": "a"}),
@@ -930,8 +932,16 @@ def test_the_agent_is_executable_and_shipped() -> None:
 # What is left, and its removal
 
 
+KINDS = ["kept file", "set aside", "metadata log", "controller file"]
+
+
 def left(node: Node) -> list[list[str]]:
     return list(node.ok("leftovers")["left"])
+
+
+def removal(node: Node, *kinds: str) -> dict[str, Any]:
+    """A request to remove what is listed now."""
+    return {"kinds": list(kinds), "listed": hashlib.sha256(json.dumps(left(node)).encode()).hexdigest()}
 
 
 def test_a_broker_lists_and_removes_what_is_left_and_nothing_else(node: Node) -> None:
@@ -945,37 +955,35 @@ def test_a_broker_lists_and_removes_what_is_left_and_nothing_else(node: Node) ->
     (orders / "00000000000000000000.log").write_text("records")
     [kept] = (node.state / "broker").glob("kept-*.properties")
     assert left(node) == [["kept file", str(kept)], ["metadata log", str(log)]]
-    for path in (orders, node.properties, node.data, log / "deeper", node.root / "etc" / ".." / "var"):
-        assert node.refused("remove", paths=[str(kept), str(path)]) == "path"
-    assert kept.exists(), "nothing is removed if one path is not left over"
-    node.ok("remove", paths=[str(kept), str(log)])
-    assert left(node) == []
-    assert not kept.exists()
-    assert not log.exists()
+    assert node.ok("remove", **removal(node, "set aside", str(orders)))["removed"] == [], "no path can be named"
+    assert node.ok("remove", **removal(node, "metadata log"))["removed"] == [str(log)]
+    assert left(node) == [["kept file", str(kept)]]
+    assert node.ok("remove", **removal(node, *KINDS))["removed"] == [str(kept)]
+    assert (kept.exists(), log.exists()) == (False, False)
     assert (orders / "00000000000000000000.log").read_text() == "records"
     assert node.root.is_dir(), "a link is removed, not what it leads to"
+
+
+def test_nothing_is_removed_that_was_not_listed(node: Node) -> None:
+    node.ok("install_file", **file(NEW))
+    listed = removal(node, *KINDS)
+    log = node.data / "__cluster_metadata-0"
+    log.mkdir()
+    assert node.refused("remove", **listed) == "changed"
+    assert len(left(node)) == 2
 
 
 def test_the_metadata_log_of_a_broker_in_kraft_mode_stays(node: Node) -> None:
     log = node.data / "__cluster_metadata-0"
     log.mkdir()
     node.properties.write_text(OLD + " process.roles = broker\n")
-    assert node.refused("remove", paths=[str(log)]) == "holds_data"
+    assert node.refused("remove", **removal(node, "metadata log")) == "holds_data"
     assert log.is_dir()
 
 
-def test_an_older_run_removes_nothing(node: Node) -> None:
-    log = node.data / "__cluster_metadata-0"
-    log.mkdir()
-    node.token = 7
-    node.ok("install_file", **file(OLD))
-    node.token = 6
-    assert node.refused("remove", paths=[str(log)]) == "fenced"
-
-
-@pytest.mark.parametrize("paths", ["/etc", [1], None])
-def test_a_list_of_something_else_is_refused(node: Node, paths: object) -> None:
-    assert node.refused("remove", paths=paths) == "malformed"
+@pytest.mark.parametrize("kinds", ["kept file", [1], None])
+def test_a_list_of_something_else_is_refused(node: Node, kinds: object) -> None:
+    assert node.refused("remove", **removal(node) | {"kinds": kinds}) == "malformed"
 
 
 def test_a_controller_lists_what_was_set_aside_and_its_file_once_it_is_not_used(controller: Node) -> None:
@@ -983,9 +991,7 @@ def test_a_controller_lists_what_was_set_aside_and_its_file_once_it_is_not_used(
     assert left(controller) == [], "its directory is in use"
     [aside] = controller.ok("set_aside", node=3000)["moved"]
     Path(aside).with_name("other.rolled-back-1").mkdir()
-    assert ["set aside", aside] in left(controller)
-    assert ["controller file", str(controller.properties)] in left(controller)
-    assert not [path for _, path in left(controller) if "other" in path], "another node's"
-    controller.ok("remove", paths=[path for _, path in left(controller)])
+    assert left(controller) == [["controller file", str(controller.properties)], ["set aside", aside]], "not another node's"
+    controller.ok("remove", **removal(controller, *KINDS))
     assert left(controller) == []
     assert not Path(aside).exists()

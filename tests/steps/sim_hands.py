@@ -167,10 +167,10 @@ class SimHost:
     def leftovers(self, node: NodeSpec) -> list[tuple[str, str]]:
         return [each for each in self.cluster.left.get(node.name, ()) if each not in self.cluster.removed]
 
-    def remove(self, node: NodeSpec, paths: Sequence[str], token: int) -> None:
+    def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
         self._act(token)
-        known = {path: kind for kind, path in self.leftovers(node)}
-        self.cluster.removed += [(known[path], path) for path in paths]
+        assert left == self.leftovers(node)
+        self.cluster.removed += [each for each in left if each[0] in kinds]
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         return f"{lines} lines of {node.name}"

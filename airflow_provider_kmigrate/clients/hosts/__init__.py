@@ -67,8 +67,8 @@ class Host(Protocol):
     def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:
         """What migrations and rollbacks have left on the machine: (kind, path), as `core.leftovers` names the kinds."""
 
-    def remove(self, node: NodeSpec, paths: Sequence[str], token: int) -> None:
-        """Remove these of the `leftovers`; the machine refuses any other path."""
+    def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
+        """Remove the `leftovers` of these kinds, if they are still the `left` ones; no path is named to the machine."""
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         """The end of the node's log for a failure message."""

@@ -472,8 +472,9 @@ class AgentHost:
         answer = self._connection.ask("leftovers", who=node.name, role=node.role)
         return [(str(kind), str(path)) for kind, path in answer["left"]]
 
-    def remove(self, node: NodeSpec, paths: Sequence[str], token: int) -> None:
-        self._change(node, "remove", token, {"paths": list(paths)})
+    def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
+        """As `Host.remove`."""
+        self._change(node, "remove", token, {"kinds": list(kinds), "listed": files.sha256(json.dumps(left))})
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         return str(self._connection.ask("read_log", who=node.name, role=node.role, lines=lines)["log"])

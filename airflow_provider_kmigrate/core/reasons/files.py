@@ -37,10 +37,11 @@ do: Write a reference that Kafka resolves on the host: `${file:/path:key}`. Of a
 do: Change the secret.
 never: Put it into a comment.
 
-F08 The Spark provider is not installed
-means: The file has a section `audit`, and this Airflow cannot submit Spark jobs: the audits would fail, and with them the migration.
+F08 Airflow misses what the file names
+means: This Airflow has no Spark provider for the audits of the file, or not the class of a notifier. The audits would fail, and with them the migration; nobody would be told.
 meanwhile: Yes.
-do: `pip install 'airflow-provider-kmigrate[spark]'` on scheduler and workers, or take the section out.
+do: A notifier: correct its import path, or install its provider on scheduler, workers and triggerer.
+do: Audits: `pip install 'airflow-provider-kmigrate[spark]'` on scheduler and workers, or take the section out.
 never: Install the full `pyspark` beside Airflow: it and the thin client overwrite each other.
 
 F09 A name or argument that does not exist
