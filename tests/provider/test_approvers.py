@@ -29,7 +29,6 @@ from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOper
 from airflow_provider_kmigrate.operators.step import FINALIZE, STAY
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_approval import Person
-from tests.provider.test_dags_rollback import begun  # noqa: F401
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import all_kraft
 
@@ -109,7 +108,7 @@ def journal(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def sim(begun: Callable[..., Any]) -> Rehearsal:  # noqa: F811
+def sim(begun: Callable[..., Any]) -> Rehearsal:
     """A cluster in dual-write, every broker in KRaft mode."""
     return begun(all_kraft)[0]
 

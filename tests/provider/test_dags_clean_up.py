@@ -12,7 +12,6 @@ from airflow_provider_kmigrate.operators.step import KEEP, REMOVE
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_approval import Person
 from tests.provider.test_dags import tasks
-from tests.provider.test_dags_rollback import begun  # noqa: F401
 from tests.steps.test_rollback import some_kraft, untouched
 
 DAG_ID = "kmigrate_clean_up__sim"
@@ -31,7 +30,7 @@ LEFT = {
     ],
 )
 def test_only_what_was_approved_is_removed(
-    begun: Callable[..., Any],  # noqa: F811
+    begun: Callable[..., Any],
     run_dag: Callable[..., Any],
     phase: Callable[..., None],
     answer: str,
@@ -50,7 +49,7 @@ def test_only_what_was_approved_is_removed(
 
 
 def test_what_came_after_the_list_was_shown_keeps_everything(
-    begun: Callable[..., Any],  # noqa: F811
+    begun: Callable[..., Any],
     run_dag: Callable[..., Any],
 ) -> None:
     sim: Rehearsal = begun(untouched)[0]

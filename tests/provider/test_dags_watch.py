@@ -18,7 +18,6 @@ from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_dags import tasks
-from tests.provider.test_dags_rollback import begun  # noqa: F401
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import some_kraft
 
@@ -37,7 +36,7 @@ def test_it_runs_by_itself_once_somebody_lets_it(rehearse: Callable[..., Rehears
     assert dag.task_dict["watch"].retries == 2, "a node that restarts is silent for a moment"
 
 
-def test_it_is_green_takes_no_lock_and_changes_nothing(begun: Callable[..., Any], run_dag: RunDag) -> None:  # noqa: F811
+def test_it_is_green_takes_no_lock_and_changes_nothing(begun: Callable[..., Any], run_dag: RunDag) -> None:
     sim, _ = begun(some_kraft)
     before = (sim.restarts(), set(sim.ensemble.znodes))
     assert tasks(run_dag(watching(sim))) == {"watch": "success"}
@@ -45,7 +44,7 @@ def test_it_is_green_takes_no_lock_and_changes_nothing(begun: Callable[..., Any]
 
 
 def test_a_flag_that_is_lost_turns_it_red_and_stands_in_a_journal(
-    begun: Callable[..., Any],  # noqa: F811
+    begun: Callable[..., Any],
     run_dag: RunDag,
     tmp_path: Path,
 ) -> None:
@@ -57,7 +56,7 @@ def test_a_flag_that_is_lost_turns_it_red_and_stands_in_a_journal(
 
 
 def test_an_original_that_is_gone_turns_it_red_while_the_way_back_is_open(
-    begun: Callable[..., Any],  # noqa: F811
+    begun: Callable[..., Any],
     run_dag: RunDag,
     tmp_path: Path,
 ) -> None:
@@ -103,7 +102,7 @@ def alarms_told(sim: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_people_are_told_of_an_alarm_when_it_begins_and_when_it_ends(
-    begun: Callable[..., Any],  # noqa: F811
+    begun: Callable[..., Any],
     run_dag: RunDag,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -122,7 +121,7 @@ def test_people_are_told_of_an_alarm_when_it_begins_and_when_it_ends(
 
 
 def test_a_phase_that_lasts_too_long_is_an_alarm_by_what_the_watch_has_seen(
-    begun: Callable[..., Any],  # noqa: F811
+    begun: Callable[..., Any],
     run_dag: RunDag,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -139,7 +138,7 @@ def test_a_phase_that_lasts_too_long_is_an_alarm_by_what_the_watch_has_seen(
 
 
 def test_a_node_that_is_down_alarms_once_it_has_stayed_down(
-    begun: Callable[..., Any],  # noqa: F811
+    begun: Callable[..., Any],
     run_dag: RunDag,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -18,7 +18,6 @@ from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.run import StepContext
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_dags import APPROVED, DAG_ID, tasks
-from tests.provider.test_dags_rollback import begun  # noqa: F401
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_kraft, some_kraft
 
@@ -84,7 +83,7 @@ def test_another_cluster_is_refused(finalized: tuple[Rehearsal, Any], run_dag: R
     assert tasks(run_dag(dag))["preflight"] == "failed"
 
 
-def test_a_new_run_finishes_a_finalization_that_was_left_half_way(begun: Callable[..., Any], run_dag: RunDag) -> None:  # noqa: F811
+def test_a_new_run_finishes_a_finalization_that_was_left_half_way(begun: Callable[..., Any], run_dag: RunDag) -> None:
     """One without the flag was elected, another one still has its flag: it has happened, and only the rest is to follow."""
     sim, _ = begun(half_finalized)
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
@@ -92,7 +91,7 @@ def test_a_new_run_finishes_a_finalization_that_was_left_half_way(begun: Callabl
     assert where(sim.cluster.observe(Fields(0))).phase is Phase.FINALIZED
 
 
-def test_a_new_run_takes_along_the_brokers_that_a_finalization_left_behind(begun: Callable[..., Any], run_dag: RunDag) -> None:  # noqa: F811
+def test_a_new_run_takes_along_the_brokers_that_a_finalization_left_behind(begun: Callable[..., Any], run_dag: RunDag) -> None:
     """Somebody took a controller's flag in the middle of the second roll, and it was elected."""
     sim, _ = begun(left_behind)
     assert where(sim.cluster.observe(Fields(0))).phase is Phase.LEFT_BEHIND

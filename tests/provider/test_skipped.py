@@ -9,7 +9,6 @@ from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import folder
 from tests.provider.test_dags import DAG_ID, tasks
-from tests.provider.test_dags_rollback import begun  # noqa: F401
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import all_kraft
 
@@ -34,7 +33,7 @@ def test_nothing_is_finalized_that_nobody_approved(rehearse, run_dag, name):
 
 
 @pytest.mark.parametrize("name", ["plan", "approve"])
-def test_nothing_goes_back_that_nobody_approved(begun, run_dag, name):  # noqa: F811
+def test_nothing_goes_back_that_nobody_approved(begun, run_dag, name):
     sim, dag = begun(all_kraft)
     skipped(dag, name)
     run = run_dag(dag)
