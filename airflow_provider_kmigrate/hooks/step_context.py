@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.core.migration.waits import needs_rollback_prereq
 from airflow_provider_kmigrate.core.model import Fields, Reason
 from airflow_provider_kmigrate.exceptions import Fenced, Unavailable
 from airflow_provider_kmigrate.hooks.connections import open_ssh, settings_of
+from airflow_provider_kmigrate.hooks.gauges import exporter
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore, rollback_prerequisites
@@ -219,6 +220,7 @@ def _context_of(
         run=journal.run,
         journals=journals_of(spec.name),
         groups=GroupFile(folder() / "groups" / f"{spec.name}.json", writable=not isinstance(fence, _NoFence)),
+        export=exporter(spec.name),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSp
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, GateState, strangers, unidentified
 from airflow_provider_kmigrate.core.group_progress import GroupsKept
+from airflow_provider_kmigrate.core.gauges import Gauge, GaugeHistory
 from airflow_provider_kmigrate.core.migration.roll import takes_part
 from airflow_provider_kmigrate.core.migration.waits import alarming, in_window
 from airflow_provider_kmigrate.core.model import (
@@ -130,6 +131,7 @@ class StepContext:
     run: str = ""  # as the fence and the journal name it
     journals: Path | None = None  # the folder of the journals of all runs on this cluster; None: not known here
     groups: GroupStore = field(default_factory=NothingKept)
+    export: Callable[[Iterable[Gauge]], None] = lambda _: None  # sends each observation's figures to where dashboards read them
 
 
 class Step(ABC):
@@ -442,6 +444,7 @@ class _Diary:
         self._lost = float("-inf")  # time of the last observation without ZooKeeper
         self._acts: list[str] = []
         self._alarms: tuple[Reason, ...] = ()
+        self._gauges = GaugeHistory()
 
     def settled(self, view: ClusterView, decision: Decision) -> Decision:
         """Return the decision, or a wait if ZooKeeper has just become reachable again: the effects of its outage show later.
@@ -461,6 +464,8 @@ class _Diary:
     def note_observation(self, view: ClusterView, decision: Decision) -> None:
         now = self._context.clock.monotonic()
         self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
+        self._gauges, measured = self._gauges.observe(view, decision, now)
+        self._context.export(measured)
         seen = alarming(view, self._context.spec.policy.max_hybrid, self._context.clock.now())
         self._alarm(tuple(reason for reason in seen if reason.cause not in self._step.expected_alarms))
         unread = _unread(view, decision)

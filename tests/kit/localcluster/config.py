@@ -41,7 +41,7 @@ def write(plan: Plan, runtime: Runtime) -> None:
         _put(folder / "log4j.properties", _LOGGING)
         if node.role is NodeRole.BROKER and not Path(node.hosts.properties).exists():
             _put(Path(node.hosts.properties), render(broker_properties(plan, node)))
-        launch = _kafka_launch(node, runtime)
+        launch = _kafka_launch(plan, node, runtime)
         NodeProcess(folder).define(launch)
         _put(Path(plan.agent_config(node.id)), json.dumps(node_json(node, launch, runtime), indent=1))
 
@@ -90,11 +90,18 @@ def _ensemble(plan: Plan) -> dict[str, str]:
     return {"initLimit": "10", "syncLimit": "5", **servers}
 
 
-def _kafka_launch(node: NodeSpec, runtime: Runtime) -> Launch:
+def _kafka_launch(plan: Plan, node: NodeSpec, runtime: Runtime) -> Launch:
     folder = folder_of(node)
     heap = "256m" if node.role is NodeRole.BROKER else "192m"
     start = runtime.command("kafka.Kafka", [node.hosts.properties], kind=node.role, heap=heap, folder=folder)
-    return Launch(start, env={**runtime.env, **clocks.env(folder)})
+    return Launch(start, env={**runtime.env, **clocks.env(folder), **_jmx(plan.ports.get(f"{folder.name} jmx"))})
+
+
+def _jmx(port: int | None) -> dict[str, str]:
+    """The environment of a JVM that offers JMX on this port of the loopback interface."""
+    keys = {"port": port, "rmi.port": port, "host": HOST, "authenticate": "false", "ssl": "false"}
+    options = [f"-Dcom.sun.management.jmxremote.{key}={value}" for key, value in keys.items()]
+    return {"JAVA_TOOL_OPTIONS": " ".join([*options, f"-Djava.rmi.server.hostname={HOST}"])} if port else {}
 
 
 def node_json(node: NodeSpec, launch: Launch, runtime: Runtime) -> dict[str, object]:

@@ -34,7 +34,7 @@ ENSEMBLE_PORTS = ("quorum", "election")  # what the servers of an ensemble tell 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the user asked for; `chroot` is empty or starts with a slash. `zookeepers`: servers of the ensemble."""
+    """What the user asked for; `chroot` is empty or starts with a slash. `zookeepers`: servers of the ensemble. `jmx`: nodes offer it."""
 
     name: str = "demo"
     brokers: int = 3
@@ -42,6 +42,7 @@ class Shape:
     racks: int = 3
     chroot: str = ""
     zookeepers: int = 1
+    jmx: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -60,6 +61,8 @@ class Shape:
     def ports(self) -> Iterator[str]:
         """Whatever needs a port: each member one for its clients, a server of an ensemble two more for the others."""
         yield from self.members()
+        if self.jmx:
+            yield from (f"{name} jmx" for name in self.members())
         if self.zookeepers > 1:
             yield from (f"{name} {use}" for name in self.zookeeper_names() for use in ENSEMBLE_PORTS)
 
