@@ -18,7 +18,7 @@ export PYTHONHASHSEED ?= 0
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test test-clusters test-pure long explore mutants gated disasters spark-cluster demo airflow bench faults machines cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test test-clusters test-pure long explore mutants gated disasters proofs spark-cluster demo airflow bench faults machines cluster cluster-down clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -88,6 +88,9 @@ gated: setup setup-spark ## migrate a real cluster and a real group with Spark's
 
 disasters: setup ## cause the known disasters on real brokers and check that kmigrate's gates prevent them; migrate and roll back a cluster with TLS, passwords and ACLs (15 minutes)
 	$(BIN)/pytest -q $(DISASTERS)
+
+proofs: setup setup-spark ## what no shorter test shows: the rows of KIP-125's matrix, a disaster of each class, TLS with passwords and ACLs there and back, a migration with Spark's gates (15 minutes)
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m proof tests/system
 
 spark-cluster: setup setup-spark ## run the audit's tests on a Spark cluster: a master and two executors in separate processes (15 minutes)
 	KMIGRATE_SPARK_MASTER='local-cluster[2,1,1024]' PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -m "not long" tests/audit

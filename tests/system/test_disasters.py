@@ -57,6 +57,7 @@ MANY = 10_000
 class TestACarelessWayBack:
     """/controller deleted, /migration and the controllers' directories left; a topic is made since."""
 
+    @pytest.mark.proof
     def test_old_controllers_delete_what_was_made_since(self, road: Road) -> None:
         hands = road.at(Point.COPIED)
         back_without_care(road, hands)
@@ -161,6 +162,7 @@ def version_1(node: NodeSpec) -> None:
 class TestFinalizedByAccident:
     """A controller without the flag is elected while one broker is still in migration mode."""
 
+    @pytest.mark.proof
     def test_a_standby_without_the_flag_stops_everything_and_is_mended(self, road: Road) -> None:
         hands = road.at(Point.HYBRID)
         standby = unflagged_standby(road, hands)
@@ -240,6 +242,7 @@ def leaders(node: NodeSpec, topic: str) -> dict[int, int] | None:
 
 
 class TestFirstRoll:
+    @pytest.mark.proof
     def test_a_broker_taken_back_before_the_last_one_comes_loses_what_it_acknowledges(self, road: Road) -> None:
         hands = road.at(Point.ALL_BUT_ONE)
         last = hands.brokers[road.last[Point.ALL_BUT_ONE]]

@@ -62,6 +62,7 @@ class TestDualWrite:
             done(here, "equivalent")
         assert lost <= road.topics_in_zookeeper()
 
+    @pytest.mark.proof
     def test_a_subscription_to_client_metrics_wedges_the_next_controller(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
         subscribe(hands.brokers[0], "3000")
@@ -89,6 +90,7 @@ def claimed(view: ClusterView) -> bool:
 class TestItEnds:
     """ZooKeeper answers, everybody runs, and nothing is written any more. Kafka says "Will retry"."""
 
+    @pytest.mark.proof
     def test_a_lost_answer_ends_it_until_another_controller_leads(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
         before = leader(road.observe(Fields.POSITION))

@@ -38,7 +38,7 @@ from tests.system.group_under_load import (
 )
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(240)]
 OLD, MIGRATING, PLAIN = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
 ONE, TWO = APPLICATION.names
 GUEST, THIRD = f"{GROUP}9", f"{GROUP}8"  # nobody's instances; the guest is never delivered anything

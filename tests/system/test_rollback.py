@@ -50,6 +50,7 @@ def version_1(folder: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.proof
 def test_back_by_the_dag_and_forward_again(tmp_path: Path) -> None:
     topics, groups = (TopicPlan("orders", 12), TopicPlan("pair", 4, 2)), (GroupPlan("billing", 2),)
     policy = {"min_soak": "0s", "canary_bake": "0s"}

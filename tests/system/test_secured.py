@@ -21,7 +21,7 @@ from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
 from tests.system import evidence, secured
 from tests.system.secured import PASSWORDS, TOOL, Secured
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(600)]
 
 MINE, OTHERS = "orders", "payments"
 
