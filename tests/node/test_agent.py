@@ -562,13 +562,14 @@ def test_facts_name_the_file_that_a_process_was_started_with(make: Callable[...,
         "-Dlog4j.configuration=file:/etc/log4j.properties",
         str(tmp_path / "etc" / "made" / ".." / "server.properties"),
         str(other),
+        os.fsdecode(bytes(tmp_path) + b"/\xff.properties"),
     ]
     node = make(process={"start": [sys.executable, "-ISc", "import time; print('up', flush=True); time.sleep(600)", *words]})
     node.ok("start", job="s1")
     node.ended("s1")
     wait_for(lambda: str(node.ok("read_log", lines=5)["log"]).strip(), bool, "it runs", 10)
     seen = node.ok("facts")
-    assert seen["process"]["named"] == [str(node.properties), str(other)]
+    assert seen["process"]["named"] == [str(node.properties), str(other), f"{tmp_path}/\ufffd.properties"]
     assert abs(seen["file"]["written"] - node.properties.stat().st_mtime) < 1e-3
 
 
@@ -607,6 +608,16 @@ def test_facts_show_the_log_of_a_unit_that_is_started_again_and_again(node: Node
     seen = systemd.role.facts({})
     assert "the log" in seen["failing"]
     assert seen["unit"]["SubState"] == "auto-restart"
+
+
+def test_facts_do_not_wait_for_a_journal_or_a_disk_that_does_not_answer(node: Node) -> None:
+    systemd = Systemd(agent_module(), node, "--no-pager", "-c")
+    systemd.sub_state, systemd.runs = "auto-restart", False
+    node.properties.write_text("ssl.keystore.location=/net/ks.jks\n")
+    seen = systemd.role.facts({})
+    assert seen["failing"] == "no log at the journal: no answer"
+    assert seen["unreadable"] == ["/net/ks.jks"]
+    assert systemd.limits == {"--no-pager": 5.0, "-c": 5.0}
 
 
 # What a hostile service user, request or moment may do
@@ -848,6 +859,7 @@ class Systemd:
     def __init__(self, module: Any, node: Node, *broken: str) -> None:
         self.module, self.broken, self.asked = module, broken, list[list[str]]()
         self.runs, self.sub_state, self.result = True, "running", "success"
+        self.limits: dict[str, float] = {}
         module.run = self.run
         entry = {name: value for name, value in node.entry.items() if name != "process"} | {"systemd": "kafka.service"}
         self.role = module.Role("broker", entry, "/etc/kmigrate/node.json")
@@ -855,9 +867,10 @@ class Systemd:
         birth = self.role.find().birth
         self.record = {"id": "r1", "acts": ["stop", "start"], "done": [], "process": birth, "metas": {}}
 
-    def run(self, argv: list[str], *_: Any) -> tuple[int, str]:
+    def run(self, argv: list[str], timeout: float = 0.0, *_: Any) -> tuple[int, str]:
         self.asked.append(argv)
         if argv[1] in self.broken and len(self.asked) > 1:
+            self.limits[argv[1]] = timeout
             raise self.module.Refusal("timed_out", "no answer")
         self.runs = {"stop": False, "start": True}.get(argv[1], self.runs)
         state = "active" if self.runs else "inactive"
