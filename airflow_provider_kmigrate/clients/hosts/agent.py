@@ -319,7 +319,7 @@ class AgentObservation:
             systemd_seconds(self.facts["unit"].get("TimeoutStopUSec", "")),
             self.facts["boot_enabled"],
             _restart_loop(self.facts),
-            tuple(found.get("named", ())),
+            tuple(map(printable, found.get("named", ()))),
             bool(self.facts["unit"].get("ExecStartPre")),
         )
 
@@ -338,7 +338,7 @@ class AgentObservation:
             kept_by=None if text is None else properties.kept_by(text),
             has_metadata_log=any(folder["has_metadata_log"] for _, folder in seen) if seen else None,
             written_at=None if text is None else self.facts["file"].get("written"),
-            unreadable=tuple(self.facts.get("unreadable") or ()),
+            unreadable=tuple(map(printable, self.facts.get("unreadable") or ())),
             free=self._free([folder for _, folder in seen]),
         )
 
@@ -367,7 +367,7 @@ def _restart_loop(facts: Mapping[str, Any]) -> str | None:
     if not again and not unit.get("SubState", "").startswith("auto-restart"):
         return None
     lines = [line for line in (facts.get("failing") or "").splitlines() if line.strip() and " systemd[1]: " not in line]
-    return " / ".join(lines[-_LAST:])[-_SHOWN:]
+    return printable(" / ".join(lines[-_LAST:])[-_SHOWN:])
 
 
 class AgentHost:
