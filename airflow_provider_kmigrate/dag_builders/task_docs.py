@@ -92,7 +92,8 @@ _ROLLBACK = {
     "approve": "Shows the plan and asks an operator. Answer under *Required Actions*; it changes nothing while it waits.\n\n"
     "**Leave as it is** fails this task and changes nothing. To be asked again with a fresh plan, clear `plan` and its downstream tasks.",
     "evidence.taken": "The evidence for the audit after the rollback was taken, or could not be. The rollback continues in both cases: it does not "
-    "depend on Spark. Without evidence `audit_after_rollback` fails in the end.",
+    "depend on Spark. Without evidence `audit_after_rollback` fails in the end.\n\n**No minute to lose:** mark this task as success, without its upstream "
+    "tasks. The rollback begins at once.",
     "controller_failover.restore_flag": "Starts this controller if it is down during a migration. Restarts it with the migration flag if a finalization removed the flag: "
     "if it were elected without the flag, it would finalize.\n\n**Skipped:** the run was started with *Do not fail the "
     "controllers over*.",
