@@ -24,6 +24,14 @@ from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unavailable
 
 _POLL_S: Final = 1.0
 _FEW: Final = 500  # records of one poll
+#: Without the reset, librdkafka begins at the end of a log whose start has moved on meanwhile: the partition would look empty.
+_READS: Final = {
+    "group.id": "kmigrate-offsets-log",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "earliest",
+}
 #: Brokers let only this client write to Kafka's own topics (KafkaApis, AdminUtils of 0.11 to 3.9).
 _ADMIN: Final = {"client.id": "__admin_client", "acks": "all", "enable.idempotence": False}
 
@@ -58,15 +66,32 @@ class OffsetsLog:
             if error is not None:
                 refused.append(error)
 
-        producer = _client(Producer, {**self._properties, **_ADMIN})
+        producer, deadline = _client(Producer, {**self._properties, **_ADMIN}), time.monotonic() + timeout
+        late = TimedOut(
+            f"not all copies in {OFFSETS_TOPIC} were removed within {timeout:g} s: find out why brokers are slow, and repeat it"
+        )
         for stray in strays:
             if not stray.raw_key:
                 raise Failed(f"the key of a copy of {stray.group} in partition {stray.place} is unknown")
-            producer.produce(OFFSETS_TOPIC, None, stray.raw_key, stray.place, on_delivery=delivered)
-        if producer.flush(timeout):
-            raise TimedOut(f"copies in {OFFSETS_TOPIC} were not removed within {timeout:g} s")
+            while not _produced(producer, stray, delivered):
+                if time.monotonic() > deadline:
+                    raise late
+                producer.poll(_POLL_S)
+        if producer.flush(max(0.0, deadline - time.monotonic())):
+            raise late
         if refused:
             raise error_of(refused[0], f"removing copies in {OFFSETS_TOPIC}")
+
+
+def _produced(producer: Any, stray: StrayRecord, delivered: Callable[..., None]) -> bool:
+    """False if librdkafka's queue is full: it holds 100,000 records, and a cluster may have more copies."""
+    try:
+        producer.produce(OFFSETS_TOPIC, None, stray.raw_key, stray.place, on_delivery=delivered)
+    except BufferError:
+        return False
+    except KafkaException as error:
+        raise error_of(error.args[0], f"removing copies in {OFFSETS_TOPIC}") from error
+    return True
 
 
 def _sorted(records: Iterable[RawRecord], wanted: Collection[str] | None) -> dict[str, GroupLog]:
@@ -108,8 +133,7 @@ def _records(properties: Mapping[str, Any], places: Collection[int] | None, time
     left = {place for place, mark in wanted.items() if mark.start < mark.end}
     if not left:
         return
-    fixed = {"group.id": "kmigrate-offsets-log", "enable.auto.commit": False, "enable.partition.eof": True}
-    with closing(_client(Consumer, {**properties, **fixed, "isolation.level": "read_committed"})) as consumer:
+    with closing(_client(Consumer, {**properties, **_READS})) as consumer:
         consumer.assign([KafkaPartition(OFFSETS_TOPIC, place, wanted[place].start) for place in sorted(left)])
         deadline = time.monotonic() + timeout
         while left:
