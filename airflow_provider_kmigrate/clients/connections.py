@@ -363,7 +363,10 @@ def webhook_settings(conn_id: str, connection: Connection, *, tls: bool = True) 
 def _address(fields: ConnectionFields) -> str:
     """The URL of a webhook; the port belongs behind the host, also of a whole URL."""
     host, port = fields.field("host") or "", fields.field("port")
-    url = urlsplit(host if "://" in host else f"{fields.field('schema') or 'http'}://{host}")
+    try:
+        url = urlsplit(host if "://" in host else f"{fields.field('schema') or 'http'}://{host}")
+    except ValueError:  # one bracket of an IPv6 address; its text may hold a secret
+        url = urlsplit("")
     if not url.netloc or url.scheme not in {"http", "https"}:
         fields.refuse(
             "host is not the address of an HTTP service", "The webhook could not be called.", "Write its host, or its whole URL."

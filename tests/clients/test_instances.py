@@ -174,7 +174,7 @@ class TestWebhook:
         )
         assert (made.ca_file, made.headers) == ("/etc/ca.pem", {"X-Key": "k"})
 
-    @pytest.mark.parametrize("fields", [{}, {"host": "ftp://x"}, {"host": "x", "conn_type": "ftp"}])
+    @pytest.mark.parametrize("fields", [{}, {"host": "ftp://x"}, {"host": "https://[::1"}, {"host": "x", "conn_type": "ftp"}])
     def test_no_address(self, fields: dict[str, Any]) -> None:
         with pytest.raises(Refused):
             webhook_settings("deployer", {"conn_type": "http", **fields})
