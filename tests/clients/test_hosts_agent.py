@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -643,6 +644,19 @@ def test_a_late_answer_is_never_taken_for_the_next_one() -> None:
         connection.ask("facts")
     assert not first.open
     assert connection.ask("facts") == {"new": 1}
+
+
+@pytest.mark.parametrize("code", ["failed", "protocol"])
+def test_an_error_names_the_node_that_was_asked_for(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    connection, _ = behind(FakePipe(b'{"id": 1, "error": {"code": "%s"}}\n' % code.encode()))
+
+    class Asked(AbstractContextManager[None]):
+        def __exit__(self, *_: object) -> None:
+            connection._name = "controller 3000"  # what another thread leaves there
+
+    monkeypatch.setattr(connection, "_lock", Asked())
+    with pytest.raises((Failed, Refused), match="broker 7: "):
+        connection.ask("facts", who="broker 7")
 
 
 def test_nodes_of_one_machine_share_its_ssh_connection_and_each_machine_has_its_own() -> None:

@@ -183,17 +183,17 @@ class Connection:
                 self._end()  # the next answer would be the one to this request
                 raise
         if "ok" not in answer:
-            error = answer.get("error") or {}
-            raise self._of_protocol(answer, error) if error.get("code") == "protocol" else _error_of(self._name, error)
+            error, name = answer.get("error") or {}, who or self._host  # another thread may ask for another node by now
+            raise self._of_protocol(name, answer, error) if error.get("code") == "protocol" else _error_of(name, error)
         return cast(dict[str, Any], answer["ok"])
 
-    def _of_protocol(self, answer: Mapping[str, object], error: Mapping[str, object]) -> Refused:
+    def _of_protocol(self, name: str, answer: Mapping[str, object], error: Mapping[str, object]) -> Refused:
         """M03: the agent is of another kmigrate. The older of the two is to be updated."""
         other = answer.get("v")
         newer = isinstance(other, int) and other > PROTOCOL
         update = "`pip install --upgrade airflow-provider-kmigrate` on each worker and the triggerer" if newer else f"`{INSTALL}`"
         what = "newer than this kmigrate. Update kmigrate" if newer else "older than this kmigrate. Update the agent"
-        text = f"{self._name}: kmigrate-node on {self._host} is {what}: {update}. It said: {error.get('text')}"
+        text = f"{name}: kmigrate-node on {self._host} is {what}: {update}. It said: {error.get('text')}"
         return Refused.because(Reason("M03", text))
 
     def _answer(self, request: bytes, timeout: float) -> dict[str, Any]:
