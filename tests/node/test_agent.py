@@ -910,6 +910,15 @@ def test_the_record_of_a_stop_has_what_systemd_says_of_it(node: Node) -> None:
     assert [act["result"] for act in systemd.record["done"] if act["act"] == "stop"] == ["timeout"]
 
 
+def test_a_folder_of_records_that_others_may_write_leaves_no_node_down(node: Node) -> None:
+    systemd = Systemd(agent_module(), node)
+    systemd.record["done"] = [{"act": "stop", "began": 1.0, "ended": 2.0}]
+    systemd.runs = False
+    (node.state / "broker").chmod(0o777)  # between the stop and the start
+    systemd.role.carry_out(systemd.record)
+    assert systemd.runs
+
+
 def test_systemd_starts_a_killed_job_again(node: Node) -> None:
     systemd = Systemd(agent_module(), node)
     systemd.role.spawn("r1")
