@@ -384,10 +384,7 @@ def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
         brokers=brokers,
         controllers=_controllers(spec, brokers, lookup),
         hosts={conn_id: host_settings(conn_id, lookup(conn_id)) for conn_id in host_connections(spec)},
-        webhooks={
-            conn_id: webhook_settings(conn_id, lookup(conn_id), tls=_tls_of_webhook(spec, conn_id))
-            for conn_id in webhook_connections(spec)
-        },
+        webhooks={conn_id: _webhook(spec, conn_id, lookup) for conn_id in webhook_connections(spec)},
         ssh={conn_id: ssh_settings(conn_id, lookup(conn_id)) for conn_id in ssh_connections(spec)},
         cluster_id=spec.cluster_id,
     )
@@ -406,6 +403,14 @@ def ssh_connections(spec: ClusterSpec) -> tuple[str, ...]:
 def webhook_connections(spec: ClusterSpec) -> tuple[str, ...]:
     """The ids of the connections that instances name for their webhooks, each once."""
     return tuple(sorted({instance.webhook for group in spec.groups for instance in group.instances} - {""}))
+
+
+def _webhook(spec: ClusterSpec, conn_id: str, lookup: Lookup) -> WebhookSettings | Refused:
+    """A webhook's settings, or why they cannot be used: that stops the groups that name it, and never a rollback of the cluster."""
+    try:
+        return webhook_settings(conn_id, lookup(conn_id), tls=_tls_of_webhook(spec, conn_id))
+    except Refused as refused:
+        return refused
 
 
 def _tls_of_webhook(spec: ClusterSpec, conn_id: str) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_provider_kmigrate.exceptions import Refused
+
 _BROKER_PORT = 9092
 _SERVER = re.compile(r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 
@@ -97,7 +99,8 @@ class WebhookSettings:
 class ClusterSettings:
     """Settings to reach everything of one cluster.
 
-    `hosts`, `ssh` and `webhooks` have an entry for each connection id that nodes and consumer groups name.
+    `hosts`, `ssh` and `webhooks` have an entry for each connection id that nodes and consumer groups name; one of `webhooks` may be the
+    refusal of its connection.
     """
 
     zookeeper: ZooKeeperSettings
@@ -105,6 +108,6 @@ class ClusterSettings:
     brokers: WireSecurity
     controllers: WireSecurity
     hosts: Mapping[str, HostSettings] = field(default_factory=dict)
-    webhooks: Mapping[str, WebhookSettings] = field(default_factory=dict)
+    webhooks: Mapping[str, WebhookSettings | Refused] = field(default_factory=dict)
     ssh: Mapping[str, SshSettings] = field(default_factory=dict)
     cluster_id: str = ""

@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.clients.zookeeper_session import has_identity
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ConnectionFacts
 from airflow_provider_kmigrate.core.text import printable
-from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, Unreachable
 
 _BROKEN_CONNECTION = 255  # ssh's exit code for it
 _SHOWN = 500  # characters of an answer that a message carries
@@ -47,7 +47,19 @@ class Instances:
 
     cluster: str
     hosts: Mapping[str, HostSettings]
-    webhooks: Mapping[str, WebhookSettings]
+    webhooks: Mapping[str, WebhookSettings | Refused]
+
+    def require(self, group: GroupSpec) -> None:
+        """Raises `Refused` if the webhook of an instance cannot be called: known before anything of its group is moved."""
+        for instance in group.instances:
+            if instance.webhook:
+                self._webhook(instance)
+
+    def _webhook(self, instance: InstanceSpec) -> WebhookSettings:
+        found = self.webhooks[instance.webhook]
+        if isinstance(found, Refused):
+            raise found
+        return found
 
     def switch(self, group: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
         """Restart the instance as `kind`; returns once the command ends or the webhook answers, within `switch_timeout`.
@@ -70,7 +82,7 @@ class Instances:
             raise Failed(f"{what} ended with exit code {answer.code}: {answer.err_tail}")
 
     def _post(self, group: GroupSpec, instance: InstanceSpec, body: Mapping[str, str | int]) -> None:
-        settings, what = self.webhooks[instance.webhook], f"{instance.name} of group {group.name}: webhook {instance.webhook}"
+        settings, what = self._webhook(instance), f"{instance.name} of group {group.name}: webhook {instance.webhook}"
         try:
             answer = asyncio.run(_posted(settings, body, group.switch_timeout))
         except (TimeoutError, httpx.TimeoutException) as error:
@@ -152,6 +164,7 @@ def connection_facts(settings: ClusterSettings) -> ConnectionFacts:
         frozenset(readable | ({"zookeeper"} if zk.digest and not zk.use_tls else set())),
         tuple(name for name, used in (("TLS", zk.use_tls), ("SASL", zk.sasl_mechanism)) if used),
         not has_identity(zk),
+        tuple(reason for found in settings.webhooks.values() if isinstance(found, Refused) for reason in found.reasons),
     )
 
 

@@ -712,10 +712,12 @@ class ConnectionFacts:
     """How kmigrate's own connections are protected; each is named by its section of the cluster file.
 
     `unverified`: TLS that accepts any host name; `readable`: a password without TLS; `zookeeper`: TLS or SASL towards ZooKeeper;
-    `anonymous`: ZooKeeper does not know who connects, so that any client may write what kmigrate writes there.
+    `anonymous`: ZooKeeper does not know who connects, so that any client may write what kmigrate writes there. `refused`: why webhooks of
+    consumer groups cannot be called.
     """
 
     unverified: frozenset[str] = frozenset()
     readable: frozenset[str] = frozenset()
     zookeeper: tuple[str, ...] = ()
     anonymous: bool = False
+    refused: tuple[Reason, ...] = ()

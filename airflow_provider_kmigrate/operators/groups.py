@@ -77,6 +77,8 @@ class _Forward(StepOperator):
         seen = step_context.observer.observe(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=self.names()).groups or {}
         if all(moved(seen.get(group.name), group) for group in groups):
             raise AirflowSkipException(f"{', '.join(self.names())} has left ZooKeeper already.")
+        for group in groups:
+            step_context.tools.instances.require(group)
         for group in groups if self.migrates else ():
             if reasons := held(seen.get(group.name), step_context.run):
                 if group.name not in self._released:

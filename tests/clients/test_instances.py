@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.clients.connections import settings_for, webhook_settings
+from airflow_provider_kmigrate.clients.connections import lookup_in, settings_for, webhook_settings
 from airflow_provider_kmigrate.clients.settings import HostSettings, WebhookSettings
-from airflow_provider_kmigrate.clients.tools import Instances
+from airflow_provider_kmigrate.clients.tools import Instances, connection_facts
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unreachable
 
@@ -160,8 +160,23 @@ class TestWebhook:
             "kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:1"}},
             "deployer": {"conn_type": "http", "host": "deployer"},
         }
+        made = settings_for(spec, known.__getitem__)
+        assert [reason.code for reason in connection_facts(made).refused] == ([] if confirmed else ["N03"])
         with nullcontext() if confirmed else pytest.raises(Refused, match="without TLS"):
-            assert settings_for(spec, known.__getitem__).webhooks["deployer"].url == "http://deployer"
+            Instances("prod", {}, made.webhooks).require(groups[0])
+        with pytest.raises(Unreachable if confirmed else Refused):
+            Instances("prod", {}, made.webhooks).switch(groups[0], WEBHOOK, "kafka", 3)
+
+    def test_a_webhook_without_a_connection_stops_its_groups_and_no_rollback_of_the_cluster(self) -> None:
+        spec = ClusterSpec("prod", "id", "zk", "kafka", (), (), groups=(replace(GROUP, instances=(WEBHOOK,), conn_id=""),))
+        known = {
+            "zk": {"conn_type": "kmigrate_zookeeper", "host": "zk1"},
+            "kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:1"}},
+        }
+        made = settings_for(spec, lookup_in(known, spec))
+        assert [reason.code for reason in connection_facts(made).refused] == ["N01"]
+        with pytest.raises(Refused, match=r"N01.*deployer"):
+            Instances("prod", {}, made.webhooks).require(spec.groups[0])
 
     def test_a_certificate_authority_that_is_gone_is_named(self) -> None:
         settings = WebhookSettings("https://127.0.0.1:1/x", ca_file="/gone/ca.pem")

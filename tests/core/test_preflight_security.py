@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import ConnectionFacts, Malformed, NodeFiles
+from airflow_provider_kmigrate.core.model import ConnectionFacts, Malformed, NodeFiles, Reason
 from airflow_provider_kmigrate.core.preflight import security as preflight_security
 from airflow_provider_kmigrate.core.preflight.checks import findings
 from airflow_provider_kmigrate.core.preflight.findings import Severity
@@ -92,6 +92,7 @@ ROWS: list[Row] = [
     ("key stores of controllers on machines of brokers", both(everywhere(ssl_keystore_location="/k"), beside_brokers), []),
     ("ZooKeeper without an identity", both(environment(one_machine=False), known(connections=ConnectionFacts(anonymous=True))), ["W8", "W22"]),
     ("ZooKeeper without an identity, all on this machine", known(connections=ConnectionFacts(anonymous=True)), []),
+    ("a webhook that cannot be called", known(connections=ConnectionFacts(refused=(Reason("N03", "connection deployer: no TLS"),))), ["N03"]),
     ("large znodes", large_topic, ["B10b"]),
     ("password without secret", tree(broker_settings={"1": ("ssl.keystore.password",)}), ["B11", "B16", "W11", "W13"]),
     ("passwords, secrets differ", both(tree(broker_settings={"1": ("listener.name.a.plain.sasl.jaas.config",)}), both(everywhere(password_encoder_secret="a"), written_1(password_encoder_secret="b"))), ["B11", "B16", "W11", "W13"]),

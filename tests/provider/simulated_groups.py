@@ -75,6 +75,9 @@ class GroupRehearsal:
         finally:
             session.close()
 
+    def require(self, group: GroupSpec) -> None:
+        """Its webhooks can be called."""
+
     def switch(self, group: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
         self.groups[group.name].switch(group, instance, kind, token)
 

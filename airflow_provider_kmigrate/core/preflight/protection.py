@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     PreflightFacts,
     PreflightFinding,
     blocks,
+    refused,
     warns,
     zookeeper_files,
 )
@@ -86,6 +87,7 @@ def _unverified(facts: PreflightFacts, there: Rendered) -> Iterator[PreflightFin
 
 def _of_connections(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Connections of kmigrate; a section of the cluster file may confirm that one does not verify host names."""
+    yield from refused(facts.connections.refused, "Airflow's HTTP connections")
     found, said = facts.connections.unverified, facts.spec.unverified
     if silent := sorted(found - said):
         yield blocks("B9f", f"kmigrate's own connections would not verify host names: {summarize(silent)}")
