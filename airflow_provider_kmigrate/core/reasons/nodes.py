@@ -216,8 +216,8 @@ ask: Look at what the unit or image runs before Kafka (systemctl cat kafka; dock
 R14 A node was killed while it stopped
 means: It did not stop in order: a broker's leaders moved only once its session had ended, and it recovers its logs at its start, for seconds or hours. With acks=all nothing is lost.
 meanwhile: As safe as your replication, until it is back in every ISR. No other node is stopped before that.
-do: Wait: kmigrate has started it again. `Recovering` in its log: it reads its logs.
 do: Result `timeout`: raise `TimeoutStopSec` of **every** node's unit now (W7), before the next one is stopped.
+do: Wait: kmigrate has started it again. `Recovering` in its log: it reads its logs.
 do: Result `oom-kill` or `signal`: find what killed it (`journalctl -k`, an administrator), and stop that.
 do: Result `core-dump`: read the end of its log and its `hs_err` file.
 never: SIGKILL it while it recovers its logs.
