@@ -68,7 +68,7 @@ def test_an_original_that_is_gone_turns_it_red_while_the_way_back_is_open(
 
 
 def test_it_answers_whether_one_can_still_go_back_green_or_red(
-    begun: Callable[..., Any],  # noqa: F811
+    begun: Callable[..., Any],
     run_dag: RunDag,
 ) -> None:
     """The table and the hash are XComs of the task, so its page in Airflow shows them."""
