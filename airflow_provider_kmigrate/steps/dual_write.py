@@ -5,7 +5,6 @@ The states are raised above the partition epochs that brokers remember of KRaft;
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.clients.partition_states import half_made, make_whole, raise_versions
 from airflow_provider_kmigrate.clients.znodes import Delete
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core import rollback
@@ -28,6 +27,8 @@ from airflow_provider_kmigrate.steps.run import StepContext, refuse_if_stopped, 
 
 def raise_states(context: StepContext) -> None:
     """Raise the states' versions. Continues without permission: a leader that the brokers ignore can be restarted."""
+    from airflow_provider_kmigrate.clients.partition_states import raise_versions  # noqa: PLC0415  # each task of a roll would import it
+
     try:
         count, times = raise_versions(context.tools.zk, context.fence)
     except (AuthenticationFailed, Changed) as error:
@@ -104,6 +105,8 @@ def recover(context: StepContext, name: str, verb: Verb) -> None:
 
 
 def _complete(context: StepContext, name: str) -> None:
+    from airflow_provider_kmigrate.clients.partition_states import half_made  # noqa: PLC0415  # each task of a roll would import it
+
     found = half_made(context.tools.zk)
     if found:
         context.clock.sleep(_BEING_MADE)
@@ -121,6 +124,8 @@ def _complete(context: StepContext, name: str) -> None:
 
 
 def _made(context: StepContext, path: str) -> int:
+    from airflow_provider_kmigrate.clients.partition_states import make_whole  # noqa: PLC0415  # each task of a roll would import it
+
     try:
         return make_whole(context.tools.zk, (path,), context.fence)
     except Changed:  # another client created it, or deleted the topic

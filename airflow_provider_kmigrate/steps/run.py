@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.migration.roll import takes_part
 from airflow_provider_kmigrate.core.migration.waits import alarming, in_window
 from airflow_provider_kmigrate.core.model import (
+    BackupFacts,
     Broker,
     Cause,
     ClusterEnvironment,
@@ -132,6 +133,7 @@ class StepContext:
     journals: Path | None = None  # the folder of the journals of all runs on this cluster; None: not known here
     groups: GroupStore = field(default_factory=NothingKept)
     export: Callable[[Iterable[Gauge]], None] = lambda _: None  # sends each observation's figures to where dashboards read them
+    judges_backup: bool = True  # false in the triggerer, whose machine need not have it: the task judges it before it acts
 
 
 class Step(ABC):
@@ -366,8 +368,10 @@ class StepRunner:
 
 
 def with_backup(context: StepContext, fields: Fields, view: ClusterView) -> ClusterView:
-    """The view with what this process finds in the backup, if `fields` ask for it."""
-    return replace(view, backup=backup_facts(context.spec, context.backup)) if fields & Fields.BACKUP else view
+    """The view with what this process finds in the backup, if `fields` ask for it; nothing is lost for one that does not judge it."""
+    if not fields & Fields.BACKUP:
+        return view
+    return replace(view, backup=backup_facts(context.spec, context.backup) if context.judges_backup else BackupFacts())
 
 
 @dataclass(slots=True)

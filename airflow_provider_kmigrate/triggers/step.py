@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from contextvars import copy_context
+from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -147,7 +148,8 @@ class _Watch:
             trigger = self._trigger
             if isinstance(self._saved, Refuse):
                 raise Refused.because(*self._saved.reasons)
-            context = self._opened.enter_context(watching(trigger.cluster_file, trigger.log.info))
+            opened = self._opened.enter_context(watching(trigger.cluster_file, trigger.log.info))
+            context = replace(opened, judges_backup=False)
             self._clock = context.clock
             self._step = step = build(context.spec, trigger.kind, trigger.arguments, self._saved)
             step.interval = max(step.interval, trigger.interval)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from airflow_provider_kmigrate.clients import partition_states
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
@@ -11,7 +12,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
-from airflow_provider_kmigrate.steps import brokers, dual_write
+from airflow_provider_kmigrate.steps import brokers
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.nodes import install
@@ -118,7 +119,7 @@ def test_brokers_that_do_not_hear_the_zookeeper_controller_are_told_again(tmp_pa
     def too_few(zookeeper, holding):
         return raise_versions(zookeeper, holding) if cluster.out_of_isr else (0, 0)
 
-    monkeypatch.setattr(dual_write, "raise_versions", too_few)
+    monkeypatch.setattr(partition_states, "raise_versions", too_few)
     all_kraft(cluster, cluster.context(tmp_path))
     run_rollback(cluster.context(tmp_path))
     assert cluster.disasters == ["leaders skip what the ZooKeeper controller says"]

@@ -130,7 +130,7 @@ source: measured: a ZooKeeper broker exits with version 1
 O09 Too little space for the files of a rollback
 means: A rollback writes a broker's properties file, a copy of the former one and its meta.properties. On a full disk it would stop at that broker, between two modes.
 meanwhile: Yes, until the rollback is needed.
-do: Free space where the text says, or enlarge the disk. `df` on that machine shows it.
+do: Free space where the text says, or enlarge the disk.
 do: The step continues by itself.
 never: Delete files of a log directory by hand.
 
