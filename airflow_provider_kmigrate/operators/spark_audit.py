@@ -136,6 +136,7 @@ class SparkAuditOperator(_AuditJob):
 
     def execute(self, context: Context) -> Any:
         """Submit and judge. `AirflowException`, hence a retry, only for an INCONCLUSIVE that more evidence may change."""
+        self._require_fingerprint()
         place = Path(self.result)
         for earlier in ("verdict.json", "fingerprint.json"):  # must not be taken for this one's
             (place / earlier).unlink(missing_ok=True)
@@ -148,6 +149,15 @@ class SparkAuditOperator(_AuditJob):
         if self.retry_inconclusive and outcome is AuditOutcome.INCONCLUSIVE and may_change(document) and _may_retry(context):
             raise AirflowException(f"{headline} The audit runs again, with more evidence.")
         return headline
+
+    def _require_fingerprint(self) -> None:
+        """An audit without it would fail at each retry: for an hour a rollback's run would go on owning the cluster for nothing."""
+        logs = self.request.get("logs") or {}
+        places = [place for place in (logs.get("before"), *logs.get("refreshed", ())) if place]
+        if places and not any(Path(place).exists() for place in places):
+            why = "no task took a fingerprint of the logs before this step, so nothing shows that no record was lost since. The log of"
+            what = "`fingerprint_logs` says why. It is too late for one now: compare the applications' own counts of records."
+            raise AirflowFailException(f"There is no file {places[0]}: {why} {what}")
 
     def _take_journal(self, context: Context, place: Path) -> None:
         """Copy the run's journal beside the result, where the driver reads it for the page; a read-only run has none."""

@@ -298,6 +298,12 @@ class TestAudit:
 
         return run
 
+    def test_logs_without_an_earlier_fingerprint_fail_at_once(self, run: Callable[..., Any], tmp_path: Path) -> None:
+        logs = {"before": str(tmp_path / "gone.json"), "refreshed": [str(tmp_path / "gone too.json")]}
+        with pytest.raises(AirflowFailException, match=r"no file .*gone\.json.*`fingerprint_logs`"):
+            run(sources=[], logs=logs)
+        assert not (tmp_path / "result").exists(), "Spark was not started"
+
     def test_the_job_gets_its_request_the_package_and_sparks_own_python(
         self, run: Callable[..., Any], tmp_path: Path, spark_environment: Path
     ) -> None:
