@@ -33,7 +33,8 @@ from airflow_provider_kmigrate.core.groups.move import (
     switch,
     switch_blocked,
 )
-from airflow_provider_kmigrate.core.groups.scan import is_open, not_in_file, other_wave
+from airflow_provider_kmigrate.core.groups.scan import not_in_file, other_wave
+from airflow_provider_kmigrate.core.migration.waits import is_open
 
 OLD, MIGRATING, PLAIN = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
 SPEC = GroupSpec("g", (InstanceSpec("a"), InstanceSpec("b")), commit_within=100.0)
