@@ -21,6 +21,7 @@ from tests.provider.test_approval import Person
 from tests.provider.test_dags import DAG_ID, tasks
 from tests.provider.test_dags_rollback import APPROVED
 from tests.provider.test_dags_rollback import DAG_ID as ROLLBACK_ID
+from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import check_back
 
 pytestmark = pytest.mark.slow
@@ -136,3 +137,14 @@ def waits() -> bool:
     with create_session() as session:
         parked = select(TaskInstance).where(TaskInstance.dag_id == DAG_ID, TaskInstance.state == "awaiting_input")
         return session.scalar(parked) is not None
+
+
+def test_an_approval_of_another_migration_finalizes_nothing(
+    rehearse: Callable[..., Rehearsal], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was rolled back and begun again since the answer, which the finalization sees by the cluster's fingerprint."""
+    sim = rehearse()
+    monkeypatch.setattr("airflow_provider_kmigrate.core.approval.fingerprint", lambda _view, _cluster: "a later migration")
+    states = tasks(run_dag(folder.dags_of(sim.path.parent)[DAG_ID], run_conf={"approve_finalization": CLUSTER_ID}))
+    assert (states["approve"], states["finalize.controller_3000"]) == ("success", "failed")
+    assert not sim.cluster.finalized
