@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -26,7 +27,6 @@ from airflow_provider_kmigrate.clients.commands import LocalRunner, fill
 from airflow_provider_kmigrate.clients.group_reads import topic_settings
 from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents, Pipe, no_ssh
-from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, SshSettings, WebhookSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import GroupsAt
@@ -36,6 +36,9 @@ from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec, Node
 from airflow_provider_kmigrate.core.model import ConnectionFacts
 from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, Unreachable
+
+if TYPE_CHECKING:
+    from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
 
 _BROKEN_CONNECTION = 255  # ssh's exit code for it
 _SHOWN = 500  # characters of an answer that a message carries
@@ -144,6 +147,8 @@ class Tools:
 
     def offsets_log(self) -> OffsetsLog:
         """The raw log of `__consumer_offsets`."""
+        from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog  # noqa: PLC0415  # the repair alone reads it
+
         return OffsetsLog(self.kafka)
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:

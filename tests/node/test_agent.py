@@ -273,7 +273,7 @@ def test_an_older_token_is_refused_by_every_verb_that_changes_something(node: No
         ("write_meta", file(META) | {"folder": str(node.data)}),
         ("format", {"release": "3.9", "node": 1}),
         ("boot", {"enabled": True}),
-        ("remove", {"kinds": ["kept file"], "listed": ""}),
+        ("remove", {"kinds": ["kept file"], "listed": "0"}),
         ("stop", {"job": "a"}),
         ("start", {"job": "a"}),
         ("restart", file(OLD) | {"job": "a"}),

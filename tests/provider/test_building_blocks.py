@@ -21,7 +21,7 @@ from tests.steps.test_rollback import check_back
 
 PAGE = (Path(__file__).parents[2] / "docs" / "building-blocks.md").read_text()
 ROOM = "airflow_provider_kmigrate"
-COMMON = {"cluster_file", "deferrable", "sync_for", "approved_by"}
+COMMON = {"cluster_file", "deferrable", "sync_for", "approved_by", "answer"}
 FOR_ANY = {"MigrationStepOperator", "GroupStepOperator", "StepSensor"}
 INSIDE = {"probe", "window", "step"}  # modules, as the page says; of `step` its base class
 

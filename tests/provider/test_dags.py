@@ -112,7 +112,7 @@ class TestFolder:
             [sys.executable, "-c", TIMEOUTS, str(clusters)], env=os.environ | {f"AIRFLOW__CORE__{key}": value for key, value in hostile.items()},
             stdout=subprocess.PIPE, text=True, timeout=60, check=True,
         )  # fmt: skip
-        assert done.stdout.splitlines()[-1] == "6 DAGs, default 1:00:00, limited: []"
+        assert done.stdout.splitlines()[-1] == "7 DAGs, default 1:00:00, limited: []"
 
     def test_without_the_folder_there_is_neither_dag_nor_error(self, clusters: Path) -> None:
         clusters.rmdir()
@@ -143,7 +143,7 @@ class TestOneTask:
         self.two(clusters)
         dag_id = f"kmigrate_{kind}__sim"
         whole = folder.dags_of(clusters)
-        assert len(whole) == 12
+        assert len(whole) == 14
         alone = self.dags(clusters, dag_id)
         assert alone.keys() == {dag_id}
         assert DagSerialization.to_dict(alone[dag_id]) == DagSerialization.to_dict(whole[dag_id])

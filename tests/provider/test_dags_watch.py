@@ -117,7 +117,8 @@ def test_people_are_told_of_an_alarm_when_it_begins_and_when_it_ends(
         told.append([text.split(":")[2].split(" ")[1:] for text in said])
         said.clear()
     assert states == ["success", "failed", "failed", "success", "success"]
-    assert told == [[], [["alarm", "G05", "begins"]], [], [["an", "alarm", "has", "ended"]], []]
+    begun, over = [["alarm", code, "begins"] for code in ("G05", "O06")], [["an", "alarm", "has", "ended"]] * 2
+    assert told == [[], begun, [], over, []]
 
 
 def test_a_phase_that_lasts_too_long_is_an_alarm_by_what_the_watch_has_seen(

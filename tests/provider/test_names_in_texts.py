@@ -31,7 +31,7 @@ NAME = re.compile(r"`([a-z][a-z0-9_]*(?:[._][a-z0-9_<>*]+)*)`")
 PROSE = ("core/reasons/", "dag_builders/task_docs.py")  # texts alone: they prove no name
 NOT_OURS = re.compile(
     r"test_\w+[*]?|tests\..*|.*\.(?:py|jsonl|gz|\d)|[a-z0-9]+(?:\.[a-z0-9<>*]+){2,}"  # tests, files, settings of Kafka and ZooKeeper
-    r"|(?:mirror|rebalance)\.\*|and|or|if|app2|authorized_keys|cgrp|deferred|depends_on_past|derandomize|echo|host_key|ips|known_hosts|lint|mv|private_key|pyspark|sudoers|timedatectl"
+    r"|(?:mirror|rebalance)\.\*|and|or|if|app2|airflow\.cfg|authorized_keys|hs_err|simple_auth_manager_all_admins|stop_after_(?:\*|<stage>)|cgrp|deferred|depends_on_past|derandomize|echo|host_key|ips|known_hosts|lint|mv|private_key|pyspark|sudoers|timedatectl"
 )
 
 

@@ -20,6 +20,7 @@ from airflow_provider_kmigrate.steps.rollback import ControllerFailover, Handove
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.steps.sim import SimCluster
+from tests.steps.test_expansion import up_to
 from tests.steps.test_rollback import all_in_migration, all_kraft, controllers, finalization_begun, some_kraft, untouched
 
 FOREIGN = "zzzzzzzzzzzzzzzzzzzzzz"
@@ -73,6 +74,13 @@ def handed_over(cluster: SimCluster, context: StepContext) -> None:
     run_step(ZooKeeperLeads(), context)
 
 
+def count_changed(cluster: SimCluster, context: StepContext) -> None:
+    """`__consumer_offsets` has its partitions; no broker has restarted."""
+    cluster.offsets_partitions = 10
+    cluster.counts = dict.fromkeys(cluster.counts, 10)
+    up_to(context, "restart broker")
+
+
 BROKER, LEADER, STANDBY = (NodeRole.BROKER, 0), (NodeRole.CONTROLLER, 3000), (NodeRole.CONTROLLER, 3001)
 MIGRATION, KRAFT, ZOOKEEPER = ({"target": target} for target in ("migration", "kraft", "zookeeper"))
 SOAK = {"seconds": 1000.0}
@@ -93,6 +101,7 @@ CASES = [
     Case("roll back broker", some_kraft, BROKER, MIGRATION),
     Case("roll back broker", dual_write_ended_in_hybrid, LEADER, {**MIGRATION, "node": 0}),
     Case("roll back broker", handed_over, BROKER, ZOOKEEPER),
+    Case("restart broker", count_changed, BROKER, {"partitions": 20}),
     Case("stop controller", all_in_migration, STANDBY),
     Case("wipe", handed_over, STANDBY),
 ]
@@ -116,6 +125,16 @@ ON_NO_NODE = {
     "watch group",
     "roll back group",
     "clean up",
+    "expansion plan",
+    "groups stopped",
+    "export offsets",
+    "delete groups",
+    "expand",
+    "one coordinator",
+    "import offsets",
+    "verify offsets",
+    "groups progress",
+    "repair offsets",
 }
 
 

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.steps.catalog import STEPS, build, roll_all
 from tests.steps.sim import SimCluster
 from tests.steps.sim_group import GROUP, SimGroup
 
-BROKER, CONTROLLER, TARGET = {"node": "0"}, {"node": 3000}, {"target": "migration"}
+BROKER, CONTROLLER, TARGET, COUNT = {"node": "0"}, {"node": 3000}, {"target": "migration"}, {"partitions": 20}
 BUILT = {
     "provision": (CONTROLLER, "provision controller 3000"),
     "controllers ready": ({}, "controllers ready"),
@@ -39,6 +39,17 @@ BUILT = {
     "mode": ({"group": GROUP, "mode": "kafka"}, f"mode kafka of group {GROUP}"),
     "watch group": ({"group": GROUP}, f"watch group {GROUP}"),
     "roll back group": ({"group": GROUP, "goal": "kafka_mode"}, f"roll back group {GROUP} to kafka_mode"),
+    "expansion plan": (COUNT, "expansion plan"),
+    "groups stopped": (COUNT, "stop groups, __consumer_offsets to 20"),
+    "export offsets": (COUNT, "export offsets, __consumer_offsets to 20"),
+    "delete groups": (COUNT, "delete groups, __consumer_offsets to 20"),
+    "expand": (COUNT, "expand, __consumer_offsets to 20"),
+    "restart broker": ({**BROKER, **COUNT}, "restart broker 0 for 20 partitions"),
+    "one coordinator": (COUNT, "one coordinator a group"),
+    "import offsets": (COUNT, "import offsets, __consumer_offsets to 20"),
+    "verify offsets": (COUNT, "verify offsets, __consumer_offsets to 20"),
+    "groups progress": (COUNT, "progress of the groups that moved"),
+    "repair offsets": ({}, "repair offsets"),
     "clean up": ({"group": GROUP}, f"clean up group {GROUP}"),
 }
 
