@@ -202,9 +202,9 @@ class GroupProgress:
 
         `decision`: what is left of the step, without the groups. A restart is held, and Done only at the `end` of a roll.
         """
-        if not self._asks(view, decision, end):
-            return self, decision
         restart = isinstance(decision, Act)
+        if not self._asks(view, decision, end):
+            return self, _with(decision, self.note) if restart or end else decision
         progress = _sampled(self, view, restart=restart)
         if not restart and not end:
             return progress, decision

@@ -276,6 +276,14 @@ def test_a_client_that_hangs_and_loses_its_membership_is_waited_for_and_named() 
     assert "billing" in end.text
 
 
+def test_what_is_said_of_a_stopped_group_stays_in_the_next_observations() -> None:
+    """A step is done only after several observations in a row, and logs the last one."""
+    there = restarted()
+    assert isinstance(there.after(NOBODY, NOBODY), Done)
+    for _ in range(2):
+        assert "billing" in getattr(there.after(NOBODY), "text", "")
+
+
 def test_a_group_that_is_absent_from_one_sweep_alone_is_not_over() -> None:
     there = restarted()
     assert held(there.after(NOBODY))
