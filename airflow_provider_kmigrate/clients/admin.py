@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
@@ -28,7 +28,7 @@ from confluent_kafka import ElectionType, IsolationLevel, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewPartitions, OffsetSpec, ResourceType
 from kafka.errors import AuthorizationError, NoError, RetriableError, for_code
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed, wait_random_exponential
 
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
 from airflow_provider_kmigrate.clients.znodes import batches
@@ -56,6 +56,7 @@ COORDINATOR_NOT_AVAILABLE: Final = 15
 ELECTION_NOT_NEEDED: Final = 84
 
 _REQUEST_TIMED_OUT = 7
+_NOT_CONTROLLER = 41
 _INCONSISTENT_CLUSTER_ID = 104
 #: Transient, though kafka-python does not class them so: BROKER_NOT_AVAILABLE, STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
 _TRANSIENT = frozenset({8, 11, 77})
@@ -116,6 +117,15 @@ _again = retry(
     stop=stop_after_attempt(4),
     wait=wait_random_exponential(multiplier=0.1, max=1.0),
     reraise=True,
+)
+
+
+class _ControllerMovedError(Unavailable):
+    """A request met a broker that is not the controller any more."""
+
+
+_again_elsewhere = retry(
+    retry=retry_if_exception_type(_ControllerMovedError), stop=stop_after_attempt(6), wait=wait_fixed(0.5), reraise=True
 )
 
 
@@ -198,10 +208,12 @@ class Admin:
         wanted = NewPartitions(topic, before + len(replicas), [list(row) for row in replicas])
         self._ask_each("CreatePartitions", AdminClient.create_partitions, [wanted])
 
-    def elect_preferred(self, partitions: Iterable[Partition]) -> None:
+    @_again_elsewhere
+    def elect_preferred(self, partitions: Collection[Partition]) -> None:
         """Elect each partition's preferred leader; those that have it already stay.
 
-        Not retried. Raises `Unavailable` if a preferred leader is not in the ISR; the other partitions are elected.
+        Tried again only if the controller has moved. Raises `Unavailable` if a preferred leader is not in the ISR; the other partitions
+        are elected.
         """
         failures = []
         for batch in batches(partitions, _ELECTIONS):
@@ -212,7 +224,11 @@ class Admin:
         failures = [(where, refused) for where, refused in failures if refused.code() not in _NOTHING_TO_DO]
         if failures:
             where, refused = failures[0]
-            raise error_of(refused, f"{len(failures)} partitions were not elected, such as {where.topic}-{where.partition}")
+            text = f"{len(failures)} partitions were not elected, such as {where.topic}-{where.partition}"
+            if refused.code() == _NOT_CONTROLLER:
+                self.close()  # librdkafka keeps asking the controller that it knew first (measured); a new client asks who it is
+                raise _ControllerMovedError(f"{text}: {refused.name()}")
+            raise error_of(refused, text)
 
     def _admin(self) -> AdminClient:
         with self._lock, self._errors("configuration"):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tenacity import retry, stop_after_delay, wait_fixed
 
@@ -22,6 +23,52 @@ from airflow_provider_kmigrate.exceptions import (
 )
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.waiting import refusing_port
+
+
+class TestControllerThatMoved:
+    """librdkafka asks the controller that it knew first, and nothing but a new client learns of another one (measured)."""
+
+    class Client:
+        def __init__(self, code: int | None) -> None:
+            self.code = code
+
+        def elect_leaders(
+            self, _kind: object, wanted: list[TopicPartition]
+        ) -> Future[dict[TopicPartition, KafkaException | None]]:
+            found: Future[dict[TopicPartition, KafkaException | None]] = Future()
+            error = None if self.code is None else KafkaException(KafkaError(self.code))
+            found.set_result(dict.fromkeys(wanted, error))
+            return found
+
+    @pytest.mark.parametrize(
+        ("codes", "used", "error"),
+        [
+            ([None], 1, None),
+            ([41, 41, None], 3, None),
+            ([41, 80, None], 2, Unavailable),
+            ([80, None], 1, Unavailable),
+            ([41] * 9, 6, Unavailable),
+        ],
+        ids=["nothing", "twice", "then no preferred leader", "no preferred leader", "for ever"],
+    )
+    def test_a_new_client_is_asked_and_nothing_else_is_tried_again(
+        self, monkeypatch: pytest.MonkeyPatch, codes: list[int | None], used: int, error: type[Exception] | None
+    ) -> None:
+        made: list[TestControllerThatMoved.Client] = []
+
+        def client(*_: object, **__: object) -> TestControllerThatMoved.Client:
+            made.append(self.Client(codes[len(made)]))
+            return made[-1]
+
+        monkeypatch.setattr("airflow_provider_kmigrate.clients.admin.AdminClient", client)
+        monkeypatch.setattr(Admin.elect_preferred.retry, "sleep", lambda _: None)  # type: ignore[attr-defined]
+        wanted = [Partition("t", 0, 1, (0, 1), (0, 1))]
+        if error is None:
+            Admin(KafkaSettings({})).elect_preferred(wanted)
+        else:
+            with pytest.raises(error):
+                Admin(KafkaSettings({})).elect_preferred(wanted)
+        assert len(made) == used
 
 
 class TestTopicIds:
