@@ -9,6 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -111,8 +112,8 @@ class LiveGroups:
                 consumer, group.consumer = group.consumer, None
             assert consumer is not None
             places = self._places(group)
-            if places:
-                group.commit_ended(None, consumer.commit(offsets=places, asynchronous=False) or ())
+            with suppress(KafkaException):  # in the middle of a rebalance: what was not committed comes again
+                group.commit_ended(None, (places and consumer.commit(offsets=places, asynchronous=False)) or ())
             consumer.close()
 
     def _run(self) -> None:

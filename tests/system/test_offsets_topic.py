@@ -6,7 +6,7 @@ and from the raw log of the topic; neither uses anything of kmigrate's. Records 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -100,7 +100,7 @@ def test_no_group_is_split_stops_or_loses_an_offset(cluster: LocalCluster, stage
         check_raw(cluster, target, exported)
         for node in hands.brokers:  # leaders move: an old copy would come back now
             hands.restart(node, stage)
-            settled(here, target)
+            again(lambda: settled(here, target))
             assert committed(cluster.bootstrap, moving) == exported
         plain_roll_s = live.stalled(staying)
         assert expansion_s < plain_roll_s + MARGIN_S, (
@@ -118,12 +118,17 @@ def test_no_group_is_split_stops_or_loses_an_offset(cluster: LocalCluster, stage
 
 
 def go(here: StepContext, step: PlanStep, arguments: Mapping[str, object]) -> None:
-    """One step of the plan; tried again as Airflow does, where a request met a broker that is no longer the controller."""
+    """One step of the plan."""
+    again(lambda: run_plan(here, (step,), arguments))
+
+
+def again(do: Callable[[], object]) -> None:
+    """Try it three times, as Airflow does: a request may meet a broker that is no longer the controller, or not yet."""
     for _ in range(2):
         with suppress(Unavailable):
-            run_plan(here, (step,), arguments)
+            do()
             return
-    run_plan(here, (step,), arguments)
+    do()
 
 
 def check_raw(cluster: LocalCluster, count: int, exported: Mapping[str, Mapping[tuple[str, int], Committed]]) -> None:
