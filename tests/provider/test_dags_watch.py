@@ -113,7 +113,7 @@ def test_people_are_told_of_an_alarm_when_it_begins_and_when_it_ends(
     right, states, told = node.running, [], []
     for number, running in enumerate([right, "process.roles=controller\n", "process.roles=controller\n", right, right]):
         node.running = running
-        states.append(tasks(run_dag(dag, logical_date=datetime(2026, 1, 1, 0, number, tzinfo=UTC)))["watch"])
+        states.append(tasks(run_dag(dag, logical_date=datetime(2026, 2, 1, 0, number, tzinfo=UTC)))["watch"])
         told.append([text.split(":")[2].split(" ")[1:] for text in said])
         said.clear()
     assert states == ["success", "failed", "failed", "success", "success"]
@@ -131,7 +131,7 @@ def test_a_phase_that_lasts_too_long_is_an_alarm_by_what_the_watch_has_seen(
     dag = watching(sim)
     states = []
     for number in range(3):
-        states.append(tasks(run_dag(dag, logical_date=datetime(2026, 1, 2, 0, number, tzinfo=UTC)))["watch"])
+        states.append(tasks(run_dag(dag, logical_date=datetime(2026, 3, 1, 0, number, tzinfo=UTC)))["watch"])
         sim.cluster.clock.time += 2000.0
     assert states == ["success", "success", "failed"]
     assert len(said) == 1
@@ -149,6 +149,6 @@ def test_a_node_that_is_down_alarms_once_it_has_stayed_down(
     dag = folder.dags_of(sim.path.parent)["kmigrate_watch__sim"]
     dag.task_dict["watch"].retries = 1
     dag.task_dict["watch"].retry_delay = timedelta(0)
-    [instance] = run_dag(dag, logical_date=datetime(2025, 6, 1, tzinfo=UTC)).get_task_instances()
+    [instance] = run_dag(dag, logical_date=datetime(2026, 1, 1, tzinfo=UTC)).get_task_instances()
     assert (str(instance.state), instance.try_number) == ("failed", 2)
     assert len(said) == 1, "not at the first try: a node that restarts is silent for a moment"
