@@ -33,6 +33,7 @@ from airflow_provider_kmigrate.steps.nodes import (
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
 _ASKED_EVERY = 15.0  # seconds between two readings of all that a rollback depends on; of a large cluster each reads megabytes
+_NOT_HELD = "A rollback waits no longer for consumer groups:"
 _ROLLED_BACK_WITHIN = 30.0  # seconds for the gates to open; after that a degraded broker stays in its mode
 
 
@@ -47,7 +48,7 @@ class RollBroker(NodeStep):
     acts_elsewhere = frozenset({Verb.RESTART_LEADER, Verb.ELECT}) | REPAIRS
     doing = ""
     in_windows = True
-    back = False  # the rollback does not stop at an edited file
+    back = False  # the rollback does not stop at an edited file, nor at consumer groups that hang
     recover_leader = staticmethod(recovery.recover)
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, groups: GroupProgressSpec | None = None) -> None:
@@ -64,6 +65,7 @@ class RollBroker(NodeStep):
         self._canary = CanaryBake(node.id, target, policy.canary_bake)
         self._healthy = HealthyTimer(0.0, self.interval)  # of the bake
         self._groups = None if groups is None else GroupWatch(groups)
+        self._waits_for_groups = False  # for a time that only this process counts
         self._leader = Recoveries()
         self._dual_write = DualWriteRepair()
 
@@ -105,6 +107,7 @@ class RollBroker(NodeStep):
         self.nodes = () if self._dual_write.more_fields & Fields.PROCESSES else (self.node,)  # the controllers' processes, too
         unresponsive = self._restarted and not view.answered(self.node.id)  # no other process knows that it was restarted (R13)
         self.must_stay = unresponsive or self._leader.tried or self._dual_write.stalled.pending
+        self.must_stay = self.must_stay or self._waits_for_groups  # another process would begin to count anew
         return decision
 
     def expensive_fields(self, view: ClusterView) -> Fields:
@@ -121,9 +124,12 @@ class RollBroker(NodeStep):
         """The decision; or a wait for the consumer groups, which must continue after the last restart before this one begins."""
         if self._groups is None:
             return decision
-        decision = self._groups.decide(view, alone, decision)
+        held = self._groups.decide(view, alone, decision)
         self.groups = self._groups.progress.named
-        return decision
+        self._waits_for_groups = self.back and isinstance(held, Wait) and isinstance(decision, Act)
+        if self._waits_for_groups and self._groups.gives_up(held):
+            return replace(decision, text=f"{decision.text} {_NOT_HELD} {format_reasons(held.reasons)}")
+        return held
 
     def _whole_readiness(self, view: ClusterView) -> Fields:
         """The fields of all that a rollback depends on; none while the canary is measured, or soon after they did not allow a restart."""

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
-from airflow_provider_kmigrate.core.decision import Decision
+from airflow_provider_kmigrate.core.decision import Decision, Wait
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.group_progress import GroupProgress, GroupsKept, both
 from airflow_provider_kmigrate.core.migration.roll import recovers
-from airflow_provider_kmigrate.core.model import ClusterView, Fields
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields
 from airflow_provider_kmigrate.steps.run import StepContext
 
 
@@ -62,6 +62,10 @@ class GroupWatch:
             return decision
         self.progress, held = self.progress.observe(view, alone, end=self._end)
         return both(decision, held)
+
+    def gives_up(self, held: Wait) -> bool:
+        """Whether a roll that no consumer may hold up has waited long enough: they hang, or nobody reports them."""
+        return self.progress.unanswered or any(reason.cause is Cause.GROUPS_STUCK for reason in held.reasons)
 
     def restarting(self, context: StepContext) -> None:
         """Keep who must continue, before the broker stops."""
