@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def main() -> int:
     try:
         spark = SparkSide(arguments.dir / "spark", [topic.name for topic in rehearsal.topics])
         with rehearsing(rehearsal), beside(spark):
-            return _run(rehearsal, spark)
+            return _run(rehearsal, spark, rollback=arguments.rollback)
     except KMigrateError as error:
         print(f"The demo failed: {error}\nLogs: {arguments.dir.absolute()}", file=sys.stderr)
         return 1
@@ -75,12 +76,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--machines", action="store_true", help="each node on a machine with a systemd of its own, over ssh; as root"
     )
+    parser.add_argument(
+        "--rollback",
+        action="store_true",
+        help="migrate to the end of the soak and roll back first, by the audited DAG; then migrate again",
+    )
     parser.add_argument("--rate", type=float, default=500.0, help="records a second")
     parser.add_argument("--fast-failover", action="store_true", help="policy fast_failover")
     return parser
 
 
-def _run(rehearsal: Rehearsal, spark: SparkSide) -> int:
+def _run(rehearsal: Rehearsal, spark: SparkSide, *, rollback: bool) -> int:
     teller = Teller()
     teller.say(f"starting ZooKeeper and {rehearsal.shape.brokers} brokers")
     rehearsal.up()
@@ -89,7 +95,7 @@ def _run(rehearsal: Rehearsal, spark: SparkSide) -> int:
     teller.say(f"cluster {plan.cluster_id} serves; {partitions} partitions; Airflow gets ready")
     os.environ |= spark.submit_options
     spark.connect(plan)
-    rehearsal.start_airflow()
+    rehearsal.start_airflow(rollback=rollback)
     teller.say("starting the load")
     workload = rehearsal.load()
     teller.say(f"{rehearsal.rate:.0f} records/s flow; {len(rehearsal.groups)} groups read them")
@@ -105,16 +111,34 @@ def _run(rehearsal: Rehearsal, spark: SparkSide) -> int:
     spark.start_stream()
     spark.wait_streaming()
     spark.ask(plan, workload.events)  # not beside the consumers' move: on two cores that takes both longer than one by one
+    back = _roll_back(rehearsal, spark, teller) if rollback else None
     teller.say(f"DAG {rehearsal.dag_id} begins; Spark's audits and the hold of the streaming job are tasks of it")
     dag = rehearsal.migrate(tell=teller.line)
     teller.say(f"DAG run: {dag['state']}; stopping the load; the streaming job takes in the rest")
     workload.stop()
     rehearsal.stop_applications()
     summary = summarise(rehearsal, dag) | {"groups_state": groups["state"], "groups_seconds": groups["seconds"]}
+    if back is not None:
+        summary["rollback"] = back | {"lost": summary["lost"]}
+        summary["verdict"] = _worst(summary["verdict"], back["verdict"])
     add_spark(summary, plan.shape.name, spark, workload)
     (rehearsal.folder / "summary.json").write_text(json.dumps(summary, indent=1))
     print(table(summary, rehearsal))
     return 0 if summary["verdict"] == "PASS" else 1
+
+
+def _roll_back(rehearsal: Rehearsal, spark: SparkSide, teller: Teller) -> dict[str, Any]:
+    """The rollback's part of `summary.json`; lost records are counted over the whole demo."""
+    teller.say("a first migration runs to the end of its soak")
+    teller.say(f"then DAG {rehearsal.rollback_dag} rolls it back, with its audit")
+    run = rehearsal.roll_back_first(teller.line)
+    teller.say(f"DAG run: {run['state']}")
+    found: dict[str, Any] = {"outcome": "INCONCLUSIVE", "headline": "Spark gave no verdict.", "levels": {}, "report": None}
+    with suppress(KMigrateError):
+        found = spark.verdict(rehearsal.cluster.plan.shape.name, "after_rollback")
+    verdict = found["outcome"] if run["state"] == "success" else _worst("FAIL", found["outcome"])
+    audit = {"spark_headline": found["headline"], "spark_levels": found["levels"], "report": found["report"]}
+    return {"verdict": verdict, "dag_state": run["state"], "dag_seconds": run["seconds"], "phases": run["phases"], **audit}
 
 
 def summarise(rehearsal: Rehearsal, dag: dict[str, Any]) -> dict[str, Any]:
@@ -172,8 +196,11 @@ def add_spark(summary: dict[str, Any], cluster: str, spark: SparkSide, workload:
         "report": verdict["report"],
     }
     exact = sink["records"] == sink["distinct"] == expected
-    found = [summary["verdict"], verdict["outcome"], "PASS" if exact else "FAIL"]
-    summary["verdict"] = next((outcome for outcome in ("FAIL", "INCONCLUSIVE") if outcome in found), "PASS")
+    summary["verdict"] = _worst(summary["verdict"], verdict["outcome"], "PASS" if exact else "FAIL")
+
+
+def _worst(*found: str) -> str:
+    return next((outcome for outcome in ("FAIL", "INCONCLUSIVE") if outcome in found), "PASS")
 
 
 def table(summary: dict[str, Any], rehearsal: Rehearsal) -> str:
@@ -201,6 +228,7 @@ def table(summary: dict[str, Any], rehearsal: Rehearsal) -> str:
             *[f"  {reason}" for reason in summary["reasons"]],
             *([f"  tasks that did not succeed: {', '.join(summary['failed_tasks'])}"] if summary["failed_tasks"] else []),
             "",
+            *_rollback_rows(summary.get("rollback")),
             f"  Spark: {summary['spark_headline']}",
             f"  evidence: {', '.join(f'{level} {outcome}' for level, outcome in summary['spark_levels'].items())}",
             f"  verdict: {summary['verdict']}",
@@ -214,6 +242,16 @@ def table(summary: dict[str, Any], rehearsal: Rehearsal) -> str:
             "  make airflow: the same DAG in Airflow's pages",
         ]
     )
+
+
+def _rollback_rows(back: dict[str, Any] | None) -> list[str]:
+    if back is None:
+        return []
+    return [
+        f"  rollback before it: {back['verdict']} in {back['dag_seconds']:.1f} s; {back['spark_headline']}",
+        f"  its report: {back['report']}",
+        "",
+    ]
 
 
 if __name__ == "__main__":
