@@ -126,9 +126,11 @@ class RollBroker(NodeStep):
             return decision
         held = self._groups.decide(view, alone, decision)
         self.groups = self._groups.progress.named
-        self._waits_for_groups = self.back and isinstance(held, Wait) and isinstance(decision, Act)
-        if self._waits_for_groups and self._groups.gives_up(held):
-            return replace(decision, text=f"{decision.text} {_NOT_HELD} {format_reasons(held.reasons)}")
+        self._waits_for_groups = False
+        if self.back and isinstance(held, Wait) and isinstance(decision, Act):
+            if self._groups.gives_up(held):
+                return replace(decision, text=f"{decision.text} {_NOT_HELD} {format_reasons(held.reasons)}")
+            self._waits_for_groups = True
         return held
 
     def _whole_readiness(self, view: ClusterView) -> Fields:
