@@ -80,7 +80,7 @@ def digest(text: object) -> str:
 
 
 def fingerprint(view: ClusterView, cluster_id: str) -> str:
-    """Which migration of which cluster this is: each one creates `/migration` anew, and a rollback deletes it.
+    """Which migration of which cluster this is: each one creates `/migration` again, and a rollback deletes it.
 
     Empty if ZooKeeper was not read.
     """

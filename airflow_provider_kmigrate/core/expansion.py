@@ -347,7 +347,7 @@ def _configured(broker: Broker) -> str | None:
 
 
 def _same_files(view: ClusterView) -> Gate:
-    """B18: every file has the same count for a topic that is created anew; a file that was not read is "not yet"."""
+    """B18: every file has the same count for a topic that is created again; a file that was not read is "not yet"."""
     unread = [broker.id for broker in view.brokers.values() if broker.files.properties is None]
     if unread:
         return not_yet(could_not_read(f"the properties of brokers {join_ids(unread)}"))

@@ -262,7 +262,7 @@ Decided = Mapping[GroupPartition, int | None]
 def plan(groups: Mapping[str, GroupLog], count: int, decided: Decided | None = None) -> RepairPlan:
     """Plan the repair for a topic of `count` partitions, which all brokers must use.
 
-    A decision counts only if it is one of the values that were found, so that a wrong number is imported by nobody.
+    A decision counts only if it is one of the values that were found, so that no wrong number is imported.
     """
     stop, imports, strays = list[str](), dict[GroupPartition, StoredCommit](), list[StrayRecord]()
     undecided, choices = list[JudgedCopies](), decided or {}

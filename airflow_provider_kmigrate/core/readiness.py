@@ -487,7 +487,7 @@ _KMIGRATE = "kmigrate itself, if you wait; otherwise Kafka's administrators"
 _MACHINES = "the administrators of the machines"
 _BACKUP = "the operator of kmigrate, who owns the backup"
 _CHECKS: Mapping[RollbackPart, _Check] = {
-    RollbackPart.OPEN: _Check(Fields.POSITION, "nobody once it is finalized; otherwise Kafka's administrators", _open),
+    RollbackPart.OPEN: _Check(Fields.POSITION, "no one once it is finalized; otherwise Kafka's administrators", _open),
     RollbackPart.ALARMS: _Check(Fields.POSITION, _KAFKA, _alarms),
     RollbackPart.BROKERS: _Check(Fields.POSITION, "the operator of kmigrate, or what starts brokers", _brokers),
     RollbackPart.CONTROLLERS: _Check(Fields.POSITION, _KAFKA, _controllers),

@@ -1,6 +1,6 @@
 """Messages to people, through the Airflow notifiers that the cluster file names.
 
-Requests for an approval, failed tasks, and alarms when they begin and end. A notifier is made anew for each message: Airflow renders a
+Requests for an approval, failed tasks, and alarms when they begin and end. A notifier is made for each message: Airflow renders a
 notifier's templates in place. One that fails is logged; it keeps no message from the others, and no task from its work.
 """
 

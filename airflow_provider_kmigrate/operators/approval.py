@@ -97,7 +97,7 @@ class _ApproveOperator(HITLOperator):
     :param approvers: who may answer; None: every user who may edit the DAG.
     :param rehearsal: a run whose conf gives the cluster id continues without asking. Any other text there is no approval.
     :param evidence_tasks: ids of the tasks whose results the request shows.
-    :param notifiers: Airflow's: told when the request waits.
+    :param notifiers: Airflow's, for the request when it waits.
     """
 
     template_fields: Sequence[str] = (*HITLOperator.template_fields, "cluster_file")
@@ -370,9 +370,9 @@ class StartRollbackOperator(TriggerDagRunOperator):
 
 
 def asked_of(spec: ClusterSpec) -> dict[str, Any]:
-    """The arguments of every approval of a cluster: who may answer, who is told, and to what the answer is bound."""
-    told: list[ClusterNotifier] = notifiers_of(spec, "kmigrate asks: {{ task.subject }}", "{{ task.body }}")
-    people = {"approvers": spec.approvers, "rehearsal": spec.rehearsal, "notifiers": told}
+    """The arguments of every approval of a cluster: who may answer, who is notified, and to what the answer is bound."""
+    notifiers: list[ClusterNotifier] = notifiers_of(spec, "kmigrate asks: {{ task.subject }}", "{{ task.body }}")
+    people = {"approvers": spec.approvers, "rehearsal": spec.rehearsal, "notifiers": notifiers}
     return {"cluster": spec.name, "cluster_id": spec.cluster_id, "cluster_file": spec.path, **people}
 
 

@@ -463,12 +463,14 @@ class WatchOperator(StepOperator):
         spec, ti = self._watched or load(self.cluster_file), context["ti"]
         change = self._alarms.observe(seen, time.time(), whole=self._watched is not None)
         ti.xcom_push(key=_ALARMS, value=change.alarms.to_json())
-        told = ClusterNotifier(spec.notify, spec.runbook_url, "", "")
+        notifier = ClusterNotifier(spec.notify, spec.runbook_url, "", "")
         for reason in change.begun:
-            told.send(context, f"kmigrate: {spec.name}: alarm {reason.code} begins", str(reason))
+            notifier.send(context, f"kmigrate: {spec.name}: alarm {reason.code} begins", str(reason))
         for alarm in change.ended:
             since = datetime.fromtimestamp(alarm.since, UTC).isoformat(timespec="minutes")
-            told.send(context, f"kmigrate: {spec.name}: an alarm has ended", f"Since {since}, not seen any more: {alarm.text}")
+            notifier.send(
+                context, f"kmigrate: {spec.name}: an alarm has ended", f"Since {since}, not seen any more: {alarm.text}"
+            )
 
 
 class LeftoversOperator(StepOperator):

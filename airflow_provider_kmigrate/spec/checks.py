@@ -459,7 +459,7 @@ def _audit(data: object) -> Iterator[Problem]:
 
 
 def _approvers(data: object) -> Iterator[Problem]:
-    """More required approvers than different users: nobody could ever finalize."""
+    """More required approvers than different users: no finalization could be approved."""
     users, required = (_under(_under(data, "approvers"), key) for key in ("users", "required"))
     if isinstance(users, list) and isinstance(required, int) and required > len(found := set(map(str, users))) > 0:
         seen, expected = f"{required}, with {len(found)} different user", "at most as many as there are different users"

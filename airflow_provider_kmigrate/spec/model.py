@@ -609,7 +609,7 @@ class ClusterFile(Section):
         "a mapping about who may approve; without it everybody who may edit the DAG", {"users": ["ann", "bob"]}, default=None
     )
     notify: Annotated[tuple[Notifier, ...], or_default(())] = key(
-        "a list of Airflow notifiers that are told of requests, failed tasks and alarms",
+        "a list of Airflow notifiers for requests, failed tasks and alarms",
         [{"notifier": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "arguments": {"to": "ops@example.org"}}],
         default=(),
     )

@@ -107,7 +107,7 @@ class RollBroker(NodeStep):
         self.nodes = () if self._dual_write.more_fields & Fields.PROCESSES else (self.node,)  # the controllers' processes, too
         unresponsive = self._restarted and not view.answered(self.node.id)  # no other process knows that it was restarted (R13)
         self.must_stay = unresponsive or self._leader.tried or self._dual_write.stalled.pending
-        self.must_stay = self.must_stay or self._waits_for_groups  # another process would begin to count anew
+        self.must_stay = self.must_stay or self._waits_for_groups  # another process would count from zero
         return decision
 
     def expensive_fields(self, view: ClusterView) -> Fields:

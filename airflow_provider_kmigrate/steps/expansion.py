@@ -127,7 +127,7 @@ class DeleteGroups(_WithExport):
         return expansion.decide_delete(view, self._target, self._export)
 
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
-        """Commit each group's own offsets once before it is deleted: whoever may not would find out when they are gone."""
+        """Commit each group's own offsets once before it is deleted: missing rights would show only when they are gone."""
         there = expansion.existing(view, found)
         homes = expansion.homes(view, there)
         for broker, groups in homes.items():

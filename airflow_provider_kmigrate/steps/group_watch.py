@@ -1,7 +1,7 @@
 """Hold a roll until its consumer groups continue: `core.group_progress` decides, over sweeps that one step leaves to the next.
 
 What is left lies beside journals and backups, because it may be large, and because the next step is another task. It is no state of
-the migration: without it, the next restart measures anew which groups make progress, and waits for `WINDOW` seconds.
+the migration: without it, the next restart measures again which groups make progress, and waits for `WINDOW` seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.steps.run import StepContext
 
 
 class GroupFile:
-    """A JSON file; whoever only observes does not write it (`writable`)."""
+    """A JSON file; a process that only observes does not write it (`writable`)."""
 
     def __init__(self, path: Path, *, writable: bool = True) -> None:
         self._path, self._writable = path, writable
@@ -64,7 +64,7 @@ class GroupWatch:
         return both(decision, held)
 
     def gives_up(self, held: Wait) -> bool:
-        """Whether a roll that no consumer may hold up has waited long enough: they hang, or nobody reports them."""
+        """Whether a roll that no consumer may hold up has waited long enough: they hang, or no broker reports them."""
         return self.progress.unanswered or any(reason.cause is Cause.GROUPS_STUCK for reason in held.reasons)
 
     def restarting(self, context: StepContext) -> None:
@@ -73,7 +73,7 @@ class GroupWatch:
         self.save(context)
 
     def save(self, context: StepContext) -> None:
-        """Leave it to the next step. A disk that is full stops no roll: then the next restart measures anew."""
+        """Leave it to the next step. A disk that is full stops no roll: then the next restart measures again."""
         clock = context.clock
         try:
             context.groups.save(self.progress.kept(clock.monotonic(), clock.now()))

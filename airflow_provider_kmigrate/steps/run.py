@@ -107,7 +107,7 @@ class GroupStore(Protocol):
 
 
 class NothingKept:
-    """Keeps nothing: each restart measures anew."""
+    """Keeps nothing: each restart measures again."""
 
     def load(self) -> GroupsKept | None:
         """None."""
