@@ -6,6 +6,7 @@ Each test makes one thing wrong, lets the tool run as the DAG would, compares ev
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -255,6 +256,8 @@ class TestNodes:
             )
 
     def test_then_nothing_blocks(self, cluster: LocalCluster) -> None:
+        for node in cluster.plan.brokers:  # the tests above have edited some just before a start, which is R13
+            os.utime(node.hosts.properties, (0, 0))
         with tried(cluster, preflight) as context:
             assert {finding.severity for finding in run_preflight(context)} <= {Severity.WARN}
 
