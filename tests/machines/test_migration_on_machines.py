@@ -44,7 +44,7 @@ HANG_S = 60.0
 AHEAD = "" if clocks.why_not() else "broker 1"  # the node on whose machine the clock is wrong
 STOP_TIMEOUT_S = 12  # above `gates.slow_stop_limit`, so that a stop that ends by it is also judged by G12
 FULL = (
-    "cp -a /etc/kafka /tmp/kept; mount -t tmpfs -o size=48k,mode=750 tmpfs /etc/kafka; chown root:kafka /etc/kafka; "
+    "cp -a /etc/kafka /tmp/kept; mount -t tmpfs -o size=2m,mode=750 tmpfs /etc/kafka; chown root:kafka /etc/kafka; "
     "cp -a /tmp/kept/. /etc/kafka; dd if=/dev/zero of=/etc/kafka/core bs=1k 2>/dev/null || true"
 )
 
