@@ -58,7 +58,7 @@ lint: $(STAMP) ## check format, lint, layers and types
 check: lint ## fast: lint, and every test that needs no cluster and no Spark and is not slow
 	$(BIN)/pytest -q -n 3 --dist loadgroup -m "not cluster and not slow" --ignore tests/audit
 
-test: setup setup-spark ## all tests but the long ones: the audit on Spark, real clusters, everything else (15 minutes)
+test: setup setup-spark ## all tests but the long ones: the audit on Spark, real clusters, everything else (20 minutes)
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not long" tests/audit
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-clusters test-pure
 	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not cluster and not long" --ignore tests/audit $(addprefix --ignore ,$(PURE))
@@ -89,13 +89,13 @@ gated: setup setup-spark ## migrate a real cluster and a real group with Spark's
 disasters: setup ## cause the known disasters on real brokers and check that kmigrate's gates prevent them; migrate and roll back a cluster with TLS, passwords and ACLs (15 minutes)
 	$(BIN)/pytest -q $(DISASTERS)
 
-proofs: setup setup-spark ## what no shorter test shows: the rows of KIP-125's matrix, a disaster of each class, TLS with passwords and ACLs there and back, a migration with Spark's gates (15 minutes)
+proofs: setup setup-spark ## what no shorter test shows: the rows of KIP-125's matrix, a disaster of each class, TLS with passwords and ACLs there and back, a migration with Spark's gates
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m proof tests/system
 
 spark-cluster: setup setup-spark ## run the audit's tests on a Spark cluster: a master and two executors in separate processes (15 minutes)
 	KMIGRATE_SPARK_MASTER='local-cluster[2,1,1024]' PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -m "not long" tests/audit
 
-demo: setup setup-spark ## move a group off ZooKeeper and migrate a local cluster of 7 processes under load, with the real DAGs; ends with Spark's verdict and a report (4 minutes); MACHINES=1: on machines of their own, over ssh; ROLLBACK=1: rolled back from the soak first
+demo: setup setup-spark ## move a group off ZooKeeper and migrate a local cluster of 7 processes under load, with the real DAGs; ends with Spark's verdict and a report; MACHINES=1: on machines of their own, over ssh; ROLLBACK=1: rolled back from the soak first
 	$(BIN)/python -m benchmarks.demo --dir $(DEMO_DIR) $(if $(MACHINES),--machines) $(if $(ROLLBACK),--rollback)
 
 airflow: setup ## open the DAGs in Airflow's UI on a local cluster; Ctrl-C stops everything. Under load: make airflow ARGS=--load; all options: ARGS=--help

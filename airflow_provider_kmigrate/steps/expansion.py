@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,9 +59,9 @@ class _ExpansionStep(Step):
         self._view = view
         return self.decided(view)
 
+    @abstractmethod
     def decided(self, view: ClusterView) -> Decision:
         """The decision from one view."""
-        raise NotImplementedError
 
     def act(self, context: StepContext, act: Act) -> None:
         """Act on the view that was decided on; it is a few seconds old at most."""
@@ -73,9 +74,9 @@ class _ExpansionStep(Step):
 
     verb: Verb
 
+    @abstractmethod
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
         """The act itself."""
-        raise NotImplementedError
 
 
 class StopGroups(_ExpansionStep):
