@@ -60,7 +60,7 @@ _ENCODING = "iso-8859-1"  # any byte survives the round trip
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """How a command ended, and what it printed; not in `repr`, because it may hold passwords."""
 
     code: int
@@ -83,13 +83,13 @@ class LocalRunner:
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
         self.env = environment({"LC_ALL": "C"} | dict(env or {}))  # C: messages in English
 
-    def __call__(self, argv: Sequence[str], stdin: str, timeout: float) -> Answer:
+    def __call__(self, argv: Sequence[str], stdin: str, timeout: float) -> CommandAnswer:
         # Files, not pipes: a start command may leave a child that keeps them open forever.
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             given.write(stdin.encode(_ENCODING))
             given.seek(0)
             code = self._wait(argv, timeout, given, out, err)
-            return Answer(code, _text(out), _text(err))
+            return CommandAnswer(code, _text(out), _text(err))
 
     def _wait(self, argv: Sequence[str], timeout: float, given: IO[bytes], out: IO[bytes], err: IO[bytes]) -> int:
         try:

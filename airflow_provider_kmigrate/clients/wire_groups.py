@@ -30,7 +30,7 @@ from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import CommittedOffset, HostedGroup
+from airflow_provider_kmigrate.core.model import FetchedOffset, HostedGroup
 from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable, Unreachable
 
@@ -62,7 +62,7 @@ def commit(properties: Mapping[str, str], group: str, offsets: Mapping[TopicPart
     """Commit for a group without members; its coordinator refuses any other group. Raises as `Wire` does."""
     with Brokers(properties, timeout) as brokers:
         wire = brokers.at(*brokers.coordinator(group))
-        GroupsAt(wire).commit(group, {where: CommittedOffset(offset) for where, offset in offsets.items()})
+        GroupsAt(wire).commit(group, {where: FetchedOffset(offset) for where, offset in offsets.items()})
 
 
 class GroupsAt:
@@ -107,7 +107,7 @@ class GroupsAt:
                 if one.error_code != GROUP_ID_NOT_FOUND:
                     check(one.error_code, f"{self._wire.endpoint} DeleteGroups of {one.group_id}")
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def commit(self, group: str, offsets: Mapping[TopicPartition, FetchedOffset]) -> None:
         """Commit for a group without members; the broker refuses any other group, and one that it does not coordinate."""
         answer = self._wire.ask(OffsetCommitRequest, 2, 8, group_id=group, member_id="", topics=_commits(offsets))
         for topic in answer.topics:
@@ -245,14 +245,14 @@ def _filled(group: HostedGroup, answer: Any, where: str) -> HostedGroup:
         if one.error_code != UNSTABLE_OFFSET_COMMIT:
             check(one.error_code, f"{where} for {place.name}")
     offsets = {
-        place: CommittedOffset(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
+        place: FetchedOffset(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
         for place, one in parts
         if one.committed_offset >= 0
     }
     return replace(group, offsets=offsets, unstable=any(one.error_code == UNSTABLE_OFFSET_COMMIT for _, one in parts))
 
 
-def _commits(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Any]:
+def _commits(offsets: Mapping[TopicPartition, FetchedOffset]) -> list[Any]:
     of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
     found: dict[str, list[Any]] = defaultdict(list)
     for where, one in sorted(offsets.items(), key=lambda row: row[0]):

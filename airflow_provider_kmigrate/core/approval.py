@@ -26,7 +26,7 @@ _OVER = {"success", "failed", "skipped", "upstream_failed", "removed"}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApproverAnswer:
     """One user's answer to a request. `at`: ISO 8601 in UTC."""
 
     option: str
@@ -54,7 +54,7 @@ class Approval:
     """The answers that were given, and what was shown to those who gave them."""
 
     shown: Shown
-    answers: tuple[Answer, ...]
+    answers: tuple[ApproverAnswer, ...]
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, for XCom and for the record of a handed-over lock."""
@@ -69,7 +69,7 @@ def from_json(stored: object) -> Approval | None:
     try:
         fields: Any = stored
         shown = Shown(fields["shown"]["run"], fields["shown"]["cluster"], dict(fields["shown"]["evidence"]))
-        return Approval(shown, tuple(Answer(**each) for each in fields["answers"]))
+        return Approval(shown, tuple(ApproverAnswer(**each) for each in fields["answers"]))
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -88,7 +88,9 @@ def fingerprint(view: ClusterView, cluster_id: str) -> str:
     return f"{cluster_id}, /migration of {created:.3f}" if view.zk is not None else ""
 
 
-def not_counting(answer: Answer, approvers: ApproverSpec | None, earlier: Sequence[Answer], *, approves: bool) -> Reason | None:
+def not_counting(
+    answer: ApproverAnswer, approvers: ApproverSpec | None, earlier: Sequence[ApproverAnswer], *, approves: bool
+) -> Reason | None:
     """Why an answer does not count (H10); None if it does. `earlier`: those that counted; `approves`: it lets something begin."""
     if approvers is None:
         return None
@@ -101,7 +103,7 @@ def not_counting(answer: Answer, approvers: ApproverSpec | None, earlier: Sequen
     return None
 
 
-def missing_answers(answers: Sequence[Answer], approvers: ApproverSpec | None) -> int:
+def missing_answers(answers: Sequence[ApproverAnswer], approvers: ApproverSpec | None) -> int:
     """How many more different approvers must approve before a finalization."""
     required = approvers.required if approvers else 1
     return max(0, required - len({answer.user for answer in answers}))

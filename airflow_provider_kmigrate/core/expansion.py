@@ -38,9 +38,9 @@ from airflow_provider_kmigrate.core.model import (
     BrokerMode,
     Cause,
     ClusterView,
-    CommittedOffset,
     Expansion,
     ExpansionStage,
+    FetchedOffset,
     Fields,
     HostedGroup,
     Partition,
@@ -51,7 +51,7 @@ from airflow_provider_kmigrate.core.model import (
 from airflow_provider_kmigrate.core.phase import alarms, ended, kraft_owns
 from airflow_provider_kmigrate.core.text import join_ids, summarize
 
-Offsets = Mapping[TopicPartition, CommittedOffset]
+Offsets = Mapping[TopicPartition, FetchedOffset]
 
 WHAT = Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.COORDINATORS | Fields.HOSTED_GROUPS
 """What the steps about groups observe."""
@@ -90,7 +90,7 @@ def export_of(found: Mapping[str, Any]) -> Export:
     if found["version"] != 1:
         raise ValueError(f"version {found['version']}")
     groups = {
-        group: {TopicPartition(topic, partition): CommittedOffset(*rest) for topic, partition, *rest in rows}
+        group: {TopicPartition(topic, partition): FetchedOffset(*rest) for topic, partition, *rest in rows}
         for group, rows in found["groups"].items()
     }
     return Export(tuple(found["alive"]), groups, int(found["number"]))

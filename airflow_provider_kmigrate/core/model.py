@@ -523,7 +523,7 @@ class BackupFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class FetchedOffset:
     """A committed offset with all that OffsetFetch reports of it; `leader_epoch` -1: none was committed."""
 
     offset: int
@@ -540,7 +540,7 @@ class HostedGroup:
 
     state: str
     members: int = 0
-    offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, FetchedOffset] = field(default_factory=dict)
     unstable: bool = False
 
     @property

@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from airflow_provider_kmigrate.core import approval
-from airflow_provider_kmigrate.core.approval import BY_CONF, Answer, Approval, Shown
+from airflow_provider_kmigrate.core.approval import BY_CONF, Approval, ApproverAnswer, Shown
 from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, StopPoint
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import KMigrateError
@@ -161,7 +161,7 @@ class _ApproveOperator(HITLOperator):
             self.log.warning("The run's conf approves beforehand, but %s: asking.", wrong)
             return None
         self.log.info("Approved by the run's conf: it names cluster id %s.", said)
-        return Approval(shown, (Answer(self.yes, BY_CONF, BY_CONF, datetime.now(UTC).isoformat()),))
+        return Approval(shown, (ApproverAnswer(self.yes, BY_CONF, BY_CONF, datetime.now(UTC).isoformat()),))
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         answer = _answer(super().execute_complete(context, event))
@@ -217,11 +217,13 @@ class _ApproveOperator(HITLOperator):
         return found
 
 
-def _answer(payload: Any) -> Answer:
+def _answer(payload: Any) -> ApproverAnswer:
     """The answer in what Airflow's operator returns."""
     by, at = payload["responded_by_user"] or {}, payload["responded_at"]
     reason = (payload["params_input"] or {}).get("reason") or ""
-    return Answer(payload["chosen_options"][0], str(by.get("id", "")), by.get("name", "an unnamed user"), at.isoformat(), reason)
+    return ApproverAnswer(
+        payload["chosen_options"][0], str(by.get("id", "")), by.get("name", "an unnamed user"), at.isoformat(), reason
+    )
 
 
 class ApproveFinalizationOperator(_ApproveOperator):

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.coordinator import OFFSETS, agreed
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.gates import unmet
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, CommittedOffset, Reason
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, FetchedOffset, Reason
 from airflow_provider_kmigrate.core.offsets_repair import Decided, GroupLog, RepairPlan, decisions_of
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.run import Step, StepContext
@@ -84,9 +84,9 @@ class RepairOffsets(Step):
 
     @staticmethod
     def _import(context: StepContext, view: ClusterView, plan: RepairPlan) -> None:
-        wanted: dict[str, dict[TopicPartition, CommittedOffset]] = defaultdict(dict)
+        wanted: dict[str, dict[TopicPartition, FetchedOffset]] = defaultdict(dict)
         for key, commit in plan.imports.items():
-            wanted[key.group][key.where] = CommittedOffset(commit.offset or 0, commit.leader_epoch, commit.metadata)
+            wanted[key.group][key.where] = FetchedOffset(commit.offset or 0, commit.leader_epoch, commit.metadata)
         for broker, groups in expansion.homes(view, wanted).items():
             node = next(node for node in context.spec.brokers if node.id == broker)
             for group in groups:

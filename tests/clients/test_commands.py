@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from airflow_provider_kmigrate.clients.commands import Answer, LocalRunner, fill, run
+from airflow_provider_kmigrate.clients.commands import CommandAnswer, LocalRunner, fill, run
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 
 
@@ -52,7 +52,7 @@ def test_commands_get_the_connections_environment_and_nothing_secret_of_the_work
 
 
 def test_what_a_command_printed_is_not_in_repr() -> None:
-    assert "secret" not in repr(Answer(0, "password=secret", "secret"))
+    assert "secret" not in repr(CommandAnswer(0, "password=secret", "secret"))
 
 
 def test_values_stay_one_word_and_are_never_shell() -> None:

@@ -31,7 +31,7 @@ from airflow_provider_kmigrate.clients.wire_groups import GroupsAt, commit, desc
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import CommittedOffset, HostedGroup
+from airflow_provider_kmigrate.core.model import FetchedOffset, HostedGroup
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Unavailable, Unreachable
 
 Start = Callable[..., Broker]
@@ -245,9 +245,9 @@ def test_a_broker_says_of_which_groups_it_is_the_coordinator(start: Start, at: C
     }
     found = at(start(known)).hosted({*known, "x"})
     assert found == {
-        "a": HostedGroup("Stable", 2, {TopicPartition("t", 0): CommittedOffset(7)}),
-        "c": HostedGroup("Empty", 0, {TopicPartition("t", 0): CommittedOffset(3)}, unstable=True),
-        "d": HostedGroup("Reconciling", 1, {TopicPartition("t", 5): CommittedOffset(1)}),
+        "a": HostedGroup("Stable", 2, {TopicPartition("t", 0): FetchedOffset(7)}),
+        "c": HostedGroup("Empty", 0, {TopicPartition("t", 0): FetchedOffset(3)}, unstable=True),
+        "d": HostedGroup("Reconciling", 1, {TopicPartition("t", 5): FetchedOffset(1)}),
         "x": HostedGroup("Dead"),
     }
     assert [name for name, one in found.items() if not one.exists] == ["x"]
@@ -284,7 +284,7 @@ def test_offsets_are_read_with_their_epochs_and_committed_with_them(start: Start
 
     broker.node.handlers[OFFSET_FETCH] = fetched
     offsets = at(broker).hosted(["a"])["a"].offsets
-    assert (offsets, stable) == ({TopicPartition("t", 3): CommittedOffset(9, 4, "m")}, [True])
+    assert (offsets, stable) == ({TopicPartition("t", 3): FetchedOffset(9, 4, "m")}, [True])
     at(broker).commit("a", offsets)
     ((topic,),) = (request.topics for request in broker.committed)
     (one,) = topic.partitions

@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_kmigrate.core.approval import (
     BY_CONF,
-    Answer,
     Approval,
+    ApproverAnswer,
     Shown,
     digest,
     fingerprint,
@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.gates import GateState
 from tests.core.views import DUAL
 
 AT = datetime.fromisoformat("2026-11-27T22:00:00+00:00")
-ANN = Answer("Finalize", "ann", "Ann", AT.isoformat(), "the soak is over")
+ANN = ApproverAnswer("Finalize", "ann", "Ann", AT.isoformat(), "the soak is over")
 BOB = replace(ANN, user="bob", name="Bob")
 EVE = replace(ANN, user="eve", name="Eve")
 TWO = ApproverSpec(("ann", "bob"), required=2, reason=True, expires=3600.0)

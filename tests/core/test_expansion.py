@@ -27,10 +27,10 @@ from airflow_provider_kmigrate.core.expansion import ExpansionPlan, Export, expo
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import (
     ClusterView,
-    CommittedOffset,
     CoordinatorFacts,
     Expansion,
     ExpansionStage,
+    FetchedOffset,
     HostedGroup,
     NodeFiles,
     Partition,
@@ -53,7 +53,7 @@ def seen(count: int = 10, used: frozenset[int] | None = None, **changes: object)
     """Three brokers that use `used`, or the topic's own count; each group at its coordinator, with one offset."""
     found, rows = used or frozenset({count}), topic(3, count, 3)
     homes = {group: rows[magnitude(group) % max(found)].leader for group in GROUPS}
-    offsets = {TopicPartition("t", 0): CommittedOffset(1)}
+    offsets = {TopicPartition("t", 0): FetchedOffset(1)}
     hosted = {b: {group: HostedGroup("Empty", 0, offsets) for group, home in homes.items() if home == b} for b in range(3)}
     view = replace(
         cluster([ZK, ZK, ZK]),
@@ -172,7 +172,7 @@ def noted(view: ClusterView, stage: ExpansionStage, old: int = 10, new: int = 20
 
 def test_an_import_waits_until_every_broker_and_every_group_is_of_one_mind() -> None:
     whole = noted(seen(20), ExpansionStage.DELETING)
-    saved = Export(groups={group: {TopicPartition("t", 0): CommittedOffset(1)} for group in GROUPS})
+    saved = Export(groups={group: {TopicPartition("t", 0): FetchedOffset(1)} for group in GROUPS})
     assert isinstance(expansion.decide_import(whole, 20, saved), Done)
     facts = {0: frozenset({20}), 1: frozenset({10}), 2: frozenset({20})}
     for wrong in (
@@ -187,7 +187,7 @@ def test_an_import_waits_until_every_broker_and_every_group_is_of_one_mind() -> 
 def test_offsets_of_partitions_that_no_longer_exist_are_left_out_and_counted() -> None:
     view = noted(seen(20), ExpansionStage.DELETING)
     saved = {
-        group: {TopicPartition("t", 0): CommittedOffset(1), TopicPartition("gone", 0): CommittedOffset(2)} for group in GROUPS[:2]
+        group: {TopicPartition("t", 0): FetchedOffset(1), TopicPartition("gone", 0): FetchedOffset(2)} for group in GROUPS[:2]
     }
     done = expansion.decide_import(view, 20, Export(groups=saved))
     assert isinstance(done, Done)
@@ -199,11 +199,11 @@ def test_offsets_of_partitions_that_no_longer_exist_are_left_out_and_counted() -
         st.text(min_size=1),
         st.dictionaries(
             st.tuples(st.text(min_size=1), st.integers(0, 99)).map(lambda row: TopicPartition(*row)),
-            st.builds(CommittedOffset, st.integers(0), st.integers(-1, 9), st.text()),
+            st.builds(FetchedOffset, st.integers(0), st.integers(-1, 9), st.text()),
         ),
     )
 )
-def test_an_export_is_read_as_it_was_written(groups: dict[str, dict[TopicPartition, CommittedOffset]]) -> None:
+def test_an_export_is_read_as_it_was_written(groups: dict[str, dict[TopicPartition, FetchedOffset]]) -> None:
     export = Export(("a",), groups, 3)
     assert export_of(json.loads(json.dumps(export.to_json()))) == export
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.gauges import PHASES, Gauge, GaugeHistory
-from airflow_provider_kmigrate.core.model import BrokerMode, Reason
+from airflow_provider_kmigrate.core.model import BrokerMode, Reason, ZooKeeperServer
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.steps.waits import run_watch
 from tests.steps.sim import SimCluster
+from tests.steps.test_rollback import some_kraft
 
 LAG, MOVED = Reason("G07", "The dual-write lags."), Reason("G21", "A group is being moved.")
 
@@ -68,3 +74,17 @@ def test_what_blocks_is_shown_by_its_code_until_it_ends(decision: Decision) -> N
     assert (found["blocked", "G07"], found["blocked_by",]) == (0.0, 0.0)
     _, found = observed(history, Done("well"))
     assert not [key for key in found if key[0] == "blocked"], "a code that ended is not repeated for ever"
+
+
+def test_the_watch_exports_whether_a_rollback_is_assured(tmp_path: Path) -> None:
+    cluster, sent = SimCluster(), list[Gauge]()
+    context = replace(cluster.context(tmp_path), export=sent.extend)
+    some_kraft(cluster, cluster.context(tmp_path))
+    run_watch(context)
+    assert values(tuple(sent))["readiness",] == 2.0
+    sent.clear()
+    cluster.ensemble = (*cluster.ensemble, *(ZooKeeperServer(f"z{number}:2181") for number in (2, 3)))
+    with pytest.raises(Unavailable):
+        run_watch(context)
+    found = values(tuple(sent))
+    assert (found["readiness",], found["readiness.ensemble",], found["readiness.files",]) == (1.0, 0.0, 1.0)

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_kmigrate.core.coordinator import magnitude
-from airflow_provider_kmigrate.core.model import CommittedOffset
+from airflow_provider_kmigrate.core.model import FetchedOffset
 from airflow_provider_kmigrate.dag_builders import folder
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_dags import tasks
@@ -47,10 +47,10 @@ def test_a_doubt_fails_the_run_and_its_conf_decides(rehearse: Rehearse, run_dag:
     cluster, right = broken()
     group = moving(right)[0]
     cluster.log.read()
-    cluster.offsets[magnitude(group) % NEW][group] = {WHERE: CommittedOffset(0)}
+    cluster.offsets[magnitude(group) % NEW][group] = {WHERE: FetchedOffset(0)}
     sim = rehearse(cluster)
     assert str(run_dag(dag_of(sim)).state) == "failed"
-    right[group] = CommittedOffset(0)
+    right[group] = FetchedOffset(0)
     run = run_dag(dag_of(sim), run_conf={"decisions": {group: {WHERE.name: 0}}})
     assert str(run.state) == "success", tasks(run)
     check_repaired(cluster, right)

@@ -27,10 +27,10 @@ from airflow_provider_kmigrate.core.model import (
     BrokerRegistration,
     ClusterEnvironment,
     ClusterView,
-    CommittedOffset,
     ConnectionFacts,
     Controller,
     CoordinatorFacts,
+    FetchedOffset,
     Fields,
     HostedGroup,
     LogDir,
@@ -131,9 +131,7 @@ class SimCluster:
     removed: list[tuple[str, str]] = field(default_factory=list)
     consumers: Callable[[float], GroupSweep] = lambda _: GroupSweep()  # what a sweep over the consumer groups shows at a time
     kept: SimGroups = field(default_factory=SimGroups)
-    offsets: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = field(
-        default_factory=dict
-    )  # by partition of the topic
+    offsets: dict[int, dict[str, dict[TopicPartition, FetchedOffset]]] = field(default_factory=dict)  # by partition of the topic
     members: dict[str, int] = field(default_factory=dict)  # of a group
     in_transaction: set[str] = field(default_factory=set)  # groups with a commit in an open one
     added: dict[int, tuple[int, ...]] = field(default_factory=dict)  # replicas of partitions that __consumer_offsets got later
@@ -153,7 +151,7 @@ class SimCluster:
         self.leaders = {p: p % self.brokers for p in range(2 * self.brokers)}
         self.counts = {node.id: self.offsets_partitions for node in nodes}
         for number in range(12) if self.offsets_partitions else ():
-            commit = {TopicPartition("t", 0): CommittedOffset(100 + number, number, f"of {number}")}
+            commit = {TopicPartition("t", 0): FetchedOffset(100 + number, number, f"of {number}")}
             self.offsets.setdefault(magnitude(f"team-{number}") % self.offsets_partitions, {})[f"team-{number}"] = commit
 
     # What the host of a node does.

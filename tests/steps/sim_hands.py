@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.model import CommittedOffset, NodeFiles, Process
+from airflow_provider_kmigrate.core.model import FetchedOffset, NodeFiles, Process
 from airflow_provider_kmigrate.core.offsets_repair import GroupLog, StoredCommit, StrayRecord, groups_of
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
 from tests.steps.sim_nodes import CLUSTER_ID, SimNode, files_of, process_of
@@ -55,12 +55,12 @@ class SimGroupsAt:
             assert not self.cluster.members.get(group), "a broker refuses that"
             self._home(group).pop(group, None)
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def commit(self, group: str, offsets: Mapping[TopicPartition, FetchedOffset]) -> None:
         self.cluster.mortal.step()
         assert not self.cluster.members.get(group), "a broker refuses that"
         self._home(group).setdefault(group, {}).update(offsets)
 
-    def _home(self, group: str) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    def _home(self, group: str) -> dict[str, dict[TopicPartition, FetchedOffset]]:
         assert self.cluster.coordinates(self.broker, group)
         return self.cluster.offsets.setdefault(magnitude(group) % self.cluster.counts[self.broker], {})
 
@@ -71,7 +71,7 @@ class SimOffsetsLog:
 
     cluster: SimCluster
     records: list[tuple[GroupPartition, StoredCommit]] = field(default_factory=list)
-    _known: dict[tuple[int, str, TopicPartition], CommittedOffset] = field(default_factory=dict)
+    _known: dict[tuple[int, str, TopicPartition], FetchedOffset] = field(default_factory=dict)
 
     def read(self) -> dict[str, GroupLog]:
         now = {
@@ -86,7 +86,7 @@ class SimOffsetsLog:
         self._known = now
         return groups_of(self.records, ())
 
-    def _append(self, place: int, group: str, where: TopicPartition, one: CommittedOffset | None) -> None:
+    def _append(self, place: int, group: str, where: TopicPartition, one: FetchedOffset | None) -> None:
         at, t_ms = len(self.records), 1000 * len(self.records)
         offset, epoch, metadata = (None, -1, "") if one is None else (one.offset, one.leader_epoch, one.metadata)
         raw_key = f"{place} {group} {where.name}".encode()

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import ClusterView, CommittedOffset, Fields
+from airflow_provider_kmigrate.core.model import ClusterView, FetchedOffset, Fields
 from airflow_provider_kmigrate.core.plan import EXPANSION, find
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.steps.catalog import build
@@ -25,9 +25,9 @@ from tests.steps.test_rollback import all_kraft
 TO_20 = {"partitions": 20}
 
 
-def stored(cluster: SimCluster) -> dict[str, list[tuple[int, dict[TopicPartition, CommittedOffset]]]]:
+def stored(cluster: SimCluster) -> dict[str, list[tuple[int, dict[TopicPartition, FetchedOffset]]]]:
     """Group -> each partition that holds offsets of it, with them: the independent reader."""
-    found: dict[str, list[tuple[int, dict[TopicPartition, CommittedOffset]]]] = {}
+    found: dict[str, list[tuple[int, dict[TopicPartition, FetchedOffset]]]] = {}
     for partition, groups in sorted(cluster.offsets.items()):
         for group, offsets in groups.items():
             found.setdefault(group, []).append((partition, offsets))
@@ -35,7 +35,7 @@ def stored(cluster: SimCluster) -> dict[str, list[tuple[int, dict[TopicPartition
 
 
 def check_expanded(
-    cluster: SimCluster, before: dict[str, list[tuple[int, dict[TopicPartition, CommittedOffset]]]], count: int
+    cluster: SimCluster, before: dict[str, list[tuple[int, dict[TopicPartition, FetchedOffset]]]], count: int
 ) -> None:
     assert cluster.disasters == []
     assert set(cluster.counts.values()) == {count} == {cluster.offsets_partitions}
@@ -259,7 +259,7 @@ def test_a_lost_export_is_refused_too(tmp_path: Path) -> None:
 
 def commit(cluster: SimCluster, group: str, offset: int) -> None:
     where = magnitude(group) % cluster.counts[0]
-    cluster.offsets.setdefault(where, {})[group] = {TopicPartition("t", 0): CommittedOffset(offset)}
+    cluster.offsets.setdefault(where, {})[group] = {TopicPartition("t", 0): FetchedOffset(offset)}
 
 
 def test_a_commit_behind_the_export_is_exported_again_as_long_as_nothing_was_deleted(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_group_that_starts_before_its_import_is_not_overwritten(tmp_path: Path
     with pytest.raises(Refused, match=f"1 groups committed before their offsets were imported: {early}") as refused:
         run_step(build(cluster.spec, "import offsets", TO_20), cluster.context(tmp_path))
     assert codes(refused) == {"K82"}
-    assert stored(cluster)[early] == [(magnitude(early) % 20, {TopicPartition("t", 0): CommittedOffset(3)})]
+    assert stored(cluster)[early] == [(magnitude(early) % 20, {TopicPartition("t", 0): FetchedOffset(3)})]
     assert len(stored(cluster)) == 12, "all others have theirs"
 
 

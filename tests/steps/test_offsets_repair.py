@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.model import CommittedOffset
+from airflow_provider_kmigrate.core.model import FetchedOffset
 from airflow_provider_kmigrate.core.offsets_repair import Decided
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.offsets_repair import RepairOffsets
@@ -25,7 +25,7 @@ OLD, NEW = 10, 15
 WHERE = TopicPartition("t", 0)
 
 
-def broken() -> tuple[SimCluster, dict[str, CommittedOffset]]:
+def broken() -> tuple[SimCluster, dict[str, FetchedOffset]]:
     """All groups committed under 10; the topic was expanded and all brokers restarted; every third group has committed since."""
     cluster = SimCluster(offsets_partitions=OLD)
     cluster.log.read()
@@ -37,7 +37,7 @@ def broken() -> tuple[SimCluster, dict[str, CommittedOffset]]:
     cluster.disasters.clear()
     assert set(cluster.counts.values()) == {NEW}
     for group in moving(right)[::3]:
-        right[group] = CommittedOffset(right[group].offset + 50, 3, "since")
+        right[group] = FetchedOffset(right[group].offset + 50, 3, "since")
         cluster.offsets.setdefault(magnitude(group) % NEW, {})[group] = {WHERE: right[group]}
     cluster.mortal = Mortal()
     return cluster, right
@@ -51,7 +51,7 @@ def repair(context: StepContext, decided: Decided | None = None) -> object:
     return run_step(RepairOffsets(decided or {}), context)
 
 
-def check_repaired(cluster: SimCluster, right: dict[str, CommittedOffset]) -> None:
+def check_repaired(cluster: SimCluster, right: dict[str, FetchedOffset]) -> None:
     assert cluster.disasters == []
     assert stored(cluster) == {group: [(magnitude(group) % NEW, {WHERE: one})] for group, one in right.items()}
 
@@ -88,7 +88,7 @@ def test_a_doubt_is_refused_with_both_values_until_an_operator_decides(tmp_path:
     context, group = cluster.context(tmp_path), moving(right)[0]
     cluster.log.read()
     before = cluster.offsets[magnitude(group) % OLD][group][WHERE]
-    cluster.offsets[magnitude(group) % NEW][group] = {WHERE: CommittedOffset(0)}
+    cluster.offsets[magnitude(group) % NEW][group] = {WHERE: FetchedOffset(0)}
     unchanged = stored(cluster)
     with pytest.raises(Refused) as refused:
         repair(context)
@@ -115,7 +115,7 @@ def test_a_group_with_members_is_waited_for_and_what_it_commits_meanwhile_counts
     view = context.observer.observe(step.fields, (), (group,))
     step.decide(view, view)
     cluster.members.clear()
-    right[group] = CommittedOffset(777)
+    right[group] = FetchedOffset(777)
     cluster.offsets.setdefault(magnitude(group) % NEW, {})[group] = {WHERE: right[group]}
     run_step(step, context)
     check_repaired(cluster, right)
@@ -139,7 +139,7 @@ def test_a_commit_between_the_plan_and_the_act_is_planned_again(tmp_path: Path) 
         view = observe(*given)  # type: ignore[arg-type]
         seen.append(view)
         if len(seen) == 2:
-            right[group] = CommittedOffset(888)
+            right[group] = FetchedOffset(888)
             cluster.offsets.setdefault(magnitude(group) % NEW, {})[group] = {WHERE: right[group]}
         return view
 

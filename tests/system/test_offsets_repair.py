@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.model import CommittedOffset, HostedGroup
+from airflow_provider_kmigrate.core.model import FetchedOffset, HostedGroup
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.probe.kafka_calls import quiet_admin
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -55,7 +55,7 @@ def commit_at_each(here: StepContext, first: int) -> dict[str, list[int]]:
         time.sleep(0.002)  # commit times are milliseconds
         broker = here.tools.groups_at(node)
         for group in wait_until_loaded(broker):
-            broker.commit(group, {WHERE: CommittedOffset(offset, 0, f"at {node.id}")})
+            broker.commit(group, {WHERE: FetchedOffset(offset, 0, f"at {node.id}")})
             found[group].append(offset)
     return found
 
