@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,11 +181,11 @@ def add_spark(summary: dict[str, Any], cluster: str, spark: SparkSide, workload:
     """
     verdict: dict[str, Any] = {"outcome": "INCONCLUSIVE", "headline": "Spark gave no verdict.", "levels": {}, "report": None}
     sink: dict[str, int | None] = {"records": None, "distinct": None}
-    try:
-        sink |= spark.end_stream()
-        verdict = spark.verdict(cluster, LAST_GATE)
-    except KMigrateError as error:
-        summary["reasons"] = [*summary["reasons"], str(error)]
+    for store, read in ((sink, spark.end_stream), (verdict, partial(spark.verdict, cluster, LAST_GATE))):
+        try:
+            store.update(read())
+        except KMigrateError as error:
+            summary["reasons"] = [*summary["reasons"], str(error)]
     expected = sum(event.count for event in workload.reading().events if isinstance(event, Ack) and event.topic == spark.streamed)
     summary |= {
         "spark_verdict": verdict["outcome"],

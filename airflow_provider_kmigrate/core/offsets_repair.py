@@ -343,20 +343,6 @@ def decisions_of(document: Mapping[str, Mapping[str, int | None]]) -> Decided:
     return found
 
 
-def misplaced(groups: Mapping[str, GroupLog], count: int, expected: Mapping[GroupPartition, int]) -> tuple[str, ...]:
-    """What is not as it must be after a repair or an expansion, one sentence each; empty if all is well.
-
-    `expected`: the offset of each commit. Commits of other groups in `groups` must only lie in their homes.
-    """
-    judged = {key: judge(key, records, count) for log in groups.values() for key, records in log.commits.items()}
-    found = [f"{_name(key)} is not stored" for key in expected if key not in judged]
-    for key, one in sorted(judged.items()):
-        found += [f"{_name(key)} has a copy: {copy.text}" for copy in one.strays]
-        if key in expected and (one.current is None or one.current.offset != expected[key]):
-            found.append(f"{_name(key)} must be {expected[key]}; stored is {one.current.text if one.current else 'nothing'}")
-    return tuple(found)
-
-
 def _name(key: GroupPartition) -> str:
     return f"{key.group} {key.where.name}"
 

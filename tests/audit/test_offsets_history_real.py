@@ -39,6 +39,7 @@ from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
+from tests.kit.offsets_placed import misplaced
 from tests.waiting import wait_for, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(350)]
@@ -176,7 +177,7 @@ def test_the_repair_leaves_one_copy_of_each_commit_which_every_later_leader_serv
     again = offsets_repair.plan(log.read(), NEW, decided)
     assert (again.imports, again.undecided, len(again.strays)) == ({}, (), len(plan.strays))
     log.remove(again.strays)
-    assert offsets_repair.misplaced(log.read(), NEW, right) == ()
+    assert misplaced(log.read(), NEW, right) == ()
     facts = read(spark_session, properties, tmp_path / "commits")
     assert (facts.totals, facts.states) == ({}, 0)
     for node in cluster.plan.brokers:  # until then each keeps the copies that it has loaded

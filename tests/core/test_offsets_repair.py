@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.core.offsets_repair import (
 )
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.core.views import cluster
+from tests.kit.offsets_placed import misplaced
 
 COUNT, OLD = 15, 10
 GROUP = next(name for number in range(9999) if magnitude(name := f"group-{number}") % COUNT == 12 and magnitude(name) % OLD == 2)
@@ -179,11 +180,12 @@ def test_one_doubt_holds_back_its_whole_group_and_no_other() -> None:
 
 def test_the_reader_after_a_repair_names_what_is_wrong() -> None:
     log = log_of((THERE, 1, 5), (HOME, 2, 6))
-    assert offsets_repair.misplaced(log_of((HOME, 2, 6)), COUNT, {KEY: 6}) == ()
-    (text,) = offsets_repair.misplaced(log, COUNT, {KEY: 6})
+    assert misplaced(log_of((HOME, 2, 6)), COUNT, {KEY: 6}) == ()
+    (text,) = misplaced(log, COUNT, {KEY: 6})
     assert "has a copy: offset 5" in text
-    assert "must be 7; stored is offset 6" in " ".join(offsets_repair.misplaced(log, COUNT, {KEY: 7}))
-    assert "not stored" in offsets_repair.misplaced({}, COUNT, {KEY: 7})[0]
+    assert "must be 7; stored is offset 6" in " ".join(misplaced(log, COUNT, {KEY: 7}))
+    assert "not stored" in misplaced({}, COUNT, {KEY: 7})[0]
+    assert misplaced(log_of((HOME, 2, 6), states=(THERE, HOME)), COUNT, {KEY: 6}) == (f"{GROUP} has its state in {THERE}",)
 
 
 # Whole plans. The model looks at pairs of records only, and knows nothing of sorting, of states or of the plan's fields.

@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 
 from airflow_provider_kmigrate.clients.wire_groups import GroupsAt
-from airflow_provider_kmigrate.core import offsets_repair
 from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -25,6 +24,7 @@ from tests.kit.live_groups import committed
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
+from tests.kit.offsets_placed import misplaced
 from tests.system.by_hand import ByHand
 from tests.system.test_coordinators import GROUPS, commit, settled
 from tests.waiting import wait_until
@@ -90,7 +90,7 @@ def test_groups_that_two_brokers_served_get_one_offset_back(cluster: LocalCluste
         assert "Restart every broker once" in done.text
         log = here.tools.offsets_log()
         expected = {GroupPartition(group, *WHERE): offset for group, offset in right.items()}
-        assert offsets_repair.misplaced(log.read(), NEW, expected) == ()
+        assert misplaced(log.read(), NEW, expected) == ()
         assert log.read(GROUPS, counts=(OLD, NEW)) == log.read()
 
         for node in (*hands.brokers, hands.brokers[0]):
