@@ -21,8 +21,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from airflow_provider_kmigrate.clients.settings import (
@@ -210,6 +211,7 @@ CONTROLLER_EXTRAS = ("protocol", *_TLS_EXTRAS, "sasl_mechanism")
 HOST_EXTRAS = ("environment", "secret_environment")
 
 Lookup = Callable[[str], Connection]
+Settings = TypeVar("Settings", HostSettings, WebhookSettings)
 _EXAMPLES = {
     ZOOKEEPER: "--conn-host zk1:2181,zk2:2181/kafka",
     KAFKA: """--conn-extra '{"bootstrap.servers": "kafka0:9092"}'""",
@@ -384,15 +386,21 @@ def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
         brokers=brokers,
         controllers=_controllers(spec, brokers, lookup),
         hosts={conn_id: host_settings(conn_id, lookup(conn_id)) for conn_id in host_connections(spec)},
-        webhooks={conn_id: _webhook(spec, conn_id, lookup) for conn_id in webhook_connections(spec)},
+        group_hosts={conn_id: _or_refusal(partial(_group_host, conn_id, lookup)) for conn_id in group_connections(spec)},
+        webhooks={conn_id: _or_refusal(partial(_webhook, spec, conn_id, lookup)) for conn_id in webhook_connections(spec)},
         ssh={conn_id: ssh_settings(conn_id, lookup(conn_id)) for conn_id in ssh_connections(spec)},
         cluster_id=spec.cluster_id,
     )
 
 
 def host_connections(spec: ClusterSpec) -> tuple[str, ...]:
-    """The ids of the connections that nodes and consumer groups name for their commands, each once."""
-    return tuple(sorted(({node.hosts.conn_id for node in spec.nodes()} | {group.conn_id for group in spec.groups}) - {""}))
+    """The ids of the connections that nodes name for their commands, each once."""
+    return tuple(sorted({node.hosts.conn_id for node in spec.nodes()} - {""}))
+
+
+def group_connections(spec: ClusterSpec) -> tuple[str, ...]:
+    """The ids of the connections that consumer groups name for their commands, each once."""
+    return tuple(sorted({group.conn_id for group in spec.groups} - {""}))
 
 
 def ssh_connections(spec: ClusterSpec) -> tuple[str, ...]:
@@ -405,12 +413,20 @@ def webhook_connections(spec: ClusterSpec) -> tuple[str, ...]:
     return tuple(sorted({instance.webhook for group in spec.groups for instance in group.instances} - {""}))
 
 
-def _webhook(spec: ClusterSpec, conn_id: str, lookup: Lookup) -> WebhookSettings | Refused:
-    """A webhook's settings, or why they cannot be used: that stops the groups that name it, and never a rollback of the cluster."""
+def _or_refusal(read: Callable[[], Settings]) -> Settings | Refused:
+    """Settings for groups, or why they cannot be used: that stops the groups that name them, and never a rollback of the cluster."""
     try:
-        return webhook_settings(conn_id, lookup(conn_id), tls=_tls_of_webhook(spec, conn_id))
+        return read()
     except Refused as refused:
         return refused
+
+
+def _group_host(conn_id: str, lookup: Lookup) -> HostSettings:
+    return host_settings(conn_id, lookup(conn_id))
+
+
+def _webhook(spec: ClusterSpec, conn_id: str, lookup: Lookup) -> WebhookSettings:
+    return webhook_settings(conn_id, lookup(conn_id), tls=_tls_of_webhook(spec, conn_id))
 
 
 def _tls_of_webhook(spec: ClusterSpec, conn_id: str) -> bool:

@@ -99,8 +99,8 @@ class WebhookSettings:
 class ClusterSettings:
     """Settings to reach everything of one cluster.
 
-    `hosts`, `ssh` and `webhooks` have an entry for each connection id that nodes and consumer groups name; one of `webhooks` may be the
-    refusal of its connection.
+    `hosts` and `ssh` have an entry for each connection id that nodes name; `group_hosts` and `webhooks` for each that consumer groups name,
+    which may be the refusal of the connection.
     """
 
     zookeeper: ZooKeeperSettings
@@ -108,6 +108,7 @@ class ClusterSettings:
     brokers: WireSecurity
     controllers: WireSecurity
     hosts: Mapping[str, HostSettings] = field(default_factory=dict)
+    group_hosts: Mapping[str, HostSettings | Refused] = field(default_factory=dict)
     webhooks: Mapping[str, WebhookSettings | Refused] = field(default_factory=dict)
     ssh: Mapping[str, SshSettings] = field(default_factory=dict)
     cluster_id: str = ""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx
 
@@ -40,6 +40,8 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unav
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
 
+Settings = TypeVar("Settings", HostSettings, WebhookSettings)
+
 _BROKEN_CONNECTION = 255  # ssh's exit code for it
 _SHOWN = 500  # characters of an answer that a message carries
 
@@ -49,20 +51,16 @@ class Instances:
     """The commands and webhooks of one cluster's groups."""
 
     cluster: str
-    hosts: Mapping[str, HostSettings]
+    hosts: Mapping[str, HostSettings | Refused]
     webhooks: Mapping[str, WebhookSettings | Refused]
 
     def require(self, group: GroupSpec) -> None:
-        """Raises `Refused` if the webhook of an instance cannot be called: known before anything of its group is moved."""
+        """Raises `Refused` if a connection of the group cannot be used: known before anything of it is moved."""
+        if group.conn_id:
+            _usable(self.hosts[group.conn_id])
         for instance in group.instances:
             if instance.webhook:
-                self._webhook(instance)
-
-    def _webhook(self, instance: InstanceSpec) -> WebhookSettings:
-        found = self.webhooks[instance.webhook]
-        if isinstance(found, Refused):
-            raise found
-        return found
+                _usable(self.webhooks[instance.webhook])
 
     def switch(self, group: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
         """Restart the instance as `kind`; returns once the command ends or the webhook answers, within `switch_timeout`.
@@ -76,7 +74,7 @@ class Instances:
             self._run(group, instance, body)
 
     def _run(self, group: GroupSpec, instance: InstanceSpec, places: Mapping[str, str]) -> None:
-        environment = self.hosts[group.conn_id].environment if group.conn_id else None
+        environment = _usable(self.hosts[group.conn_id]).environment if group.conn_id else None
         answer = LocalRunner(environment)(fill(instance.switch, places), "", group.switch_timeout)
         what = f"{instance.name} of group {group.name}: its switch command"
         if answer.code == _BROKEN_CONNECTION:
@@ -85,7 +83,10 @@ class Instances:
             raise Failed(f"{what} ended with exit code {answer.code}: {answer.err_tail}")
 
     def _post(self, group: GroupSpec, instance: InstanceSpec, body: Mapping[str, str | int]) -> None:
-        settings, what = self._webhook(instance), f"{instance.name} of group {group.name}: webhook {instance.webhook}"
+        settings, what = (
+            _usable(self.webhooks[instance.webhook]),
+            f"{instance.name} of group {group.name}: webhook {instance.webhook}",
+        )
         try:
             answer = asyncio.run(_posted(settings, body, group.switch_timeout))
         except (TimeoutError, httpx.TimeoutException) as error:
@@ -96,6 +97,12 @@ class Instances:
             raise Failed(f"{what}: cannot read the CA file {settings.ca_file}: {error}") from error
         if not answer.is_success:
             raise Failed(f"{what} answered {answer.status_code}: {printable(answer.text[:_SHOWN])}")
+
+
+def _usable(found: Settings | Refused) -> Settings:
+    if isinstance(found, Refused):
+        raise found
+    return found
 
 
 async def _posted(settings: WebhookSettings, body: Mapping[str, str | int], seconds: float) -> httpx.Response:
@@ -169,7 +176,12 @@ def connection_facts(settings: ClusterSettings) -> ConnectionFacts:
         frozenset(readable | ({"zookeeper"} if zk.digest and not zk.use_tls else set())),
         tuple(name for name, used in (("TLS", zk.use_tls), ("SASL", zk.sasl_mechanism)) if used),
         not has_identity(zk),
-        tuple(reason for found in settings.webhooks.values() if isinstance(found, Refused) for reason in found.reasons),
+        tuple(
+            reason
+            for found in (*settings.group_hosts.values(), *settings.webhooks.values())
+            if isinstance(found, Refused)
+            for reason in found.reasons
+        ),
     )
 
 
@@ -198,7 +210,7 @@ def opened(settings: ClusterSettings, cluster: str = "", ssh: OpenSsh | None = N
     agents = Agents(partial(_pipe, settings, ssh) if ssh else None)
     admin, zk = Admin(settings.kafka), ZooKeeper(settings.zookeeper)
     try:
-        instances = Instances(cluster, settings.hosts, settings.webhooks)
+        instances = Instances(cluster, settings.group_hosts, settings.webhooks)
         chroot, kafka = settings.zookeeper.chroot, settings.kafka.properties
         yield Tools(zk, admin, wires, host, chroot, instances, kafka, connection_facts(settings))
     finally:

@@ -64,6 +64,7 @@ def hook(service: Any, **fields: Any) -> WebhookSettings:
     return webhook_settings("deployer", connection, tls=False)
 
 
+COMMAND = InstanceSpec("app0", switch=("/bin/true",))
 WEBHOOK = InstanceSpec("app0", "app0.example.org", webhook="deployer")
 
 
@@ -177,6 +178,20 @@ class TestWebhook:
         assert [reason.code for reason in connection_facts(made).refused] == ["N01"]
         with pytest.raises(Refused, match=r"N01.*deployer"):
             Instances("prod", {}, made.webhooks).require(spec.groups[0])
+
+    def test_a_groups_own_connection_that_is_gone_stops_it_and_no_rollback_of_the_cluster(self) -> None:
+        spec = ClusterSpec("prod", "id", "zk", "kafka", (), (), groups=(replace(GROUP, instances=(COMMAND,)),))
+        known = {
+            "zk": {"conn_type": "kmigrate_zookeeper", "host": "zk1"},
+            "kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:1"}},
+        }
+        made = settings_for(spec, lookup_in(known, spec))
+        assert [reason.code for reason in connection_facts(made).refused] == ["N01"]
+        found = Instances("prod", made.group_hosts, made.webhooks)
+        with pytest.raises(Refused, match=r"N01.*apps"):
+            found.require(spec.groups[0])
+        with pytest.raises(Refused, match=r"N01.*apps"):
+            found.switch(spec.groups[0], COMMAND, "kafka", 3)
 
     def test_a_certificate_authority_that_is_gone_is_named(self) -> None:
         settings = WebhookSettings("https://127.0.0.1:1/x", ca_file="/gone/ca.pem")
