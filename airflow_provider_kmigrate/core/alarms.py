@@ -1,6 +1,6 @@
 """Which alarms of a cluster have begun and which have ended, from one watch to the next.
 
-People hear twice of an alarm: when it begins, and when it ends. One alarm is one code about one thing; new figures in its text
+Two messages report an alarm: when it begins, and when it ends. One alarm is one code about one thing; new figures in its text
 are no new alarm.
 """
 
@@ -58,7 +58,7 @@ class AlarmChange:
 
 
 def from_json(stored: object) -> Alarms:
-    """What an earlier watch stored. Without it, or if it is damaged, every alarm begins now: people hear of it once more, not never."""
+    """What an earlier watch stored. Without it, or if it is damaged, every alarm begins now: it is reported once more, not never."""
     try:
         fields: Any = stored
         found = {str(name): OpenAlarm(float(since), str(text)) for name, (since, text) in fields["open"].items()}
