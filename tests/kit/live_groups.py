@@ -9,16 +9,16 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
+from kafka import KafkaAdminClient
 
 from airflow_provider_kmigrate.core.audit.offsets_records import OffsetCommitted, OffsetRemoved, decode
-from airflow_provider_kmigrate.probe.kafka_calls import quiet_admin
 
 _COMMIT_S = 0.5
 _PRODUCE_S = 0.2
@@ -156,14 +156,16 @@ class LiveGroups:
 
 
 def committed(bootstrap: str, groups: Collection[str]) -> dict[str, dict[tuple[str, int], Committed]]:
-    """Each group's offsets, as librdkafka's admin client asks for them."""
-    admin = quiet_admin({"bootstrap.servers": bootstrap})
-    asked = {group: admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group] for group in sorted(groups)}
+    """Each group's offsets, as kafka-python's admin client asks for them.
+
+    Not librdkafka's: its Python binding reads metadata to the next zero byte, which Kafka does not send (seen: UnicodeDecodeError at the
+    byte behind the metadata's end).
+    """
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap.split(","))) as admin:
+        found = {group: admin.list_group_offsets(group)[group] for group in sorted(groups)}
     return {
-        group: {
-            (one.topic, one.partition): Committed(one.offset, one.metadata or "") for one in answer.result(60).topic_partitions
-        }
-        for group, answer in asked.items()
+        group: {(where.topic, where.partition): Committed(one.offset, one.metadata or "") for where, one in places.items()}
+        for group, places in found.items()
     }
 
 
