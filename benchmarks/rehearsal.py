@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import yaml
 
 from airflow_provider_kmigrate.core.events import Slow
 from airflow_provider_kmigrate.probe.probe import Probe
+from airflow_provider_kmigrate.steps.journal import FileJournal, lines_of
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from benchmarks.old_application import OldApplication
@@ -131,7 +132,7 @@ class Rehearsal:
 
     def roll_back_first(self, tell: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
         """Migrate to the end of the soak without Airflow, as a run that is over, then run the rollback's DAG, in the Airflow that was started."""
-        self.forward(lambda here: direct.until(here, "before_approval"))
+        self.forward(lambda here: direct.until(here, "before_approval"), tell)
         return self._finish_dag(self.rollback_dag, tell)
 
     def migrate(self, tell: Callable[[dict[str, Any]], None] = lambda _: None, *, fresh: bool = True) -> dict[str, Any]:
@@ -150,10 +151,11 @@ class Rehearsal:
         self._start_dags([(dag_id, conf)])
         return self._finish_dag(dag_id, tell)
 
-    def forward(self, steps: Callable[[StepContext], None]) -> None:
-        """These steps without Airflow, as a run that is over; the backup is where a DAG finds it."""
+    def forward(self, steps: Callable[[StepContext], None], tell: Callable[[dict[str, Any]], None] = lambda _: None) -> None:
+        """These steps without Airflow, as a run that is over; the backup and the journal are where a DAG keeps them."""
         with direct.context(self.cluster, "forward", folder=self.home / "kmigrate") as context:
-            steps(context)
+            journal = _ToldJournal(self.journal_folder / "forward.jsonl", "forward", tell)
+            steps(replace(context, journal=journal, say=lambda _: None))
             context.fence.release()
 
     def _start_dags(self, runs: Sequence[tuple[str, dict[str, Any]]]) -> None:
@@ -226,11 +228,9 @@ class Rehearsal:
         return self.home / "kmigrate" / "journal" / self.cluster.plan.shape.name
 
     def journal(self) -> list[dict[str, Any]]:
-        return [
-            line
-            for path in sorted(self.journal_folder.glob("*.jsonl"))
-            for line in map(json.loads, path.read_text().splitlines())
-        ]
+        """The lines of all runs, in the order of their times."""
+        lines = [json.loads(line) for line in lines_of(self.journal_folder)]
+        return sorted(lines, key=lambda line: float(line["at"]))
 
     def close(self) -> None:
         if self._airflow is not None:
@@ -240,6 +240,18 @@ class Rehearsal:
             if one is not None:
                 one.stop(drain=0.0)
         self.cluster.down()
+
+
+class _ToldJournal(FileJournal):
+    """A journal whose lines are also shown as they are written."""
+
+    def __init__(self, path: Path, run: str, tell: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__(path, run, time.time)
+        self._tell = tell
+
+    def write(self, kind: str, step: str, text: str, **facts: object) -> None:
+        super().write(kind, step, text, **facts)
+        self._tell({"kind": kind, "step": step, "text": text})
 
 
 @contextmanager
