@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -18,7 +19,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import TopicPartition as Place
 from kafka import KafkaAdminClient
 
+from airflow_provider_kmigrate.applications.assignment import close_consumer
 from airflow_provider_kmigrate.core.audit.offsets_records import OffsetCommitted, OffsetRemoved, decode
+from tests.waiting import wait_until
 
 _COMMIT_S = 0.5
 _PRODUCE_S = 0.2
@@ -81,7 +84,8 @@ class LiveGroups:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended.set()
         self._thread.join(60.0)
-        self.stop([name for name, group in self.groups.items() if group.consumer])
+        for consumer in [group.consumer for group in self.groups.values() if group.consumer]:
+            close_consumer(consumer)
 
     def start(self, names: Iterable[str]) -> None:
         """Each from its group's offsets; from the beginning without any, so that a lost offset shows as a repetition."""
@@ -105,16 +109,55 @@ class LiveGroups:
                 group.consumer = consumer
 
     def stop(self, names: Iterable[str]) -> None:
-        """Leave the groups, with everything committed that was processed."""
+        """Leave the groups, with everything committed that was processed.
+
+        Not by a synchronous commit: librdkafka has no time limit for it (seen: one waited for ever after its coordinator had restarted).
+        """
         for name in names:
             with self._lock:
                 group = self.groups[name]
                 consumer, group.consumer = group.consumer, None
             assert consumer is not None
-            places = self._places(group)
-            with suppress(KafkaException):  # in the middle of a rebalance: what was not committed comes again
-                group.commit_ended(None, (places and consumer.commit(offsets=places, asynchronous=False)) or ())
-            consumer.close()
+            consumer.pause(consumer.assignment())
+            wait_until(partial(self._settled, group, consumer), f"{name} commits what it processed", 30.0)
+            close_consumer(consumer)
+
+    def start(self, names: Iterable[str]) -> None:
+        """Each from its group's offsets; from the beginning without any, so that a lost offset shows as a repetition."""
+        for name in names:
+            group = self.groups.setdefault(name, LiveGroup(name))
+            group.committed_at = time.monotonic()
+            consumer = Consumer(
+                {
+                    "bootstrap.servers": self._bootstrap,
+                    "group.id": name,
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "session.timeout.ms": 10_000,
+                    "fetch.wait.max.ms": 2_000,
+                    "on_commit": group.commit_ended,
+                    "log_level": 2,
+                }
+            )
+            consumer.subscribe([self._topic])
+            with self._lock:
+                group.consumer = consumer
+
+    def stop(self, names: Iterable[str]) -> None:
+        """Leave the groups, with everything committed that was processed.
+
+        Not by a synchronous commit: librdkafka has no time limit for it (seen: one waited for ever after its coordinator had restarted).
+        """
+        for name in names:
+            with self._lock:
+                group = self.groups[name]
+                consumer, group.consumer = group.consumer, None
+            assert consumer is not None
+            consumer.pause(consumer.assignment())
+            wait_until(
+                lambda group=group, consumer=consumer: self._settled(group, consumer), f"{name} commits what it processed", 30.0
+            )
+            close_consumer(consumer)
 
     def _run(self) -> None:
         produced = 0.0
@@ -129,14 +172,19 @@ class LiveGroups:
             self._ended.wait(0.02)
 
     def _step(self, group: LiveGroup) -> None:
-        if group.consumer is None:
-            return
-        message = group.consumer.poll(0)
+        if group.consumer is not None:
+            self._settled(group, group.consumer)
+
+    def _settled(self, group: LiveGroup, consumer: Consumer) -> bool:
+        """Take a record and commit, if there is something to take and to commit; True if everything processed is committed."""
+        message = consumer.poll(0)
         if message is not None and message.error() is None:
             group.got(message.partition() or 0, message.offset() or 0)
         if group.next != group.safe and time.monotonic() - group.asked_at > _COMMIT_S:
             group.asked_at = time.monotonic()
-            group.consumer.commit(offsets=self._places(group), asynchronous=True)
+            with suppress(KafkaException):  # in the middle of a rebalance
+                consumer.commit(offsets=self._places(group), asynchronous=True)
+        return group.next == group.safe
 
     def _places(self, group: LiveGroup) -> list[Place]:
         return [Place(self._topic, partition, offset, metadata=f"by {group.name}") for partition, offset in group.next.items()]
