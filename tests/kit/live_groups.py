@@ -122,43 +122,6 @@ class LiveGroups:
             wait_until(partial(self._settled, group, consumer), f"{name} commits what it processed", 30.0)
             close_consumer(consumer)
 
-    def start(self, names: Iterable[str]) -> None:
-        """Each from its group's offsets; from the beginning without any, so that a lost offset shows as a repetition."""
-        for name in names:
-            group = self.groups.setdefault(name, LiveGroup(name))
-            group.committed_at = time.monotonic()
-            consumer = Consumer(
-                {
-                    "bootstrap.servers": self._bootstrap,
-                    "group.id": name,
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",
-                    "session.timeout.ms": 10_000,
-                    "fetch.wait.max.ms": 2_000,
-                    "on_commit": group.commit_ended,
-                    "log_level": 2,
-                }
-            )
-            consumer.subscribe([self._topic])
-            with self._lock:
-                group.consumer = consumer
-
-    def stop(self, names: Iterable[str]) -> None:
-        """Leave the groups, with everything committed that was processed.
-
-        Not by a synchronous commit: librdkafka has no time limit for it (seen: one waited for ever after its coordinator had restarted).
-        """
-        for name in names:
-            with self._lock:
-                group = self.groups[name]
-                consumer, group.consumer = group.consumer, None
-            assert consumer is not None
-            consumer.pause(consumer.assignment())
-            wait_until(
-                lambda group=group, consumer=consumer: self._settled(group, consumer), f"{name} commits what it processed", 30.0
-            )
-            close_consumer(consumer)
-
     def _run(self) -> None:
         produced = 0.0
         while not self._ended.is_set():
