@@ -268,8 +268,8 @@ never: Mark the task as success: its node stays in its mode, and later steps ass
 G38 Consumer groups did not continue after a restart
 means: These groups committed offsets before the broker restarted. It is back, they have lag, and their offsets do not change: their clients hang, or commit rarely.
 meanwhile: The cluster serves. The groups' records are late, and none is lost while the topics keep them. No other broker restarts.
-do: Restart the clients that the text names, by client id and host. Look into their logs first: "unknown topic" after a broker's restart is a known fault of clients.
-do: A librdkafka client that does not end when it is asked to has locked itself up (its issue 5476): `kill -9` it, then start it.
+do: Restart the clients that the text names, by client id and host. "Unknown topic" in a client's log after a broker's restart is a known fault of clients.
+do: A librdkafka client that does not stop is in its deadlock 5476: `kill -9` it.
 do: No members are named: the group rebalances, or has lost its members. Start its application.
 do: A client that is slow on purpose: give its group `max_lag` under `group_progress` in the cluster file, name it under `exclude`, or raise `commit_within`.
 do: The step continues by itself once every group has moved. A task that has failed must be cleared.
