@@ -285,6 +285,11 @@ class ClusterSpec:
     stop_after: tuple[StopPoint, ...] = ()
     deadlines: Mapping[str, float] = field(default_factory=dict)  # seconds that a phase may last, by its key in the cluster file
 
+    @property
+    def probes(self) -> str:
+        """The folder of the probe's runs, one below it for each; empty if the cluster file wants no probe."""
+        return f"{self.audit.result}/{self.name}/probe" if self.audit and self.audit.probe else ""
+
     def nodes(self) -> Iterator[NodeSpec]:
         """All brokers, then all controllers."""
         yield from self.brokers

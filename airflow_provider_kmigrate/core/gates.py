@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.core.model import (
     Migration,
     Partition,
     ProcessState,
+    ProduceLatency,
     Reason,
     ZkController,
     could_not_read,
@@ -438,6 +439,47 @@ def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
     stuck = [p for p in view.partitions if p.leader == broker and set(p.isr) - {broker}]
     text = f"Broker {broker} took {stop_seconds:.1f} s to stop and still leads {len(stuck)} partitions: {summarize(p.name for p in sorted(stuck))}."
     return never_if(stuck and stop_seconds >= slow_stop_limit(len(view.partitions)), Reason("G12", text))
+
+
+PROBE_FRESH, PROBE_GONE = 10.0, 60.0
+"""Seconds: the probe writes its figures every second. Older ones show nothing of now; with none for so long it has ended."""
+LATENCY_TIMES, LATENCY_SECONDS = 3.0, 0.25
+"""A partition is as fast as before while its p95 is at most so many times the one before, and so many seconds."""
+LEAST_RATE = 0.5  # of the records a second before; fewer acknowledgements show that records wait
+
+
+def latency_recovered(view: ClusterView) -> Gate:
+    """G41: the probe's records are acknowledged about as fast as before the first restart, in each of its partitions.
+
+    Met without a probe, and if it has ended (`probe_ended`): the audit behind the roll judges that.
+    """
+    found = view.probe
+    if found is None or found.age > PROBE_GONE:
+        return MET
+    if found.age > PROBE_FRESH:
+        text = f"The probe has measured nothing for {found.age:.0f} s; after {PROBE_GONE:.0f} s it is not waited for."
+        return not_yet(Reason("T01", text))
+    if found.before is None:
+        return not_yet(Reason("T01", "The probe measures the produce latency before the first restart."))
+    slow = [text for name, before in sorted(found.before.items()) if (text := _slower(name, before, found.now.get(name)))]
+    text = f"The produce latency of the probe is not back to what it was before the first restart: {summarize(slow)}."
+    return not_yet_if(slow, Reason("G41", text))
+
+
+def _slower(name: str, before: ProduceLatency, now: ProduceLatency | None) -> str:
+    """How a partition of the probe is slower than before, in words; empty if it is not."""
+    rate = 0.0 if now is None else now.rate
+    if now is None or rate < LEAST_RATE * before.rate:
+        return f"{name} acknowledges {rate:.1f} records a second, {before.rate:.1f} before"
+    limit = LATENCY_TIMES * before.p95 + LATENCY_SECONDS
+    return f"p95 of {name} is {now.p95:.3f} s, {before.p95:.3f} s before (limit {limit:.3f} s)" if now.p95 > limit else ""
+
+
+def probe_ended(view: ClusterView) -> str:
+    """The sentence that no figures of the probe are there to wait for; empty if there are some, or no probe."""
+    if view.probe is None or view.probe.age <= PROBE_GONE:
+        return ""
+    return " The probe's figures are missing or old: its produce latency was not waited for (Y05)."
 
 
 def after_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:

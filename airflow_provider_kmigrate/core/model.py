@@ -142,6 +142,7 @@ class Fields(Flag):
     HOSTED_GROUPS = (
         auto()
     )  # each broker's consumer groups with their offsets: those listed (COORDINATORS), and those that a step names
+    PROBE = auto()  # what the probe measures of its own records; a step's process reads it, no observer
 
     POSITION = BROKERS | CONTROLLERS | ZOOKEEPER | QUORUM  # what shows the phase
     NODES = PROCESSES | FILES  # what the nodes' hosts report
@@ -523,6 +524,26 @@ class BackupFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ProduceLatency:
+    """How the records of one partition are acknowledged: `rate` records a second; 95 % within `p95` seconds of being sent."""
+
+    rate: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFigures:
+    """What the probe has measured of its own records, by partition. `age`: seconds since it wrote that; infinite: nothing can be read.
+
+    `before`: of its first seconds, before any restart of its run; None while they are not over. `now`: of its last seconds.
+    """
+
+    age: float
+    before: Mapping[str, ProduceLatency] | None = None
+    now: Mapping[str, ProduceLatency] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class FetchedOffset:
     """A committed offset with all that OffsetFetch reports of it; `leader_epoch` -1: none was committed."""
 
@@ -578,6 +599,7 @@ class ClusterView:
     ensemble: tuple[ZooKeeperServer, ...] | None = None
     backup: BackupFacts | None = None  # None: this process did not read it
     group_progress: GroupSweep | None = None
+    probe: ProbeFigures | None = None  # None: the cluster file has no probe, or it was not asked for
     unknowns: tuple[Reason, ...] = ()
 
     @property

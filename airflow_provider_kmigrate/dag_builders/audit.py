@@ -66,11 +66,11 @@ def build(spec: ClusterSpec) -> DAG | None:
 
 def probe_begins(spec: ClusterSpec) -> list[BaseOperator]:
     """Tasks that start kmigrate's own records and check that they arrive; none if the file wants none."""
-    if spec.audit is None or not spec.audit.probe:
+    if not spec.probes:
         return []
     from airflow_provider_kmigrate.operators.probe import CheckProbeOperator, StartProbeOperator
 
-    given: dict[str, Any] = {"cluster_file": spec.path, "folder": _probes(spec, spec.audit), "run": _RUN}
+    given: dict[str, Any] = {"cluster_file": spec.path, "folder": spec.probes, "run": _RUN}
     return [StartProbeOperator(task_id="start_probe", **given), CheckProbeOperator(task_id="check_probe", **given)]
 
 
@@ -110,11 +110,11 @@ def _skip_if_unwanted(context: Context) -> None:
 
 def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
     """The task that ends all such streams of the cluster."""
-    if spec.audit is None or not spec.audit.probe:
+    if not spec.probes:
         return []
     from airflow_provider_kmigrate.operators.probe import StopProbeOperator
 
-    return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, folder=_probes(spec, spec.audit), **goes_on())]
+    return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, folder=spec.probes, **goes_on())]
 
 
 def fingerprint(spec: ClusterSpec, **arguments: Any) -> list[BaseOperator]:
@@ -228,7 +228,7 @@ def _tasks(
     from airflow_provider_kmigrate.sensors.waits import AuditVerdictSensor
 
     result = _result(spec, audit, step)
-    events = f"{_probes(spec, audit)}/{_RUN}/events" if probed and audit.probe else ""
+    events = f"{spec.probes}/{_RUN}/events" if probed and spec.probes else ""
     submit = SparkAuditOperator(
         task_id=f"audit{suffix}",
         request=_request(spec, audit, step, events, demand) | dict(more),
@@ -261,10 +261,6 @@ def _spark(spec: ClusterSpec, audit: AuditSpec) -> dict[str, Any]:
 
 def _result(spec: ClusterSpec, audit: AuditSpec, step: str) -> str:
     return f"{audit.result}/{spec.name}/{step}/{_RUN}"
-
-
-def _probes(spec: ClusterSpec, audit: AuditSpec) -> str:
-    return f"{audit.result}/{spec.name}/probe"
 
 
 def _request(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple, NoReturn
@@ -21,7 +22,7 @@ from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.migration.waits import needs_rollback_prerequisites
-from airflow_provider_kmigrate.core.model import Fields, Reason
+from airflow_provider_kmigrate.core.model import Fields, ProbeFigures, Reason
 from airflow_provider_kmigrate.exceptions import Fenced, Unavailable
 from airflow_provider_kmigrate.hooks.connections import open_ssh, settings_of
 from airflow_provider_kmigrate.hooks.gauges import exporter
@@ -220,8 +221,17 @@ def _context_of(
         run=journal.run,
         journals=journals_of(spec.name),
         groups=GroupFile(folder() / "groups" / f"{spec.name}.json", writable=not isinstance(fence, _NoFence)),
+        probe=_probe_of(spec, access.clock),
         export=exporter(spec.name),
     )
+
+
+def _probe_of(spec: ClusterSpec, clock: StepClock) -> Callable[[], ProbeFigures | None]:
+    if not spec.probes:
+        return lambda: None
+    from airflow_provider_kmigrate.probe.latency import read_figures  # noqa: PLC0415  # most cluster files have no probe
+
+    return partial(read_figures, Path(spec.probes), clock.now)
 
 
 def run_of(context: Context) -> str:

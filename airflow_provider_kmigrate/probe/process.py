@@ -33,6 +33,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.probe.kafka_calls import PartitionWatch, kafka_calls
+from airflow_provider_kmigrate.probe.latency import LatencyRecorder
 from airflow_provider_kmigrate.probe.probe import GROUP, ProbePlan
 from airflow_provider_kmigrate.probe.stream import PROPERTIES, read_plan
 
@@ -82,12 +83,14 @@ class Sender:
         self._here: TopicPartition | None = None
         self._due_here = 0
         self._refused: set[TopicPartition] = set()
+        self._latency = LatencyRecorder(setup.events.parent)
         producer = Producer({**DEFAULTS, **setup.properties, "client.id": setup.writer})
         self._producer = AuditedProducer(
             producer,
             FileSink(setup.events),
             writer=setup.writer,
             topics=setup.topics,
+            on_delivery=self._latency.delivered,
             identify=_content,
             each_latency=True,
             must_write=True,
@@ -127,6 +130,7 @@ class Sender:
                 sent += 1
             next_tick += _TICK_S * max(1, -(-(now - next_tick) // _TICK_S))
             self._poll_until(next_tick)
+            self._latency.write()
 
     def _poll_until(self, deadline: float) -> None:
         while (left := deadline - time.monotonic()) > 0:

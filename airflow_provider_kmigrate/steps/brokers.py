@@ -43,7 +43,8 @@ class RollBroker(NodeStep):
     The restart itself is `core.migration.roll.decide_restart`: which gates must be open before the broker stops, and when it is back.
     """
 
-    fields = roll.MIN_OBSERVATIONS
+    always = roll.MIN_OBSERVATIONS | Fields.PROBE  # what every observation reads
+    fields = always
     expensive_nodes: tuple[NodeSpec, ...] | None = ()  # a rollback needs every node's file
     acts_elsewhere = frozenset({Verb.RESTART_LEADER, Verb.ELECT}) | REPAIRS
     doing = ""
@@ -103,7 +104,7 @@ class RollBroker(NodeStep):
         decision, self._leader = self.recover_leader(view, self.node.id, decision, self._leader)
         # 4. The dual-write stays stalled: complete the topics, fail the controller over.
         decision = self._dual_write.decide(view, decision)
-        self.fields = roll.MIN_OBSERVATIONS | self._dual_write.more_fields
+        self.fields = self.always | self._dual_write.more_fields
         self.nodes = () if self._dual_write.more_fields & Fields.PROCESSES else (self.node,)  # the controllers' processes, too
         unresponsive = self._restarted and not view.answered(self.node.id)  # no other process knows that it was restarted (R13)
         self.must_stay = unresponsive or self._leader.tried or self._dual_write.stalled.pending
@@ -261,6 +262,7 @@ class RollBackBroker(RollBroker):
     """Roll one broker back to migration mode, which needs a moving dual-write, or to its original file."""
 
     doing = "roll back"
+    always = fields = roll.MIN_OBSERVATIONS  # neither the probe nor its disk delays a rollback
     expensive_nodes = None  # no other machine delays a rollback
     in_windows = False
     back = True

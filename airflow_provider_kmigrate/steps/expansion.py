@@ -11,6 +11,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.expansion import Export, export_of
+from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Expansion, ExpansionStage, Fields
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.brokers import RollBroker
@@ -154,6 +155,8 @@ class ExpandTopic(_ExpansionStep):
 
 class RestartBroker(RollBroker):
     """Restart one broker in its mode, so that it reads the new count; its file gets that count, too."""
+
+    always = fields = roll.MIN_OBSERVATIONS  # an expansion starts no probe
 
     def __init__(self, node: NodeSpec, target: int, policy: Policy) -> None:
         super().__init__(node, BrokerMode.ZOOKEEPER, policy)  # until its file was read

@@ -33,6 +33,7 @@ from airflow_provider_kmigrate.core.model import (
     ClusterView,
     Controller,
     Fields,
+    ProbeFigures,
     Reason,
     headlines,
 )
@@ -132,6 +133,7 @@ class StepContext:
     run: str = ""  # as the fence and the journal name it
     journals: Path | None = None  # the folder of the journals of all runs on this cluster; None: not known here
     groups: GroupStore = field(default_factory=NothingKept)
+    probe: Callable[[], ProbeFigures | None] = lambda: None  # what the probe has measured; None: the cluster file has none
     export: Callable[[Iterable[Gauge]], None] = lambda _: None  # sends each observation's figures to where dashboards read them
     judges_backup: bool = True  # false in the triggerer, whose machine need not have it: the task judges it before it acts
 
@@ -321,7 +323,10 @@ class StepRunner:
         more = step.expensive_fields(view)
         nodes = step.nodes if step.expensive_nodes is None else step.expensive_nodes
         view = observer.observe(step.fields | more, nodes, step.groups) if more else view
-        return with_backup(self._context, step.fields | more, view)
+        return self._with_probe(with_backup(self._context, step.fields | more, view))
+
+    def _with_probe(self, view: ClusterView) -> ClusterView:
+        return replace(view, probe=self._context.probe()) if self._step.fields & Fields.PROBE else view
 
     def _decide(self, view: ClusterView) -> Decision:
         self._first = self._first or view

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine
+from airflow_provider_kmigrate.core.gates import PROBE_FRESH
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.probe import __main__ as cli
+from airflow_provider_kmigrate.probe.latency import read_figures
 from airflow_provider_kmigrate.probe.probe import TOPIC, Probe, ProbeRuns, ensure_topic, flows, layout
 from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -72,6 +74,12 @@ def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) ->
         assert {partition.replicas[0] for partition in metadata.partitions.values()} == {0, 1, 2}
         assert all(len(partition.replicas) == 3 for partition in metadata.partitions.values())
         assert ensure_topic(properties, TOPIC) == 3, "what is there is kept"
+        wait_until(lambda: read_figures(tmp_path).before, "what the sender measured first")
+        figures = read_figures(tmp_path)
+        assert set(figures.before or ()) == set(figures.now) == {f"{TOPIC}-{partition}" for partition in range(3)}
+        assert figures.age < PROBE_FRESH
+        assert {round(one.rate / 20.0) for one in (figures.before or {}).values()} == {1}
+        assert all(0.0 < one.p95 < 5.0 for one in figures.now.values())
         pids = {name: process.pid for name, process in probe.status().items()}
         again = Probe(tmp_path / "run", properties)
         again.start()

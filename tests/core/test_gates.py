@@ -6,7 +6,17 @@ import pytest
 
 from airflow_provider_kmigrate.core import coordinator, gates
 from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.model import Age, ClusterView, LiveMembers, Malformed, NodeFiles, Partition, ZkController
+from airflow_provider_kmigrate.core.model import (
+    Age,
+    ClusterView,
+    LiveMembers,
+    Malformed,
+    NodeFiles,
+    Partition,
+    ProbeFigures,
+    ProduceLatency,
+    ZkController,
+)
 from tests.core.views import (
     CONTROLLERS,
     DUAL,
@@ -46,7 +56,30 @@ def claimed_by_another(view: ClusterView) -> ClusterView:
     return with_zk(view, controller=ZkController(3001, 6, ephemeral=False))
 
 
+BEFORE = {"kmigrate-probe-0": ProduceLatency(5.0, 0.010), "kmigrate-probe-1": ProduceLatency(5.0, 0.100)}
+
+
+def probed(age: float = 1.0, **second: float) -> ClusterView:
+    """With a probe whose first partition is as fast as before; `second`: what changed of the other one."""
+    now = {**BEFORE, "kmigrate-probe-1": replace(BEFORE["kmigrate-probe-1"], **second)}
+    return replace(PRE, probe=ProbeFigures(age, BEFORE, now))
+
+
 CASES = [
+    ("G41 no probe", gates.latency_recovered(PRE), GateState.MET),
+    ("G41 as fast as before", gates.latency_recovered(probed()), GateState.MET),
+    ("G41 at the limit", gates.latency_recovered(probed(p95=0.55)), GateState.MET),
+    ("G41 above it", gates.latency_recovered(probed(p95=0.551)), GateState.NOT_YET),
+    ("G41 half as many", gates.latency_recovered(probed(rate=2.5)), GateState.MET),
+    ("G41 fewer", gates.latency_recovered(probed(rate=2.4)), GateState.NOT_YET),
+    (
+        "G41 one partition silent",
+        gates.latency_recovered(replace(PRE, probe=ProbeFigures(1.0, BEFORE, dict([*BEFORE.items()][:1])))),
+        GateState.NOT_YET,
+    ),
+    ("the probe has not measured before", gates.latency_recovered(replace(PRE, probe=ProbeFigures(1.0))), GateState.NOT_YET),
+    ("figures of a while ago, though good", gates.latency_recovered(probed(age=10.1)), GateState.NOT_YET),
+    ("G41 the probe has ended", gates.latency_recovered(probed(age=60.1, rate=0.0)), GateState.MET),
     ("G3 fresh", gates.fresh_migration(cluster([ZK, ZK, ZK])), GateState.MET),
     ("G3 controllers already wrote -1", gates.fresh_migration(PRE), GateState.MET),
     ("G3 left over", gates.fresh_migration(with_zk(PRE, migration=migration(97))), GateState.NEVER),
@@ -128,6 +161,8 @@ def test_gate(gate, state):
 
 
 OTHER_CODES = {
+    "the probe has not measured before": "T01",
+    "figures of a while ago, though good": "T01",
     "G4 not in view": "G00",
     "G5 one silent": "G23",
     "G7 written just now, the quorum unread": "G00",

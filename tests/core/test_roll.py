@@ -11,7 +11,15 @@ from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.roll import is_canary, is_first, may_stop, next_to_roll, postponed
-from airflow_provider_kmigrate.core.model import LiveMembers, NodeFiles, Partition, Process, ZkController
+from airflow_provider_kmigrate.core.model import (
+    LiveMembers,
+    NodeFiles,
+    Partition,
+    ProbeFigures,
+    Process,
+    ProduceLatency,
+    ZkController,
+)
 from tests.core.views import (
     AGREEING,
     ASLEEP,
@@ -40,6 +48,10 @@ MIGRATION_FILE = NodeFiles({"zookeeper.connect": "z", "zookeeper.metadata.migrat
 KRAFT_FILE = NodeFiles({"process.roles": "broker"})
 FILES = {MIG: MIGRATION_FILE, KRAFT: KRAFT_FILE}
 LAST = cluster([KRAFT, KRAFT, MIG], FLAGGED, 90)
+
+
+QUICK = {"kmigrate-probe-0": ProduceLatency(5.0, 0.010)}
+SLOW = ProbeFigures(1.0, QUICK, {"kmigrate-probe-0": ProduceLatency(5.0, 2.0)})
 
 
 def decide_restart(view, broker_id, target):
@@ -139,6 +151,8 @@ REFUSED = [
     ("a sleeping expansion", computing(PRE, ASLEEP), 0, MIG, Refuse, {"G37", "K01"}),
     ("an expansion that one broker knows", computing(HYBRID, HALF), 1, KRAFT, Refuse, {"G37", "K01"}),
     ("coordinators of one broker unread", computing(HYBRID, ONE_UNREAD), 1, KRAFT, Wait, {"G37", "K02"}),
+    ("records acknowledged slowly", replace(PRE, probe=SLOW), 0, MIG, Wait, {"G41"}),
+    ("records acknowledged slowly, on the way to KRaft", replace(HYBRID, probe=SLOW), 1, KRAFT, Wait, {"G41"}),
     ("stale /migration", with_zk(cluster([ZK, ZK, ZK], FLAGGED), migration=migration(97)), 0, MIG, Refuse, {"P01", "P06"}),
 ]
 
@@ -157,6 +171,17 @@ def test_coordinators_are_read_once_nothing_else_is_in_the_way():
     assert not wants_coordinators(decide_restart(computing(replace(PRE, moving=("orders-3",)), None), 0, MIG))
     assert not wants_coordinators(decide_restart(computing(HYBRID, None), 0, KRAFT)), "it is there"
     assert decide_restart(computing(PRE, AGREEING), 0, MIG).verb == "restart"
+
+
+def test_who_is_cut_off_comes_back_however_slow_the_cluster_is():
+    assert decide_restart(replace(cluster([MIG, MIG, ZK], FLAGGED, 90), probe=SLOW), 2, MIG).verb == "restart"
+
+
+def test_a_probe_that_has_ended_is_not_waited_for_and_the_restart_says_so():
+    decision = decide_restart(replace(PRE, probe=replace(SLOW, age=90.0)), 0, MIG)
+    assert decision.verb == "restart"
+    assert "Y05" in decision.text
+    assert "Y05" not in decide_restart(PRE, 0, MIG).text
 
 
 def test_who_is_cut_off_comes_back_whatever_others_compute_with():

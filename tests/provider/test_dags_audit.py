@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,9 +21,12 @@ from jinja2 import Environment
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level, as_dict
 from airflow_provider_kmigrate.core.ledger import Demand
+from airflow_provider_kmigrate.core.model import ProbeFigures, ProduceLatency
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import audit, folder, rollback, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.hooks.step_context import watching
+from airflow_provider_kmigrate.probe.latency import FILE
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document
 from tests.steps.sim_nodes import CLUSTER_ID
@@ -228,6 +232,22 @@ class TestShape:
         assert lines == [f"{back.task_dict['evidence.start_probe'].folder}/{start.run}/events"]
         assert {task.doc_md is None for task in (*dag.tasks, *back.tasks)} == {False}
         assert "kmigrate_audit__sim" not in folder.dags_of(sim.path.parent), "the probe runs in migrations only"
+
+    def test_a_roll_reads_what_the_probe_of_the_run_measures(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        with watching(str(sim.path)) as context:
+            assert context.probe() is None, "no section `audit`"
+        audited(sim, events=[], probe=True, topics=["t"])
+        start = migration(sim).task_dict["start_probe"]
+        with watching(str(sim.path)) as context:
+            assert context.probe() == ProbeFigures(math.inf)
+            run = Path(start.folder) / "manual__1"
+            run.mkdir(parents=True)
+            stored = {"at": context.clock.now() - 2.0, "before": None, "now": {"kmigrate-probe-0": [5.0, 0.01]}}
+            (run / FILE).write_text(json.dumps(stored))
+            found = context.probe()
+        assert found is not None
+        assert (round(found.age), found.now) == (2, {"kmigrate-probe-0": ProduceLatency(5.0, 0.01)})
 
     def test_without_a_schedule_it_is_started_by_hand(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()

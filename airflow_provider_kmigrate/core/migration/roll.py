@@ -268,6 +268,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: Cluste
             _pass_gate(view, broker, target),
             no_reassignment(view),
             may_give_up(view, broker.id) if phase in _CUT_OFF else may_stop(view, (broker.id,)),
+            MET if phase in _CUT_OFF else gates.latency_recovered(view),
         )
     )
     # What costs requests to every node is read last. Who is cut off must come back, whatever a rollback misses.
@@ -275,7 +276,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: Cluste
         ask = ReadinessAsk(parts, before, rolling=_WRITTEN[target])
         gate = readiness.before_step(view, ask) if gate.met else gate
     alarm = gates.alarm_of_living(view) if target is BrokerMode.KRAFT else ""
-    text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{alarm}"
+    text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{gates.probe_ended(view)}{alarm}"
     return Act(Verb.RESTART, text) if gate.met else unmet(gate)
 
 

@@ -1,0 +1,119 @@
+"""The next broker of a migration restarts only once the probe's records are acknowledged as fast as before the first: in the real steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
+from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.model import BrokerMode, ProbeFigures, ProduceLatency
+from airflow_provider_kmigrate.exceptions import TimedOut
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from tests.steps.sim import SimCluster
+from tests.steps.test_first_broker import ready
+from tests.steps.test_rollback import some_kraft
+
+QUICK = {"kmigrate-probe-0": ProduceLatency(5.0, 0.010)}
+LATE = {"kmigrate-probe-0": ProduceLatency(5.0, 2.0)}
+both = pytest.mark.parametrize("target", [BrokerMode.MIGRATION, BrokerMode.KRAFT])
+
+
+class Probing:
+    """A probe whose records are slow from the first restart of a broker, until `recovers`."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.cluster, self.recovers, self.asked = cluster, float("inf"), 0
+        for node in cluster.nodes.values():
+            node.stops = 0
+
+    def __call__(self) -> ProbeFigures:
+        self.asked += 1
+        slow = any(node.stops for node in self.cluster.nodes.values()) and self.cluster.clock.time < self.recovers
+        return ProbeFigures(1.0, QUICK, LATE if slow else QUICK)
+
+
+def hurried(folder: Path, target: BrokerMode) -> SimCluster:
+    cluster = ready(folder, target)
+    cluster.spec = replace(cluster.spec, policy=Policy(canary_bake=0.0, start_timeout=120.0))
+    return cluster
+
+
+def roll(context: StepContext, broker: int, target: BrokerMode, kind: str = "roll") -> object:
+    return run_step(build(context.spec, kind, {"node": broker, "target": str(target)}), context)
+
+
+def probed(cluster: SimCluster, folder: Path, probe: Callable[[], ProbeFigures], said: list[str] | None = None) -> StepContext:
+    return replace(cluster.context(folder), probe=probe, say=(said if said is not None else []).append)
+
+
+def stops(cluster: SimCluster) -> list[int]:
+    return [cluster.nodes[NodeRole.BROKER, broker].stops for broker in (1, 2)]
+
+
+@both
+def test_a_slow_cluster_holds_the_next_restart_and_the_slow_partition_is_named(tmp_path: Path, target: BrokerMode) -> None:
+    cluster = hurried(tmp_path, target)
+    probe = Probing(cluster)
+    assert isinstance(roll(probed(cluster, tmp_path, probe), 1, target), Done)
+    with pytest.raises(TimedOut, match=r"G41.*kmigrate-probe-0 is 2.000 s, 0.010 s before"):
+        roll(probed(cluster, tmp_path, probe), 2, target)
+    assert stops(cluster) == [1, 0]
+
+
+@both
+def test_it_continues_once_records_are_as_fast_as_before(tmp_path: Path, target: BrokerMode) -> None:
+    cluster = hurried(tmp_path, target)
+    probe = Probing(cluster)
+    roll(probed(cluster, tmp_path, probe), 1, target)
+    probe.recovers = cluster.clock.time + 45.0
+    assert isinstance(roll(probed(cluster, tmp_path, probe), 2, target), Done)
+    assert stops(cluster) == [1, 1]
+    assert cluster.clock.time >= probe.recovers
+
+
+def test_the_first_restart_waits_until_the_probe_has_measured(tmp_path: Path) -> None:
+    cluster = hurried(tmp_path, BrokerMode.MIGRATION)
+    measured = cluster.clock.time + 20.0
+
+    def young() -> ProbeFigures:
+        return ProbeFigures(1.0, QUICK if cluster.clock.time > measured else None, QUICK)
+
+    assert isinstance(roll(probed(cluster, tmp_path, young), 1, BrokerMode.MIGRATION), Done)
+    assert cluster.clock.time > measured
+
+
+def test_a_probe_that_dies_is_waited_for_a_minute_and_the_log_says_that_it_was_not_asked(tmp_path: Path) -> None:
+    cluster = hurried(tmp_path, BrokerMode.MIGRATION)
+    died, said = cluster.clock.time, list[str]()
+
+    def dying() -> ProbeFigures:
+        return ProbeFigures(cluster.clock.time - died + 11.0, QUICK, LATE)
+
+    assert isinstance(roll(probed(cluster, tmp_path, dying, said), 1, BrokerMode.MIGRATION), Done)
+    assert 40.0 < cluster.clock.time - died < 100.0
+    assert any("its produce latency was not waited for (Y05)" in text for text in said)
+
+
+@pytest.mark.parametrize("figures", [None, ProbeFigures(math.inf)], ids=["no probe", "nothing to be read here"])
+def test_without_figures_nothing_waits(tmp_path: Path, figures: ProbeFigures | None) -> None:
+    cluster = hurried(tmp_path, BrokerMode.MIGRATION)
+    context, began = replace(cluster.context(tmp_path), probe=lambda: figures), cluster.clock.time
+    assert isinstance(roll(context, 1, BrokerMode.MIGRATION), Done)
+    assert cluster.clock.time - began < 15.0
+
+
+def test_a_rollback_never_asks_for_it(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    some_kraft(cluster, cluster.context(tmp_path))
+    probe = Probing(cluster)
+    first, second = (node.spec.id for node in cluster.nodes.values() if node.stage is FileStage.KRAFT)
+    for broker in (first, second):
+        assert isinstance(roll(probed(cluster, tmp_path, probe), broker, BrokerMode.MIGRATION, "roll back broker"), Done)
+    assert probe.asked == 0
