@@ -67,10 +67,6 @@ class AuditedClient(ABC):
         """The name of this incarnation in the events."""
         return self.log.writer
 
-    def slipped(self, seconds: float) -> None:
-        """Report that the application's own loop was this much too late; the next heartbeat carries it."""
-        self.log.slipped(seconds)
-
     def _write(self) -> None:
         with self._lock:
             self.log.write(*self._drained())

@@ -262,7 +262,7 @@ def _server(address: str, settings: ZooKeeperSettings) -> ZooKeeperServer:
     except (OSError, ValueError, AuthenticationFailed):
         return ZooKeeperServer(address)
     version, mode = _VERSION.search(said), _MODE.search(said)
-    return ZooKeeperServer(address, version[1].rstrip(".") if version else None, mode[1] if mode else None, bool(said))
+    return ZooKeeperServer(address, version[1].rstrip(".") if version else None, mode[1] if mode else None)
 
 
 def _all_of(stream: socket.socket) -> bytes:

@@ -102,7 +102,6 @@ class KafkaGroup:
 
     state: str
     members: tuple[KafkaMember, ...] = ()
-    assignor: str = ""
 
     @property
     def stable(self) -> bool:
