@@ -119,10 +119,10 @@ class CheckGroupOperator(GroupStepOperator):
     """
 
     ui_color = "#e6e6fa"
+    in_one_process = True  # the second observation is compared with the first
 
     def __init__(self, **kwargs: Any) -> None:
-        # the second observation is compared with the first
-        super().__init__(**{**kwargs, "step": "check group", "deferrable": False})
+        super().__init__(**{**kwargs, "step": "check group"})
 
     def do(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         return run_step(
@@ -167,9 +167,10 @@ class SetModeOperator(_Forward):
     template_fields: Sequence[str] = (*StepOperator.template_fields, "groups", "mode")
     kind = "mode"
     ui_color = "#f4d7d7"
+    in_one_process = True
 
     def __init__(self, *, groups: Sequence[str] | str, mode: Mode | str, wave: int = _EVERY_WAVE, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+        super().__init__(**kwargs)
         self.groups, self.mode, self.wave = _several(groups), str(mode), wave
 
     def names(self) -> tuple[str, ...]:
@@ -208,6 +209,7 @@ class RollbackGroupsOperator(StepOperator):
 
     kind = "roll back group"
     ui_color = "#fdf0cd"
+    in_one_process = True
     template_fields: Sequence[str] = (*StepOperator.template_fields, "groups", "goal", "verdict")
 
     def __init__(
@@ -219,7 +221,7 @@ class RollbackGroupsOperator(StepOperator):
         verdict: str = "",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+        super().__init__(**kwargs)
         self.groups, self.goal, self.only_after, self.verdict = _several(groups), str(goal), tuple(only_after), verdict
 
     def execute(self, context: Context) -> str:
@@ -274,12 +276,12 @@ class GroupPlanOperator(StepOperator):
     """
 
     kind = "plan groups"
-    read_only = True
+    read_only = in_one_process = True
     ui_color = "#e6e6fa"
     template_fields: Sequence[str] = (*StepOperator.template_fields, "groups")
 
     def __init__(self, *, groups: Sequence[str] | str, rollback: bool = False, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+        super().__init__(**kwargs)
         self.groups, self.rollback = _several(groups), rollback
 
     def arguments(self, context: Context) -> dict[str, Any]:

@@ -86,9 +86,9 @@ class MigrationStepOperator(StepOperator):
             raise ValueError(f"There is no step {step!r}; there are {', '.join(sorted(STEPS))}.")
         self.kind, self.step_kwargs, self.skip_if = step, _plain(step_kwargs or {}), skip_if
         self.over_waiting = step in _ROLLS_BACK
+        self.deferrable = self.deferrable and step not in IN_ONE_PROCESS
         if "answer" not in kwargs:
             self.answer = FINALIZE if step in _FINALIZES else ROLL_BACK
-        self.deferrable = self.deferrable and step not in IN_ONE_PROCESS
 
     def execute(self, context: Context) -> str:
         """Skip the task if the run's conf sets the param `skip_if`."""
@@ -303,10 +303,7 @@ class ReadinessOperator(StepOperator):
 
     kind = "readiness"
     ui_color = _LOOKING
-    read_only = True
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+    read_only = in_one_process = True
 
     def execute(self, context: Context) -> str:
         """Keep the task's context for its XComs."""
@@ -345,10 +342,10 @@ class RollbackOperator(StepOperator):
     template_fields: Sequence[str] = (*StepOperator.template_fields, "accept_loss")
     kind = "rollback"
     ui_color = _RESTARTING
-    over_waiting = True
+    over_waiting = in_one_process = True
 
     def __init__(self, *, failover: bool = True, accept_loss: str = "", **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+        super().__init__(**kwargs)
         self.failover, self.accept_loss = failover, accept_loss
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
@@ -367,9 +364,7 @@ class ExpansionPlanOperator(StepOperator):
 
     kind = "expansion plan"
     ui_color = _LOOKING
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+    in_one_process = True
 
     def step_context(self, context: Context) -> AbstractContextManager[StepContext]:
         """A read-only context, as for the plan of a rollback."""
@@ -393,9 +388,10 @@ class ExpandOffsetsTopicOperator(StepOperator):
     template_fields: Sequence[str] = (*StepOperator.template_fields, "partitions")
     kind = "expansion"
     ui_color = _RESTARTING
+    in_one_process = True
 
     def __init__(self, *, partitions: int | str, undo: bool = False, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+        super().__init__(**kwargs)
         self.partitions, self.undo = partitions, undo
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
@@ -418,12 +414,9 @@ class WatchOperator(StepOperator):
 
     kind = "watch"
     ui_color = _LOOKING
-    read_only = True
+    read_only = in_one_process = True
     _alarms: Alarms
     _watched: ClusterSpec | None = None  # the cluster file of what was observed
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
 
     def execute(self, context: Context) -> str:
         """Watch once, and tell people of each alarm that has begun or ended since the last watch."""
@@ -481,10 +474,7 @@ class LeftoversOperator(StepOperator):
 
     kind = "leftovers"
     ui_color = _LOOKING
-    read_only = True
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+    read_only = in_one_process = True
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         from airflow_provider_kmigrate.steps.clean_up import run_list
@@ -500,10 +490,11 @@ class CleanUpOperator(StepOperator):
 
     kind = "clean up"
     ui_color = _RESTARTING
+    in_one_process = True
     answer = REMOVE
 
     def __init__(self, *, listed_by: str, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+        super().__init__(**kwargs)
         self.listed_by = listed_by
 
     def arguments(self, context: Context) -> dict[str, Any]:

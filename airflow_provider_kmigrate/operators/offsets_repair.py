@@ -22,9 +22,10 @@ class RepairOffsetsOperator(StepOperator):
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "decisions")
     kind = "repair offsets"
+    in_one_process = True  # only this process knows the log that it read
 
     def __init__(self, *, decisions: Mapping[str, Mapping[str, int | None]] | None = None, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})  # only this process knows the log that it read
+        super().__init__(**kwargs)
         self.decisions = dict(decisions or {})
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
