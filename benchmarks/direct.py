@@ -69,6 +69,7 @@ def go(here: StepContext, name: str) -> None:
 
 
 def provision(here: StepContext) -> None:
+    """Provision the controllers."""
     go(here, "controllers")
 
 
@@ -78,14 +79,17 @@ def roll(here: StepContext, target: BrokerMode) -> None:
 
 
 def to_roll(here: StepContext, target: BrokerMode) -> int | None:
+    """The next broker to roll into a mode; None if all are."""
     return next_to_roll(here.observer.observe(MIN_OBSERVATIONS), [node.id for node in here.spec.brokers], target)
 
 
 def copy(here: StepContext) -> None:
+    """Wait until everything is copied."""
     go(here, "copy")
 
 
 def finalize(here: StepContext) -> None:
+    """Finalize the migration."""
     go(here, "finalize")
 
 

@@ -144,6 +144,7 @@ class _Acked:
     latencies: list[int] = field(default_factory=list)
 
     def continued_by(self, offset: int, seq: int) -> bool:
+        """True if this offset and number follow the run's last ones."""
         count = len(self.latencies)
         located = self.first + count == offset or (self.first == offset == UNKNOWN_OFFSET)
         return located and self.seq + count == seq
@@ -240,6 +241,7 @@ class _Delivered:
     latencies: list[int] = field(default_factory=list)
 
     def continued_by(self, offset: int, content: Content | None) -> bool:
+        """True if this offset and, if known, the producer's number follow the run's last ones."""
         if offset != self.first + self.count:
             return False
         if content is None or self.content is None:

@@ -60,6 +60,7 @@ class _Forward(StepOperator):
         return True
 
     def execute(self, context: Context) -> str:
+        """Skip the task if the run's conf names another wave."""
         if other_wave(context["params"].get("wave"), self.wave):
             raise AirflowSkipException(f"This run does not move wave {self.wave}, the wave of {', '.join(self.names())}.")
         return super().execute(context)
@@ -73,6 +74,7 @@ class _Forward(StepOperator):
         context["ti"].xcom_push(_CAUSES, [str(reason.cause) for reason in reasons if reason.cause])
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Skip if every group has left ZooKeeper; else release what the run releases, and do the step."""
         groups = [group_of(step_context.spec, name) for name in self.names()]
         seen = step_context.observer.observe(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=self.names()).groups or {}
         if all(moved(seen.get(group.name), group) for group in groups):
@@ -106,9 +108,11 @@ class GroupStepOperator(_Forward):
         self.group, self.kind, self.wave = group, step, wave
 
     def names(self) -> tuple[str, ...]:
+        """The one group."""
         return (self.group,)
 
     def arguments(self, _context: Context) -> dict[str, Any]:
+        """The group's name."""
         return {"group": self.group}
 
 
@@ -125,6 +129,7 @@ class CheckGroupOperator(GroupStepOperator):
         super().__init__(**{**kwargs, "step": "check group"})
 
     def do(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Compare two observations of the group."""
         return run_step(
             CheckGroup(group_of(step_context.spec, arguments["group"]), step_context.tools.topic_settings), step_context
         )
@@ -149,6 +154,7 @@ class SwitchInstanceOperator(GroupStepOperator):
         self.instance, self.target, self.bake = instance, str(target), bake
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The group, the instance, its new kind, and whether it bakes."""
         return {**super().arguments(context), "instance": self.instance, "target": self.target, "bake": self.bake}
 
 
@@ -174,10 +180,12 @@ class SetModeOperator(_Forward):
         self.groups, self.mode, self.wave = _several(groups), str(mode), wave
 
     def names(self) -> tuple[str, ...]:
+        """The groups."""
         return tuple(self.groups)
 
     @property
     def migrates(self) -> bool:
+        """True for the mode `kafka`."""
         return self.mode == Mode.KAFKA
 
     def do(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
@@ -234,6 +242,7 @@ class RollbackGroupsOperator(StepOperator):
         return super().execute(context)
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The goal: this operator's, or the run's."""
         return {"goal": self.goal or context["params"].get("goal") or str(Goal.ZOOKEEPER_CONSUMERS)}
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
@@ -285,6 +294,7 @@ class GroupPlanOperator(StepOperator):
         self.groups, self.rollback = _several(groups), rollback
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """What the run's conf asks for: goal, groups, wave, released groups."""
         params = context["params"]
         goal = (params.get("goal") or str(Goal.ZOOKEEPER_CONSUMERS)) if self.rollback else None
         groups, released = params.get("groups") or None, params.get(_RELEASE) or ()
@@ -314,5 +324,6 @@ class GroupsDoneOperator(StepOperator):
     kind = "done"
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Release the cluster."""
         step_context.fence.release()
         return Done("All groups of this run are done; the run releases the cluster.")

@@ -97,6 +97,7 @@ class MigrationStepOperator(StepOperator):
         return super().execute(context)
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The step's arguments, and the run's terms."""
         return {**_terms(context), **self.step_kwargs}
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
@@ -126,6 +127,7 @@ class PreflightOperator(StepOperator):
     ui_color = _LOOKING
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Run the preflight and write its page; skip everything behind it on a finalized cluster."""
         from airflow_provider_kmigrate.preflight import write
         from airflow_provider_kmigrate.steps.prepare import as_json, run_preflight
 
@@ -150,6 +152,7 @@ class BackupOperator(StepOperator):
     ui_color = _LOOKING
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Save the originals and ZooKeeper's tree."""
         from airflow_provider_kmigrate.steps.prepare import run_backup
 
         return run_backup(step_context)
@@ -168,6 +171,7 @@ class ProvisionControllersOperator(MigrationStepOperator):
         self.controller = controller
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The step's arguments, with the controller."""
         return {**super().arguments(context), "node": self.controller}
 
 
@@ -188,6 +192,7 @@ class RollBrokerOperator(MigrationStepOperator):
         self.target, self.broker = str(target), broker
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The step's arguments, with the broker and its mode."""
         return {**super().arguments(context), "node": self.broker, "target": self.target}
 
 
@@ -204,6 +209,7 @@ class SoakOperator(MigrationStepOperator):
         super().__init__(**{"step": "soak", **kwargs})
 
     def execute(self, context: Context) -> str:
+        """Check the backup first, then soak."""
         self.meanwhile(context)
         return super().execute(context)
 
@@ -234,6 +240,7 @@ class FinalizeControllerOperator(MigrationStepOperator):
         self.controller, self.evidence, self.verdict = controller, evidence, verdict
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The controller, and what the earlier tasks returned: evidence, verdict, approval."""
         ti: Any = context["ti"]
         return {
             "node": self.controller,
@@ -274,6 +281,7 @@ class RollbackPlanOperator(StepOperator):
         return asking(self.cluster_file, context, self.log.info, over_waiting=self.over_waiting)
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The terms of the rollback; none during a migration."""
         return {} if self.in_migration else _terms(context)
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
@@ -311,6 +319,7 @@ class ReadinessOperator(StepOperator):
         return super().execute(context)
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Judge once; returns the verdict as Markdown."""
         from airflow_provider_kmigrate.steps.waits import require_rollback_assured
 
         verdict, now = require_rollback_assured(step_context), step_context.clock.now()
@@ -349,6 +358,7 @@ class RollbackOperator(StepOperator):
         self.failover, self.accept_loss = failover, accept_loss
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Run the whole rollback."""
         from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 
         return run_rollback(step_context, {"skip_failover": not self.failover, "accept_loss": self.accept_loss})
@@ -371,6 +381,7 @@ class ExpansionPlanOperator(StepOperator):
         return asking(self.cluster_file, context, self.log.info)
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The run's terms."""
         return _terms(context)
 
 
@@ -395,6 +406,7 @@ class ExpandOffsetsTopicOperator(StepOperator):
         self.partitions, self.undo = partitions, undo
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Run the whole expansion, then release the cluster."""
         from airflow_provider_kmigrate.steps.whole_plan import run_plan
 
         done = run_plan(step_context, EXPANSION, {"partitions": self.partitions, "undo": self.undo})
@@ -441,6 +453,7 @@ class WatchOperator(StepOperator):
         self._report(context, reasons)
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Observe once, and judge alarms and deadlines."""
         from airflow_provider_kmigrate.steps.waits import run_watch
 
         def late(view: ClusterView, now: float) -> tuple[Reason, ...]:
@@ -477,6 +490,7 @@ class LeftoversOperator(StepOperator):
     read_only = in_one_process = True
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """List what is left."""
         from airflow_provider_kmigrate.steps.clean_up import run_list
 
         return run_list(step_context)
@@ -498,9 +512,11 @@ class CleanUpOperator(StepOperator):
         self.listed_by = listed_by
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The approved list."""
         return {"listed": context["ti"].xcom_pull(task_ids=self.listed_by)}
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Remove what the list names."""
         from airflow_provider_kmigrate.steps.clean_up import run_clean_up
 
         return run_clean_up(step_context, str(arguments["listed"]))

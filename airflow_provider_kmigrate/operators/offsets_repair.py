@@ -29,9 +29,11 @@ class RepairOffsetsOperator(StepOperator):
         self.decisions = dict(decisions or {})
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Repair, then release the cluster."""
         done = super().run_in(step_context, arguments)
         step_context.fence.release()
         return done
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The decisions: this operator's, or the run's."""
         return {"decisions": self.decisions or context["params"].get("decisions") or {}}

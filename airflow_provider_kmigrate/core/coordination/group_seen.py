@@ -196,6 +196,7 @@ class Lag(NamedTuple):
 
     @property
     def records(self) -> int:
+        """Records behind the end of the log."""
         return self.end - self.committed
 
 
