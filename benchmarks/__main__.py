@@ -43,6 +43,7 @@ def run(name: str, arguments: list[str]) -> list[str]:
 
 
 def main() -> int:
+    """Run the named benchmark, or all; returns the exit code."""
     name, *arguments = sys.argv[1:] or ["all"]
     if name in {"-h", "--help"}:
         print(f"{__doc__}\nThere are: {', '.join(NAMES)}")

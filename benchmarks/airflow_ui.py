@@ -90,6 +90,7 @@ class Airflow:
 
     @property
     def kmigrate(self) -> Path:
+        """The folder `[kmigrate] folder` of this Airflow."""
         return self.home / "kmigrate"
 
     def start(self, dag_id: str, timeout: float = 180.0) -> None:
@@ -231,6 +232,7 @@ def serving(airflow: Airflow, dag_id: str) -> Iterator[Airflow]:
 
 
 def main() -> int:
+    """Bring up a cluster and an Airflow, and serve until a signal; returns the exit code."""
     arguments = _parser().parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)

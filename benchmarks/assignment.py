@@ -23,6 +23,7 @@ _KINDS = (
 
 
 def main(arguments: list[str], build: Path) -> dict[str, object]:
+    """The figures; `arguments`: groups of each kind."""
     count = int(arguments[0]) if arguments else 1000
     with lent(build / "assignment" / "cluster", Shape(name="assignment", brokers=1, controllers=1)) as cluster:
         return {"groups_each": count, "kinds": [_compared(cluster, seed, count) for seed in range(len(_KINDS))]}

@@ -24,6 +24,7 @@ MUST_BE_ZERO = ("invented", "missed")
 
 
 def main(arguments: Sequence[str], build: Path) -> dict[str, Any]:
+    """The figures; `arguments`: polls of the large history."""
     polls = int(arguments[0]) if arguments else POLLS
     if not PYTHON.exists():
         sys.exit("Spark's environment is missing: make setup-spark")

@@ -64,6 +64,7 @@ class _Hour:
         self.changes: list[tuple[int, str, OwnershipChange, TopicPartition]] = []
 
     def partition(self, number: int, fault: str, *, owned_twice: bool) -> None:
+        """Write one partition's hour: acknowledgements, deliveries, commits, owners, and a planted fault."""
         where, half = TopicPartition(f"topic-{number % TOPICS}", number // TOPICS), self.polls // 2
         at = 10 * int(self.rng.integers(0, half // 10)) + 5 if fault != "not_owned" else half - 1  # no commit is beside it
         if fault:
@@ -80,6 +81,7 @@ class _Hour:
         self.own(where, number % MEMBERS, int(times[half]), owned_twice=owned_twice)
 
     def plant(self, where: TopicPartition, fault: str, at: int) -> None:
+        """Note the truth of a fault that begins at this poll."""
         first = (at + (fault == "stored_twice")) * RECORDS
         case = [*where, first, first + RECORDS - 1]
         self.truth[fault].append(case)
@@ -105,6 +107,7 @@ class _Hour:
         self.add("delivery", where, members, begin + 10, lo=order * RECORDS, seq=counted, **more)
 
     def commit(self, where: TopicPartition, member: int, times: Ints, half: int, early: int | None) -> None:
+        """Commit every tenth poll; `early`: a poll that is committed before its delivery."""
         polls = np.arange(9, self.polls, 10)
         done, when = polls + 1, times[polls] + 2 * HOUR_MS // self.polls
         if early is not None:
@@ -113,6 +116,7 @@ class _Hour:
         self.add("commit", where, members, when, lo=done * RECORDS)
 
     def own(self, where: TopicPartition, member: int, handed_ms: int, *, owned_twice: bool) -> None:
+        """Pass the partition from one member to another at `handed_ms`."""
         old, new = _member(member), _member(member + MEMBERS)
         released, acquired = handed_ms - 100, handed_ms - 90
         if owned_twice:
@@ -125,6 +129,7 @@ class _Hour:
         ]
 
     def add(self, row_kind: str, where: TopicPartition, writers: Ints, t_ms: Ints, **columns: Ints) -> None:
+        """Add rows of one kind about a partition."""
         place = {"topic": np.full(len(t_ms), int(where.topic[6:])), "part": np.full(len(t_ms), where.partition)}
         self.columns[row_kind].append({"writer": writers, "t_ms": t_ms, **place, **columns})
 
@@ -142,6 +147,7 @@ class _Hour:
         _write(folder / "row_kind=control", table_of(row for event in events for row in rows_of(event)).drop_columns("row_kind"))
 
     def control(self) -> Iterator[Event]:
+        """The starts of all writers and the changes of ownership."""
         topics = tuple(f"topic-{tid}" for tid in range(TOPICS))
         for producer in range(PRODUCERS):
             yield Start(Stamp(f"p{producer}", 0, T0 - 5_000), WriterRole.PRODUCER)

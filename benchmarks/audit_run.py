@@ -28,6 +28,7 @@ _FINDINGS = ("lost", "redelivered", "reordered", "commit_gap", "not_owned", "sto
 
 
 def main(master: str, folder: Path, runs: int) -> dict[str, Any]:
+    """The figures of `runs` audits of the data in a folder, on one Spark master."""
     session = sessions.start(master)
     java = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001  # no other way to its memory
     source = Source(Level.PRODUCER, ledgers=(str(folder / "events"),))
@@ -60,12 +61,15 @@ class _Clocked:
         self.asked: list[tuple[float, int, str]] = []
 
     def ask(self, question: str) -> Any:
+        """As the engine's, timed."""
         return self._timed(question, self._engine.ask, question)
 
     def map(self, question: str, *how: Any) -> Any:
+        """As the engine's, timed."""
         return self._timed(question, self._engine.map, question, *how)
 
     def each(self, question: str, *how: Any) -> Any:
+        """As the engine's, timed."""
         return self._timed(question, self._engine.each, question, *how)
 
     def _timed(self, question: str, act: Callable[..., Any], *arguments: Any) -> Any:

@@ -40,6 +40,7 @@ class Teller:
         self._began = time.monotonic()
 
     def say(self, text: str) -> None:
+        """Print a line with the seconds since the start."""
         print(f"{time.monotonic() - self._began:7.1f} s  {text}", flush=True)
 
     def line(self, line: dict[str, Any]) -> None:
@@ -53,6 +54,7 @@ class Teller:
 
 
 def main() -> int:
+    """Run the demo; returns the exit code."""
     arguments = _parser().parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     shape = Shape(name="demo", brokers=arguments.brokers, controllers=arguments.controllers, chroot=arguments.chroot)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.clients.connections import lookup_in, read_connections, settings_for
-from airflow_provider_kmigrate.clients.fence import Fence
+from airflow_provider_kmigrate.clients.fence import Fence, ReadOnlyFence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Done, Wait
@@ -50,23 +50,12 @@ def context(
         opened(settings_for(chosen, lookup_in(known, chosen))) as opened_tools,
         nullcontext(wired(opened_tools)) as tools,
         Observer(chosen, tools) as observer,
-        Fence(tools.zk, chosen.cluster_id, run) if acting else nullcontext(_Nothing()) as fence,
+        Fence(tools.zk, chosen.cluster_id, run) if acting else nullcontext(ReadOnlyFence()) as fence,
     ):
         journal = FileJournal(folder / "journal" / f"{run}.jsonl", run, time.time)
         backup = BackupStore(folder / "backup", chosen.name, chosen.cluster_id)
         groups = GroupFile(folder / "groups.json", writable=acting)
         yield StepContext(chosen, observer, tools, fence, journal, backup, print, groups=groups)
-
-
-class _Nothing:
-    """The fence of those who only look."""
-
-    @property
-    def token(self) -> int:
-        raise AssertionError("only looking")
-
-    def check(self) -> None:
-        raise AssertionError("only looking")
 
 
 def step(here: StepContext, kind: str, **arguments: Any) -> Done | Wait:
@@ -80,6 +69,7 @@ def go(here: StepContext, name: str) -> None:
 
 
 def provision(here: StepContext) -> None:
+    """Provision the controllers."""
     go(here, "controllers")
 
 
@@ -89,14 +79,17 @@ def roll(here: StepContext, target: BrokerMode) -> None:
 
 
 def to_roll(here: StepContext, target: BrokerMode) -> int | None:
+    """The next broker to roll into a mode; None if all are."""
     return next_to_roll(here.observer.observe(MIN_OBSERVATIONS), [node.id for node in here.spec.brokers], target)
 
 
 def copy(here: StepContext) -> None:
+    """Wait until everything is copied."""
     go(here, "copy")
 
 
 def finalize(here: StepContext) -> None:
+    """Finalize the migration."""
     go(here, "finalize")
 
 

@@ -34,6 +34,7 @@ TOKEN = 0
 
 
 def wait(check: Callable[[], bool], seconds: float = 120.0) -> None:
+    """Wait until a condition holds. Raises `TimeoutError`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if check():
@@ -56,6 +57,7 @@ class Floor:
         self.acts: list[dict[str, object]] = []  # as the tool's journal has them
 
     def run(self) -> None:
+        """Do the whole migration by bare acts, and time each stage."""
         acts = (self.controllers, self.first_roll, self.copy, self.second_roll, self.finalize)
         by_stage = {act.__name__: act for act in acts}
         for name in (name for name, _ in stages(MIGRATION) if name in by_stage):
@@ -65,6 +67,7 @@ class Floor:
         assert not by_stage, f"no stages of the plan: {', '.join(by_stage)}"
 
     def controllers(self) -> None:
+        """Write, format and start each controller, and wait for its flag."""
         for node in self.spec.controllers:
             Path(node.hosts.properties).write_text(self._controller_text(node, FileStage.CONTROLLER_MIGRATION))
             with agent_of(node, self.spec.cluster_id) as host:
@@ -74,17 +77,21 @@ class Floor:
             wait(lambda node=node: self._flag(node) is True)
 
     def first_roll(self) -> None:
+        """Restart each broker into migration mode."""
         self._roll(FileStage.MIGRATION)
 
     def copy(self) -> None:
+        """Wait until the copy is over and the dual-write moves."""
         wait(lambda: self._written() > 0)
         copied = self._written()
         wait(lambda: self._written() > copied)
 
     def second_roll(self) -> None:
+        """Restart each broker into KRaft mode."""
         self._roll(FileStage.KRAFT)
 
     def finalize(self) -> None:
+        """Restart each controller without its flag, and wait until `/migration` stands still."""
         for node in self.spec.controllers:
             self._restart(node, self._controller_text(node, FileStage.CONTROLLER_FINAL))
             wait(lambda node=node: self._flag(node) is False)
@@ -144,6 +151,7 @@ class Floor:
 
 
 def main() -> None:
+    """Time a migration that only waits for what Kafka needs; leave the figures as JSON."""
     spec, bootstrap, zookeeper = load(sys.argv[1]), sys.argv[2], sys.argv[3]
     floor = Floor(spec, bootstrap, zookeeper)
     began = time.monotonic()

@@ -39,6 +39,7 @@ class Owners(Beside):
         self.joined: list[tuple[float, frozenset[str]]] = []
 
     def work(self) -> None:
+        """Note each change of owners and members until it is asked to end."""
         while not self.ending.wait(_CHECK_S):
             asked = {n: self._zookeeper.get_async(f"{self._root}/owners/{self._group}/{n}") for n in range(PARTITIONS)}
             members = self._zookeeper.get_children_async(f"{self._root}/ids")
@@ -53,6 +54,7 @@ class Owners(Beside):
                 self.joined.append((now, ids))
 
     def now(self) -> dict[int, str | None]:
+        """The owner of each partition as observed last; None: no owner."""
         return {number: changes[-1][1] for number, changes in self.changes.items()}
 
     def settle(self) -> None:

@@ -51,6 +51,7 @@ _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 def main(arguments: list[str], build: Path) -> dict[str, object]:
+    """The figures; `arguments`: a count of observations, then the parts to run."""
     if missing():
         sys.exit(missing())
     count, *chosen = arguments or ["200"]
@@ -137,6 +138,7 @@ class InSync:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
+        """Watch while the block runs."""
         with beside(self._watch):
             yield
 

@@ -21,6 +21,7 @@ class OldApplication:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of its instances."""
         return tuple(f"{self.group}{number}" for number in range(self.instances))
 
     def entry(self, folder: Path) -> dict[str, Any]:

@@ -103,14 +103,17 @@ class Rehearsal:
 
     @property
     def consumers_dag(self) -> str:
+        """The id of the DAG that moves consumer groups."""
         return f"kmigrate_consumers__{self.cluster.plan.shape.name}"
 
     @property
     def dag_id(self) -> str:
+        """The id of the migration's DAG."""
         return f"kmigrate_zk_to_kraft__{self.cluster.plan.shape.name}"
 
     @property
     def rollback_dag(self) -> str:
+        """The id of the rollback's DAG."""
         return f"kmigrate_rollback__{self.cluster.plan.shape.name}"
 
     def start_airflow(self, *, fresh: bool = True, rollback: bool = False) -> None:
@@ -221,10 +224,12 @@ class Rehearsal:
 
     @property
     def dag_log(self) -> Path:
+        """The log of the process that runs DAGs."""
         return self.folder / "dag.log"
 
     @property
     def journal_folder(self) -> Path:
+        """The folder of the cluster's journals."""
         return self.home / "kmigrate" / "journal" / self.cluster.plan.shape.name
 
     def journal(self) -> list[dict[str, Any]]:
@@ -233,6 +238,7 @@ class Rehearsal:
         return sorted(lines, key=lambda line: float(line["at"]))
 
     def close(self) -> None:
+        """Stop Airflow, the applications, the load and the cluster."""
         if self._airflow is not None:
             _end(self._airflow)
         self.stop_applications()
@@ -250,6 +256,7 @@ class _ToldJournal(FileJournal):
         self._tell = tell
 
     def write(self, kind: str, step: str, text: str, **facts: object) -> None:
+        """Write the line, and show it."""
         super().write(kind, step, text, **facts)
         self._tell({"kind": kind, "step": step, "text": text})
 

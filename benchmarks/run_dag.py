@@ -123,6 +123,7 @@ def phases(instances: Iterable[Any]) -> list[dict[str, object]]:
 
 
 def main() -> int:
+    """Run DAGs one after another in this process; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("home", "clusters", "connections", "results"):
         parser.add_argument(f"--{name}", type=Path, required=True)

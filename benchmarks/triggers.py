@@ -69,6 +69,7 @@ class Observations:
 
     @contextmanager
     def open(self, spec: Any) -> Iterator[Any]:
+        """What opens a cluster's tools: an observer that counts, and nothing else."""
         from airflow_provider_kmigrate.hooks.step_context import Access
         from airflow_provider_kmigrate.steps.run import SystemClock
 

@@ -97,7 +97,6 @@ class EventLog:
         self._next = 0
         self._lines: list[str] = []
         self._lock = threading.RLock()
-        self._slip_s = 0.0
         self._given_up = 0
         self._why = ""
 
@@ -116,15 +115,10 @@ class EventLog:
         """Queue a remark: a condition that an audit must know of."""
         self.write(Remark(self.stamp(), code, text))
 
-    def slipped(self, seconds: float) -> None:
-        """Report that the loop that writes here was this much too late: a busy machine, not Kafka."""
-        self._slip_s = max(self._slip_s, seconds)
-
     def beat(self) -> None:
-        """Queue a heartbeat with the largest delay reported by `slipped` since the last one."""
+        """Queue a heartbeat."""
         with self._lock:
-            slip_s, self._slip_s = self._slip_s, 0.0
-            self.write(Heartbeat(self.stamp(), self.clock.reading(), round(slip_s * 1000)))
+            self.write(Heartbeat(self.stamp(), self.clock.reading()))
 
     def flush(self) -> None:
         """Append the queued lines to the sink. If that fails: raises with `must_write`, else gives them up."""

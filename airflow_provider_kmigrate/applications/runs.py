@@ -67,10 +67,6 @@ class AuditedClient(ABC):
         """The name of this incarnation in the events."""
         return self.log.writer
 
-    def slipped(self, seconds: float) -> None:
-        """Report that the application's own loop was this much too late; the next heartbeat carries it."""
-        self.log.slipped(seconds)
-
     def _write(self) -> None:
         with self._lock:
             self.log.write(*self._drained())
@@ -148,6 +144,7 @@ class _Acked:
     latencies: list[int] = field(default_factory=list)
 
     def continued_by(self, offset: int, seq: int) -> bool:
+        """True if this offset and number follow the run's last ones."""
         count = len(self.latencies)
         located = self.first + count == offset or (self.first == offset == UNKNOWN_OFFSET)
         return located and self.seq + count == seq
@@ -244,6 +241,7 @@ class _Delivered:
     latencies: list[int] = field(default_factory=list)
 
     def continued_by(self, offset: int, content: Content | None) -> bool:
+        """True if this offset and, if known, the producer's number follow the run's last ones."""
         if offset != self.first + self.count:
             return False
         if content is None or self.content is None:

@@ -69,15 +69,19 @@ class LocalFiles:
     """Files of this machine, or of its mounts."""
 
     def read(self, path: str) -> str | None:
+        """The text of a file; None if there is none."""
         return _tried(path, lambda: _local(path).read_text(encoding="utf-8"), None)
 
     def write(self, path: str, text: str) -> None:
+        """Replace a file atomically."""
         _tried(path, lambda: self._replace(_local(path), text), None)
 
     def delete(self, path: str) -> None:
+        """Delete a file; nothing happens if there is none."""
         _tried(path, lambda: _local(path).unlink(missing_ok=True), None)
 
     def names(self, folder: str) -> list[str]:
+        """The names in a folder; none if there is no such folder."""
         return _tried(folder, lambda: os.listdir(_local(folder)), [])  # noqa: PTH208  # names, no paths
 
     def _replace(self, path: Path, text: str) -> None:
@@ -154,9 +158,11 @@ class HadoopFiles:
         self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(target.toUri(), self._conf).rename(source, target, options)
 
     def delete(self, path: str) -> None:
+        """Delete a file; nothing happens if there is none."""
         self._asked(path, lambda: self._system(path).delete(self._path(path), False), None)
 
     def names(self, folder: str) -> list[str]:
+        """The names in a folder; none if there is no such folder."""
         found: list[Any] = self._asked(folder, lambda: self._system(folder).listStatus(self._path(folder)), [])
         return [entry.getPath().getName() for entry in found]
 
@@ -237,15 +243,26 @@ class Query(Protocol):
     """The part of pyspark's StreamingQuery that is used."""
 
     @property
-    def id(self) -> Any: ...
+    def id(self) -> Any:
+        """The id of the query, which its checkpoint keeps across restarts."""
+
     @property
-    def isActive(self) -> bool: ...  # noqa: N802  # Spark's name
+    def isActive(self) -> bool:  # noqa: N802  # Spark's name
+        """Whether the query runs."""
+
     @property
-    def status(self) -> dict[str, Any]: ...
+    def status(self) -> dict[str, Any]:
+        """What the query does now, as Spark reports it."""
+
     @property
-    def lastProgress(self) -> Any: ...  # noqa: N802
-    def exception(self) -> Exception | None: ...
-    def stop(self) -> None: ...
+    def lastProgress(self) -> Any:  # noqa: N802
+        """The report of the last batch; None before the first."""
+
+    def exception(self) -> Exception | None:
+        """Why the query failed; None if it did not."""
+
+    def stop(self) -> None:
+        """Stop the query."""
 
 
 class JobClock(Protocol):
@@ -317,6 +334,7 @@ class _HoldFiles:
 
     @property
     def hold_id(self) -> str | None:
+        """The id of the hold; None if there is none."""
         return self.hold.id if self.hold else None
 
     def held(self) -> bool:
@@ -352,6 +370,7 @@ class _HoldFiles:
         return {"planned": found.planned, "committed": found.committed}
 
     def now(self) -> int:
+        """Milliseconds since the epoch."""
         return round(1000 * self.clock.now())
 
 

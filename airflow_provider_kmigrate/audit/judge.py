@@ -127,10 +127,8 @@ def _produce(engine: Engine, book: Book, policy: AuditPolicy, *, repeated: bool)
 def latencies_of(engine: Engine, *, repeated: bool) -> dict[str, AckTimes]:
     """Acknowledgements and their latencies as the ledger needs them. `repeated`: some events were read more than once."""
     records = engine.ask(queries.acked_records(once=repeated)).to_pylist()
-    gaps = {row["producer"]: row["ms"] for row in engine.ask(queries.ack_gaps(once=repeated)).to_pylist()}
     counts = _histograms(engine, queries.ack_latencies(once=repeated))
-    names = ((row["producer"], row["n"]) for row in records)
-    return {name: AckTimes(n, counts.get(name, ()), gaps.get(name)) for name, n in names}
+    return {row["producer"]: AckTimes(row["n"], counts.get(row["producer"], ())) for row in records}
 
 
 def _histograms(engine: Engine, question: str) -> dict[str, events.Histogram]:

@@ -199,12 +199,3 @@ def acked_records(*, once: bool) -> str:
 def ack_latencies(*, once: bool) -> str:
     """Latencies from sent to acknowledged, in buckets."""
     return f"SELECT producer, latency FROM {_acks(once=once)} AND latency IS NOT NULL"
-
-
-def ack_gaps(*, once: bool) -> str:
-    """The longest time between two acknowledgements of one producer and partition, of those without a latency."""
-    return f"""
-SELECT producer, max(t_last_ms - earlier) AS ms
-FROM (SELECT producer, t_last_ms, lag(t_last_ms) OVER (PARTITION BY producer, topic, part ORDER BY t_last_ms) AS earlier
-  FROM {_acks(once=once)} AND latency IS NULL) AS steps
-GROUP BY producer"""

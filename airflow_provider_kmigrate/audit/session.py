@@ -165,6 +165,7 @@ class SparkEngine:
         self.session = session
 
     def attach(self, view: str, data: Sequence[Data]) -> None:
+        """Attach the data as a temporary view of the session."""
         with spark_errors(f"Spark could not read {view}"):
             frames = [self._frame(part) for part in data]
             reduce(lambda one, other: one.unionByName(other), frames).createOrReplaceTempView(view)
@@ -175,17 +176,20 @@ class SparkEngine:
         return self.session.read.schema(from_arrow_schema(EVENTS)).parquet(data)
 
     def ask(self, question: str) -> pa.Table:
+        """Run the question as Spark SQL; the answer comes whole to the driver."""
         with spark_errors(_no_answer(question)):
             return self.session.sql(question).toArrow()
 
     def map(
         self, question: str, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answer: pa.Schema
     ) -> pa.Table:
+        """Apply the function to the answer's batches in Spark's workers."""
         with spark_errors(_no_answer(question)):
             ship_package(self.session)
             return self.session.sql(question).mapInArrow(function, from_arrow_schema(answer)).toArrow()
 
     def each(self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema) -> pa.Table:
+        """Apply the function to the rows of each key in Spark's workers."""
         with spark_errors(_no_answer(question)):
             ship_package(self.session)
             grouped = self.session.sql(question).groupBy(*keys)

@@ -35,7 +35,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Never, Self
 
 from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Delete, Operation, Set, outdated, readable
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -210,6 +210,27 @@ class Fence:
         for path in (ROOT, self._root, f"{self._root}/live", self.path):
             with contextlib.suppress(Changed):  # it exists
                 self._zookeeper.commit([Create(path)])
+
+
+class ReadOnlyFence:
+    """The fence of a process that only observes: every act in it raises `Fenced` (H03)."""
+
+    @property
+    def path(self) -> str:
+        """No znode: raises `Fenced`."""
+        self.check()
+
+    @property
+    def token(self) -> int:
+        """No token: raises `Fenced`."""
+        self.check()
+
+    def check(self) -> Never:
+        """Raise `Fenced`."""
+        raise Fenced.because(Reason("H03", "There is something to do, but this process only observes."))
+
+    def release(self) -> None:
+        """Do nothing: nothing was taken."""
 
 
 def _parse(data: bytes) -> Owner:

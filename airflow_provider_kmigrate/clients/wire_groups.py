@@ -203,7 +203,7 @@ def _classic(answer: Any) -> KafkaGroup | KMigrateError:
         members = [_member(one, _assigned(one) if readable else frozenset()) for one in answer.members]
     except Exception as error:  # noqa: BLE001 - a member's own bytes, and the decoder raises whatever a wrong one leads it to
         return Failed(f"{answer.group_id}: what a member is assigned is not Kafka's protocol ({type(error).__name__})")
-    return KafkaGroup(answer.group_state, tuple(members), answer.protocol_data or "")
+    return KafkaGroup(answer.group_state, tuple(members))
 
 
 def _member(one: Any, assigned: frozenset[TopicPartition]) -> KafkaMember:
@@ -219,7 +219,7 @@ def _assigned(member: Any) -> frozenset[TopicPartition]:
 
 def _new(answer: Any) -> KafkaGroup:
     members = (_member(one, _assigned_now(one)) for one in answer.members)
-    return KafkaGroup(answer.group_state, tuple(members), answer.assignor_name)
+    return KafkaGroup(answer.group_state, tuple(members))
 
 
 def _assigned_now(member: Any) -> frozenset[TopicPartition]:

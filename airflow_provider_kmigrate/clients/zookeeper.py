@@ -106,6 +106,7 @@ class _Reading:
         self.malformed: list[Malformed] = []
 
     def children(self, *paths: str) -> list[list[str]]:
+        """The sorted names of the children of each path; empty if a path does not exist."""
         found = self._session.read("children", *(ZnodeRead(ReadKind.CHILDREN, path) for path in paths))
         return [sorted(names or ()) for names in found]
 
@@ -116,6 +117,7 @@ class _Reading:
             yield path.removeprefix(f"{folder}/"), data or b"", stat
 
     def one(self, path: str) -> Any:
+        """The data and the stat of one znode; None if it does not exist."""
         (found,) = self._session.read(path, ZnodeRead(ReadKind.DATA, path))
         if found:
             self._note_time(found[1])
@@ -262,7 +264,7 @@ def _server(address: str, settings: ZooKeeperSettings) -> ZooKeeperServer:
     except (OSError, ValueError, AuthenticationFailed):
         return ZooKeeperServer(address)
     version, mode = _VERSION.search(said), _MODE.search(said)
-    return ZooKeeperServer(address, version[1].rstrip(".") if version else None, mode[1] if mode else None, bool(said))
+    return ZooKeeperServer(address, version[1].rstrip(".") if version else None, mode[1] if mode else None)
 
 
 def _all_of(stream: socket.socket) -> bytes:

@@ -203,6 +203,7 @@ class _LastWarning(logging.Handler):
         self.refused = False
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Keep the warning's text, and whether any said that the login was refused."""
         self.text = record.getMessage()
         self.refused = self.refused or self.text.startswith("AUTH_FAILED")
 

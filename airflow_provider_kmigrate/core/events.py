@@ -183,10 +183,9 @@ class Start(Event):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Event):
-    """A sign that the writer runs. `slip_ms`: the worst delay of its own loop since the last one (a busy machine, not Kafka)."""
+    """A sign that the writer runs."""
 
     clock: ClockReading
-    slip_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -501,13 +501,12 @@ class ZooKeeperServer:
     """One server of the ensemble, as its `srvr` command reports it.
 
     `version`, `mode`: None if it does not answer that. `mode` is such as leader, follower or standalone; a server without a quorum
-    has none. `reachable`: it took the connection, and answered something.
+    has none.
     """
 
     address: str
     version: str | None = None
     mode: str | None = None
-    reachable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,16 +100,20 @@ class ObjectFiles:
         self._conn_id, self._limit = conn_id, limit
 
     def read(self, path: str) -> str | None:
+        """The text of a file; None if there is none."""
         found: str | None = self._asked(path, lambda place: place.read_text(encoding="utf-8"), None)
         return found
 
     def write(self, path: str, text: str) -> None:
+        """Replace a file."""
         self._asked(path, lambda place: place.write_text(text, encoding="utf-8"), None)
 
     def delete(self, path: str) -> None:
+        """Delete a file; nothing happens if there is none."""
         self._asked(path, lambda place: place.unlink(), None)
 
     def names(self, folder: str) -> list[str]:
+        """The names in a folder; none if there is no such folder."""
         found = self._asked(folder, lambda place: list(place.iterdir()) if place.exists() else [], [])
         return [str(place.name) for place in found]
 

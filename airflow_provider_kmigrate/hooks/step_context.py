@@ -18,12 +18,12 @@ from typing import Any, Final, NamedTuple, NoReturn
 from airflow.configuration import conf
 from airflow.sdk import Context, Variable
 
-from airflow_provider_kmigrate.clients.fence import Fence
+from airflow_provider_kmigrate.clients.fence import Fence, ReadOnlyFence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.migration.waits import needs_rollback_prerequisites
 from airflow_provider_kmigrate.core.model import Fields, ProbeFigures, Reason
-from airflow_provider_kmigrate.exceptions import Fenced, Unavailable
+from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.hooks.connections import open_ssh, settings_of
 from airflow_provider_kmigrate.hooks.gauges import exporter
 from airflow_provider_kmigrate.observe import Observer
@@ -133,7 +133,7 @@ def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run
     """A read-only context: every act in it is refused."""
     spec = _one_at_a_time(cluster_file)
     with opener.get()(spec) as access:
-        yield _context_of(spec, access, fence=_NoFence(), journal=open_journal(spec, run), say=say)
+        yield _context_of(spec, access, fence=ReadOnlyFence(), journal=open_journal(spec, run), say=say)
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def asking(
     spec, run = load(cluster_file), run_of(context)
     with opener.get()(spec) as access:
         Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context, over_waiting=over_waiting)).ask()
-        yield _context_of(spec, access, fence=_NoFence(), journal=open_journal(spec, run), say=say)
+        yield _context_of(spec, access, fence=ReadOnlyFence(), journal=open_journal(spec, run), say=say)
 
 
 def require_rollback_possible(name: str, cluster_file: str, context: Context) -> None:
@@ -174,28 +174,6 @@ def _one_at_a_time(cluster_file: str) -> ClusterSpec:
             _PARSING.release()
 
 
-class _NoFence:
-    """The fence of a read-only context."""
-
-    @property
-    def path(self) -> str:
-        raise _read_only()
-
-    @property
-    def token(self) -> int:
-        raise _read_only()
-
-    def check(self) -> None:
-        raise _read_only()
-
-    def release(self) -> None:
-        """Nothing was taken."""
-
-
-def _read_only() -> Fenced:
-    return Fenced.because(Reason("H03", "There is something to do, but this process only observes."))
-
-
 def journal_of(cluster: str, run: str) -> Path:
     """The path of a run's journal. A run id may hold colons and slashes, which do not suit a file's name."""
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in run)
@@ -220,7 +198,7 @@ def _context_of(
         stopped=lambda: stopped(spec.name),
         run=journal.run,
         journals=journals_of(spec.name),
-        groups=GroupFile(folder() / "groups" / f"{spec.name}.json", writable=not isinstance(fence, _NoFence)),
+        groups=GroupFile(folder() / "groups" / f"{spec.name}.json", writable=not isinstance(fence, ReadOnlyFence)),
         probe=_probe_of(spec, access.clock),
         export=exporter(spec.name),
     )

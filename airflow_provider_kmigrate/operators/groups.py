@@ -60,6 +60,7 @@ class _Forward(StepOperator):
         return True
 
     def execute(self, context: Context) -> str:
+        """Skip the task if the run's conf names another wave."""
         if other_wave(context["params"].get("wave"), self.wave):
             raise AirflowSkipException(f"This run does not move wave {self.wave}, the wave of {', '.join(self.names())}.")
         return super().execute(context)
@@ -73,6 +74,7 @@ class _Forward(StepOperator):
         context["ti"].xcom_push(_CAUSES, [str(reason.cause) for reason in reasons if reason.cause])
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Skip if every group has left ZooKeeper; else release what the run releases, and do the step."""
         groups = [group_of(step_context.spec, name) for name in self.names()]
         seen = step_context.observer.observe(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=self.names()).groups or {}
         if all(moved(seen.get(group.name), group) for group in groups):
@@ -106,9 +108,11 @@ class GroupStepOperator(_Forward):
         self.group, self.kind, self.wave = group, step, wave
 
     def names(self) -> tuple[str, ...]:
+        """The one group."""
         return (self.group,)
 
     def arguments(self, _context: Context) -> dict[str, Any]:
+        """The group's name."""
         return {"group": self.group}
 
 
@@ -119,12 +123,13 @@ class CheckGroupOperator(GroupStepOperator):
     """
 
     ui_color = "#e6e6fa"
+    in_one_process = True  # the second observation is compared with the first
 
     def __init__(self, **kwargs: Any) -> None:
-        # the second observation is compared with the first
-        super().__init__(**{**kwargs, "step": "check group", "deferrable": False})
+        super().__init__(**{**kwargs, "step": "check group"})
 
     def do(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Compare two observations of the group."""
         return run_step(
             CheckGroup(group_of(step_context.spec, arguments["group"]), step_context.tools.topic_settings), step_context
         )
@@ -149,6 +154,7 @@ class SwitchInstanceOperator(GroupStepOperator):
         self.instance, self.target, self.bake = instance, str(target), bake
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The group, the instance, its new kind, and whether it bakes."""
         return {**super().arguments(context), "instance": self.instance, "target": self.target, "bake": self.bake}
 
 
@@ -167,16 +173,19 @@ class SetModeOperator(_Forward):
     template_fields: Sequence[str] = (*StepOperator.template_fields, "groups", "mode")
     kind = "mode"
     ui_color = "#f4d7d7"
+    in_one_process = True
 
     def __init__(self, *, groups: Sequence[str] | str, mode: Mode | str, wave: int = _EVERY_WAVE, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+        super().__init__(**kwargs)
         self.groups, self.mode, self.wave = _several(groups), str(mode), wave
 
     def names(self) -> tuple[str, ...]:
+        """The groups."""
         return tuple(self.groups)
 
     @property
     def migrates(self) -> bool:
+        """True for the mode `kafka`."""
         return self.mode == Mode.KAFKA
 
     def do(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
@@ -208,6 +217,7 @@ class RollbackGroupsOperator(StepOperator):
 
     kind = "roll back group"
     ui_color = "#fdf0cd"
+    in_one_process = True
     template_fields: Sequence[str] = (*StepOperator.template_fields, "groups", "goal", "verdict")
 
     def __init__(
@@ -219,7 +229,7 @@ class RollbackGroupsOperator(StepOperator):
         verdict: str = "",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+        super().__init__(**kwargs)
         self.groups, self.goal, self.only_after, self.verdict = _several(groups), str(goal), tuple(only_after), verdict
 
     def execute(self, context: Context) -> str:
@@ -232,6 +242,7 @@ class RollbackGroupsOperator(StepOperator):
         return super().execute(context)
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The goal: this operator's, or the run's."""
         return {"goal": self.goal or context["params"].get("goal") or str(Goal.ZOOKEEPER_CONSUMERS)}
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
@@ -274,15 +285,16 @@ class GroupPlanOperator(StepOperator):
     """
 
     kind = "plan groups"
-    read_only = True
+    read_only = in_one_process = True
     ui_color = "#e6e6fa"
     template_fields: Sequence[str] = (*StepOperator.template_fields, "groups")
 
     def __init__(self, *, groups: Sequence[str] | str, rollback: bool = False, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+        super().__init__(**kwargs)
         self.groups, self.rollback = _several(groups), rollback
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """What the run's conf asks for: goal, groups, wave, released groups."""
         params = context["params"]
         goal = (params.get("goal") or str(Goal.ZOOKEEPER_CONSUMERS)) if self.rollback else None
         groups, released = params.get("groups") or None, params.get(_RELEASE) or ()
@@ -312,5 +324,6 @@ class GroupsDoneOperator(StepOperator):
     kind = "done"
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Release the cluster."""
         step_context.fence.release()
         return Done("All groups of this run are done; the run releases the cluster.")

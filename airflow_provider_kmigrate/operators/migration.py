@@ -86,9 +86,9 @@ class MigrationStepOperator(StepOperator):
             raise ValueError(f"There is no step {step!r}; there are {', '.join(sorted(STEPS))}.")
         self.kind, self.step_kwargs, self.skip_if = step, _plain(step_kwargs or {}), skip_if
         self.over_waiting = step in _ROLLS_BACK
+        self.deferrable = self.deferrable and step not in IN_ONE_PROCESS
         if "answer" not in kwargs:
             self.answer = FINALIZE if step in _FINALIZES else ROLL_BACK
-        self.deferrable = self.deferrable and step not in IN_ONE_PROCESS
 
     def execute(self, context: Context) -> str:
         """Skip the task if the run's conf sets the param `skip_if`."""
@@ -97,6 +97,7 @@ class MigrationStepOperator(StepOperator):
         return super().execute(context)
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The step's arguments, and the run's terms."""
         return {**_terms(context), **self.step_kwargs}
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
@@ -126,6 +127,7 @@ class PreflightOperator(StepOperator):
     ui_color = _LOOKING
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Run the preflight and write its page; skip everything behind it on a finalized cluster."""
         from airflow_provider_kmigrate.preflight import write
         from airflow_provider_kmigrate.steps.prepare import as_json, run_preflight
 
@@ -150,6 +152,7 @@ class BackupOperator(StepOperator):
     ui_color = _LOOKING
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Save the originals and ZooKeeper's tree."""
         from airflow_provider_kmigrate.steps.prepare import run_backup
 
         return run_backup(step_context)
@@ -168,6 +171,7 @@ class ProvisionControllersOperator(MigrationStepOperator):
         self.controller = controller
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The step's arguments, with the controller."""
         return {**super().arguments(context), "node": self.controller}
 
 
@@ -188,6 +192,7 @@ class RollBrokerOperator(MigrationStepOperator):
         self.target, self.broker = str(target), broker
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The step's arguments, with the broker and its mode."""
         return {**super().arguments(context), "node": self.broker, "target": self.target}
 
 
@@ -204,6 +209,7 @@ class SoakOperator(MigrationStepOperator):
         super().__init__(**{"step": "soak", **kwargs})
 
     def execute(self, context: Context) -> str:
+        """Check the backup first, then soak."""
         self.meanwhile(context)
         return super().execute(context)
 
@@ -234,6 +240,7 @@ class FinalizeControllerOperator(MigrationStepOperator):
         self.controller, self.evidence, self.verdict = controller, evidence, verdict
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The controller, and what the earlier tasks returned: evidence, verdict, approval."""
         ti: Any = context["ti"]
         return {
             "node": self.controller,
@@ -274,6 +281,7 @@ class RollbackPlanOperator(StepOperator):
         return asking(self.cluster_file, context, self.log.info, over_waiting=self.over_waiting)
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The terms of the rollback; none during a migration."""
         return {} if self.in_migration else _terms(context)
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
@@ -303,10 +311,7 @@ class ReadinessOperator(StepOperator):
 
     kind = "readiness"
     ui_color = _LOOKING
-    read_only = True
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+    read_only = in_one_process = True
 
     def execute(self, context: Context) -> str:
         """Keep the task's context for its XComs."""
@@ -314,6 +319,7 @@ class ReadinessOperator(StepOperator):
         return super().execute(context)
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Judge once; returns the verdict as Markdown."""
         from airflow_provider_kmigrate.steps.waits import require_rollback_assured
 
         verdict, now = require_rollback_assured(step_context), step_context.clock.now()
@@ -345,13 +351,14 @@ class RollbackOperator(StepOperator):
     template_fields: Sequence[str] = (*StepOperator.template_fields, "accept_loss")
     kind = "rollback"
     ui_color = _RESTARTING
-    over_waiting = True
+    over_waiting = in_one_process = True
 
     def __init__(self, *, failover: bool = True, accept_loss: str = "", **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+        super().__init__(**kwargs)
         self.failover, self.accept_loss = failover, accept_loss
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Run the whole rollback."""
         from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 
         return run_rollback(step_context, {"skip_failover": not self.failover, "accept_loss": self.accept_loss})
@@ -367,15 +374,14 @@ class ExpansionPlanOperator(StepOperator):
 
     kind = "expansion plan"
     ui_color = _LOOKING
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+    in_one_process = True
 
     def step_context(self, context: Context) -> AbstractContextManager[StepContext]:
         """A read-only context, as for the plan of a rollback."""
         return asking(self.cluster_file, context, self.log.info)
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The run's terms."""
         return _terms(context)
 
 
@@ -393,12 +399,14 @@ class ExpandOffsetsTopicOperator(StepOperator):
     template_fields: Sequence[str] = (*StepOperator.template_fields, "partitions")
     kind = "expansion"
     ui_color = _RESTARTING
+    in_one_process = True
 
     def __init__(self, *, partitions: int | str, undo: bool = False, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+        super().__init__(**kwargs)
         self.partitions, self.undo = partitions, undo
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Run the whole expansion, then release the cluster."""
         from airflow_provider_kmigrate.steps.whole_plan import run_plan
 
         done = run_plan(step_context, EXPANSION, {"partitions": self.partitions, "undo": self.undo})
@@ -418,12 +426,9 @@ class WatchOperator(StepOperator):
 
     kind = "watch"
     ui_color = _LOOKING
-    read_only = True
+    read_only = in_one_process = True
     _alarms: Alarms
     _watched: ClusterSpec | None = None  # the cluster file of what was observed
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
 
     def execute(self, context: Context) -> str:
         """Watch once, and tell people of each alarm that has begun or ended since the last watch."""
@@ -448,6 +453,7 @@ class WatchOperator(StepOperator):
         self._report(context, reasons)
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Observe once, and judge alarms and deadlines."""
         from airflow_provider_kmigrate.steps.waits import run_watch
 
         def late(view: ClusterView, now: float) -> tuple[Reason, ...]:
@@ -481,12 +487,10 @@ class LeftoversOperator(StepOperator):
 
     kind = "leftovers"
     ui_color = _LOOKING
-    read_only = True
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+    read_only = in_one_process = True
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """List what is left."""
         from airflow_provider_kmigrate.steps.clean_up import run_list
 
         return run_list(step_context)
@@ -500,16 +504,19 @@ class CleanUpOperator(StepOperator):
 
     kind = "clean up"
     ui_color = _RESTARTING
+    in_one_process = True
     answer = REMOVE
 
     def __init__(self, *, listed_by: str, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})
+        super().__init__(**kwargs)
         self.listed_by = listed_by
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The approved list."""
         return {"listed": context["ti"].xcom_pull(task_ids=self.listed_by)}
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Remove what the list names."""
         from airflow_provider_kmigrate.steps.clean_up import run_clean_up
 
         return run_clean_up(step_context, str(arguments["listed"]))

@@ -22,15 +22,18 @@ class RepairOffsetsOperator(StepOperator):
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "decisions")
     kind = "repair offsets"
+    in_one_process = True  # only this process knows the log that it read
 
     def __init__(self, *, decisions: Mapping[str, Mapping[str, int | None]] | None = None, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "deferrable": False})  # only this process knows the log that it read
+        super().__init__(**kwargs)
         self.decisions = dict(decisions or {})
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Repair, then release the cluster."""
         done = super().run_in(step_context, arguments)
         step_context.fence.release()
         return done
 
     def arguments(self, context: Context) -> dict[str, Any]:
+        """The decisions: this operator's, or the run's."""
         return {"decisions": self.decisions or context["params"].get("decisions") or {}}

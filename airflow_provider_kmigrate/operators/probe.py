@@ -37,6 +37,7 @@ class ProbeOperator(BaseOperator):
         """Nothing to stop: the probe outlives the task that starts it. StopProbeOperator, or the next run's start, ends it."""
 
     def execute(self, context: Context) -> str:
+        """Do it; a refusal fails the task without retries."""
         del context
         try:
             return self.done()
@@ -56,6 +57,7 @@ class StartProbeOperator(ProbeOperator):
     """Start the probe of `run`, unless it runs; end those of other runs. Makes the topic `kmigrate-probe` if missing."""
 
     def done(self) -> str:
+        """Start the probe's processes, unless they run."""
         return f"The probe runs; its events: {self.runs().begin(self.run)}"
 
 
@@ -63,6 +65,7 @@ class CheckProbeOperator(ProbeOperator):
     """Check in the files, wherever this runs, that the probe's records are acknowledged and read; fail if they are not."""
 
     def done(self) -> str:
+        """Check that records arrive and are committed."""
         acked, committed = flows(Path(self.folder) / self.run / "events")
         return f"The probe's records arrive: {acked} were acknowledged, {committed} offsets committed."
 
@@ -71,5 +74,6 @@ class StopProbeOperator(ProbeOperator):
     """End every probe of the cluster, once its records were read; done at once if none runs."""
 
     def done(self) -> str:
+        """Stop every probe of this cluster on this worker."""
         ended = self.runs().end()
         return f"No probe of this cluster runs on this worker; checked: {', '.join(ended) or 'none'}."

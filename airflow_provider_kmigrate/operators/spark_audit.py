@@ -190,6 +190,7 @@ class SparkFingerprintOperator(_AuditJob):
     program = "logs.observation"
 
     def execute(self, context: Context) -> Any:
+        """Read the logs by Spark, unless their fingerprint exists."""
         place = Path(self.request["logs"]["before"])
         if place.exists():
             return f"The logs were read before; the fingerprint: {place}."

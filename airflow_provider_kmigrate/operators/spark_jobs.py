@@ -46,6 +46,7 @@ class SparkJobOperator(BaseOperator):
         self._killed = True
 
     def execute(self, context: Context) -> str:
+        """Act on the job; a refusal fails the task without retries."""
         try:
             spec = load(self.cluster_file)
             control = control_of(spec, self.job, self.log.info, finished_of(context), lambda: self._killed)
@@ -86,6 +87,7 @@ class HoldSparkJobOperator(SparkJobOperator):
         self.risky, self.reason, self.required, self.approved_by = risky, reason, required, approved_by
 
     def execute(self, context: Context) -> str:
+        """Check the approval, then hold the job."""
         if self.approved_by:
             demand_answer(context, self.approved_by, ROLL_BACK)
         return super().execute(context)
@@ -116,6 +118,7 @@ class ResumeSparkJobOperator(SparkJobOperator):
     """
 
     def run_in(self, control: JobControl, spec: ClusterSpec, run: str) -> str:
+        """Resume the job and wait for its progress; returns what is now so."""
         return control.resume(run, logs_of(spec))
 
 
@@ -130,6 +133,7 @@ class SparkJobProgressOperator(SparkJobOperator):
     ui_color = "#d9f2e3"
 
     def run_in(self, control: JobControl, _spec: ClusterSpec, _run: str) -> str:
+        """Wait until the query makes progress; returns what is now so."""
         return control.progress()
 
 

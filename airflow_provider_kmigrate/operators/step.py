@@ -48,6 +48,7 @@ class StepOperator(BaseOperator):
     answer = ROLL_BACK  # that `approved_by` must have given
     read_only = False  # nothing is written to the cluster, not even its owner
     over_waiting = False  # may take the lock of a run that only waits
+    in_one_process = False  # never deferred
     _progress: StepProgress
     _stored: _Stored
     _killed = False
@@ -65,7 +66,7 @@ class StepOperator(BaseOperator):
         super().__init__(**{"execution_timeout": None, **kwargs})  # not Airflow's default: it would cut a restart in half
         self.approved_by = approved_by
         self.answer = answer or self.answer
-        self.cluster_file, self.deferrable, self.sync_for = cluster_file, deferrable, sync_for
+        self.cluster_file, self.deferrable, self.sync_for = cluster_file, deferrable and not self.in_one_process, sync_for
 
     def on_kill(self) -> None:
         """Begin no further act on the cluster; the current one continues for the seconds that Airflow still gives it.

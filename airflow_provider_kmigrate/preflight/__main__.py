@@ -10,18 +10,19 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from airflow_provider_kmigrate.clients.connections import lookup_in, read_connections, settings_for
+from airflow_provider_kmigrate.clients.fence import ReadOnlyFence
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
+from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.preflight import PreflightOutcome, as_document, outcome_of, write
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.journal import NoJournal
 from airflow_provider_kmigrate.steps.prepare import Preflight, observe_preflight
 from airflow_provider_kmigrate.steps.run import StepContext
 
@@ -51,31 +52,7 @@ def read_preflight(spec: ClusterSpec, connections: Mapping[str, Any]) -> Preflig
     """One preflight through connections that are not Airflow's. Raises as `settings_for` and `Observer.observe`."""
     with opened(settings_for(spec, lookup_in(connections, spec))) as tools, Observer(spec, tools) as observer:
         backup = BackupStore(Path(), spec.name, spec.cluster_id)  # never written to
-        return observe_preflight(StepContext(spec, observer, tools, _Nothing(), _Nothing(), backup, lambda _: None))
-
-
-class _Nothing:
-    """The fence and the journal of a read-only run."""
-
-    @property
-    def path(self) -> str:
-        self._refuse()
-
-    @property
-    def token(self) -> int:
-        self._refuse()
-
-    def check(self) -> None:
-        self._refuse()
-
-    def release(self) -> None:
-        """Nothing was taken."""
-
-    def write(self, *_: object, **__: object) -> None:
-        """Nothing to write: the findings go to standard output."""
-
-    def _refuse(self) -> NoReturn:
-        raise Fenced.because(Reason("H03", "There is something to do, but preflight only reads."))
+        return observe_preflight(StepContext(spec, observer, tools, ReadOnlyFence(), NoJournal(), backup, lambda _: None))
 
 
 def _sentences(result: Preflight) -> str:

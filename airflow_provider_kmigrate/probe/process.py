@@ -123,7 +123,6 @@ class Sender:
         sent = 0
         while not self._lifetime.over:
             now = time.monotonic()
-            self._producer.slipped(now - next_tick)
             due = int((now - began) * self._rate)
             while sent < due:
                 self._send()
@@ -232,16 +231,14 @@ class Receiver:
 
     def _consume(self) -> None:
         """Polls one record at a time; librdkafka has fetched them anyway, so single polls cost little."""
-        now = time.monotonic()
-        next_commit = now + self._batch_s
+        next_commit = time.monotonic() + self._batch_s
         while not self._lifetime.over:
             message = self._consumer.poll(_POLL_S)
             error = None if message is None else message.error()
             if error is not None and error.fatal():
                 with kafka_calls("consuming"):
                     raise KafkaException(error)
-            before, now = now, time.monotonic()
-            self._consumer.slipped(now - before - _POLL_S)
+            now = time.monotonic()
             if now >= next_commit:
                 next_commit = now + self._batch_s
                 self._commit()

@@ -56,6 +56,7 @@ class StepSensor(BaseSensorOperator):
         """Nothing to stop or release: a sensor starts no process, changes nothing and holds nothing."""
 
     def execute(self, context: Context) -> str:
+        """Observe until the step is done, or defer."""
         del context
         return self._execute(FRESH)
 
@@ -122,4 +123,5 @@ class VerifyDualWriteLagSensor(StepSensor):
         self.limit = limit
 
     def arguments(self) -> dict[str, Any]:
+        """The step's arguments, with the limit."""
         return {**super().arguments(), "limit": self.limit}

@@ -71,6 +71,7 @@ class RollBroker(NodeStep):
         self._dual_write = DualWriteRepair()
 
     def resume(self, progress: StepProgress) -> Self:
+        """Continue the healthy time, the canary's verdict and the count of recoveries."""
         self._healthy = replace(self._healthy, held=progress.healthy_seconds)
         self._canary = replace(self._canary, held=progress.healthy_seconds, worse=progress.worse)
         self._dual_write = DualWriteRepair(progress.recoveries)
@@ -78,14 +79,17 @@ class RollBroker(NodeStep):
 
     @property
     def progress(self) -> StepProgress:
+        """The healthy time, the canary's verdict and the count of recoveries."""
         kept = replace(super().progress, healthy_seconds=self._healthy.held, worse=self._canary.worse)
         return replace(kept, recoveries=self._dual_write.stalled.times)
 
     def begin(self, context: StepContext) -> None:
+        """Read what the previous restart left of the consumer groups."""
         if self._groups is not None:
             self._groups.begin(context)
 
     def end(self, context: StepContext) -> None:
+        """Leave the sweep of the consumer groups to the next restart."""
         if self._groups is not None:
             self._groups.save(context)
 
@@ -112,6 +116,7 @@ class RollBroker(NodeStep):
         return decision
 
     def expensive_fields(self, view: ClusterView) -> Fields:
+        """What a restart needs to know beyond the rest: readiness, coordinators, consumer groups."""
         decision = self.decide_alone(view, self._moved.old if self._moved else view)
         more = Fields(0)
         if readiness.wants_reading(decision):
@@ -165,11 +170,13 @@ class RollBroker(NodeStep):
         return self._with_groups(view, alone, decision)
 
     def forget_decision(self) -> None:
+        """Forget what was decided of groups and of the dual-write."""
         if self._groups is not None:
             self._groups.forget_decision()
         self._dual_write.forget_decision()
 
     def act(self, context: StepContext, act: Act) -> None:
+        """Repair the dual-write, or do what the roll decided: restart, roll back, elect."""
         if self._dual_write.act(context, self.name, act):
             return
         self._leader = self._leader.acted(act.verb)  # before it begins: a failed try counts
@@ -270,13 +277,16 @@ class RollBackBroker(RollBroker):
     acts_elsewhere = RollBroker.acts_elsewhere | {Verb.RAISE}
 
     def decide_alone(self, view: ClusterView, before: ClusterView) -> Decision:
+        """Decide the rollback of this broker, without the consumer groups."""
         return rollback.decide_roll_back(view, before, self.node.id, self.target)
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
+        """Decide the rollback; a restart also needs the consumer groups."""
         decision = self.decide_alone(view, before)
         return self._with_groups(view, decision, decision)
 
     def act(self, context: StepContext, act: Act) -> None:
+        """Raise the epochs of partition states, or act as a roll does."""
         if act.verb is Verb.RAISE:
             self._leader = self._leader.acted(act.verb)
             self._raise(context)
@@ -308,6 +318,7 @@ class RollBackCanary(RollBackBroker):
     doing = "roll back canary"
 
     def decide_alone(self, view: ClusterView, before: ClusterView) -> Decision:
+        """Decide the rollback of the first broker of a pass."""
         return rollback.decide_roll_back_canary(view, before, self.node.id, self.target)
 
     def decide_restart(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
@@ -319,6 +330,7 @@ class RollBackCanary(RollBackBroker):
         return decision
 
     def act(self, context: StepContext, act: Act) -> None:
+        """Note in ZooKeeper that this broker was rolled back alone, then act."""
         note_rolled_back(context, self.node.id, self.target)
         super().act(context, act)
 

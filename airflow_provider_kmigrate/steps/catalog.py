@@ -62,7 +62,7 @@ def one_of(kind: type[Choice], name: str, asked: object) -> Choice:
 def _chosen(what: str, asked: object, known: Mapping[str, Found], where: str = "The cluster file") -> Found:
     if str(asked) in known:
         return known[str(asked)]
-    text = f"{where or 'The cluster file'} has no {what} {asked!r}; it has {', '.join(known) or 'none'}."
+    text = f"{where} has no {what} {asked!r}; it has {', '.join(known) or 'none'}."
     raise Refused.because(Reason("F09", text))
 
 
@@ -92,42 +92,52 @@ class _Asked:
     arguments: Arguments
 
     def get(self, name: str, default: object = None) -> Any:
+        """An argument by its name."""
         return self.arguments.get(name, default)
 
     @property
     def broker(self) -> NodeSpec:
+        """The broker that the argument `node` names."""
         return node_of(self.spec, NodeRole.BROKER, self.get("node"))
 
     @property
     def controller(self) -> NodeSpec:
+        """The controller that the argument `node` names."""
         return node_of(self.spec, NodeRole.CONTROLLER, self.get("node"))
 
     @property
     def group(self) -> GroupSpec:
+        """The group that the argument `group` names."""
         return group_of(self.spec, self.get("group"))
 
     @property
     def instance(self) -> str:
+        """The name of an instance of the group."""
         names = {each.name: each.name for each in self.group.instances}
         return _chosen(f"instance of group {self.group.name}", self.get("instance"), names)
 
     @property
     def roll(self) -> tuple[NodeSpec, BrokerMode, Policy, GroupProgressSpec]:
+        """The arguments of every roll of a broker."""
         return self.broker, self.choice(BrokerMode, "target"), self.spec.policy, self.spec.group_progress
 
     @property
     def terms(self) -> RollbackTerms:
+        """The terms of a rollback."""
         return terms_of(self.spec, self.arguments)
 
     @property
     def partitions(self) -> int:
+        """The count of partitions that is wanted."""
         return _whole("partitions", self.get("partitions"))
 
     @property
     def undo(self) -> bool:
+        """Whether an expansion is undone."""
         return bool(self.get("undo"))
 
     def choice(self, kind: type[Choice], name: str) -> Choice:
+        """A member of an enumeration, by its value. Raises `Refused` (F09) for another value."""
         return one_of(kind, name, self.get(name))
 
 

@@ -35,6 +35,7 @@ class ProvisionController(NodeStep):
         self._cluster_id = cluster_id
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Write, format, start, or wait until the controller is ready."""
         return controllers.decide_provision(view, self.node.id, self._cluster_id)
 
     def act(self, context: StepContext, act: Act) -> None:
@@ -83,11 +84,13 @@ class FinalizeController(NodeStep):
         self._over = False
 
     def expensive_fields(self, view: ClusterView) -> Fields:
+        """What both sides store, before the first controller loses its flag."""
         before = self._moved.old if self._moved else view
         compares = controllers.compares_before_finalizing(view, before, self.node.id)
         return readiness.fields_of(waits.FINALIZE_CHECKS) if compares else Fields(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """Restart the controller without its flag, or wait."""
         self._over = ended(view)
         self._moved = moved_since(self._moved, view, first)
         return controllers.decide_finalize(view, self._moved.old, self.node.id, self._approved)

@@ -27,6 +27,7 @@ class GroupFile:
         self._path, self._writable = path, writable
 
     def load(self) -> GroupsKept | None:
+        """What was kept last; None if there is no readable file."""
         try:
             return GroupsKept.from_json(read_json(self._path.read_bytes()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -69,6 +69,7 @@ class _Watching(GroupStep):
         self._at: float | None = None  # time of the last complete observation
 
     def resume(self, progress: StepProgress) -> Self:
+        """Continue the healthy time and the count of lapses."""
         self._healthy_timer = replace(self._healthy_timer, held=progress.healthy_seconds)
         self._worse = progress.worse
         self._seconds, self._times = progress.watched_seconds, progress.lapses
@@ -127,6 +128,7 @@ class SetMode(GroupStep):
         return Refuse((*worse, *decision.reasons)) if worse else decision
 
     def act(self, context: StepContext, _act: Act) -> None:
+        """Write the mode's znode, by its version and under the fence."""
         group_writes.write_mode(context.tools.zk, self.group.name, self._mode, context.fence)
 
 
@@ -152,6 +154,7 @@ class SwitchInstance(_Watching):
         self._back_again = False  # V33: the verdict was acted on
 
     def resume(self, progress: StepProgress) -> Self:
+        """Continue the verdict, an own restart that is under way, and the healthy time."""
         super().resume(progress)
         self._worse = progress.worse or progress.verdict
         self._begun, self._settled = progress.restart_begun, progress.healthy_seconds > 0
@@ -238,6 +241,7 @@ class SwitchInstance(_Watching):
         return decision
 
     def act(self, context: StepContext, act: Act) -> None:
+        """Restart the instance, or copy the offsets that its restart needs."""
         kind = _BEFORE[self._target] if act.verb is Verb.ROLL_BACK_CANARY else self._target
         if act.verb is Verb.COPY_OFFSETS:
             copy_offsets(context, self.group.name)
@@ -329,6 +333,7 @@ class RollBackGroup(GroupStep):
         return group_move.switch(observations, self.group, instance, to, asked=self._asked is not None, hurry=hurry)
 
     def act(self, context: StepContext, act: Act) -> None:
+        """Do the decided move: copy offsets, write the mode, or restart an instance."""
         if self._move is None:
             raise Failed(f"{self.name}: asked to {act.verb} before anything was decided")
         instance, to = self._move
@@ -348,6 +353,7 @@ class CleanUp(GroupStep):
     doing = "clean up"
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Decide whether the group has left ZooKeeper, and what it left there."""
         return group_move.clean_up(self.seen(view), self.group)
 
     def act(self, context: StepContext, _act: Act) -> None:
@@ -412,9 +418,11 @@ class ReleaseGroup(GroupStep):
     doing = "release"
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Decide whether the group is held."""
         return release(self.seen(view), self.group.name)
 
     def act(self, context: StepContext, _act: Act) -> None:
+        """Delete the note that holds the group."""
         group_writes.forget_hold(context.tools.zk, self.group.name, context.fence)
 
 

@@ -22,6 +22,13 @@ class StepJournal(Protocol):
         """One line; `facts` must be JSON values without secrets."""
 
 
+class NoJournal:
+    """Writes nothing: for a process that only observes and prints what it found."""
+
+    def write(self, *_: object, **__: object) -> None:
+        """Drop the line."""
+
+
 class FileJournal:
     """`{"at": epoch seconds, "run": ..., "kind": ..., "step": ..., "text": ..., ...}` a line, in one file a run."""
 

@@ -80,9 +80,11 @@ class RestoreFlag(NodeStep):
     doing = "restore flag of"
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Decide whether the controller must get its migration flag back."""
         return rollback.decide_restore_flag(view, self.node.id)
 
     def act(self, context: StepContext, act: Act) -> None:
+        """Write the controller's file with the flag, and start or restart it."""
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
             super().act(context, act)
         forget_unflagged(context, self.node.id)
@@ -113,6 +115,7 @@ class ControllerFailover(Step):
         return decision
 
     def act(self, context: StepContext, act: Act) -> None:
+        """Start what is down, or cause a failover of the active controller."""
         match act.verb:
             case Verb.START:
                 start_what_is_down(context, self.name)
@@ -144,9 +147,11 @@ class StopController(NodeStep):
         self._moved: MovedSince | None = None
 
     def expensive_fields(self, view: ClusterView) -> Fields:
+        """What both sides store, before the first controller stops."""
         return Fields.METADATA | Fields.FILES if rollback.compares_before_stop(view, self.node.id) else Fields(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """Stop the controller, or wait."""
         self._moved = moved_since(self._moved, view, first)
         return rollback.decide_stop(view, self._moved.old, self.node.id, self._terms)
 
@@ -167,6 +172,7 @@ class Handover(Step):
         self.nodes, self._terms = controllers, terms
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """Decide whether ZooKeeper may take the cluster over now."""
         return rollback.decide_handover(view, first, self._terms)
 
     def act(self, context: StepContext, _act: Act) -> None:
@@ -200,6 +206,7 @@ class ZooKeeperLeads(Step):
     max_acts = 20
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Wait until a ZooKeeper broker is controller and can move every partition's leader."""
         return rollback.decide_zookeeper_leads(view)
 
     def act(self, context: StepContext, _act: Act) -> None:
@@ -215,6 +222,7 @@ class WipeController(NodeStep):
     doing = "wipe"
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Move the controller's directories away, or wait."""
         return rollback.decide_wipe(view, self.node.id)
 
     def act(self, context: StepContext, _act: Act) -> None:

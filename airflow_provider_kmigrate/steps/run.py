@@ -471,6 +471,7 @@ class _Diary:
         return Wait((Reason("T01", text),))
 
     def note_observation(self, view: ClusterView, decision: Decision) -> None:
+        """Export the figures of an observation, journal its alarms, and log a decision that is new."""
         now = self._context.clock.monotonic()
         self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
         self._gauges, measured = self._gauges.observe(view, decision, now)
@@ -494,6 +495,7 @@ class _Diary:
         self._alarms = seen
 
     def acted(self, decision: Act, seconds: float) -> None:
+        """Journal and log an act that took so many seconds."""
         self._idle_since = self._well = self._context.clock.monotonic()
         self._acts.append(decision.named)
         self._context.journal.write("acted", self._step.name, decision.named, seconds=round(seconds, 3))
@@ -512,6 +514,7 @@ class _Diary:
         return self._context.clock.monotonic() - self._idle_since
 
     def done(self, decision: Done) -> Done:
+        """Journal and log the end; returns the decision."""
         seconds = self._context.clock.monotonic() - self._begun
         self._context.journal.write("done", self._step.name, decision.text, seconds=round(seconds, 3))
         self._context.say(f"Done: {decision.text} ({seconds:.1f} s)")

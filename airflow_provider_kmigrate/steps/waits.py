@@ -54,6 +54,7 @@ class WaitStep(Step):
         self.samples, self.interval, self.patience = samples, interval, patience
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """Decide by the wait's own function."""
         return self._decided(view, first)
 
 
@@ -73,15 +74,19 @@ class BrokersRegistered(Step):
         self._expected, self._groups = frozenset(expected), GroupWatch(groups, end=True)
 
     def begin(self, context: StepContext) -> None:
+        """Read what the previous restart left of the consumer groups."""
         self._groups.begin(context)
 
     def end(self, context: StepContext) -> None:
+        """Leave the sweep of the consumer groups to the next restart."""
         self._groups.save(context)
 
     def expensive_fields(self, view: ClusterView) -> Fields:
+        """The consumer groups, once every broker is registered."""
         return self._groups.fields(view, waits.brokers_registered(view, self._expected))
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Wait for every broker, then for the consumer groups."""
         registered = waits.brokers_registered(view, self._expected)
         decision = self._groups.decide(view, registered, registered)
         self.groups = self._groups.progress.named
@@ -127,11 +132,13 @@ class _DualWriting(Step):
         self.fields = self.always
 
     def resume(self, progress: StepProgress) -> Self:
+        """Continue the count of recoveries."""
         self._recovery = DualWriteRepair(progress.recoveries)
         return super().resume(progress)
 
     @property
     def progress(self) -> StepProgress:
+        """The count of recoveries."""
         return replace(super().progress, recoveries=self._recovery.stalled.times)
 
     def or_recovery(self, view: ClusterView, decision: Decision) -> Decision:
@@ -142,10 +149,12 @@ class _DualWriting(Step):
         return decision
 
     def act(self, context: StepContext, act: Act) -> None:
+        """Recover the dual-write."""
         if not self._recovery.act(context, self.name, act):
             super().act(context, act)
 
     def forget_decision(self) -> None:
+        """Forget the recovery that was decided."""
         self._recovery.forget_decision()
 
 
@@ -162,10 +171,12 @@ class Copied(_DualWriting):
         self._since: ClusterView | None = None  # the first observation after the copy
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Wait until everything is copied, or recover a stalled dual-write."""
         self._since = waits.copied_since(self._since, view)
         return self.or_recovery(view, waits.copied(view, self._since))
 
     def act(self, context: StepContext, act: Act) -> None:
+        """Elect leaders of leaderless partitions, or recover the dual-write."""
         if act.verb is Verb.ELECT:
             context.tools.admin.elect_preferred(leaderless(context.observer.observe(Fields.PARTITIONS)))
         else:
@@ -184,6 +195,7 @@ class PreferredLeaders(Step):
         self._batch, self._total = batch, 0
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """Wait until preferred replicas lead, or elect them."""
         self._total = len(roll.not_preferred(first))
         return roll.decide_leaders(view)
 
@@ -216,14 +228,17 @@ class Soak(_DualWriting):
         self._moved: MovedSince | None = None
 
     def resume(self, progress: StepProgress) -> Self:
+        """Continue the healthy time."""
         self._healthy_timer = replace(self._healthy_timer, held=progress.healthy_seconds)
         return super().resume(progress)
 
     @property
     def progress(self) -> StepProgress:
+        """The healthy time and the count of recoveries."""
         return replace(super().progress, healthy_seconds=self._healthy_timer.held)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """Wait until the cluster was healthy for long enough; refuse what does not pass by itself."""
         if (past := waits.past_soak(view)) is not None:
             return past
         self._moved = moved_since(self._moved, view, first)
@@ -271,6 +286,7 @@ class Finalized(Step):
         self._still: ClusterView | None = None  # since when /migration has not moved
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Wait until `/migration` stands still and every controller runs without its flag."""
         self._still = waits.still_since(self._still, view)
         return waits.finalized(view, self._still)
 

@@ -67,6 +67,7 @@ class StepTrigger(BaseTrigger):
         self.interval, self.watch_for, self.longest = interval, watch_for, longest
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The path of this class and its arguments, for Airflow's database."""
         fields = ("cluster_file", "kind", "arguments", "progress", "interval", "watch_for", "longest")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in fields}
 
@@ -177,10 +178,12 @@ class _ObservationPermit:
         self._slow: asyncio.TimerHandle | None = None
 
     async def begin(self) -> None:
+        """Wait for a turn; it is given up early if the observation is slow."""
         await self._turns.acquire()
         self._slow = self._loop.call_later(_SLOW, self.end)
 
     def end(self) -> None:
+        """Give the turn to the next observation, once."""
         if self._slow is not None:
             self._slow.cancel()
             self._slow = None

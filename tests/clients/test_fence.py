@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from memory_zookeeper import Ensemble, MemoryZooKeeper
 
-from airflow_provider_kmigrate.clients.fence import Fence
+from airflow_provider_kmigrate.clients.fence import Fence, ReadOnlyFence
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import Delete, Set
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -49,6 +49,13 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 def codes(refused: pytest.ExceptionInfo[Fenced]) -> list[str]:
     return [reason.code for reason in refused.value.reasons]
+
+
+@pytest.mark.parametrize("use", [lambda f: f.path, lambda f: f.token, lambda f: f.check()])
+def test_a_process_that_only_observes_can_do_nothing(use: Callable[[ReadOnlyFence], object]) -> None:
+    with pytest.raises(Fenced) as refused:
+        use(ReadOnlyFence())
+    assert codes(refused) == ["H03"]
 
 
 class TestOneRun:

@@ -376,7 +376,7 @@ class TestRest:
         assert cluster.observe(Fields.TOPICS | Fields.STATE_EPOCH).state_epoch == expected
 
     def test_the_servers_of_the_ensemble(self, cluster: Cluster) -> None:
-        cluster.zk.servers_answer = (ZooKeeperServer("z:2181", "3.8.4", "leader", reachable=True),)
+        cluster.zk.servers_answer = (ZooKeeperServer("z:2181", "3.8.4", "leader"),)
         assert cluster.observe(Fields.ENSEMBLE).ensemble == cluster.zk.servers_answer
         assert cluster.observe(Fields.ZOOKEEPER).ensemble is None
         cluster.zk.servers_answer = TimedOut("late")

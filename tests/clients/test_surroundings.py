@@ -152,7 +152,7 @@ class TestServers:
     def test_what_a_server_says_of_itself(self, answer: bytes, version: str | None) -> None:
         with server(answer) as address:
             mode = "leader" if b"Mode: leader" in answer else None
-            expected = ZooKeeperServer(address, version, mode, reachable=bool(answer))
+            expected = ZooKeeperServer(address, version, mode)
             assert zookeeper.servers(ZooKeeperSettings(address)) == (expected,)
 
     def test_one_that_is_not_there_keeps_nobody_from_telling(self) -> None:

@@ -35,8 +35,8 @@ from airflow_provider_kmigrate.core.model import FetchedOffset, HostedGroup
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Unavailable, Unreachable
 
 Start = Callable[..., Broker]
-DEAD = KafkaGroup("Dead", (), "range")
-EMPTY = KafkaGroup("Empty", (), "range")
+DEAD = KafkaGroup("Dead")
+EMPTY = KafkaGroup("Empty")
 TIMEOUT = 2.0
 
 
@@ -62,7 +62,7 @@ def t(*partitions: int) -> frozenset[TopicPartition]:
 def test_members_and_what_each_holds(start: Start) -> None:
     broker = start({"g": (group("g", member(1, 1, 3), member(2)), {})})
     members = (KafkaMember("m-1", "app", t(1, 3), "/h"), KafkaMember("m-2", "app", t(), "/h"))
-    assert describe(broker.properties, "g", TIMEOUT) == KafkaGroup("Stable", members, "range")
+    assert describe(broker.properties, "g", TIMEOUT) == KafkaGroup("Stable", members)
 
 
 def test_a_client_id_moves_no_cursor_and_forges_no_line(start: Start) -> None:
@@ -113,7 +113,7 @@ def test_every_group_with_its_offsets(start: Start, versions: Any) -> None:
         "c": (group("c", kind="connect"), {}),
     }
     broker = start(known, versions=versions)
-    one = KafkaGroup("Stable", (KafkaMember("m-1", "app", t(1), "/h"),), "range")
+    one = KafkaGroup("Stable", (KafkaMember("m-1", "app", t(1), "/h"),))
     assert list(messages(broker.properties, TIMEOUT, ["b", "a"])) == [
         GroupAnswer("a", one, {}),
         GroupAnswer("b", EMPTY, {TopicPartition("t", 0): 7}),
@@ -130,7 +130,7 @@ def test_a_group_of_kip_848(start: Start) -> None:
     assert list(messages(broker.properties, TIMEOUT, ["n", "x"])) == [
         GroupAnswer(
             "n",
-            KafkaGroup("Reconciling", (KafkaMember("m-1", "app", t(5), "/h"),), "uniform"),
+            KafkaGroup("Reconciling", (KafkaMember("m-1", "app", t(5), "/h"),)),
             {TopicPartition("t", 5): 1},
         ),
         GroupAnswer("x", DEAD, {}),

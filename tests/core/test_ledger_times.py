@@ -117,13 +117,13 @@ def test_histograms_serve_where_there_is_no_list() -> None:
     assert produce.longest_ms == pytest.approx(5.0, rel=0.01)
 
 
-def test_a_tool_without_send_times_still_shows_its_ack_gap() -> None:
+def test_a_tool_without_send_times_shows_no_latency() -> None:
     events = [
         replace(event, latency=(), latency_max_us=None, t_sent_ms=None) if isinstance(event, Ack) else event
         for event in calm().end()
     ]
     produce = balance(events).produce
-    assert (produce.longest_ms, produce.longest_ack_gap_ms) == (None, 3_000)
+    assert (produce.longest_ms, produce.exact) == (None, False)
 
 
 def test_a_window_has_its_own_stall() -> None:

@@ -88,7 +88,7 @@ def still(view: ClusterView) -> ClusterView:
 
 
 def ensemble(*modes: str | None) -> tuple[ZooKeeperServer, ...]:
-    return tuple(ZooKeeperServer(f"z{number}:2181", "3.8.4", mode, reachable=True) for number, mode in enumerate(modes))
+    return tuple(ZooKeeperServer(f"z{number}:2181", "3.8.4", mode) for number, mode in enumerate(modes))
 
 
 LACKING = ({}, {"orders": TopicMetadata("orders", "id", {})})

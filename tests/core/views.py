@@ -112,7 +112,7 @@ def with_controller(view: ClusterView, node: int, **changes: object) -> ClusterV
 
 
 SERVERS = tuple(
-    ZooKeeperServer(f"z{number}:2181", "3.8.4", mode, True) for number, mode in enumerate(("leader", "follower", "follower"))
+    ZooKeeperServer(f"z{number}:2181", "3.8.4", mode) for number, mode in enumerate(("leader", "follower", "follower"))
 )
 
 

@@ -29,6 +29,7 @@ class DuckDBEngine:
         self._connection.close()
 
     def attach(self, view: str, data: Sequence[Data]) -> None:
+        """Attach the data as a view."""
         parts = [self._source(f"{view}_{number}", part) for number, part in enumerate(data)]
         with _named_errors():
             self._connection.execute(f"CREATE OR REPLACE VIEW {view} AS {' UNION ALL BY NAME '.join(parts)}")
@@ -41,15 +42,18 @@ class DuckDBEngine:
         return f"SELECT * FROM {name}"  # noqa: S608
 
     def ask(self, question: str) -> pa.Table:
+        """Run the question as DuckDB's SQL."""
         with _named_errors():
             return self._connection.sql(question).to_arrow_table()
 
     def map(
         self, question: str, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answer: pa.Schema
     ) -> pa.Table:
+        """Apply the function to the answer's batches, in this thread."""
         return pa.Table.from_batches(function(iter(self.ask(question).to_batches())), answer)
 
     def each(self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema) -> pa.Table:
+        """Apply the function to the rows of each key, in this thread."""
         rows = self.ask(question)
         places: dict[tuple[object, ...], list[int]] = {}
         for at, key in enumerate(zip(*(rows[name].to_pylist() for name in keys), strict=True)):

@@ -66,10 +66,12 @@ class FleetPlan(Plan):
     network: int = 0
 
     def zookeeper_addresses(self) -> tuple[str, ...]:
+        """The addresses of the ZooKeeper servers."""
         return tuple(f"127.0.{self.network}.{10 + number}" for number in range(self.shape.zookeepers))
 
     @property
     def zookeeper(self) -> str:
+        """The connect string of the ensemble."""
         return ",".join(f"{address}:{ZOOKEEPER_PORT}" for address in self.zookeeper_addresses())
 
     def _node(self, role: NodeRole, number: int) -> NodeSpec:
@@ -96,6 +98,7 @@ class Fleet(LocalCluster):
 
     @property
     def plan(self) -> FleetPlan:
+        """The plan of the fleet. Raises `Failed` before it is up."""
         if self._plan is None:
             raise Failed("the fleet was not brought up")
         return self._plan
@@ -296,6 +299,7 @@ class Fleet(LocalCluster):
             machine.close()
 
     def clean(self) -> None:
+        """Stop the fleet and delete its folder."""
         self.down()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -172,6 +172,7 @@ def properties(role: str = "broker", **keys: object) -> str:
 
 
 def properties_path(role: str) -> str:
+    """The path of a node's properties file on its machine."""
     return "/etc/kafka/server.properties" if role == "broker" else "/etc/kafka/controller.properties"
 
 
@@ -334,6 +335,7 @@ class Machine:
         return self.leader > 0
 
     def has_sshd(self) -> bool:
+        """Whether an sshd answers within a second."""
         with contextlib.suppress(OSError), socket.create_connection((self.address, PORT), 1) as connection:
             return connection.recv(4) == b"SSH-"
         return False
@@ -365,6 +367,7 @@ class Machine:
         self.power_off()
 
     def reboot(self) -> None:
+        """Cut the power and boot again."""
         self.power_off()
         self.boot()
 

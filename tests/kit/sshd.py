@@ -78,6 +78,7 @@ class Sshd:
         wait_until(self.answers, f"sshd answers: see {self.folder}/log", 10)
 
     def answers(self) -> bool:
+        """Whether the sshd answers within a second."""
         with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), 1) as connection:
             return connection.recv(4) == b"SSH-"
         return False

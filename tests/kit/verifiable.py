@@ -64,6 +64,7 @@ class _Tool:
         self._last_ms = 0
 
     def read(self, lines: Iterable[str]) -> Iterator[Event]:
+        """The events of the tool's lines of output; lines that are no JSON are passed over."""
         for line in lines:
             if line.lstrip().startswith("{"):
                 yield from self._read_line(line)

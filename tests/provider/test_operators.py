@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.operators.migration import (
     MigrationStepOperator,
     PreflightOperator,
     ProvisionControllersOperator,
+    ReadinessOperator,
     RollbackPlanOperator,
     RollBrokerOperator,
     SoakOperator,
@@ -486,6 +487,7 @@ class TestArguments:
         assert [task.deferrable for task in plain] == [False, False], "[operators] default_deferrable is false here"
         one_process = MigrationStepOperator(task_id="one", cluster_file="x", step="controller failover", deferrable=True)
         assert one_process.deferrable is False
+        assert ReadinessOperator(task_id="ready", cluster_file="x", deferrable=True).deferrable is False
 
 
 class TestKilled:

@@ -126,7 +126,7 @@ class SimCluster:
     offsets_partitions: int = 0  # of __consumer_offsets; 0: no group ever committed
     counts: dict[int, int] = field(default_factory=dict)  # of them, as each broker read it when it started
     unread_coordinators: set[int] = field(default_factory=set)  # brokers that do not say who coordinates a group
-    ensemble: tuple[ZooKeeperServer, ...] = (ZooKeeperServer("127.0.0.1:2181", "3.8.4", "standalone", True),)
+    ensemble: tuple[ZooKeeperServer, ...] = (ZooKeeperServer("127.0.0.1:2181", "3.8.4", "standalone"),)
     left: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # what is left over on a node's machine: (kind, path)
     removed: list[tuple[str, str]] = field(default_factory=list)
     consumers: Callable[[float], GroupSweep] = lambda _: GroupSweep()  # what a sweep over the consumer groups shows at a time

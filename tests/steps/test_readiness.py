@@ -36,7 +36,7 @@ from tests.steps.test_coordinators import next_broker, stops
 from tests.steps.test_rollback import all_kraft, controllers, finalization_begun, some_in_migration, some_kraft, untouched
 
 Change = Callable[[Changing, StepContext], None]
-SERVING = ZooKeeperServer("z1:2181", "3.8.4", "leader", reachable=True)
+SERVING = ZooKeeperServer("z1:2181", "3.8.4", "leader")
 
 
 def zookeeper_is_behind(cluster: Changing, _: StepContext) -> None:

@@ -74,10 +74,12 @@ class _Log(logging.Logger):
         self.timeout = timeout
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:  # noqa: ARG002  # as its base has it
+        """Note the negotiated session timeout, in seconds, that kazoo only logs."""
         if str(msg).startswith(_NEGOTIATED):
             self.timeout = float(str(args[2])) / 1000.0
 
     def warning(self, msg: object, *args: object, **kwargs: Any) -> None:  # noqa: ARG002  # as its base has it
+        """Log it as information: a lost connection is expected here, and handled."""
         _log.info(str(msg), *args)
 
 

@@ -115,14 +115,17 @@ class Program:
             raise Failed(f"cannot run {argv[0]!r}: {error}") from error
 
     def is_open(self) -> bool:
+        """True while the program runs."""
         return self._child.poll() is None
 
     def write(self, data: bytes, timeout: float) -> None:  # noqa: ARG002  # a program that takes nothing ends with its connection
+        """Write to the program's input. Raises `OSError` if it has ended."""
         stdin = cast(IO[bytes], self._child.stdin)
         stdin.write(data)
         stdin.flush()
 
     def read(self, timeout: float) -> bytes:
+        """What the program printed; empty at its end. Raises `TimeoutError` after `timeout` seconds of silence."""
         out = cast(IO[bytes], self._child.stdout)
         with selectors.DefaultSelector() as selector:
             selector.register(out, selectors.EVENT_READ)
@@ -131,6 +134,7 @@ class Program:
         return os.read(out.fileno(), _CHUNK)
 
     def ending(self) -> tuple[int | None, str]:
+        """The program's exit code and its error output; the code is None if the connection was lost."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(_END)
         self._errors.seek(0)
@@ -139,6 +143,7 @@ class Program:
         return None if lost else code, self._errors.read().decode(errors="replace")
 
     def close(self) -> None:
+        """Kill the program."""
         self._child.kill()
         self._child.communicate()
         self._errors.close()
@@ -377,12 +382,15 @@ class AgentHost:
         self._connection, self._cluster_id = connection, cluster_id
 
     def observe(self, node: NodeSpec) -> AgentObservation:
+        """The node's process and files, by one request to the agent."""
         return AgentObservation(node, self._connection.facts(node.name, node.role))
 
     def status(self, node: NodeSpec) -> Process:
+        """The node's process."""
         return self.observe(node).process()
 
     def files(self, node: NodeSpec) -> NodeFiles:
+        """The node's files."""
         return self.observe(node).files()
 
     def start(self, node: NodeSpec, token: int) -> None:
@@ -456,9 +464,11 @@ class AgentHost:
         return f"{self.observe(node).facts['kept_in']}/kept-{files.sha256(text)[:16]}.properties"
 
     def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
+        """Format the node's directories by the agent."""
         self._change(node, "format", token, {"cluster": cluster_id, "release": release, "node": node.id})
 
     def put_meta(self, node: NodeSpec, folder: str, text: str, token: int) -> None:
+        """Replace the meta.properties of one log directory by the agent."""
         self._change(node, "write_meta", token, {"folder": folder} | _content(text))
 
     def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
@@ -469,6 +479,7 @@ class AgentHost:
             raise failed
 
     def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:
+        """What migrations and rollbacks have left on the machine: (kind, path)."""
         answer = self._connection.ask("leftovers", who=node.name, role=node.role)
         return [(str(kind), str(path)) for kind, path in answer["left"]]
 
@@ -477,6 +488,7 @@ class AgentHost:
         self._change(node, "remove", token, {"kinds": list(kinds), "listed": files.sha256(json.dumps(left))})
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
+        """The last lines of the node's log."""
         return str(self._connection.ask("read_log", who=node.name, role=node.role, lines=lines)["log"])
 
     def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool) -> Failed | None:

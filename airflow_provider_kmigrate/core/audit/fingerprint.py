@@ -190,6 +190,7 @@ class _Findings:
         self.cases.setdefault(cause, []).append(case)
 
     def findings(self) -> Iterator[AuditFinding]:
+        """One finding for each cause that has cases."""
         for outcome, texts in _TEXTS.items():
             for cause, text in texts.items():
                 if found := self.cases.get(cause):

@@ -102,7 +102,6 @@ class KafkaGroup:
 
     state: str
     members: tuple[KafkaMember, ...] = ()
-    assignor: str = ""
 
     @property
     def stable(self) -> bool:
@@ -197,6 +196,7 @@ class Lag(NamedTuple):
 
     @property
     def records(self) -> int:
+        """Records behind the end of the log."""
         return self.end - self.committed
 
 

@@ -139,14 +139,17 @@ class _Total:
             self.of_others += [] if found.judged else [found.key]
 
     def note(self, name: str, finding: LedgerFinding) -> None:
+        """Add a finding under this name."""
         self.findings[name].append(finding)
 
     def date(self, name: str, dated: Dated) -> None:
+        """Add a finding, and keep what was over before the step apart."""
         self.note(name, dated.now)
         if dated.earlier.count:
             self.earlier[name].append(dated.earlier)
 
     def ask(self, cause: AuditCause, group: str, finding: LedgerFinding) -> None:
+        """Add an open question of a group, if the finding counts anything."""
         if finding.count:
             self.open_questions[cause, group].append(finding)
             if cause is not AuditCause.MAYBE_COMPACTED:

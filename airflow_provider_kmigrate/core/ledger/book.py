@@ -107,6 +107,7 @@ class _Numbered:
     last_ms: int = 0
 
     def add(self, event: Event) -> None:
+        """Add an event; a different one with the same number is a conflict."""
         self.last_ms = max(self.last_ms, event.stamp.t_ms)
         known = self.events.setdefault(event.stamp.event_seq, event)
         if known is not event and known != event:

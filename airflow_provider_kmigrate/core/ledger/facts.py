@@ -132,8 +132,7 @@ class Produce:
     """The latency of acknowledgements, from sent to acknowledged or given up; None: no producer reported it.
 
     `stalled_record_s` is the sum of the latencies above 100 ms. `exact`: computed from every single latency; else from buckets
-    (0.8 %) or not from all. `longest_ack_gap_ms`: of producers that report no send times, the longest time between two
-    acknowledgements of one partition. `worst` are the slowest records that were noted.
+    (0.8 %) or not from all. `worst` are the slowest records that were noted.
     """
 
     records: int = 0
@@ -143,7 +142,6 @@ class Produce:
     slow_records: int = 0
     exact: bool = False
     worst: tuple[Case, ...] = ()
-    longest_ack_gap_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

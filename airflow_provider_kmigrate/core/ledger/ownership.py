@@ -228,21 +228,15 @@ STALL_US: Final = 100_000  # a record that waits longer is stalled
 
 @dataclass(frozen=True, slots=True)
 class AckTimes:
-    """How long one producer's acknowledged records took: their count, and the latencies of those that have one.
-
-    `longest_gap_ms`: of those without a latency the longest time between two acknowledgements of one partition.
-    """
+    """How long one producer's acknowledged records took: their count, and the latencies of those that have one."""
 
     records: int = 0
     buckets: events.Histogram = ()
-    longest_gap_ms: int | None = None
 
     @classmethod
     def of(cls, acks: Sequence[Ack]) -> AckTimes:
-        """Latencies and gaps of these acknowledgements, merged."""
-        untimed = [ack for ack in acks if not ack.latency]
-        merged = events.merge(ack.latency for ack in acks)
-        return cls(sum(ack.count for ack in acks), merged, _longest_ack_gap(untimed))
+        """Latencies of these acknowledgements, merged."""
+        return cls(sum(ack.count for ack in acks), events.merge(ack.latency for ack in acks))
 
 
 def produce_facts(book: Book, acked: Mapping[str, AckTimes], limit: int) -> Produce:
@@ -254,9 +248,8 @@ def produce_facts(book: Book, acked: Mapping[str, AckTimes], limit: int) -> Prod
     others = [times for producer, times in acked.items() if producer not in measured]
     for number, count in events.merge(times.buckets for times in others):
         values[round(events.middle(number))] += count
-    gaps = [times.longest_gap_ms for times in others if times.longest_gap_ms is not None]
     exact = not any(times.records for times in others) and measured == _owed(acked, book.failures)
-    return _produce(values, _worst(book.slow, limit), exact=exact, gap=max(gaps, default=None))
+    return _produce(values, _worst(book.slow, limit), exact=exact)
 
 
 def ack_times(acks: Iterable[Ack]) -> dict[str, AckTimes]:
@@ -279,10 +272,10 @@ def produce_between(events: Sequence[Event], start_ms: int, end_ms: int, limit: 
     for event in events:
         if isinstance(event, Latencies) and start_ms <= (event.t_from_ms + event.stamp.t_ms) / 2 < end_ms:
             values += [value for value in event.values_us if value <= threshold]
-    return _produce(Counter(values), _worst(slow, limit), exact=False, gap=None)
+    return _produce(Counter(values), _worst(slow, limit), exact=False)
 
 
-def _produce(counted: Counter[int], worst: tuple[Case, ...], *, exact: bool, gap: int | None) -> Produce:
+def _produce(counted: Counter[int], worst: tuple[Case, ...], *, exact: bool) -> Produce:
     """`counted`: how many records had each latency."""
     counts = tuple(sorted(counted.items()))
     top, p999 = events.counted_quantile(counts, 1.0), events.counted_quantile(counts, 0.999)
@@ -295,7 +288,6 @@ def _produce(counted: Counter[int], worst: tuple[Case, ...], *, exact: bool, gap
         slow_records=sum(count for _, count in stalled),
         exact=exact,
         worst=worst,
-        longest_ack_gap_ms=gap,
     )
 
 
@@ -333,15 +325,3 @@ def _slow_between(slow: Iterable[Slow], start_ms: int, end_ms: int) -> Iterator[
     for event in slow:
         inside = tuple(record for record in event.records if start_ms <= record.t_sent_ms < end_ms)
         yield Slow(event.stamp, event.producer, event.threshold_us, inside)
-
-
-def _longest_ack_gap(acks: Sequence[Ack]) -> int | None:
-    """The longest time between two acknowledgements of one producer and partition."""
-    longest: int | None = None
-    last: dict[tuple[str, str, int], int] = {}
-    for ack in sorted(acks, key=lambda ack: ack.t_acked_ms):
-        key = (ack.producer, ack.topic, ack.partition)
-        if key in last:
-            longest = max(longest or 0, ack.t_acked_ms - last[key])
-        last[key] = ack.t_acked_ms
-    return longest

@@ -268,6 +268,7 @@ class _Again:
         return own_repeats(self._runs)
 
     def note(self, found: Walk, index: int, fresh: Sequence[Span]) -> None:
+        """Note what the run at `index` delivered again; `fresh` are its offsets that came for the first time."""
         run = self._runs[index]
         again, own = subtract([(run.first, run.last)], fresh), self._own.get(run.stamp, [])
         for span in subtract(again, own):
@@ -304,9 +305,11 @@ class _Order:
         return [run.t_last_ms for run in by_end], list(highest)
 
     def passed(self, run: DeliveryRun) -> None:
+        """Remember the run's last offset as its member's."""
         self._own[run.member] = max(run.last, self._own.get(run.member, -1))
 
     def behind(self, run: DeliveryRun) -> tuple[int, str]:
+        """The highest offset that was certainly delivered before the run, and the member that received it."""
         times, highest = self._ended
         others = highest[bisect_left(times, run.t_first_ms - self._skew_ms)]
         return max(others, (self._own.get(run.member, -1), run.member))

@@ -139,6 +139,7 @@ class _Handlers(Reducer):
 
     @singledispatchmethod
     def on(self, event: messages.MemberEvent) -> None:
+        """Handle an event by its type. Raises `TypeError` for a type without a handler."""
         raise TypeError(event)
 
     # -------------------------------------------------------------------------------------------------- the session

@@ -34,6 +34,7 @@ class Member:
 
     @property
     def runs(self) -> bool:
+        """Whether the process runs."""
         return self.process.state is ProcessState.RUNNING
 
 
@@ -53,10 +54,12 @@ class LocalCluster:
 
     @property
     def spec_path(self) -> Path:
+        """The path of the cluster file."""
         return self.plan.spec_path
 
     @property
     def bootstrap(self) -> str:
+        """The brokers' bootstrap servers."""
         return self.plan.bootstrap
 
     @property

@@ -99,10 +99,12 @@ class Plan:
 
     @property
     def brokers(self) -> tuple[NodeSpec, ...]:
+        """The brokers, as the cluster file has them."""
         return tuple(self._node(NodeRole.BROKER, number) for number in range(self.shape.brokers))
 
     @property
     def controllers(self) -> tuple[NodeSpec, ...]:
+        """The controllers, as the cluster file has them."""
         return tuple(self._node(NodeRole.CONTROLLER, FIRST_CONTROLLER + number) for number in range(self.shape.controllers))
 
     @property
