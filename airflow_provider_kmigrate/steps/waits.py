@@ -223,6 +223,10 @@ class Soak(_DualWriting):
     def progress(self) -> StepProgress:
         return replace(super().progress, healthy_seconds=self._healthy_timer.held)
 
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.seconds - self._healthy_timer.held)
+
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         if (past := waits.past_soak(view)) is not None:
             return past
