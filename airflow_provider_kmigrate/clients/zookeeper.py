@@ -286,6 +286,34 @@ class Znode(NamedTuple):
     changed_at: float
 
 
+class ZnodeReads(Protocol):
+    """Reads of a tree of znodes: `ZooKeeper`'s, or a backup's. What is absent is left out."""
+
+    def read(self, path: str) -> tuple[bytes, int] | None:
+        """A znode's data and version; None if it is absent."""
+
+    def children(self, path: str) -> list[str]:
+        """The names below a znode, sorted."""
+
+    def each(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Name and data of these children of a folder."""
+
+    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+        """Each of these znodes, with the names below it, sorted."""
+
+
+def topics_of(tree: ZnodeReads) -> dict[str, TopicMetadata]:
+    """Every topic with its overrides and each partition's replicas, without leaders and ISRs. Raises `Failed` if a znode is malformed."""
+    topics = {topic.name: topic for topic in _assignments(tree)}
+    found = tree.each("/config/topics", topics)
+    overrides = {name: _sound(znodes.configs(f"/config/topics/{name}", data)) for name, data in found}
+    return {name: replace(topic, configs=overrides.get(name, {})) for name, topic in sorted(topics.items())}
+
+
+def _assignments(tree: ZnodeReads) -> list[TopicMetadata]:
+    return [_sound(znodes.topic(name, data)) for name, data in tree.each("/brokers/topics", tree.children("/brokers/topics"))]
+
+
 class Holding(Protocol):
     """Proof of owning the cluster, as `fence.Fence` gives it: `path` had version `token` when the fence was taken."""
 
@@ -365,19 +393,13 @@ class ZooKeeper:
 
     def topics(self) -> dict[str, TopicMetadata]:
         """Every topic with its overrides and each partition's replicas, leader (-1: none, or never elected) and ISR."""
-        topics = {topic.name: topic for topic in self._topics()}
-        overrides = {
-            name: _sound(znodes.configs(f"/config/topics/{name}", data)) for name, data in self.each("/config/topics", topics)
-        }
+        topics = topics_of(self)
         states = self._states(topics.values())
-        return {
-            name: replace(topic, partitions=states[name], configs=overrides.get(name, {}))
-            for name, topic in sorted(topics.items())
-        }
+        return {name: replace(topic, partitions=states[name]) for name, topic in topics.items()}
 
     def state_paths(self) -> list[str]:
         """The paths of all partition states, existing or not."""
-        return [_state(topic, index) for topic in self._topics() for index in topic.partitions]
+        return [_state(topic, index) for topic in _assignments(self) for index in topic.partitions]
 
     def state_epoch(self) -> int:
         """The highest controller_epoch in any partition's state; -1 if no partition has a state yet."""
@@ -482,10 +504,6 @@ class ZooKeeper:
             if there := ids.get(f"{CONSUMERS}/{group}/ids"):
                 found[group] = LiveMembers(len(set(there) - able), len(able.intersection(there)))
         return found
-
-    def _topics(self) -> list[TopicMetadata]:
-        """Every topic's znode, without its partitions' states."""
-        return [_sound(znodes.topic(name, data)) for name, data in self.each("/brokers/topics", self.children("/brokers/topics"))]
 
     def _states(self, topics: Collection[TopicMetadata]) -> Mapping[str, Mapping[int, PartitionMetadata]]:
         paths = {_state(topic, index): (topic.name, index) for topic in topics for index in topic.partitions}

@@ -9,6 +9,8 @@ would restore something other than what is in force.
   a finding. Differences with an explanation are shown and do not count.
 * If one side of a kind was not read, it is unknown, and unknown is not equal. What no node can report of KRaft's side is *not
   compared*: the reason is shown, and it does not count.
+* What was changed since the takeover (`changes`) follows from an inventory of before it, compared in the same way: whether
+  ZooKeeper has a change is whether both sides agree on it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from typing import Final, NamedTuple
 
 from airflow_provider_kmigrate.core.gates import Gate, never, not_yet_if
@@ -24,6 +27,7 @@ from airflow_provider_kmigrate.core.model import (
     Cause,
     ClusterView,
     Entities,
+    Inventory,
     PartitionMetadata,
     Reason,
     Stored,
@@ -348,3 +352,85 @@ def _count(kind: StoredKind, stored: Stored) -> int:
 
 def _listed(parts: list[str]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)
+
+
+_CHANGED: Final[Mapping[DifferenceKind, str]] = {
+    DifferenceKind.EXTRA_TOPIC: "topics created",
+    DifferenceKind.MISSING_TOPIC: "topics deleted",
+    DifferenceKind.TOPIC_ID: "topics deleted and created again",
+    DifferenceKind.PARTITIONS: "topics with more partitions",
+    DifferenceKind.REPLICAS: "partitions with other replicas",
+    DifferenceKind.TOPIC_CONFIG: "topic settings",
+    DifferenceKind.BROKER_SETTING: "brokers' settings",
+    DifferenceKind.QUOTA: "quotas",
+    DifferenceKind.CREDENTIAL: "SCRAM credentials",
+    DifferenceKind.ACL: "access rules",
+    DifferenceKind.DELEGATION: "delegation tokens",
+}
+"""What counts as changed, in a text. Leaders and producer ids, which change by themselves all the time, do not."""
+_WHOLE = frozenset({DifferenceKind.EXTRA_TOPIC, DifferenceKind.MISSING_TOPIC, DifferenceKind.TOPIC_ID})
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChange:
+    """What differs from an inventory: a setting's or a topic's state before and now. `held`: ZooKeeper has it as KRaft does."""
+
+    kind: DifferenceKind
+    entity: str
+    before: str
+    now: str
+    held: bool
+
+    def __str__(self) -> str:
+        created = self.kind in {DifferenceKind.EXTRA_TOPIC, DifferenceKind.MISSING_TOPIC}
+        return self.entity if created else f"{self.entity} ({self.before} before, {self.now} now)"
+
+
+def changes(view: ClusterView, before: Inventory) -> tuple[MetadataChange, ...]:
+    """What has changed since the inventory, of all that was read. Of what KRaft does not report, ZooKeeper's side is taken for both."""
+    topics = _topic_changes(before.topics, *view.topics) if view.topics else ()
+    compared = ((kind, stored) for kind, stored in _known(view) if kind in _KINDS)
+    others = (_setting_changes(kind, before.stored.get(kind, {}), stored) for kind, stored in compared)
+    return (*topics, *chain.from_iterable(others))
+
+
+def _topic_changes(
+    before: Mapping[str, TopicMetadata], zookeeper: Mapping[str, TopicMetadata], kraft: Mapping[str, TopicMetadata]
+) -> Iterator[MetadataChange]:
+    for name in sorted(before.keys() | kraft.keys()):
+        first, theirs, ours = ({name: side[name]} if name in side else {} for side in (before, zookeeper, kraft))
+        missed = [found for found in compare(theirs, ours) if found.kind in _CHANGED]
+        yield from (_change(found, missed) for found in compare(first, ours) if found.kind in _CHANGED)
+
+
+def _setting_changes(kind: StoredKind, before: Entities, stored: Stored) -> Iterator[MetadataChange]:
+    untold = stored.zookeeper if Stored.EVERY in stored.untold else stored.untold
+    unreported = {entity: settings for entity, settings in stored.zookeeper.items() if entity in untold}
+    missed = compare_kinds(kind, stored)
+    return (_change(found, missed) for found in compare_settings(_KINDS[kind], before, {**stored.kraft, **unreported}))
+
+
+def _change(found: Difference, missed: Iterable[Difference]) -> MetadataChange:
+    """`missed`: where both sides differ now, about the same topic or kind; a topic that one side lacks has no settings there."""
+    lost = any(found.kind in _WHOLE or other.kind in _WHOLE or found.entity == other.entity for other in missed)
+    return MetadataChange(found.kind, found.entity, found.zookeeper, found.kraft, held=not lost)
+
+
+def describe_changes(found: Iterable[MetadataChange], shown: int = 5) -> str:
+    """The changes counted by kind, each with some examples, such as `topics created (2): a, b; quotas (1): ...`; empty without any."""
+    groups: dict[DifferenceKind, list[MetadataChange]] = {}
+    for change in found:
+        groups.setdefault(change.kind, []).append(change)
+    return "; ".join(f"{_CHANGED[kind]} ({len(each)}): {summarize(each, shown)}" for kind, each in groups.items())
+
+
+def unseen(view: ClusterView) -> tuple[str, ...]:
+    """What may have changed without being among the `changes`, each with its reason."""
+    hidden = any(
+        value == HIDDEN or kind is StoredKind.CREDENTIALS
+        for kind, stored in _known(view)
+        for settings in stored.zookeeper.values()
+        for value in settings.values()
+    )
+    secrets = ("new values of hidden settings, and new passwords of SCRAM users with as many iterations",) if hidden else ()
+    return (*(reason.text.removesuffix(".") for reason in unread_kinds(view)), *_not_reported(view), *secrets)

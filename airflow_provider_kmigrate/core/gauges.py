@@ -10,10 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from airflow_provider_kmigrate.core import readiness
+from airflow_provider_kmigrate.core.cluster import Policy
 from airflow_provider_kmigrate.core.decision import Decision, Refuse, Wait
-from airflow_provider_kmigrate.core.gates import dual_write_lag
+from airflow_provider_kmigrate.core.gates import all_kraft, dual_write_lag
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
+from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, after_approval
 
 #: Phases in the order of the migration from 0; those that must never be, and an unknown one, are below 0.
 PHASES: Final[Mapping[Phase, int]] = {
@@ -42,8 +45,10 @@ class GaugeHistory:
     since: float = 0.0
     blocked: frozenset[str] = frozenset()
 
-    def observe(self, view: ClusterView, decision: Decision, now: float) -> tuple[GaugeHistory, tuple[Gauge, ...]]:
-        """The gauges of one observation, and the history with it. `now`: monotonic seconds."""
+    def observe(
+        self, view: ClusterView, decision: Decision, now: float, remaining: float | None = None
+    ) -> tuple[GaugeHistory, tuple[Gauge, ...]]:
+        """The gauges of one observation, and the history with it. `now`: monotonic seconds; `remaining`: `seconds_left`."""
         phase, codes = where(view).phase, codes_of(decision)
         after = replace(self, blocked=codes)
         if phase is not self.phase:
@@ -55,6 +60,7 @@ class GaugeHistory:
             Gauge("phase_seconds", now - after.since),
             Gauge("blocked_by", float(len(codes))),
         ]
+        more += [] if remaining is None or isinstance(decision, Refuse) else [Gauge("remaining_seconds", remaining)]
         return after, (*more, *ended, *begun, *_brokers(view), *_lag(view))
 
 
@@ -73,3 +79,38 @@ def _brokers(view: ClusterView) -> list[Gauge]:
 def _lag(view: ClusterView) -> list[Gauge]:
     lag = dual_write_lag(view)
     return [] if lag is None else [Gauge("dual_write_lag", float(lag))]
+
+
+_ROLLS_BACK, _FINALIZES = {step.kind for step in ROLLBACK}, {step.kind for step in after_approval(MIGRATION)}
+_BOTH = _ROLLS_BACK & {step.kind for step in MIGRATION}
+_MIGRATES = {step.kind for step in MIGRATION} - _FINALIZES
+
+
+def seconds_left(
+    view: ClusterView, step: str, waits: float, policy: Policy, restart_seconds: float | None = None
+) -> float | None:
+    """How many seconds of work and soak the run of a step still has if nothing blocks it; None if that is not known.
+
+    A migration's count until its request for approval, and from there to its end. `step`: its kind in `core.plan`. `waits`: seconds
+    that it still waits on purpose, such as the rest of a soak. Restarts take as long as `readiness.predict` expects.
+    """
+    if step in _BOTH or PHASES[where(view).phase] < 0 or not any(view.running_brokers()):
+        return None
+    if step in _ROLLS_BACK:
+        return readiness.predict(view, restart_seconds).seconds
+    if step in _FINALIZES:
+        return readiness.CONTROLLER_STOP * sum(controller.migration_flag is not False for controller in view.controllers.values())
+    return _until_approval(view, step, waits, policy, restart_seconds) if step in _MIGRATES else None
+
+
+def _until_approval(view: ClusterView, step: str, waits: float, policy: Policy, restart_seconds: float | None) -> float:
+    """Each ZooKeeper broker restarts twice, each in migration mode once; the first of each pass bakes."""
+    kraft, plain, silent = (len(view.in_mode(mode)) for mode in (BrokerMode.KRAFT, BrokerMode.ZOOKEEPER, None))
+    moved = kraft + len(view.in_mode(BrokerMode.MIGRATION))
+    restarts = 2 * plain + (moved - kraft) + (1 if kraft else 2) * silent
+    each = readiness.DEFAULT_RESTART if restart_seconds is None else restart_seconds
+    bakes = policy.canary_bake * ((not moved) + (not kraft))
+    down = sum(not controller.answers for controller in view.controllers.values())
+    copy = 0.0 if kraft_owns(view) else readiness.FAILOVER
+    soaked = step == "soak" or (step in {"lag", "equivalent"} and all_kraft(view).met)
+    return restarts * each + bakes + down * readiness.CONTROLLER_STOP + copy + waits + (0.0 if soaked else policy.min_soak)

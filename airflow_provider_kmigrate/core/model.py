@@ -485,6 +485,19 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Inventory:
+    """All metadata as ZooKeeper stored it before KRaft took the cluster over; partitions have replicas only.
+
+    `at`: when it was read, in seconds since the epoch. `late`: KRaft may have taken the cluster over before that.
+    """
+
+    at: float
+    topics: Mapping[str, TopicMetadata]
+    stored: Mapping[StoredKind, Entities]
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CoordinatorFacts:
     """How brokers find coordinators.
 

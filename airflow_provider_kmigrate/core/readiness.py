@@ -261,7 +261,7 @@ def as_gauges(readiness: Readiness, now: float) -> dict[str, float]:
 
 DEFAULT_RESTART = 180.0
 """Seconds of one broker's restart, until it is back in every ISR, if none was measured: a broker with large logs and a cold cache."""
-_FAILOVER, _CONTROLLER_STOP, _HANDOVER = 30.0, 10.0, 30.0
+FAILOVER, CONTROLLER_STOP, _HANDOVER = 30.0, 10.0, 30.0
 """Seconds; measured were 3 to 17 for a failover with its comparison, 7 to 9 for three stops, 3 to 4 for a handover."""
 
 
@@ -274,7 +274,7 @@ def predict(view: ClusterView, restart_seconds: float | None = None) -> Rollback
     restarts = 2 * kraft + migrating + (1 + owned) * unresponsive + owned * plain
     each = DEFAULT_RESTART if restart_seconds is None else restart_seconds
     begun = where(view).phase is not Phase.ZOOKEEPER
-    more = owned * (_FAILOVER + _HANDOVER) + begun * _CONTROLLER_STOP * len(view.controllers)
+    more = owned * (FAILOVER + _HANDOVER) + begun * CONTROLLER_STOP * len(view.controllers)
     return RollbackForecast(restarts * each + more, restarts, each, restart_seconds is not None, losses(view))
 
 

@@ -41,6 +41,7 @@ from airflow_provider_kmigrate.core.model import (
     Cause,
     ClusterView,
     Controller,
+    Inventory,
     Migration,
     NodeFiles,
     ProcessState,
@@ -50,7 +51,7 @@ from airflow_provider_kmigrate.core.model import (
     could_not_read,
 )
 from airflow_provider_kmigrate.core.phase import Phase, ended, kraft_owns, malformed, where, zookeeper_controller
-from airflow_provider_kmigrate.core.text import join_ids, summarize
+from airflow_provider_kmigrate.core.text import date, join_ids, summarize
 
 STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
 
@@ -629,6 +630,22 @@ def kept(view: ClusterView) -> tuple[str, ...]:
         *(f"Differs now: {reason.text} {_FAILOVER_RESTORES}" for reason in missing),
         f"Lost: what only KRaft has: {features}{_metrics(view)}. The controllers' log is set aside, not deleted.",
     )
+
+
+def changed(view: ClusterView, before: Inventory | None, why: str = "") -> tuple[str, ...]:
+    """What was changed since the takeover, and whether ZooKeeper has it, in words. `before` None: it is not known, `why` says why."""
+    if not readiness.holds_more(view):
+        return ()
+    if before is None:
+        return (f"Not known: what was changed since the takeover. {why}",)
+    found, at = equivalence.changes(view, before), date(round(1000 * before.at))
+    by_holding = {"and ZooKeeper has it": True, "and ZooKeeper does not have it": False}
+    texts = {text: equivalence.describe_changes(each for each in found if each.held is held) for text, held in by_holding.items()}
+    said = [f"Changed since the backup of {at}, {text}: {listed}." for text, listed in texts.items() if listed]
+    said = said or [f"Changed since the backup of {at}: nothing that was read."]
+    late = [f"changes before {at}, because KRaft may have taken the cluster over before the backup"] if before.late else []
+    unseen = [*late, *equivalence.unseen(view)]
+    return (*said, *([f"Not known whether changed: {'; '.join(unseen)}."] if unseen else ()))
 
 
 def _metrics(view: ClusterView) -> str:

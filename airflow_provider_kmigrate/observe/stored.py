@@ -31,7 +31,7 @@ from airflow_provider_kmigrate.clients.admin import check
 from airflow_provider_kmigrate.clients.messages import DescribeDelegationTokenRequest
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import OF_DEFAULT, Wire, broker_configs
-from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper import ZnodeReads
 from airflow_provider_kmigrate.core import equivalence
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.foreign_json import read_json
@@ -169,19 +169,19 @@ _BLOCK = "/latest_producer_id_block"
 _SCRAM = "SCRAM-"
 
 
-def read(zk: ZooKeeper, kind: StoredKind) -> Entities:
-    """One kind, as ZooKeeper has it now. Raises what the client raises, and `Failed` if a znode is malformed."""
+def read(zk: ZnodeReads, kind: StoredKind) -> Entities:
+    """One kind, as ZooKeeper, or a backup of it, has it. Raises what the client raises, and `Failed` if a znode is malformed."""
     return _READS[kind](zk)
 
 
-def _broker_settings(zk: ZooKeeper) -> Entities:
+def _broker_settings(zk: ZnodeReads) -> Entities:
     return {
         equivalence.broker(name): {key: equivalence.broker_setting(key, value) for key, value in config.items()}
         for name, config in _configs(zk, "/config/brokers")
     }
 
 
-def _quotas(zk: ZooKeeper) -> Entities:
+def _quotas(zk: ZnodeReads) -> Entities:
     users = dict(_configs(zk, _USERS))
     found = {_entity(user=user): _numbers(config) for user, config in users.items()}
     for kind, folder in (("client-id", "/config/clients"), ("ip", "/config/ips")):
@@ -202,7 +202,7 @@ def _numbers(config: Mapping[str, str]) -> dict[str, str]:
     return {key: equivalence.quota_value(value) for key, value in config.items() if not key.startswith(_SCRAM)}
 
 
-def _credentials(zk: ZooKeeper) -> Entities:
+def _credentials(zk: ZnodeReads) -> Entities:
     return {f"user {unquote(user)}": _iterations(user, config) for user, config in _configs(zk, _USERS)}
 
 
@@ -216,13 +216,13 @@ def _iterations(user: str, config: Mapping[str, str]) -> dict[str, str]:
     return {key: _understood(f"{_USERS}/{user}", count, value) for key, value in scram.items()}
 
 
-def _acls(zk: ZooKeeper) -> Entities:
+def _acls(zk: ZnodeReads) -> Entities:
     prefixed = [(pattern, f"/kafka-acl-extended/{pattern}") for pattern in zk.children("/kafka-acl-extended")]
     roots = [("literal", "/kafka-acl"), *prefixed]
     return equivalence.acls(rule for pattern, root in roots for rule in _acls_of(zk, equivalence.words(pattern), root))
 
 
-def _acls_of(zk: ZooKeeper, pattern: str, root: str) -> Iterator[equivalence.ComparedAcl]:
+def _acls_of(zk: ZnodeReads, pattern: str, root: str) -> Iterator[equivalence.ComparedAcl]:
     for folder, names in zk.families(f"{root}/{kind}" for kind in zk.children(root)):
         resource = equivalence.words(folder.rpartition("/")[2])
         for name, data in zk.each(folder, names):
@@ -237,7 +237,7 @@ def _list_of_acls(data: bytes) -> list[dict[str, str]]:
     return [{key: str(rule[key]) for key in keys} for rule in found]
 
 
-def _tokens(zk: ZooKeeper) -> Entities:
+def _tokens(zk: ZnodeReads) -> Entities:
     found = zk.each(_TOKENS, zk.children(_TOKENS))
     return {f"token {name}": _understood(f"{_TOKENS}/{name}", _token_of, data) for name, data in found}
 
@@ -249,7 +249,7 @@ def _token_of(data: bytes) -> dict[str, str]:
     return equivalence.token(unquote(fields["owner"]), renewers, *times)
 
 
-def _producer_ids(zk: ZooKeeper) -> Entities:
+def _producer_ids(zk: ZnodeReads) -> Entities:
     """Brokers create the znode when they start, and write to it when the first producer id is requested."""
     data, _ = zk.read(_BLOCK) or (b"", 0)
     if not data:
@@ -258,7 +258,7 @@ def _producer_ids(zk: ZooKeeper) -> Entities:
     return {equivalence.PRODUCER_IDS: {equivalence.HIGHEST: str(highest)}}
 
 
-def _configs(zk: ZooKeeper, folder: str, names: Iterable[str] | None = None) -> Iterator[tuple[str, dict[str, str]]]:
+def _configs(zk: ZnodeReads, folder: str, names: Iterable[str] | None = None) -> Iterator[tuple[str, dict[str, str]]]:
     """Each entity of the folder with its settings; `names`: only these."""
     there = zk.each(folder, zk.children(folder) if names is None else names)
     return ((name, _understood(f"{folder}/{name}", _config, data)) for name, data in there)
@@ -276,7 +276,7 @@ def _understood(path: str, parse: Callable[[Any], Value], data: Any) -> Value:
         raise Failed(f"{path} does not have Kafka's format; its content may be secret and is not shown") from None
 
 
-_READS: Mapping[StoredKind, Callable[[ZooKeeper], Entities]] = {
+_READS: Mapping[StoredKind, Callable[[ZnodeReads], Entities]] = {
     StoredKind.BROKER_SETTINGS: _broker_settings,
     StoredKind.QUOTAS: _quotas,
     StoredKind.CREDENTIALS: _credentials,

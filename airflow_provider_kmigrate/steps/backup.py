@@ -13,7 +13,7 @@ One folder a cluster id, readable by its owner only (the files hold secrets)::
     <folder>/<name>_<cluster id>/copy/offsets-topic-20.json  the same
 
 An original is written once and never overwritten: a run that begins again finds files of a later stage on the hosts. Only an
-expansion of `__consumer_offsets` sets its count in it.
+expansion of `__consumer_offsets` sets its count in it. The tree stays, too, once a broker has moved: it shows what was changed since.
 """
 
 from __future__ import annotations
@@ -22,24 +22,55 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients import atomic, znodes
+from airflow_provider_kmigrate.clients.zookeeper import topics_of
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties, diff
 from airflow_provider_kmigrate.core.foreign_json import read_json
-from airflow_provider_kmigrate.core.model import BackupFacts, Reason
+from airflow_provider_kmigrate.core.model import BackupFacts, Inventory, Migration, Reason, StoredKind
 from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.observe import stored
 
 _PROBED = 65_536  # bytes: more than the handover saves
 _PRIVATE = 0o700
 _VERSION = "metadata.version"
+_TREE = "zookeeper.jsonl"
 _ENCODING = "iso-8859-1"  # Kafka's encoding of properties files; keeps every byte
+
+
+class KeptTree:
+    """A stored tree of znodes, read as ZooKeeper is read. Versions are not stored: each is 0."""
+
+    def __init__(self, lines: str) -> None:
+        self._data: dict[str, str | None] = {node["path"]: node["data"] for node in map(read_json, lines.splitlines())}
+        self._names: dict[str, list[str]] = {}
+        for path in self._data:
+            folder, _, name = path.rpartition("/")
+            self._names.setdefault(folder, []).append(name)
+
+    def read(self, path: str) -> tuple[bytes, int] | None:
+        """A znode's data; None if it is absent."""
+        return (base64.b64decode(self._data[path] or ""), 0) if path in self._data else None
+
+    def children(self, path: str) -> list[str]:
+        """The names below a znode, sorted; none if it is absent."""
+        return sorted(self._names.get(path, ()))
+
+    def each(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Name and data of those children of a folder that exist."""
+        found = ((name, self.read(f"{folder}/{name}")) for name in names)
+        return ((name, znode[0]) for name, znode in found if znode is not None)
+
+    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+        """Each of these znodes that exists, with the names below it, sorted."""
+        return ((path, self.children(path)) for path in paths if path in self._data)
 
 
 class BackupStore:
@@ -101,9 +132,20 @@ class BackupStore:
         """The metadata version that controllers are formatted with and brokers in migration mode speak."""
         return self._read(_VERSION).decode()
 
-    def keep_tree(self, nodes: Iterable[tuple[str, bytes | None]]) -> int:
-        """Store ZooKeeper's tree as it is now; returns the number of znodes."""
-        return self._keep("zookeeper.jsonl", nodes)
+    def keep_tree(self, nodes: Iterable[tuple[str, bytes | None]], *, once: bool = False) -> int:
+        """Store ZooKeeper's tree as it is now; returns the number of znodes. `once`: a tree that was stored earlier stays."""
+        if once and _TREE in self._manifest():
+            return len(self._read(_TREE).splitlines())
+        return self._keep(_TREE, nodes)
+
+    def inventory(self) -> Inventory:
+        """All metadata of the stored tree. Raises `Refused` (O01) if it is missing or altered, `Failed` if a znode is malformed."""
+        tree = KeptTree(self._read(_TREE).decode())
+        owner = tree.read("/migration")
+        copied = znodes.migration(*owner) if owner else None
+        late = copied is not None and not (isinstance(copied, Migration) and copied.metadata_offset <= 0)
+        at = (self.folder / _TREE).stat().st_mtime
+        return Inventory(at, topics_of(tree), {kind: stored.read(tree, kind) for kind in StoredKind}, late)
 
     def keep_znodes(self, znodes: Mapping[str, bytes], token: int) -> Path:
         """Store what a handover is about to delete, under the token of its run; returns the file's path."""

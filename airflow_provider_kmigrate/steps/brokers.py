@@ -83,6 +83,11 @@ class RollBroker(NodeStep):
         kept = replace(super().progress, healthy_seconds=self._healthy.held, worse=self._canary.worse)
         return replace(kept, recoveries=self._dual_write.stalled.times)
 
+    @property
+    def seconds_left(self) -> float:
+        """The rest of a bake that has begun."""
+        return max(0.0, self._policy.canary_bake - self._healthy.held) if self._healthy.held else 0.0
+
     def begin(self, context: StepContext) -> None:
         """Read what the previous restart left of the consumer groups."""
         if self._groups is not None:

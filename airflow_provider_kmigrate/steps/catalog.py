@@ -41,7 +41,9 @@ def build(spec: ClusterSpec, kind: str, arguments: Arguments, progress: StepProg
     Raises KeyError for a name that is not in `STEPS`.
     """
     module, make = STEPS[kind]
-    return make(import_module(f"{__package__}.{module}"), _Asked(spec, arguments)).resume(progress)
+    step = make(import_module(f"{__package__}.{module}"), _Asked(spec, arguments)).resume(progress)
+    step.kind = kind
+    return step
 
 
 def node_of(spec: ClusterSpec, role: NodeRole, asked: object) -> NodeSpec:

@@ -85,7 +85,8 @@ def _config(context: StepContext, broker: int) -> dict[str, str] | None:
 def run_backup(context: StepContext) -> Done:
     """Save every broker's original and ZooKeeper's tree and verify the hashes. Raises `Refused` without an original.
 
-    Until the first broker has moved, a changed file simply is the new original; afterwards it is refused.
+    Until the first broker has moved, a changed file simply is the new original, and the tree is saved again; afterwards a changed
+    file is refused, and the tree of before stays.
     """
     view = context.observer.observe(Fields.BROKERS)
     begun = preflight.begun(view)
@@ -100,7 +101,7 @@ def run_backup(context: StepContext) -> Done:
         else:
             context.backup.original(node)
             context.say(f"{node.name}: its file is of a later stage; keeping the original in the backup.")
-    count = context.backup.keep_tree(context.tools.zk.tree())
+    count = context.backup.keep_tree(context.tools.zk.tree(), once=begun)
     names = context.backup.verify()
     sample(context)
     text = f"{count} znodes and {len(context.spec.brokers)} originals saved in {context.backup.folder}, {len(names)} files verified by hash."

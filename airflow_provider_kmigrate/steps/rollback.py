@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.migration.recovery import CONTROLLER_DOWN_FI
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Malformed, Migration, ZkController, ZkView
 from airflow_provider_kmigrate.core.rollback import SAFE, HandoverWrites, RollbackTerms
-from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable
 from airflow_provider_kmigrate.steps.backup import rollback_prerequisites
 from airflow_provider_kmigrate.steps.dual_write import raise_states, recover, start_what_is_down
 from airflow_provider_kmigrate.steps.journal import format_reasons
@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.steps.waits import WaitStep, equivalent
 
 
 def planned(context: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Report and return the rollback's steps, and what is kept and lost; checks that it is possible, changes nothing.
+    """Report and return the rollback's steps, and what is kept, lost and was changed; checks that it is possible, changes nothing.
 
     Raises `Refused` if no rollback is possible, an original that it needs is missing or altered, or the backup is not writable;
     `Unavailable` if that cannot be determined.
@@ -45,12 +45,20 @@ def planned(context: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
     steps = rollback.plan(view)
     if steps:
         _refuse_missing_prerequisites(context, view)
-    kept = rollback.kept(view) if steps else ()
+    kept = (*rollback.kept(view), *_changed(context, view)) if steps else ()
     for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *kept):
         context.say(text)
     context.journal.write("plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(kept))
     context.say("Nothing to roll back: no trace of a migration." if not steps else f"Done: the rollback has {len(steps)} steps.")
     return steps, kept
+
+
+def _changed(context: StepContext, view: ClusterView) -> tuple[str, ...]:
+    """A backup that cannot be read stops no rollback here: what was changed is not known then."""
+    try:
+        return rollback.changed(view, context.backup.inventory())
+    except KMigrateError as error:
+        return rollback.changed(view, None, str(error))
 
 
 def planned_in_migration(context: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

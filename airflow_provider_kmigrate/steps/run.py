@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from airflow_provider_kmigrate.clients.zookeeper import Holding
+from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, GateState, strangers, unidentified
-from airflow_provider_kmigrate.core.gauges import Gauge, GaugeHistory
+from airflow_provider_kmigrate.core.gauges import Gauge, GaugeHistory, seconds_left
 from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.migration.roll import takes_part
 from airflow_provider_kmigrate.core.migration.waits import alarming, in_window
@@ -43,7 +44,7 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused,
 from airflow_provider_kmigrate.observe import Tools
 from airflow_provider_kmigrate.observe.reads import OF_THE_CLUSTER
 from airflow_provider_kmigrate.steps.backup import BackupStore, backup_facts
-from airflow_provider_kmigrate.steps.journal import StepJournal, evidence, format_reasons, reason_lines
+from airflow_provider_kmigrate.steps.journal import StepJournal, evidence, format_reasons, lines_of, reason_lines
 
 MAX_VIEW_AGE = 5.0  # seconds; older views allow no act
 SETTLING = 5.0  # seconds after an observation without ZooKeeper
@@ -153,6 +154,7 @@ class Step(ABC):
     max_acts: int = 5  # more of the same act would not help
     expected_alarms: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
     min_watch: float = 0.0  # seconds of observations by one process that a judgement needs: the triggerer watches that long
+    kind: str = ""  # its name in `core.plan`; empty: it was not built by it
     in_windows: bool = False  # its restarts begin in the maintenance windows of the cluster file only
     must_stay: bool = False  # read at each observation: it must not defer, since only this process knows of the act that follows
 
@@ -188,6 +190,11 @@ class Step(ABC):
     def progress(self) -> StepProgress:
         """The progress that the next process of this step needs."""
         return StepProgress(waited_seconds=self.waited)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that it still waits on purpose while all is healthy, such as the rest of a soak."""
+        return 0.0
 
     def end(self, context: StepContext) -> None:  # noqa: B027 - most leave nothing
         """Leave something to the next step; called once the step is done."""
@@ -454,6 +461,7 @@ class _Diary:
         self._acts: list[str] = []
         self._alarms: tuple[Reason, ...] = ()
         self._gauges = GaugeHistory()
+        self._restart_seconds = _restart_seconds(context)
 
     def settled(self, view: ClusterView, decision: Decision) -> Decision:
         """Return the decision, or a wait if ZooKeeper has just become reachable again: the effects of its outage show later.
@@ -474,7 +482,9 @@ class _Diary:
         """Export the figures of an observation, journal its alarms, and log a decision that is new."""
         now = self._context.clock.monotonic()
         self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
-        self._gauges, measured = self._gauges.observe(view, decision, now)
+        step, policy = self._step, self._context.spec.policy
+        left = seconds_left(view, step.kind, step.seconds_left, policy, self._restart_seconds)
+        self._gauges, measured = self._gauges.observe(view, decision, now, left)
         self._context.export(measured)
         seen = alarming(view, self._context.spec.policy.max_hybrid, self._context.clock.now())
         self._alarm(tuple(reason for reason in seen if reason.cause not in self._step.expected_alarms))
@@ -519,6 +529,14 @@ class _Diary:
         self._context.journal.write("done", self._step.name, decision.text, seconds=round(seconds, 3))
         self._context.say(f"Done: {decision.text} ({seconds:.1f} s)")
         return decision
+
+
+def _restart_seconds(context: StepContext) -> float | None:
+    """As this cluster's journals have it; no step fails because they cannot be read."""
+    try:
+        return journal_lines.restart_seconds(journal_lines.acts(journal_lines.read(lines_of(context.journals)).lines))
+    except OSError:
+        return None
 
 
 def _unread(view: ClusterView, decision: Decision) -> tuple[Reason, ...]:

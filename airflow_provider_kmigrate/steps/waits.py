@@ -237,6 +237,10 @@ class Soak(_DualWriting):
         """The healthy time and the count of recoveries."""
         return replace(super().progress, healthy_seconds=self._healthy_timer.held)
 
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.seconds - self._healthy_timer.held)
+
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """Wait until the cluster was healthy for long enough; refuse what does not pass by itself."""
         if (past := waits.past_soak(view)) is not None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core import rollback as back_plan
-from airflow_provider_kmigrate.core.model import NodeFiles
+from airflow_provider_kmigrate.core.model import Inventory, NodeFiles
 from tests.core.back_views import (
     ALL_MIG,
     DUAL,
@@ -38,6 +38,28 @@ def test_the_plan_of_every_phase_ends_with_what_is_left():
 def test_what_is_kept_and_what_is_lost_is_said_before_anybody_says_yes(view, said):
     text = " ".join(back_plan.kept(view))
     assert [part for part in said if part not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("view", "late", "said"),
+    [
+        (handed_over([ZK] * 3, UP3), False, []),
+        (equal(DUAL), False, ["Changed since the backup of 1970-01-01 00:01:00 UTC: nothing that was read."]),
+        (missing(DUAL), False, ["and ZooKeeper does not have it: topics created (1): t."]),
+        (equal(DUAL), True, ["nothing that was read", "Not known whether changed: changes before 1970-01-01 00:01:00 UTC"]),
+        (DUAL, False, ["nothing that was read", "Not known whether changed: Could not read the topics of both sides; "]),
+    ],
+)
+def test_what_was_changed_since_the_takeover_is_said_too(view, late, said):
+    texts = back_plan.changed(view, Inventory(60.0, {}, {}, late=late))
+    assert [part for part, text in zip(said, texts, strict=True) if part not in text] == []
+
+
+def test_without_an_inventory_it_is_not_known_what_was_changed():
+    assert back_plan.changed(DUAL, None, "The backup is missing.") == (
+        "Not known: what was changed since the takeover. The backup is missing.",
+    )
+    assert back_plan.changed(handed_over([ZK] * 3), None, "The backup is missing.") == ()
 
 
 def test_the_plan_names_the_directories_that_go():

@@ -13,11 +13,15 @@ from airflow_provider_kmigrate.core.equivalence import (
     DifferenceKind,
     PartitionMetadata,
     TopicMetadata,
+    changes,
     compare,
     compare_settings,
+    describe_changes,
     lasting_differences,
     reasons,
+    unseen,
 )
+from airflow_provider_kmigrate.core.model import ClusterView, Entities, Inventory, Stored, StoredKind
 
 FIRST, SECOND = PartitionMetadata((0, 1, 2), 0, (0, 1, 2)), PartitionMetadata((1, 2, 0), 1, (1, 2))
 ORDERS = TopicMetadata("orders", "q1Sh-9_ISia_zwGINzRvyQ", {0: FIRST, 1: SECOND}, {"retention.ms": "1000"})
@@ -114,3 +118,90 @@ def test_nothing_is_found_exactly_where_both_sides_are_equal(
 
     assert (found == ()) == (one == other)
     assert len(found) == len(compare(other, one))
+
+
+def changed(zookeeper: dict[str, TopicMetadata], kraft: dict[str, TopicMetadata]) -> list[tuple[DifferenceKind, str, bool]]:
+    found = changes(ClusterView(0.0, topics=(zookeeper, kraft)), Inventory(0.0, ZOOKEEPER, {}))
+    return [(each.kind, each.entity, each.held) for each in found]
+
+
+NEW = replace(ORDERS, name="new", topic_id="n")
+WIDER = replace(ORDERS, partitions={0: FIRST, 1: SECOND, 2: FIRST})
+LONGER = replace(ORDERS, configs={"retention.ms": "2000"})
+AGAIN = replace(ORDERS, topic_id="again")
+
+
+@pytest.mark.parametrize(
+    ("zookeeper", "kraft", "expected"),
+    [
+        ([ORDERS], [ORDERS], []),
+        ([ORDERS], [replace(ORDERS, partitions={0: replace(FIRST, leader=2), 1: SECOND})], []),
+        ([ORDERS, NEW], [ORDERS, NEW], [(DifferenceKind.EXTRA_TOPIC, "new", True)]),
+        ([ORDERS], [ORDERS, NEW], [(DifferenceKind.EXTRA_TOPIC, "new", False)]),
+        ([ORDERS, replace(NEW, configs={})], [ORDERS, NEW], [(DifferenceKind.EXTRA_TOPIC, "new", False)]),
+        ([], [], [(DifferenceKind.MISSING_TOPIC, "orders", True)]),
+        ([ORDERS], [], [(DifferenceKind.MISSING_TOPIC, "orders", False)]),
+        ([AGAIN], [AGAIN], [(DifferenceKind.TOPIC_ID, "orders", True)]),
+        ([ORDERS], [AGAIN], [(DifferenceKind.TOPIC_ID, "orders", False)]),
+        ([WIDER], [WIDER], [(DifferenceKind.PARTITIONS, "orders", True)]),
+        ([ORDERS], [WIDER], [(DifferenceKind.PARTITIONS, "orders", False)]),
+        ([LONGER], [LONGER], [(DifferenceKind.TOPIC_CONFIG, "orders retention.ms", True)]),
+        ([ORDERS], [LONGER], [(DifferenceKind.TOPIC_CONFIG, "orders retention.ms", False)]),
+        ([replace(LONGER, partitions=WIDER.partitions)], [LONGER], [(DifferenceKind.TOPIC_CONFIG, "orders retention.ms", True)]),
+        ([], [LONGER], [(DifferenceKind.TOPIC_CONFIG, "orders retention.ms", False)]),
+        ([], [ORDERS], []),  # ZooKeeper lost it: a difference, and no change
+    ],
+)
+def test_a_change_of_a_topic_is_held_if_both_sides_agree_on_it(
+    zookeeper: list[TopicMetadata], kraft: list[TopicMetadata], expected: list[tuple[DifferenceKind, str, bool]]
+) -> None:
+    assert changed(*({topic.name: topic for topic in side} for side in (zookeeper, kraft))) == expected
+
+
+FORMER: Entities = {"user alice": {"rate": "1"}}
+FASTER: Entities = {"user alice": {"rate": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (Stored(FORMER, FORMER), []),
+        (Stored(FASTER, FASTER), [("user alice rate", True)]),
+        (Stored(FORMER, FASTER), [("user alice rate", False)]),
+        (Stored({}, {}), [("user alice rate", True)]),
+        (Stored(FORMER, {}), [("user alice rate", False)]),
+        (Stored(FASTER, untold={Stored.EVERY: "no broker reports it"}), [("user alice rate", True)]),
+        (Stored(FASTER, untold={"user alice": "it does not answer"}), [("user alice rate", True)]),
+        (Stored(FORMER, untold={Stored.EVERY: "no broker reports it"}), []),
+    ],
+)
+@pytest.mark.parametrize("kind", sorted(set(StoredKind) - {StoredKind.PRODUCER_IDS}))
+def test_a_change_of_a_setting_is_held_if_both_sides_agree_on_it(
+    kind: StoredKind, stored: Stored, expected: list[tuple[str, bool]]
+) -> None:
+    found = changes(ClusterView(0.0, stored={kind: stored}), Inventory(0.0, {}, {kind: FORMER}))
+    assert [(each.entity, each.held) for each in found] == expected
+
+
+def test_given_out_producer_ids_are_no_change() -> None:
+    given = Stored({"producer ids": {"highest": "2999"}}, {"producer ids": {"highest": "5"}}, {Stored.EVERY: "no request"})
+    assert changes(ClusterView(0.0, stored={StoredKind.PRODUCER_IDS: given}), Inventory(0.0, {}, {})) == ()
+
+
+def test_changes_are_counted_by_kind() -> None:
+    view = ClusterView(0.0, topics=({}, {f"t{n}": replace(NEW, name=f"t{n}") for n in range(7)} | {"orders": LONGER}))
+    text = describe_changes(changes(view, Inventory(0.0, ZOOKEEPER, {})), shown=2)
+    assert text == "topic settings (1): orders retention.ms (1000 before, 2000 now); topics created (7): t0, t1 and 5 more"
+
+
+def test_what_cannot_be_seen_to_have_changed_is_named() -> None:
+    read = {kind: Stored({}) for kind in StoredKind}
+    assert unseen(ClusterView(0.0, topics=({}, {}), stored=read)) == ()
+    untold = {**read, StoredKind.QUOTAS: Stored({}, untold={Stored.EVERY: "no broker is in KRaft mode"})}
+    assert unseen(ClusterView(0.0, topics=({}, {}), stored=untold)) == ("quotas (no broker is in KRaft mode)",)
+    for kind, value in ((StoredKind.CREDENTIALS, "4096 iterations"), (StoredKind.BROKER_SETTINGS, "(hidden)")):
+        (hidden,) = unseen(
+            ClusterView(0.0, topics=({}, {}), stored={**read, kind: Stored({"x": {"k": value}}, {"x": {"k": value}})})
+        )
+        assert "hidden settings" in hidden
+    assert len(unseen(ClusterView(0.0))) == 2

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_kmigrate.core.cluster import Policy
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.gauges import PHASES, Gauge, GaugeHistory
-from airflow_provider_kmigrate.core.model import BrokerMode, Reason, ZooKeeperServer
+from airflow_provider_kmigrate.core.gauges import PHASES, Gauge, GaugeHistory, seconds_left
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason, ZooKeeperServer
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.readiness import DEFAULT_RESTART, predict
 from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import run_watch
+from tests.core.back_views import OFF3, UP3
+from tests.core.views import KRAFT, MIG, ZK, cluster
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import some_kraft
+from tests.steps.test_rollback import all_in_migration, all_kraft, some_kraft
 
 LAG, MOVED = Reason("G07", "The dual-write lags."), Reason("G21", "A group is being moved.")
 
@@ -74,6 +81,87 @@ def test_what_blocks_is_shown_by_its_code_until_it_ends(decision: Decision) -> N
     assert (found["blocked", "G07"], found["blocked_by",]) == (0.0, 0.0)
     _, found = observed(history, Done("well"))
     assert not [key for key in found if key[0] == "blocked"], "a code that ended is not repeated for ever"
+
+
+POLICY = Policy(min_soak=1000.0, canary_bake=100.0)
+
+
+@pytest.mark.parametrize(
+    ("view", "step", "waits", "expected"),
+    [
+        (cluster([ZK] * 3, OFF3, None), "provision", 0.0, 6 * 20 + 2 * 100 + 3 * 10 + 30 + 1000),
+        (cluster([ZK] * 3, UP3, -1), "roll", 0.0, 6 * 20 + 2 * 100 + 30 + 1000),
+        (cluster([ZK, ZK, MIG], UP3, -1), "roll", 60.0, 5 * 20 + 100 + 60 + 30 + 1000),
+        (cluster([ZK, None, MIG], UP3, -1), "roll", 0.0, 5 * 20 + 100 + 30 + 1000),
+        (cluster([MIG] * 3, UP3, 50), "copied", 0.0, 3 * 20 + 100 + 1000),
+        (cluster([KRAFT, KRAFT, MIG], UP3, 50), "roll", 0.0, 20 + 1000),
+        (cluster([KRAFT, KRAFT, None], UP3, 50), "roll", 0.0, 20 + 1000),
+        (cluster([KRAFT] * 3, UP3, 50), "soak", 400.0, 400),
+        (cluster([KRAFT] * 3, UP3, 50), "equivalent", 0.0, 0),
+        (cluster([MIG] * 3, UP3, 50), "equivalent", 0.0, 3 * 20 + 100 + 1000),
+        (cluster([KRAFT] * 3, UP3, 50), "finalize", 0.0, 3 * 10),
+        (cluster([KRAFT] * 3, (True, True, False), 50), "finalize", 0.0, 2 * 10),
+        (cluster([KRAFT, MIG, MIG], UP3, 50), "roll back broker", 0.0, 4 * 20 + 60 + 3 * 10),
+    ],
+)
+def test_what_is_left_to_do_has_a_time(view: ClusterView, step: str, waits: float, expected: float) -> None:
+    assert seconds_left(view, step, waits, POLICY, 20.0) == expected
+
+
+@pytest.mark.parametrize(("kept", "each"), [(True, 20.0), (False, DEFAULT_RESTART)])
+def test_restarts_take_as_long_as_the_journals_say(tmp_path: Path, kept: bool, each: float) -> None:
+    cluster, sent, journal = SimCluster(), list[Gauge](), tmp_path / "journals" / "earlier.jsonl"
+    all_in_migration(cluster, cluster.context(tmp_path))
+    journal.parent.mkdir()
+    for at, kind in ((100, "act"), (120, "done")) if kept else ():
+        line = {"at": at, "run": "earlier", "kind": kind, "step": "broker 1 to migration", "text": "restart: it may stop"}
+        journal.write_text((journal.read_text() if journal.exists() else "") + json.dumps(line) + "\n")
+    context = replace(cluster.context(tmp_path), export=sent.extend, journals=journal.parent)
+    run_step(build(cluster.spec, "copied", {}), context)
+    assert {gauge.value for gauge in sent if gauge.name == "remaining_seconds"} == {3 * each + 3.0}
+
+
+def test_a_journal_that_cannot_be_read_stops_no_step(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.context(tmp_path))
+    (tmp_path / "journals" / "folder.jsonl").mkdir(parents=True)
+    run_step(build(cluster.spec, "copied", {}), replace(cluster.context(tmp_path), journals=tmp_path / "journals"))
+
+
+def test_a_restart_that_was_never_measured_takes_as_long_as_the_forecast_of_a_rollback_says() -> None:
+    view = cluster([KRAFT, KRAFT, MIG], UP3, 50)
+    assert seconds_left(view, "roll", 0.0, POLICY) == DEFAULT_RESTART + 1000
+    assert seconds_left(view, "handover", 0.0, POLICY) == predict(view).seconds
+
+
+@pytest.mark.parametrize(
+    ("view", "step"),
+    [
+        (cluster([KRAFT] * 3, UP3, 50), "leaders"),  # of a migration, a rollback or an expansion
+        (cluster([KRAFT] * 3, UP3, 50), "expand"),
+        (cluster([KRAFT] * 3, UP3, 50), ""),
+        (cluster([None] * 3, UP3, 50), "roll"),
+        (replace(cluster([KRAFT] * 3, UP3, 50), zk=None), "soak"),
+    ],
+)
+def test_what_is_left_is_not_known_of_other_steps_or_without_an_observation(view: ClusterView, step: str) -> None:
+    assert seconds_left(view, step, 0.0, POLICY) is None
+
+
+def test_nothing_is_said_of_what_is_left_once_a_step_refuses() -> None:
+    for decision, said in ((Wait((LAG,)), True), (Refuse((LAG,)), False)):
+        _, gauges = GaugeHistory().observe(SimCluster().observe(None), decision, 0.0, 60.0)
+        assert (("remaining_seconds",) in values(gauges)) is said
+
+
+def test_a_soak_counts_down(tmp_path: Path) -> None:
+    cluster, sent = SimCluster(), list[Gauge]()
+    all_kraft(cluster, cluster.context(tmp_path))
+    context = replace(cluster.context(tmp_path), export=sent.extend)
+    run_step(build(cluster.spec, "soak", {}), context)
+    left = [gauge.value for gauge in sent if gauge.name == "remaining_seconds"]
+    assert left == sorted(left, reverse=True)
+    assert (left[0], left[-1]) == (3.0, 0.0)
 
 
 def test_the_watch_exports_whether_a_rollback_is_assured(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from airflow_provider_kmigrate.core.model import (
     Stored,
     StoredKind,
     Taken,
+    TopicMetadata,
     ZkController,
     ZkView,
     ZooKeeperServer,
@@ -136,6 +137,8 @@ class SimCluster:
     in_transaction: set[str] = field(default_factory=set)  # groups with a commit in an open one
     added: dict[int, tuple[int, ...]] = field(default_factory=dict)  # replicas of partitions that __consumer_offsets got later
     expansion: bytes | None = None  # the note of an expansion of it
+    stored: tuple[dict[str, TopicMetadata], dict[str, TopicMetadata]] = field(default_factory=lambda: ({}, {}))  # on both sides
+    kafka_tree: list[tuple[str, bytes | None]] = field(default_factory=lambda: [("/", None), ("/controller_epoch", b"3")])
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -311,7 +314,7 @@ class SimCluster:
             hosted=self._hosted(groups) if not what or what & Fields.HOSTED_GROUPS else None,
             groups={group: self._seen(group) for group in groups} if what and what & Fields.GROUP_MEMBERS else None,
             client_metrics=(),
-            topics=({}, {}),
+            topics=self.stored,
             stored={kind: Stored({}) for kind in StoredKind},
             state_epoch=self.state_epoch,
             ensemble=self.ensemble,

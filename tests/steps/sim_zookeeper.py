@@ -89,4 +89,4 @@ class SimZooKeeper:
             yield from ((path, Znode(b"{}", 0, 0, 0.0)) for path in paths)
 
     def tree(self) -> list[tuple[str, bytes | None]]:
-        return [("/", None), ("/controller_epoch", b"3")]
+        return self.cluster.kafka_tree

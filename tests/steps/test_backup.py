@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.model import PartitionMetadata, StoredKind, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.backup import BackupStore
 
@@ -100,3 +101,62 @@ def test_a_full_disk_leaves_the_original_that_is_kept(store, monkeypatch):
             store.replace_original(NODE, "a=2\n")
     assert store.original(NODE) == "a=1\n"
     assert {file.name for file in store.folder.iterdir()} == {"manifest.json", "broker-0.properties"}
+
+
+ZNODES = [
+    ("/", None),
+    ("/brokers/topics", None),
+    (
+        "/brokers/topics/orders",
+        b'{"version":3,"topic_id":"q1","partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}',
+    ),
+    ("/brokers/topics/orders/partitions/0/state", b'{"leader":1,"isr":[1,2],"controller_epoch":3}'),
+    ("/config/topics", None),
+    ("/config/topics/orders", b'{"version":1,"config":{"retention.ms":"1000"}}'),
+    ("/config/users", None),
+    ("/config/users/alice", b'{"version":1,"config":{"producer_byte_rate":"1024"}}'),
+    ("/config/users/alice/clients", None),
+    ("/config/users/alice/clients/app", b'{"version":1,"config":{"producer_byte_rate":"5"}}'),
+    ("/kafka-acl", None),
+    ("/kafka-acl/Topic", None),
+    (
+        "/kafka-acl/Topic/orders",
+        b'{"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow","operation":"Read","host":"*"}]}',
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("migration", "late"),
+    [(None, False), (-1, False), (50, True), ("null", True)],
+    ids=["none", "begun", "copied", "malformed"],
+)
+def test_the_kept_tree_tells_what_was_stored_and_whether_it_was_read_before_the_takeover(store, migration, late):
+    numbers = {
+        "kraft_controller_id": 1,
+        "kraft_controller_epoch": 1,
+        "kraft_metadata_offset": migration,
+        "kraft_metadata_epoch": 1,
+    }
+    store.keep_tree(ZNODES if migration is None else [*ZNODES, ("/migration", json.dumps(numbers).encode())])
+    found = store.inventory()
+    assert found.topics == {"orders": TopicMetadata("orders", "q1", {0: PartitionMetadata((1, 2), -1)}, {"retention.ms": "1000"})}
+    assert found.stored[StoredKind.QUOTAS] == {
+        "user alice": {"producer_byte_rate": "1024"},
+        "user alice, client-id app": {"producer_byte_rate": "5"},
+    }
+    assert found.stored[StoredKind.ACLS] == {"topic orders": {"allow read to User:alice from *": "present"}}
+    assert found.late is late
+
+
+def test_what_was_stored_is_not_known_from_a_tree_that_is_missing_altered_or_malformed(store):
+    with pytest.raises(Refused) as refused:
+        store.inventory()
+    assert code(refused) == "O01"
+    store.keep_tree([("/config/users", None), ("/config/users/alice", b"{")])
+    with pytest.raises(Failed, match="/config/users/alice"):
+        store.inventory()
+    (store.folder / "zookeeper.jsonl").write_text("")
+    with pytest.raises(Refused) as refused:
+        store.inventory()
+    assert code(refused) == "O01"

@@ -56,6 +56,19 @@ def test_a_rendered_file_never_becomes_an_original(tmp_path):
     assert context.backup.original(cluster.spec.brokers[0]) == before
 
 
+def test_once_a_broker_has_moved_the_tree_of_before_stays(tmp_path):
+    cluster = SimCluster()
+    context = cluster.context(tmp_path)
+    tree = context.backup.folder / "zookeeper.jsonl"
+    run_backup(context)
+    run_backup(context)
+    before = tree.read_text()
+    begin(cluster, context)
+    cluster.kafka_tree.append(("/brokers/topics/new", b""))
+    assert run_backup(context).text.startswith("2 znodes")
+    assert tree.read_text() == before
+
+
 def test_brokers_of_different_versions_are_refused(tmp_path):
     cluster = SimCluster()
     context = cluster.context(tmp_path)

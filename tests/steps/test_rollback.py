@@ -1,6 +1,7 @@
 """The way back on the simulated cluster: from every phase, killed before every look and side effect, and forward again."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from airflow_provider_kmigrate.clients import partition_states
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.model import BrokerMode, PartitionMetadata, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
@@ -16,6 +17,7 @@ from airflow_provider_kmigrate.steps import brokers
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.nodes import install
+from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.rollback import (
     ControllerFailover,
     Handover,
@@ -340,3 +342,36 @@ def test_a_plan_is_not_made_on_epochs_that_were_not_read(tmp_path):
     cluster = SimCluster(state_epoch=None)
     with pytest.raises(Unavailable):
         planned(cluster.context(tmp_path))
+
+
+ORDERS = b'{"version":3,"topic_id":"a","partitions":{"0":[0]}}'
+
+
+def test_the_plan_names_what_was_changed_since_the_takeover_and_whether_zookeeper_has_it(tmp_path):
+    cluster = SimCluster()
+    context = cluster.context(tmp_path)
+    cluster.kafka_tree += [("/brokers/topics", None), ("/brokers/topics/orders", ORDERS)]
+    run_backup(context)
+    some_kraft(cluster, context)
+    orders, more, lost = (
+        TopicMetadata("orders", "a", dict.fromkeys(range(count), PartitionMetadata((0,), 0)), configs)
+        for count, configs in ((1, {}), (2, {}), (2, {"retention.ms": "5"}))
+    )
+    cluster.stored = ({"orders": orders}, {"orders": orders})
+    assert planned(context)[1][-1].endswith("UTC: nothing that was read.")
+    cluster.stored = ({"orders": more}, {"orders": lost, "new": replace(orders, name="new")})
+    has, lacks = planned(context)[1][-2:]
+    assert has.endswith(
+        ", and ZooKeeper has it: topics with more partitions (1): orders (1 partitions before, 2 partitions now)."
+    )
+    assert lacks.endswith(
+        ", and ZooKeeper does not have it: topics created (1): new; topic settings (1): orders retention.ms (absent before, 5 now)."
+    )
+
+
+def test_without_the_tree_of_before_the_plan_does_not_say_that_nothing_was_changed(tmp_path):
+    cluster = SimCluster()
+    context = cluster.context(tmp_path)
+    some_kraft(cluster, context)
+    assert planned(context)[1][-1].startswith("Not known: what was changed since the takeover. [O01]")
+    run_rollback(context)
