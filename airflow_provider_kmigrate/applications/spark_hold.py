@@ -173,10 +173,10 @@ class HadoopFiles:
         return self._path(path).getFileSystem(self._conf)
 
     def _asked(self, path: str, act: Callable[[], Value], missing: Value) -> Value:
-        """Call py4j. Its errors are of several classes; what Java threw is in their text."""
+        """Call py4j."""
         try:
             return act()
-        except Exception as error:
+        except Exception as error:  # py4j's and pyspark's, of several classes; what Java threw is in their text
             if _NOT_THERE in str(error):
                 return missing
             raise Unavailable(f"{path}: {str(error).splitlines()[0][:300]}") from error
@@ -416,7 +416,7 @@ class _QueryRunner:
     def _started(self) -> Query:
         try:
             query = self.start()
-        except Exception as error:
+        except Exception as error:  # the job's own, and raised again
             self.hold_files.report_state(state=JobState.FAILED, error=_first_line(error))
             raise
         self.hold_files.report_state(query=str(query.id))
