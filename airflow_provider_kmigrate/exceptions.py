@@ -38,7 +38,7 @@ class TimedOut(Unavailable):
 
 
 class Refused(KMigrateError):
-    """Going on would be wrong, and nothing was changed; `reasons` says what was seen, why it matters and what to do."""
+    """Continuing would be wrong, and nothing was changed; `reasons` says what was seen, why it matters and what to do."""
 
     def __init__(self, text: str, reasons: Iterable[Reason] = ()) -> None:
         super().__init__(text)

@@ -42,7 +42,7 @@ def close_consumer(consumer: Consumer) -> None:
     """Close a consumer that may have been given partitions since its last poll.
 
     An assignment that `close` serves after the member's session has expired makes librdkafka wait forever, with the interpreter's
-    lock in its hands: the whole process stops, and no time limit of Python's ends it (librdkafka issue 4884; measured with 2.16.1,
+    lock held: the whole process stops, and no time limit of Python's ends it (librdkafka issue 4884; measured with 2.16.1,
     closed 2 to 4 s after a subscription with a session of 2 s and no poll: about one in 30; with this none in 300). While it is
     subscribed it may be given more, so it unsubscribes first. With partitions assigned it does neither: the poll would take a record
     of partitions assigned by hand, and the automatic commit would skip it (measured). A consumer with a fatal error (it was fenced) cannot unsubscribe, and is given nothing.

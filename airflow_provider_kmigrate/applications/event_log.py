@@ -325,7 +325,7 @@ class TopicSink:
             self._failed = error_of(error, self._what)
 
     def own(self, event: Ownership) -> None:
-        """Send it and wait. Raises `TimedOut` if it is not acknowledged in time; it may be written all the same."""
+        """Send it and wait. Raises `TimedOut` if it is not acknowledged in time; it may be written anyway."""
         answers: list[KafkaError | None] = []
         self._send(event.stamp.writer, encode(event), self._partition(event.group), lambda error, _: answers.append(error))
         deadline = time.monotonic() + self._own_timeout

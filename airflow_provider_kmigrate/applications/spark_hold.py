@@ -173,10 +173,10 @@ class HadoopFiles:
         return self._path(path).getFileSystem(self._conf)
 
     def _asked(self, path: str, act: Callable[[], Value], missing: Value) -> Value:
-        """Call py4j. Its errors are of several classes; what Java threw stands in their text."""
+        """Call py4j."""
         try:
             return act()
-        except Exception as error:
+        except Exception as error:  # py4j's and pyspark's, of several classes; what Java threw is in their text
             if _NOT_THERE in str(error):
                 return missing
             raise Unavailable(f"{path}: {str(error).splitlines()[0][:300]}") from error
@@ -304,7 +304,7 @@ def keep_running(
     which file sinks and other idempotent ones do not notice.
 
     `stop` true: end as for a hold, and return. Raises what the query failed with. A hold folder that cannot be read for a while
-    changes nothing: a running query goes on, a held one stays held. `poll` in seconds.
+    changes nothing: a running query continues, a held one stays held. `poll` in seconds.
     """
     folder = hold_folder or join(checkpoint, FOLDER)
     hold_files = _HoldFiles(files or _session_files(), folder, checkpoint, clock or SystemJobClock())
@@ -338,7 +338,7 @@ class _HoldFiles:
         return self.hold.id if self.hold else None
 
     def held(self) -> bool:
-        """True if a hold is there. One that cannot be looked for is as before; an unreadable one is a hold all the same."""
+        """True if a hold is there. One that cannot be looked for is as before; an unreadable one is a hold anyway."""
         try:
             text = self.files.read(join(self.folder, HOLD))
             self.hold = None if text is None else read_hold(text)
@@ -416,7 +416,7 @@ class _QueryRunner:
     def _started(self) -> Query:
         try:
             query = self.start()
-        except Exception as error:
+        except Exception as error:  # the job's own, and raised again
             self.hold_files.report_state(state=JobState.FAILED, error=_first_line(error))
             raise
         self.hold_files.report_state(query=str(query.id))

@@ -234,7 +234,7 @@ def write(result: Result, folder: Path) -> None:
         "verdict.json": json.dumps(as_dict(result.verdict)),
     }
     for name, text in texts.items():
-        atomic.replace(folder / name, text.encode(), mode=atomic.EVERYBODY)
+        atomic.replace(folder / name, text.encode(), mode=atomic.ALL_USERS)
 
 
 def _pictured(engine: Engine) -> tuple[Event, ...]:

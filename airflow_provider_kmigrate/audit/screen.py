@@ -4,7 +4,7 @@ A partition is clean if the ledger could find nothing in it:
 
 - every writer of it has an account without a gap, a repetition or an unrecorded end
 - every group was delivered each offset from first to last once, by offset and time, and counted from 0
-- all that was acknowledged lies between those two, no two records claim one offset, and producers' numbers go up
+- all that was acknowledged is between those two, no two records claim one offset, and producers' numbers go up
 - nothing was committed before it was delivered, or delivered to a member that did not own the partition
 
 So topics with transactions or compaction are always suspect, as are partitions whose newest records were not delivered yet. A

@@ -12,7 +12,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 
 _LOCK_TIMEOUT = 30.0  # seconds
-OWNER, EVERYBODY = 0o600, 0o666  # a new file's mode before the umask
+OWNER, ALL_USERS = 0o600, 0o666  # a new file's mode before the umask
 
 
 def replace(path: Path, data: bytes, like: os.stat_result | None = None, mode: int = OWNER, *, durable: bool = True) -> None:

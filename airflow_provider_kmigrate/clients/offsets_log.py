@@ -1,4 +1,4 @@
-"""The raw log of `__consumer_offsets`: where the records of groups lie, whatever their coordinators say; and the removal of copies.
+"""The raw log of `__consumer_offsets`: where the records of groups are, whatever their coordinators say; and the removal of copies.
 
 Brokers answer from memory, and a broker that leads two partitions of a group shows one of the copies only. The log is the witness
 of what the next broker will load.

@@ -87,7 +87,7 @@ def _free(node: NodeSpec, facts: Json) -> dict[str, int]:
 
 
 def summary(role: Json, facts: Json, skew: float) -> str:
-    """How a node stands, in a few words."""
+    """A node's state, in a few words."""
     unit, backend = facts["unit"], role.get("service") or role.get("backend")
     boots = {True: "starts at boot", False: "does not start at boot"}.get(facts["boot_enabled"], "may start at boot")
     shown = [

@@ -195,7 +195,7 @@ class AuditSpec:
 
     `events_topic`: each audit continues where the last one ended. `topics` None: all but `exclude_topics` and those of Kafka and
     kmigrate; without `sample_fraction` only each partition's newest records of them. `environment` empty: Spark's Python is that
-    of the PATH. `offsets_history`: the audit's DAG also judges where all commits lie (`core.offsets_repair`). `max_lag`: clients active within so many seconds still run, and may be that far behind the end of a log.
+    of the PATH. `offsets_history`: the audit's DAG also judges where all commits are (`core.offsets_repair`). `max_lag`: clients active within so many seconds still run, and may be that far behind the end of a log.
     """
 
     conn_id: str

@@ -144,7 +144,7 @@ def process_known(node: Broker | Controller) -> Gate:
 
 
 _NEXT_START = {
-    FileStage.ZOOKEEPER: "makes it a ZooKeeper broker again, cut off from the others",
+    FileStage.ZOOKEEPER: "makes it a ZooKeeper broker again, isolated from the others",
     FileStage.MIGRATION: "puts it back into migration mode",
     FileStage.KRAFT: "puts it into KRaft mode",
     FileStage.CONTROLLER_MIGRATION: "brings the migration flag back",
@@ -312,7 +312,7 @@ def _advanced(view: ClusterView, before: ClusterView | None) -> Gate:
 
 
 def no_dual_write(text: str) -> Reason:
-    """G07: the dual-write is not seen to move."""
+    """G07: no observation shows that the dual-write advances."""
     return Reason("G07", text, cause=Cause.DUAL_WRITE_STALLED)
 
 

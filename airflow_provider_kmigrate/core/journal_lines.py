@@ -155,7 +155,7 @@ def unsettled(spans: Iterable[ActSpan]) -> Iterator[ActSpan]:
 
 
 def times_of(spans: Iterable[ActSpan]) -> tuple[tuple[float, float], ...]:
-    """When kmigrate acted, in seconds since the epoch: from each act to a minute after it had settled, or had last been heard of."""
+    """When kmigrate acted, in seconds since the epoch: from each act to a minute after it had settled, or after its last line."""
     return tuple((span.from_ms / 1000, (span.settled_ms or span.to_ms or span.from_ms) / 1000 + _AFTER) for span in spans)
 
 

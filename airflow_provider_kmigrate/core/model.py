@@ -8,7 +8,7 @@ of ZooKeeper's leader, as exactly as that request was quick, and with it the age
 
 Kafka's metadata versions (`level_of`): inter.broker.protocol.version, metadata.version and the feature level name the same thing.
 
-What preflight reads beside a view (brokers' software and disks, more of ZooKeeper) stands here too; None always means: not reported.
+What preflight reads beside a view (brokers' software and disks, more of ZooKeeper) is here too; None always means: not reported.
 Of settings in ZooKeeper no value is kept, because passwords are in the same places. Brokers do not report their own secrets.
 """
 
@@ -26,7 +26,7 @@ _TERM = 32  # the high half of a zxid counts the leaders of an ensemble (zxid: Z
 
 
 class Age(NamedTuple):
-    """The seconds since a znode was written lie between these two."""
+    """The seconds since a znode was written are between these two."""
 
     least: float
     most: float
@@ -248,7 +248,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class NodeFiles:
-    """What lies on a node's disk; `None` if it could not be read.
+    """What is on a node's disk; `None` if it could not be read.
 
     `meta` maps each log directory to the parsed keys of its meta.properties, or to an empty mapping if it is unformatted.
     `free`: the fewest bytes that are free in a directory into which a rollback writes.

@@ -17,7 +17,7 @@ def join_ids(items: Iterable[object]) -> str:
 
 
 def summarize(items: Iterable[object], shown: int = _SHOWN, apart: str = ", ") -> str:
-    """The first of them by name, the others counted; `apart`: what stands between two."""
+    """The first of them by name, the others counted; `apart`: what separates two."""
     named = [str(item) for item in items]
     return apart.join(named[:shown]) + (f" and {len(named) - shown} more" if len(named) > shown else "")
 
@@ -62,7 +62,7 @@ def safe(value: object) -> str:
 
 
 def prose(text: object) -> str:
-    """As `safe`, for sentences of the runbook inside an element: what stands between backticks becomes code."""
+    """As `safe`, for sentences of the runbook inside an element: text between backticks becomes code."""
     return re.sub(r"`([^`\n]+)`", r"<code>\1</code>", safe(text))
 
 

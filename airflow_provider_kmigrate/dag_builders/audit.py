@@ -24,9 +24,9 @@ from airflow_provider_kmigrate.dag_builders.task_docs import doc
 _DOC = """\
 ### {name}: are all records there?
 
-Audits with Spark the events that the clients of cluster `{cluster_id}` recorded, and where all commits of its groups lie if the cluster file
+Audits with Spark the events that the clients of cluster `{cluster_id}` recorded, and where all commits of its groups are if the cluster file
 asks for that (`offsets_history`). It changes nothing. The result of each run
-lies in `{result}`. A failure means a finding or too little evidence; the log of `verdict` says which.
+is in `{result}`. A failure means a finding or too little evidence; the log of `verdict` says which.
 """
 _RUN = "{{ run_id | replace(':', '_') | replace('+', '_') }}"
 _FINGERPRINT = "fingerprint_logs"

@@ -20,7 +20,7 @@ _DOC = """\
 Gives the topic of committed offsets of cluster `{cluster_id}` more partitions, so that no group is consumed twice, stops or loses its offsets.
 A broker reads their number once, when it starts (KIP-895), so every broker restarts once. Groups that move to another partition must be
 stopped from `moving_groups` until `progress`; all others continue. With an integer factor k one group in k stays. A run also completes an expansion
-that someone made by hand and that no broker has noticed yet (K01).
+that was made by hand and that no broker has noticed yet (K01).
 
 | group | what happens | done when |
 | --- | --- | --- |

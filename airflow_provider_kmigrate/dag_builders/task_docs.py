@@ -156,7 +156,7 @@ _GROUPS = {
 
 _EXPANSION = {
     "plan": "Checks whether the topic may be expanded to the run's `partitions`. Lists the groups that move and must stop, and each step. It changes "
-    "nothing. **Failed:** the log names what stands in the way, and the numbers that are allowed.",
+    "nothing. **Failed:** the log names the obstacle, and the numbers that are allowed.",
     "approve": "Shows the plan and asks an operator. Answer under *Required Actions*; it changes nothing while it waits.\n\n"
     "**Leave as it is** fails this task and changes nothing. To be asked again with a fresh plan, clear `plan` and its downstream tasks.",
     "moving_groups.stopped": "Saves the brokers' original files, notes that the expansion begins, and waits until no broker has a member of a group that "

@@ -57,7 +57,7 @@ class ClusterNotifier(BaseNotifier):
         for target in self.targets:
             try:
                 notifier_class(target)(**target.arguments)({**context, "kmigrate": message})
-            except Exception:
+            except Exception:  # of whatever notifier: no run fails because a message was not sent
                 self.log.exception("Notifier %s could not send %r; continuing without it.", target.notifier, title)
 
 

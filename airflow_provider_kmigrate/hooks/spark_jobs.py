@@ -50,7 +50,7 @@ def asked(path: str, conn_id: str | None, act: Callable[[ObjectStoragePath], Val
         raise
     except TimeoutError:
         raise Unavailable(f"{path}: no answer within {limit:g} s") from None
-    except Exception as error:
+    except Exception as error:  # each store's library has classes of its own
         raise Unavailable(f"{path}: {type(error).__name__}: {error}") from error
 
 

@@ -101,7 +101,7 @@ def _hook(settings: SshSettings, host: str) -> SSHHook:
         def get_connection(cls, conn_id: str) -> AirflowConnection:  # noqa: ARG003  # there is but one
             return connection
 
-    # One attempt: whoever asks knows whether to try again
+    # One attempt: the caller decides whether to try again
     hook = Hook(settings.conn_id, host, banner_timeout=_LOGIN, auth_timeout=_LOGIN, conn_retry_attempts=1)
     hook.conn_timeout = hook.conn_timeout or _CONNECT
     hook.no_host_key_check = hook.allow_host_key_change = False  # before release 7 the hook's default was to verify nothing

@@ -254,7 +254,7 @@ def _output(pipe: Pipe, text: str) -> str:
 
 
 def check(reach: Reach, found: Machines, cluster_id: str, say: Callable[[str], object]) -> int:
-    """Try every node, and say how each stands. The exit code."""
+    """Try every node, and report each one's state. The exit code."""
     version = version_of(AGENT.read_text(encoding="utf-8"))
     agents = reach.agents()
 

@@ -138,7 +138,7 @@ def script(cluster: str, machines: Mapping[str, tuple[NodeSpec, ...]], setup: In
         "END": _END,
         "AGENT": agent,
     }
-    return re.sub("@([A-Z]+)@", lambda place: values[place[1]], _SCRIPT)  # in one pass: no value is looked into
+    return re.sub("@([A-Z]+)@", lambda place: values[place[1]], _SCRIPT)  # in one pass: values are not expanded
 
 
 def _case(host: str, nodes: tuple[NodeSpec, ...], setup: InstallOptions) -> str:

@@ -58,7 +58,7 @@ class _Job:
     lane: Lane
 
     def run(self) -> Callable[[], object]:
-        """Make the call; returns what hands its result over."""
+        """Make the call; returns the function that delivers its result."""
         if not self.future.set_running_or_notify_cancel():
             return bool
         try:

@@ -202,7 +202,7 @@ class SetModeOperator(_Forward):
 
 
 class RollbackGroupsOperator(StepOperator):
-    """Roll groups back to a goal from wherever each stands. Killed and run again, it observes them and does the rest. Never deferred.
+    """Roll groups back to a goal from whatever state each is in. Killed and run again, it observes them and does the rest. Never deferred.
 
     With `only_after` or `verdict` it acts only if one of these tasks of its run has found the group worse (V30), or if the
     audit's verdict in that file is FAIL. Otherwise it is skipped: unknown is no reason to roll a group back, and an administrator decides.

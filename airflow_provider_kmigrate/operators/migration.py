@@ -116,7 +116,7 @@ class PreflightOperator(StepOperator):
     """Read everything that decides whether this cluster may be migrated; fail with all blocking findings at once. Changes nothing.
 
     Returns the findings as JSON: `[{"code", "severity", "seen", "why", "remedy", "source"}, ...]`. The same as a page and as JSON
-    (`preflight.as_document`) lies in `<folder>/preflight/<cluster>/`, of the newest run. If the cluster is finalized already, everything
+    (`preflight.as_document`) is in `<folder>/preflight/<cluster>/`, of the newest run. If the cluster is finalized already, everything
     behind this task is skipped, whatever its trigger rule, and the run ends well.
 
     :param cluster_file: path of the cluster file. (templated)

@@ -151,7 +151,7 @@ class SparkAuditOperator(_AuditJob):
         return headline
 
     def _require_fingerprint(self) -> None:
-        """An audit without it would fail at each retry: for an hour a rollback's run would go on owning the cluster for nothing."""
+        """An audit without it would fail at each retry: for an hour a rollback's run would continue owning the cluster for nothing."""
         logs = self.request.get("logs") or {}
         places = [place for place in (logs.get("before"), *logs.get("refreshed", ())) if place]
         if places and not any(Path(place).exists() for place in places):

@@ -4,7 +4,7 @@ Its topic has one partition led by each broker, with three replicas if there are
 A sender and a receiver run as separate processes (`probe.process`), are found again by pid and birth, and record what was
 acknowledged and delivered. The rate is small: the probe observes disturbances and adds no load.
 
-Runs of one cluster, one at a time, lie in `<place>/<run>/`, each with `machine`, the name of the machine that started it. The
+Runs of one cluster, one at a time, are in `<place>/<run>/`, each with `machine`, the name of the machine that started it. The
 events are read from any mount of the place; only that machine can see and end the processes.
 """
 

@@ -70,7 +70,7 @@ class Setup(NamedTuple):
 
 
 class Sender:
-    """Sends `rate` records per second to all partitions in turn until its lifetime is over.
+    """Sends `rate` records per second to all partitions, one after another, until its lifetime is over.
 
     Then it waits for outstanding acknowledgements and writes its stop.
     """
@@ -287,7 +287,7 @@ class Lifetime:
         return self
 
     def end(self) -> None:
-        """End the process at its next look at `over`."""
+        """End the process when it next reads `over`."""
         self._ended = True
 
     @property

@@ -1,6 +1,6 @@
 """The processes of a stream of records, which outlive their starter, their progress and their facts.
 
-Everything lies in one folder: `plan.json` (what runs), `properties.json` (how to reach Kafka; readable by the owner only),
+Everything is in one folder: `plan.json` (what runs), `properties.json` (how to reach Kafka; readable by the owner only),
 `processes/<writer>/` (pid, birth and output of each process), `events/`. Removing the folder ends the processes.
 """
 

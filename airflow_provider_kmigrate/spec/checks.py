@@ -490,7 +490,7 @@ def _groups(data: object) -> Iterator[Problem]:
 
 
 def _sees_nothing(loc: Loc, group: Mapping[str, Any]) -> Iterator[Problem]:
-    """A canary that bakes no longer than its consumers may go without a commit: it is never seen to starve. 0: no bake."""
+    """A bake that is no longer than `commit_within`: it ends before starvation could be observed. 0: no bake."""
     bake, within = (seconds(group.get(name, default)) for name, default in _DEFAULTS.items())
     if isinstance(bake, int | float) and isinstance(within, int | float) and 0 < bake <= within:
         yield Problem(

@@ -54,7 +54,7 @@ _PLACEHOLDERS = {"connect": ("id", "host", "properties"), "switch": ("group", "i
 
 
 def seconds(value: object) -> object:
-    """Seconds of `24h`, `1h30m`, `500ms`, `5` or `0.3`; anything else goes on to pydantic, which refuses it."""
+    """Seconds of `24h`, `1h30m`, `500ms`, `5` or `0.3`; anything else is passed to pydantic, which refuses it."""
     if isinstance(value, str) and re.fullmatch(_DURATION, value):
         parts = re.findall(r"([0-9.]+)(ms|s|m|h|d)?", value)
         return sum(float(number) * _SECONDS[unit or "s"] for number, unit in parts)
@@ -360,7 +360,7 @@ class Audit(Section):
         default=_AUDIT.probe,
     )
     offsets_history: StrictBool = key(
-        "true or false: whether the DAG kmigrate_audit also reads all of __consumer_offsets, and finds commits that lie in two of its partitions",
+        "true or false: whether the DAG kmigrate_audit also reads all of __consumer_offsets, and finds commits that are in two of its partitions",
         True,
         default=_AUDIT.offsets_history,
     )
@@ -606,7 +606,7 @@ class ClusterFile(Section):
         default=None,
     )
     approvers: Approvers | None = key(
-        "a mapping about who may approve; without it everybody who may edit the DAG", {"users": ["ann", "bob"]}, default=None
+        "a mapping about who may approve; without it every user who may edit the DAG", {"users": ["ann", "bob"]}, default=None
     )
     notify: Annotated[tuple[Notifier, ...], or_default(())] = key(
         "a list of Airflow notifiers for requests, failed tasks and alarms",

@@ -156,7 +156,7 @@ class RollBroker(NodeStep):
         return roll.decide_restart(view, self.node.id, self.target, before)
 
     def _with_readiness(self, view: ClusterView, decision: Decision) -> Decision:
-        """The decision; instead of one that lacks what was not read this time, the last one that had it."""
+        """The decision; if something was not read this time, the last decision that had it."""
         if readiness.wants_reading(decision):
             measured = Act(Verb.RESTART, "The restart follows once the canary was measured.")
             return measured if self._canary.measures(view) else Wait(self._unready or decision.reasons)
@@ -221,7 +221,7 @@ class RollBroker(NodeStep):
                 raise Refused(f"{self.name}: {format_reasons(gate.reasons)}", gate.reasons)
 
     def _start(self, context: StepContext) -> None:
-        """Start the broker, which is down. If its meta.properties cannot be read, it is started all the same and the error raised."""
+        """Start the broker, which is down. If its meta.properties cannot be read, it is started anyway and the error raised."""
         try:
             metas = self.metas(context)
         except KMigrateError:

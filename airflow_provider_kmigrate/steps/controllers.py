@@ -64,7 +64,7 @@ class ProvisionController(NodeStep):
 
 
 class FinalizeController(NodeStep):
-    """Restart one controller without the flag. The point of no return lies between the first restart and the next election.
+    """Restart one controller without the flag. The point of no return is between the first restart and the next election.
 
     `approved`: what was reported of both sides when the finalization was approved, which may be long ago; all of it is observed
     again.

@@ -1,6 +1,6 @@
 """Hold a roll until its consumer groups continue: `core.group_progress` decides, over sweeps that one step leaves to the next.
 
-What is left lies beside journals and backups, because it may be large, and because the next step is another task. It is no state of
+What is left is beside journals and backups, because it may be large, and because the next step is another task. It is no state of
 the migration: without it, the next restart measures again which groups make progress, and waits for `WINDOW` seconds.
 """
 

@@ -149,7 +149,7 @@ def _advice(node: NodeSpec) -> Iterator[None]:
 def start(context: StepContext, node: NodeSpec, metas: MetaTexts = NO_META_TEXTS) -> None:
     """Write these meta.properties of a node that is down, and start it; retries while its host is unreachable, up to `_TRIES` times.
 
-    If one cannot be written, the node is started all the same. Raises the last error, any other at once.
+    If one cannot be written, the node is started anyway. Raises the last error, any other at once.
     """
     host, token = context.tools.host(node), context.fence.token
     try:
@@ -193,7 +193,7 @@ def apply(context: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) ->
 
 
 def retry(context: StepContext, what: str, do: Callable[[], Value]) -> Value:
-    """Retry what stands between a node's stop and its start while its host does not answer. `what` failed, in words for the log."""
+    """Retry what must happen between a node's stop and its start while its host does not answer. `what` failed, in words for the log."""
     for left in range(_TRIES - 1, 0, -1):
         try:
             return do()

@@ -1,6 +1,6 @@
 """The other side of `keep_running`: hold a job, and resume it if nothing speaks against it.
 
-Both may be killed at any instant and run again: their state lies in the hold folder.
+Both may be killed at any instant and run again: their state is in the hold folder.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ class Soak(_DualWriting):
         self.interval = min(2.0, max(0.2, seconds / 10)) if interval is None else interval
         self._healthy_timer = HealthyTimer(0.0, self.interval)
         self._compared = SoakComparison()
-        self._agreed_at = float("-inf")  # when the brokers' coordinators were last seen to agree
+        self._agreed_at = float("-inf")  # when the brokers' coordinators last agreed
         self._counted: ClusterView | None = None  # the first observation that read the partitions
         self._moved: MovedSince | None = None
 

@@ -59,7 +59,7 @@ def test_the_folder_is_on_disk_too_before_it_returns(tmp_path: Path, monkeypatch
     assert synced == [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
 
 
-@pytest.mark.parametrize(("mode", "expected"), [(atomic.OWNER, 0o600), (atomic.EVERYBODY, 0o640)])
+@pytest.mark.parametrize(("mode", "expected"), [(atomic.OWNER, 0o600), (atomic.ALL_USERS, 0o640)])
 def test_a_new_file_is_for_its_owner_unless_told_otherwise(tmp_path: Path, mode: int, expected: int) -> None:
     before = os.umask(0o027)
     try:

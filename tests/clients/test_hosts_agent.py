@@ -346,7 +346,7 @@ def test_a_pipe_that_breaks_during_a_restart_does_not_matter(
     seconds = host.restart(node, Restart(say=said.append), 7)
     cutter.join()
     assert 1 < seconds < 5
-    assert any("does not answer. Its stop and start go on there" in line for line in said)
+    assert any("does not answer. Its stop and start continue there" in line for line in said)
     assert host.status(node).pid not in (None, first)
 
 
@@ -392,7 +392,7 @@ for line in sys.stdin:
         (("echo", "Welcome to kafka0!"), Failed, "Welcome to kafka0"),
         ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 99, "ok": {}}')), Failed, "another request"),
         ((sys.executable, "-c", ANSWERS.format("[" * 100_000)), Failed, "no kmigrate-node"),
-        ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 1, "ok": {"process": {}}}')), Failed, "lack boot_enabled, file"),
+        ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 1, "ok": {"process": {}}}')), Failed, "miss boot_enabled, file"),
         (
             (sys.executable, "-c", ANSWERS.format('{"v": 1, "id": null, "error": {"code": "config", "text": "a link"}}')),
             Refused,

@@ -448,8 +448,8 @@ class MemberRunner:
     def _freed(self, partitions: frozenset[TopicPartition]) -> bool:
         """True if the member knows of a revocation and uses none of these by Kafka's assignment."""
         member = self.member
-        heard = not partitions & member.kafka
-        return self._over.is_set() or (heard and (member.mode is not Mode.KAFKA or not blocks_revocation(member, partitions)))
+        revoked = not partitions & member.kafka
+        return self._over.is_set() or (revoked and (member.mode is not Mode.KAFKA or not blocks_revocation(member, partitions)))
 
     def _check_path(self, path: str) -> None:
         where = self._znodes.is_owner_path(path)

@@ -147,12 +147,12 @@ class GroupSession:
         """
         asked, session = time.monotonic(), self.session
 
-        def heard(result: Any) -> None:
+        def synced(result: Any) -> None:
             if result.successful() and session is not None and session == self.session:
                 answered(session, asked, self._log.timeout)
 
         if self.connected:
-            self._client.sync_async("/").rawlink(heard)
+            self._client.sync_async("/").rawlink(synced)
 
     def _got(self, what: str, result: Any) -> Any:
         try:

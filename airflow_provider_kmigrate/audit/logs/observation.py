@@ -77,7 +77,7 @@ def _topics(wanted: LogsRequest, reach: Mapping[str, str]) -> Collection[str]:
 
 def _keep(snapshot: LogSnapshot, place: Path) -> None:
     atomic.make_folder(place.parent)
-    atomic.replace(place, json.dumps(fingerprint.as_dict(snapshot)).encode(), mode=atomic.EVERYBODY)
+    atomic.replace(place, json.dumps(fingerprint.as_dict(snapshot)).encode(), mode=atomic.ALL_USERS)
 
 
 def properties(wanted: LogsRequest | OffsetsRequest | StreamRequest) -> Mapping[str, str]:

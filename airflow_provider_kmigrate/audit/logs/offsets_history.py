@@ -5,7 +5,7 @@
     count = read_history(session, properties, folder)                   # reads the topic once, into Parquet as `HISTORY`
     frames(session, session.read.parquet(folder), count).facts()        # `core.audit.commit_copies.OffsetsFacts`
 
-Aggregates prove that a group's commits lie in one partition, the right one. Only the records of every other one go, whole, through
+Aggregates prove that a group's commits are in one partition, the right one. Only the records of every other one go, whole, through
 `core.offsets_repair.judge` in Spark's workers. Compaction keeps the newest record of a key and partition, and the recent ones.
 """
 

@@ -30,7 +30,7 @@ _BATCH: Final = 5_000  # records that a worker decodes together
 HISTORY: Final = pa.schema(
     [
         ("kind", pa.string()),  # commit (or its removal), group (its own state, or the end of it), unreadable
-        ("place", pa.int32()),  # partition of __consumer_offsets in which the record lies
+        ("place", pa.int32()),  # partition of __consumer_offsets in which the record is
         ("at", pa.int64()),  # the record's offset there
         ("t_ms", pa.int64()),  # the record's time
         ("consumer_group", pa.string()),
@@ -51,7 +51,7 @@ _STORED: Final = pa.struct(
      {"place", "at", "t_ms", "commit_ms", "committed", "leader_epoch", "metadata", "expire_ms"}]
 )  # fmt: skip
 
-#: One row for each group and partition whose commits do not all lie where they belong.
+#: One row for each group and partition whose commits are not all where they belong.
 JUDGED: Final = pa.schema(
     [
         ("consumer_group", pa.string()),

@@ -56,5 +56,5 @@ def write(facts: ReportFacts, folder: Path) -> AuditReport:
     document = json.dumps(facts.as_dict(), ensure_ascii=False, allow_nan=False)
     atomic.make_folder(folder)
     for path, text in zip(made, (render(facts), document), strict=True):
-        atomic.replace(path, text.encode(), mode=atomic.EVERYBODY)
+        atomic.replace(path, text.encode(), mode=atomic.ALL_USERS)
     return made

@@ -81,7 +81,7 @@ def row(label: str, name: str, content: str, height: int = BAR, guides: str = _G
     return f'<div class="row"><div class="label">{label}</div>{picture}</div>'
 
 
-def lasting(from_ms: int, to_ms: int) -> str:
+def period(from_ms: int, to_ms: int) -> str:
     """A time span as text: `12:00:01.000 to 12:00:02.500 (1.5 s)`."""
     return f"{moment(from_ms)} to {moment(to_ms)} ({duration(to_ms - from_ms)})"
 
@@ -132,7 +132,7 @@ def _phase(axis: Axis, phase: PhaseSpan) -> str:
 
 
 def _phase_words(phase: PhaseSpan) -> str:
-    return f"{phase.name} {lasting(phase.from_ms, phase.to_ms)}"
+    return f"{phase.name} {period(phase.from_ms, phase.to_ms)}"
 
 
 def _act(axis: Axis, act: ActSpan, end_ms: int) -> str:
@@ -142,7 +142,7 @@ def _act(axis: Axis, act: ActSpan, end_ms: int) -> str:
             "open", act.from_ms, act.settled_ms or min(end_ms, act.from_ms + 1_000), f"{title}: its end was not written"
         )
     settling = axis.bar("settling", act.to_ms, act.settled_ms, f"{title}: well again") if act.settled_ms else ""
-    return settling + axis.bar("act", act.from_ms, act.to_ms, f"{title} {lasting(act.from_ms, act.to_ms)}")
+    return settling + axis.bar("act", act.from_ms, act.to_ms, f"{title} {period(act.from_ms, act.to_ms)}")
 
 
 def _phase_table(facts: ReportFacts) -> str:
@@ -162,14 +162,14 @@ def _phase_row(phase: PhaseSpan, facts: ReportFacts) -> tuple[str, ...]:
     stalls = [stall.ms for stall in facts.stalls if stall.from_ms < phase.to_ms and phase.from_ms < stall.to_ms]
     gaps = [gap.ms for gap in facts.gaps if gap.from_ms < phase.to_ms and phase.from_ms < gap.to_ms]
     stall, gap = (duration(max(found)) if found else "" for found in (stalls, gaps))
-    return safe(phase.name), safe(lasting(phase.from_ms, phase.to_ms)), str(phase.done), stall, gap
+    return safe(phase.name), safe(period(phase.from_ms, phase.to_ms)), str(phase.done), stall, gap
 
 
 def _act_words(act: ActSpan) -> str:
     if act.to_ms is None:
-        return f"{lasting(act.from_ms, act.from_ms).partition(' ')[0]}, its end was not written"
+        return f"{period(act.from_ms, act.from_ms).partition(' ')[0]}, its end was not written"
     settled = f", well after {duration(act.settled_ms - act.from_ms)}" if act.settled_ms else ""
-    return lasting(act.from_ms, act.to_ms) + settled
+    return period(act.from_ms, act.to_ms) + settled
 
 
 class _Column(NamedTuple):
@@ -208,7 +208,7 @@ def _records(count: float) -> str:
 
 
 def _gap_words(gap: Gap) -> str:
-    return f"{gap.topic}-{gap.partition} {lasting(gap.from_ms, gap.to_ms)}{', to the end' if gap.open else ''}"
+    return f"{gap.topic}-{gap.partition} {period(gap.from_ms, gap.to_ms)}{', to the end' if gap.open else ''}"
 
 
 def owners(facts: ReportFacts) -> str:
@@ -249,7 +249,7 @@ def offsets(facts: OffsetsFacts | None) -> str:
         return ""
     title = '<section id="offsets"><h2>Commits of consumer groups</h2>'
     if not facts.totals:
-        return f"{title}<p>{_all_read(facts)} Each lies in the partition of its group, and nowhere else.</p></section>"
+        return f"{title}<p>{_all_read(facts)} Each is in the partition of its group, and nowhere else.</p></section>"
     states = ((safe(state), number(count)) for state, count in facts.totals.items())
     table = scrolling("States of commits", {"State": "th", "Commits": "right"}, states)
     rows = "".join(_course(shown) for shown in facts.shown[:MAX_COPIES])

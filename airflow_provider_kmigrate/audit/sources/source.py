@@ -46,7 +46,7 @@ def read_lines(paths: Iterable[str], *, beside: bool = False) -> Iterator[Row]:
     places = [Path(path) for path in paths]
     files = list(dict.fromkeys(file for place in places for file in _files(place)))
     for unread in sorted({str(found) for place in places for found in _event_files(place)} - set(map(str, files))):
-        why = f"{unread} is not read: event files lie in the folder itself, whole and plain, or are named one by one"
+        why = f"{unread} is not read: event files are in the folder itself, whole and plain, or are named one by one"
         yield {"row_kind": RowKind.REFUSED.value, "nth": 0, "line": unread, "why": why}
     owned: list[list[Ownership]] = [[] for _ in files]
     for number, file in enumerate(files):

@@ -2,7 +2,7 @@
 
 One connection a machine serves many requests; it is opened on first use and again after it broke. The agent knows the paths, units and
 commands of its machine and keeps the fence (`node/kmigrate-node` describes the protocol). A stop, a start and a restart are jobs of the
-agent: they go on if the connection or the worker ends, and the same id finds them again. An id names the process that is to be stopped,
+agent: they continue if the connection or the worker ends, and the same id finds them again. An id names the process that is to be stopped,
 so that one process is never stopped twice.
 """
 
@@ -168,11 +168,11 @@ class Connection:
         known = self._texts.get(role, {})
         facts = self.ask("facts", who=who, role=role, known=known.get("sha256"))
         if missing := sorted({"process", "unit", "boot_enabled", "file", "log_dirs", "kept_in"} - facts.keys()):
-            raise Failed(f"{who}: the facts of kmigrate-node lack {', '.join(missing)}")
+            raise Failed(f"{who}: kmigrate-node's facts miss {', '.join(missing)}")
         file = facts["file"]
         if file is not None and file["text"] is None:
             if file["sha256"] != known.get("sha256"):
-                raise Failed(f"{who}: the facts of kmigrate-node lack the text of a file that is new")
+                raise Failed(f"{who}: kmigrate-node's facts miss the text of a file that is new")
             file["text"] = known["text"]
         self._texts[role] = file or {}
         return facts
@@ -394,7 +394,7 @@ class AgentHost:
         return self.observe(node).files()
 
     def start(self, node: NodeSpec, token: int) -> None:
-        """As `Host.start`; lets a restart go on that waits for a worker which died."""
+        """As `Host.start`; lets a restart continue that waits for a worker which died."""
         left = self.observe(node).facts.get("job", {})
         if left.get("state") == "running" and _act(left) == "pause":  # of a worker that died: nothing else ends it
             self._connection.ask("go_on", who=node.name, role=node.role, job=left["id"])
@@ -414,7 +414,7 @@ class AgentHost:
     def restart(self, node: NodeSpec, how: Restart, token: int) -> float:
         """As `Host.restart`; by the machine's clock. After a slow stop the node waits for `how.while_down`, for `_PAUSE` seconds at most.
 
-        A node that was killed in its stop is named (R14) and started all the same.
+        A node that was killed in its stop is named (R14) and started anyway.
         """
         inputs = {
             "metas": {folder: _content(text) for folder, text in how.metas.items()},
@@ -439,7 +439,7 @@ class AgentHost:
             if paused or _seconds(record, "stop") < how.slow:
                 how.while_down(_seconds(record, "stop"))
         finally:
-            with contextlib.suppress(Unavailable):  # the job goes on by itself after the pause
+            with contextlib.suppress(Unavailable):  # the job continues by itself after the pause
                 self._connection.ask("go_on", who=node.name, role=node.role, job=job)
         record = self._ended(node, job, say=how.say)  # a start may take longer than a request waits for the job's lock
         if record["state"] != "done":
@@ -533,7 +533,7 @@ class AgentHost:
                 record = self._connection.ask("job", _JOB_WAIT + _TIMEOUT, node.name, role=node.role, wait=_JOB_WAIT, until=until)
             except Unavailable as error:
                 if lost is None:
-                    say(f"{node.name}: its machine does not answer. Its stop and start go on there. {error}")
+                    say(f"{node.name}: its machine does not answer. Its stop and start continue there. {error}")
                 lost = error
                 time.sleep(1)
                 continue
@@ -544,7 +544,7 @@ class AgentHost:
             if time.monotonic() - said >= _SAY_EVERY:
                 said = time.monotonic()
                 say(f"{node.name}: {_act(record)}, {said - began:.0f} s so far; it may take {node.stop_timeout:.0f} s.")
-        raise TimedOut(f"{node.name} did not stop within {node.stop_timeout:.0f} s; the job goes on on its machine") from lost
+        raise TimedOut(f"{node.name} did not stop within {node.stop_timeout:.0f} s; the job continues on its machine") from lost
 
 
 def _act(record: Mapping[str, Any]) -> str:

@@ -69,14 +69,14 @@ def _stored(commit: StoredCommit) -> dict[str, Any]:
 
 
 _FOUND: Final[Mapping[CopyState, tuple[AuditCause, str]]] = {
-    CopyState.SPLIT: (AuditCause.COORDINATORS_SPLIT, "{} commits: two coordinators committed for the same group in turn."),
+    CopyState.SPLIT: (AuditCause.COORDINATORS_SPLIT, "{} commits: two coordinators alternately committed for the same group."),
     CopyState.REVIVED: (
         AuditCause.OFFSETS_REVIVED,
-        "{} commits: the group went on from an older offset after a newer one was ignored.",
+        "{} commits: the group continued from an older offset after a newer one was ignored.",
     ),
     CopyState.IGNORED: (
         AuditCause.OFFSETS_REVIVED,
-        "{} commits are ignored while one broker leads both partitions: an older copy lies further on in its log.",
+        "{} commits are ignored while one broker leads both partitions: an older copy is further on in its log.",
     ),
     CopyState.AHEAD: (AuditCause.COMMITS_MISPLACED, "{} commits are older in their own partition than in another one."),
     CopyState.MISPLACED: (

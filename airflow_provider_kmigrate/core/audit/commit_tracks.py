@@ -461,7 +461,7 @@ class _Change:
 def _often(places: Sequence[int], terms: int) -> bool:
     """True for more late commits than a client causes that retries when its coordinator moves.
 
-    Two owners alternate: their commits lie close together, however seldom both commit, and continue while no coordinator moves.
+    Two owners alternate: their commits are close together, however seldom both commit, and continue while no coordinator moves.
     """
     close = any(later - one < _CLOSE for one, later in zip(places, places[_FEW:], strict=False))
     return close or len(places) > _FEW * terms

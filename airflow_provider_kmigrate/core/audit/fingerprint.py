@@ -7,7 +7,7 @@ and left out, the others stay.
 
 Compaction is no loss, so a block of a compacted topic may hold fewer records afterwards, and then shows nothing: it is named and
 left out, while the log's end, its epoch and its whole blocks are compared as usual. Reads are uncommitted: an aborted
-transaction's records lie in the log too, and do not depend on the time of reading.
+transaction's records are in the log too, and do not depend on the time of reading.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Print(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogSample:
-    """The hashed part of each log: the last `tail` offsets, which an unclean election would cut off, and `share` of the rest.
+    """The hashed part of each log: the last `tail` offsets, which an unclean election would truncate, and `share` of the rest.
 
     The rest is taken in `pieces` evenly spaced stretches. `share` 1 is everything.
     """

@@ -192,7 +192,7 @@ def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reas
 def next_rollback(observations: GroupObservations, group: GroupSpec, goal: Goal) -> tuple[str, MemberKind | Mode] | None:
     """The next rollback move to `goal`: an instance and its new kind, or "" and the mode. None: nothing to do.
 
-    Only what lies beyond the goal is undone: a group that never came so far stays as it is.
+    Only what is beyond the goal is undone: a group that never came so far stays as it is.
     """
     seen = observations.now
     if seen is None or seen.zk is None or seen.members is None:

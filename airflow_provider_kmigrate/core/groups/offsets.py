@@ -122,7 +122,7 @@ def _unusable(seen: GroupSeen, to: Store) -> Iterator[Reason]:
         flaws = summarize(f"{where.name}: {flaw}" for where, flaw in broken)
         yield Reason("K42", f"Offsets of {seen.name} in ZooKeeper are not numbers: {flaws}.")
     if past := beyond_logs(_usable(seen, _other(to)), seen.ends or {}):
-        yield Reason("K42", f"Offsets of {seen.name} in {_other(to)} lie beyond their logs: {past}.")
+        yield Reason("K42", f"Offsets of {seen.name} in {_other(to)} are beyond their logs: {past}.")
 
 
 def unreadable(seen: GroupSeen) -> list[tuple[TopicPartition, Unreadable]]:

@@ -33,7 +33,7 @@ class EvidenceHealth:
         return not self.suspect & {group, None}
 
     def old_doubts(self, group: str) -> tuple[Reason, ...]:
-        """Doubts from before the step: why it may have happened all the same."""
+        """Doubts from before the step: why it may have happened anyway."""
         return (*self.held_back.get(None, ()), *self.held_back.get(group, ()))
 
 

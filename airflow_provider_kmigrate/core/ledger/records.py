@@ -1,6 +1,6 @@
-"""Judges the records of one partition: which lie in the log, how a group was delivered them, and which are lost.
+"""Judges the records of one partition: which are in the log, how a group was delivered them, and which are lost.
 
-- The log: acknowledgements and deliveries together show which producer's which record lies at an offset.
+- The log: acknowledgements and deliveries together show which producer's which record is at an offset.
 - The walk through one group's deliveries in time: what came again, too late, or after its own commit; the gaps. Deliveries of one
   member are ordered by its own clock. Of two members' deliveries one counts as earlier only if it ended more than the clocks'
   skew before the other began. What a client hands out again by itself (`own_repeats`) is no redelivery by the group.

@@ -247,7 +247,7 @@ def _worth_comparing(view: ClusterView, before: ClusterView) -> bool:
 
 
 def _begun(view: ClusterView) -> list[int]:
-    """Controllers with the final file that kmigrate wrote; one whose restart was cut off, and which leads since, is restarted last."""
+    """Controllers with the final file that kmigrate wrote; one whose restart was interrupted, and which leads since, is restarted last."""
     noted = view.zk.unflagged if view.zk is not None else frozenset()
     return [c for c in view.controllers if c in noted and stage_on_disk(view.controllers[c].files) is FileStage.CONTROLLER_FINAL]
 

@@ -199,7 +199,7 @@ def _of_controller(decision: Decision) -> Decision:
 def explain_stalled_dual_write(
     view: ClusterView, before: ClusterView, broker: int, target: BrokerMode, decision: Decision
 ) -> Decision:
-    """Add G07 to a wait for a started broker, if brokers depend on a dual-write that is not seen to move.
+    """Add G07 to a wait for a started broker, if brokers depend on a dual-write that no observation shows to advance.
 
     A healthy wait is for a broker that is back, such as one that bakes, and stays as it is. `before`: earlier observation to
     measure movement from, if this one alone does not prove it.

@@ -271,7 +271,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: Cluste
             MET if phase in _CUT_OFF else gates.latency_recovered(view),
         )
     )
-    # What costs requests to every node is read last. Who is cut off must come back, whatever a rollback misses.
+    # What costs requests to every node is read last. An isolated broker must come back, whatever a rollback misses.
     for parts in () if phase in _CUT_OFF else (_MOVING_PARTS, EVERY_PART):
         ask = ReadinessAsk(parts, before, rolling=_WRITTEN[target])
         gate = readiness.before_step(view, ask) if gate.met else gate

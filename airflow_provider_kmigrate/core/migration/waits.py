@@ -53,7 +53,7 @@ _KEYS = {
 
 
 def watched_seconds(last: float | None, at: float, interval: float) -> float:
-    """Seconds since the `last` observation that count as watched; a longer gap is cut off, None: there was none."""
+    """Seconds since the `last` observation that count as watched; a longer gap counts up to a limit; None: there was none."""
     return 0.0 if last is None else min(at - last, _ROUNDS * interval + _SLACK)
 
 
@@ -129,7 +129,7 @@ def hybrid_overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason |
 
 
 def is_open(window: str, now: datetime) -> bool:
-    """True if `now`, in UTC, lies in the window; its end does not. An empty window is always open, one of equal times, too."""
+    """True if `now`, in UTC, is in the window; its end does not. An empty window is always open, one of equal times, too."""
     if not window:
         return True
     begin, end = (time.fromisoformat(text) for text in window.split("-"))

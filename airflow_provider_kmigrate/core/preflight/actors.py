@@ -184,7 +184,7 @@ def _tree(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
 
 
 def _generated(tree: ZooKeeperTree, facts: PreflightFacts) -> list[int]:
-    """Controllers whose ids lie among those that ZooKeeper generated for brokers: above the highest reserved id."""
+    """Controllers whose ids are among those that ZooKeeper generated for brokers: above the highest reserved id."""
     if not tree.generated_ids:
         return []
     reserved = [int(value) for value in values(zookeeper_configs(facts), "reserved.broker.max.id").values() if value.isdecimal()]

@@ -218,7 +218,7 @@ def _classes(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFind
 
 
 def _keys_of_others(there: Rendered) -> list[str]:
-    """The keys that Kafka does not have, such as `confluent.metadata.server.listeners`: a class reads them, and controllers lack them."""
+    """The keys that Kafka does not have, such as `confluent.metadata.server.listeners`: a class reads them, and controllers do not have them."""
     _, _, source = there.nodes[0]
     return sorted(key for key in source if not _OF_KAFKAS_KEYS.match(key) and key not in there.controllers)
 

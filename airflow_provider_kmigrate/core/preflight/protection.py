@@ -144,7 +144,7 @@ def _between(keys: Keys) -> str:
 
 
 def _has_protection(keys: Keys) -> bool:
-    """Whether brokers log in to each other, or use TLS, without a password that anyone may read."""
+    """Whether brokers log in to each other, or use TLS, without a password in plain text."""
     return _between(keys) != "PLAINTEXT" and not _sends_passwords(keys, inter_broker_listener(keys))
 
 

@@ -113,7 +113,7 @@ def _servers(connect: str) -> set[str]:
 
 
 def _torn(znode: Malformed) -> str:
-    """What of a broken znode may be shown: under /config lie salted passwords, which it may still hold."""
+    """What of a broken znode may be shown: /config holds salted passwords, which it may still hold."""
     secret = znode.path.startswith("/config/") or not znode.content
     return f"{znode.path} (what it holds may be secret)" if secret else f"{znode.path} holds {znode.content!r}"
 

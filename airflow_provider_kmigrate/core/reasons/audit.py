@@ -75,7 +75,7 @@ never: Read what was left out as checked, or a sample as everything.
 causes: UNEVEN, OWNER_WITHOUT_EVENTS, COMPACTED, RETENTION, UNCHANGED, NOT_REQUESTED, OWNER_CHANGES, CANARY_WITHIN, LEFT_OUT, COMMITS_READ
 
 A14 Producers gave up records
-means: These records were never confirmed, so they are not lost. They may be in the log all the same. If it is the last event of a producer, nothing shows that it can write.
+means: These records were never confirmed, so they are not lost. They may be in the log anyway. If it is the last event of a producer, nothing shows that it can write.
 meanwhile: Unknown: check [section 1](#1-is-the-cluster-serving). Can producers write?
 do: Fix what the error names. One confirmed record of that producer clears an INCONCLUSIVE.
 do: Do producers retry longer than a broker's restart takes (`delivery.timeout.ms`)?
@@ -181,7 +181,7 @@ never: Call it a loss, or none, before the next audit. Shorten the window.
 causes: NOT_DELIVERED_YET, IN_UNREAD_EVENTS, WINDOW_OPEN
 
 L12 Offsets that were not delivered
-means: These are markers of transactions, aborted or compacted records; or records that the group skipped. The events cannot tell which.
+means: These are markers of transactions, aborted or compacted records; or records that the group skipped. The events do not show which.
 meanwhile: Yes.
 do: Read the offsets of the first cases: `kafka-console-consumer.sh --bootstrap-server $B --topic T --partition P --offset N --max-messages 1 --isolation-level read_committed`. A record with an offset inside the gap was skipped (A01).
 do: Better evidence: wrap the topic's producers, audit a topic that is not compacted, start a VerifiableConsumer with `--verbose`.
@@ -245,9 +245,9 @@ do: Clear its task: it is rolled and observed again. Or start `kmigrate_rollback
 never: Mark its task as success: the next broker would be the first one.
 
 V27 The first broker of a pass could not be rolled back
-means: It is worse in its new mode; what prevents the rollback stands beside this code. No other broker is rolled.
+means: It is worse in its new mode; what prevents the rollback is named beside this code. No other broker is rolled.
 meanwhile: Yes, but that broker stays slow.
-do: Fix what stands beside it (its own entry). In the middle of a restart: its log says why it does not come up (R01).
+do: Fix what is named beside it (its own entry). In the middle of a restart: its log says why it does not come up (R01).
 do: Clear the task: the broker is judged again.
 never: Install its old file by hand.
 

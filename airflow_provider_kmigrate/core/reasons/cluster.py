@@ -85,7 +85,7 @@ meanwhile: **No**, unless `finalize` is running. While it is a standby nothing h
 do: Is `finalize` running? Do nothing. Did it stop half-way? Clear its failed task, or start the rollback.
 do: Who leads? `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status` (`LeaderId`).
 do: Another controller leads: give this one the flag back (its file: `python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))). Restart only this one. Clear the failed task.
-do: This one leads: read `/migration` twice. It grows: as in 3, now. It does not grow: the cluster **is** finalized; go on with P02.
+do: This one leads: read `/migration` twice. It grows: as in 3, now. It does not grow: the cluster **is** finalized; continue with P02.
 do: Controllers that never had the flag: stop them, empty their directories (G04), clear `preflight`.
 never: Restart, stop or kill another controller or a broker before the flag is back: that is a failover.
 source: KAFKA-20960
@@ -282,7 +282,7 @@ meanwhile: Yes: it serves. No node is restarted while it is there, in the soak, 
 do: Stop what starts brokers, such as an autoscaler; then move this broker's partitions away with `kafka-reassign-partitions.sh`, and stop it.
 do: In a rollback: the same. The task waits, and continues by itself once no broker lists it.
 do: It must stay: finish or roll back the migration first, without it.
-never: Add it to the cluster file now, or go on with a rollback while it leads partitions.
+never: Add it to the cluster file now, or continue with a rollback while it leads partitions.
 
 G40 A controller of a finalized cluster does not answer
 means: Every file that could be read is the one of a finalized cluster, so no rollback is possible any more, and no node needs the migration flag or ZooKeeper.
@@ -312,7 +312,7 @@ means: Another run began a migration, a rollback or a move of groups here and is
 meanwhile: Yes.
 do: A process of it is alive: wait until it ends, or pause its DAG and let its task finish. A killed process looks alive for about 10 s.
 do: That run waits for an answer or soaks: a rollback takes its lock by itself. To migrate, answer its request.
-do: No process is alive: continue that run. Clear its failed task ([section 5](#5-how-to-go-on)).
+do: No process is alive: continue that run. Clear its failed task ([section 5](#5-how-to-continue)).
 do: That run is over for good: mark it failed in Airflow and clear this task.
 do: Airflow does not know that run any more: free the cluster ([section 13](#13-free-a-cluster)).
 never: Break the lock of a run that works, or delete its znode.
@@ -328,7 +328,7 @@ H05 The kill switch is on
 means: The Airflow Variable `kmigrate_stop__<cluster>`, or `kmigrate_stop` for every cluster, is set. It is read before every act.
 meanwhile: As safe as the phase of the cluster; `max_hybrid` continues counting.
 do: Ask who set it: its text is in the message.
-do: To go on: `airflow variables delete kmigrate_stop__<cluster>`, then clear the failed task. To roll back: delete it as well, then start the rollback.
+do: To continue: `airflow variables delete kmigrate_stop__<cluster>`, then clear the failed task. To roll back: delete it as well, then start the rollback.
 never: Do the next step by hand.
 
 H06 No valid approval
@@ -351,7 +351,7 @@ means: A newer kmigrate wrote it, or it is damaged. It may hold a verdict, or sa
 meanwhile: Yes: nothing was done. Check that every broker and instance runs.
 do: A newer kmigrate wrote it: install that version here again, then clear the task.
 do: It is damaged: start a new run of the DAG. It observes the cluster and does what is left.
-never: Delete the stored progress to make the task go on.
+never: Delete the stored progress to make the task continue.
 
 H10 An answer does not count
 means: The user is not in `approvers` of the cluster file, has approved already where two must, or gave no reason where one is required.
@@ -366,7 +366,7 @@ when: all the way
 
 P01 Not in this phase
 means: A step in the wrong phase can cost metadata or the rollback. The reasons beside it say what was observed.
-meanwhile: Yes, unless an alarm stands beside it.
+meanwhile: Yes, unless an alarm is reported with it.
 do: Act on the reason beside it first, if there is one.
 do: Run the steps in their order: clear the first task of the run that has not succeeded. In phase *unknown* kmigrate waits for the named nodes. In phase *finalized* there is nothing to do.
 never: Mark a task as success to reach a later one.
@@ -501,7 +501,7 @@ T06 Brokers of both modes for longer than planned
 means: Every election, and every tool that writes to ZooKeeper, is a chance for the two stores to differ.
 meanwhile: Yes; decide in the morning.
 do: Find out what the run waits for: the last lines of its task's log.
-do: Let the second roll go on, or start the rollback.
+do: Let the second roll continue, or start the rollback.
 do: Many brokers need longer: raise `max_hybrid` in the cluster file. Twice the minutes of one restart, times the brokers.
 never: Leave it for the weekend.
 

@@ -51,7 +51,7 @@ class AuditCause(StrEnum):
     NOT_REQUESTED = auto()
     POLICY_CHANGED = auto()
     COMMIT_LATE = auto()  # a retried commit took effect after a newer one
-    COORDINATORS_SPLIT = auto()  # two coordinators committed for one group in turn
+    COORDINATORS_SPLIT = auto()  # two coordinators alternately committed for one group
     OFFSETS_REVIVED = auto()  # an older commit took effect after a newer one, or can at any time
     COMMITS_MISPLACED = auto()  # not in the partition of __consumer_offsets that the topic's count gives the group
     COPIES_LEFT = auto()  # older copies in other partitions of __consumer_offsets

@@ -38,7 +38,7 @@ do: Change the secret.
 never: Put it into a comment.
 
 F08 Airflow misses what the file names
-means: This Airflow has no Spark provider for the audits of the file, or not the class of a notifier. The audits would fail, and with them the migration; nobody would be told.
+means: This Airflow has no Spark provider for the audits of the file, or not the class of a notifier. The audits would fail, and with them the migration; no message would be sent.
 meanwhile: Yes.
 do: A notifier: correct its import path, or install its provider on scheduler, workers and triggerer.
 do: Audits: `pip install 'airflow-provider-kmigrate[spark]'` on scheduler and workers, or take the section out.

@@ -31,7 +31,7 @@ source: measured
 K02 The count of a coordinator topic is not known
 means: No number, or more than one, explains the answers of these brokers about `__consumer_offsets` or `__transaction_state`. Leaders that move meanwhile cause this.
 meanwhile: Yes. No broker is restarted before it is known.
-do: Wait until no leader moves; a step goes on by itself. Clear `preflight`.
+do: Wait until no leader moves; a step continues by itself. Clear `preflight`.
 do: May kmigrate's user DESCRIBE the groups and transactional ids `__coord_probe*`? Has a partition of the topic no leader?
 do: Several numbers fit: make sure that the topic was not expanded since these brokers started.
 never: Skip preflight, or expand the topic now.
@@ -102,7 +102,7 @@ source: Kafka 3.9: KafkaApis, RecordsUtil
 ask: Let kmigrate's user DESCRIBE_CONFIGS the topics, or check with kafka-configs.sh.
 
 K42 Offsets that no consumer can start from
-means: An offset is no number, or lies outside its log: the topic was created again, the offset was set wrong, or retention was faster. auto.offset.reset would decide: records skipped or repeated.
+means: An offset is no number, or is outside its log: the topic was created again, the offset was set wrong, or retention was faster. auto.offset.reset would decide: records skipped or repeated.
 meanwhile: Yes, until a member begins there. Nothing was written.
 do: Decide with the group's owner where it continues.
 do: Set that offset while no member is there. Wrong in one store only: `groups copy-offsets` from the other.
@@ -156,7 +156,7 @@ K56 Members that the file does not know
 means: The group changes its coordination as a whole: a member that is not moved holds it back, or reads twice.
 meanwhile: Yes.
 do: Add its instance to the group in the cluster file, or stop it.
-never: Go on and hope that it follows.
+never: Continue and hope that it follows.
 
 K58 Not in this order
 means: The order is ZooKeeper consumer, migrating member, mode kafka, Kafka consumer; the first instance of the file goes first. Otherwise two kinds of members read every partition.
@@ -192,7 +192,7 @@ means: A canary, a watch, an audit or an operator rolled this group back, and it
 meanwhile: Yes: it consumes as before. Every scheduled run fails at its `check` until you decide.
 do: Fix what it was rolled back for.
 do: Release it: the conf or the command in the text, or in the very run that rolled it back: clear the failed task.
-do: It stays, and others go on: take it out of the cluster file's `groups`, or move one wave (`{"wave": 2}`).
+do: It stays, and others continue: take it out of the cluster file's `groups`, or move one wave (`{"wave": 2}`).
 never: Delete the `migration/hold` znode from a script.
 
 K71 Something else writes to this store
@@ -203,7 +203,7 @@ do: Plan the copy again. Migrating members keep both stores by themselves.
 never: Copy again and again until it holds, or use `--reset` to get past it.
 
 K76 A reset that no member can take up
-means: The offset lies beyond its log, the partition is selected by no member, or the group has no migrating member.
+means: The offset is beyond its log, the partition is selected by no member, or the group has no migrating member.
 meanwhile: Yes: nothing was written.
 do: Correct it. For ZooKeeper or Kafka consumers set offsets while they are stopped, with their own tools.
 never: Write the znode by hand.
@@ -227,8 +227,8 @@ never: Expand the topic by hand: its groups break when the first broker restarts
 K79 A group that moves still has members
 means: While brokers disagree about its coordinator, a group with members is consumed twice or not at all. So each must have no member before the first broker restarts.
 meanwhile: Yes: brokers agree, and these groups work.
-do: Stop every consumer of the groups in the text. The step sees it, and goes on by itself.
-do: Nobody knows the consumers: `kafka-consumer-groups.sh --bootstrap-server $B --describe --members --group G` shows their hosts.
+do: Stop every consumer of the groups in the text. The step sees it, and continues by itself.
+do: The consumers are unknown: `kafka-consumer-groups.sh --bootstrap-server $B --describe --members --group G` shows their hosts.
 do: A consumer that was killed leaves after its session timeout.
 never: Start one of these groups before the task `progress` waits for it.
 
@@ -241,7 +241,7 @@ never: Create `__consumer_offsets` by hand.
 K81 A transaction holds back a group's commits
 means: An open transaction has offsets of this group. They count only once it is committed, so the export would miss them.
 meanwhile: Yes: nothing was exported or deleted yet.
-do: Stop the producers that commit for this group (Kafka Streams, Flink) cleanly. The step goes on by itself.
+do: Stop the producers that commit for this group (Kafka Streams, Flink) cleanly. The step continues by itself.
 do: It stays: `kafka-transactions.sh --bootstrap-server $B find-hanging` finds a transaction without a producer. The same tool aborts it.
 never: Delete the group.
 
@@ -271,7 +271,7 @@ do: It stays stopped on purpose: mark this task as success. Nothing else is left
 never: Reset its offsets.
 
 K90 An operator must decide which offset is right
-means: A group committed in two partitions of `__consumer_offsets`, and the commit times do not settle which value is its own: two coordinators served it in turn, the newer value is smaller, or it was removed. The log lists the values.
+means: A group committed in two partitions of `__consumer_offsets`, and the commit times do not settle which value is its own: two coordinators served it alternately, the newer value is smaller, or it was removed. The log lists the values.
 meanwhile: Only while the group stays stopped. Nothing of it was changed.
 do: Ask the owner of the group up to where records were processed. A smaller offset reads records again, a larger one may skip some.
 do: Run `kmigrate_offsets_repair__<cluster>` again with the decision in its conf: `{"decisions": {"billing": {"orders-0": 111}}}`. `null` keeps it removed. Only values that the log lists are taken.
@@ -280,7 +280,7 @@ never: Take the larger offset because it is larger.
 K91 A group that is repaired has members
 means: While members commit, no copy of their offsets is the last one.
 meanwhile: Only as long as no broker restarts and no leader moves.
-do: Stop every consumer of the groups in the text. The step sees it, and goes on by itself.
+do: Stop every consumer of the groups in the text. The step sees it, and continues by itself.
 do: Start them again when the repair is done and every broker has restarted.
 never: Delete the group instead: that removes its offsets.
 """)

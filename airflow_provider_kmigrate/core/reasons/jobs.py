@@ -35,7 +35,7 @@ never: Set `failOnDataLoss=false` to start the job.
 J04 Records or partitions of the job are gone
 means: A topic was deleted or created again, or records that the job had not read were removed while it was held.
 meanwhile: Yes, for the cluster. The job stays held.
-do: Decide with the job's owner: go on behind the gap with a new checkpoint, or read the missing records from elsewhere.
+do: Decide with the job's owner: continue behind the gap with a new checkpoint, or read the missing records from elsewhere.
 do: Keep holds shorter than retention.ms.
 never: Start it with the old checkpoint of another topic, or set `failOnDataLoss=false`.
 
@@ -45,10 +45,10 @@ meanwhile: Yes. Nothing was started or stopped.
 do: Check that it runs, uses `spark_hold.keep_running`, and has the hold folder and checkpoint that the cluster file names.
 do: Check that job and Airflow run the same release of kmigrate.
 do: An application that is meant to be stopped: set `hold: never`. A rollback continues without it after a minute.
-never: Go on as if it were held.
+never: Continue as if it were held.
 
 J08 The ends of its logs are unknown
-means: The brokers did not say where the job's partitions end. It could fail, or go on past truncated records.
+means: The brokers did not say where the job's partitions end. It could fail, or continue past truncated records.
 meanwhile: Yes. The job stays held.
 do: Wait; start the brokers that do not answer. It continues by itself.
 never: Resume the job by hand.

@@ -10,7 +10,7 @@ about: identity: is it the cluster that was named
 when: before every act
 
 I01 Another cluster
-means: What answered belongs to another cluster id than the one in the cluster file. Going on would change another cluster.
+means: What answered belongs to another cluster id than the one in the cluster file. Continuing would change another cluster.
 meanwhile: Yes, both clusters. Nothing was done.
 do: Compare: `zookeeper-shell.sh $ZK get /cluster/id`, `kafka-cluster.sh cluster-id --bootstrap-server $B`, `cluster.id` in `meta.properties`.
 do: Correct the connection, the host or the path that is wrong (`log_dir` for a controller). Clear the task.
@@ -54,7 +54,7 @@ do: `python -m airflow_provider_kmigrate.node check CLUSTER.yaml` tries every no
 never: Set `no_host_key_check`. Take a new host key without comparing it.
 
 M07 The cluster file declares a node gone
-means: A step needs a node whose machine the cluster file declares dead for good (`driver: gone`). Only a rollback goes on without it.
+means: A step needs a node whose machine the cluster file declares dead for good (`driver: gone`). Only a rollback continues without it.
 meanwhile: Yes. Nothing was changed.
 do: The machine is back or replaced: remove `driver: gone` from the node's entry, and start a new run.
 do: It is dead: roll back ([section 12](#12-a-machine-is-dead-for-good)).
@@ -103,12 +103,12 @@ never: Point `[kmigrate] folder` elsewhere in the middle of a migration (O01). R
 
 O06 A node's file is of another mode
 means: A node's next start would change its mode. Most often configuration management has put an older file back.
-meanwhile: Yes, until that node starts again; a reboot is enough. Then a broker is cut off from the cluster, or a controller finalizes the migration.
+meanwhile: Yes, until that node starts again; a reboot is enough. Then a broker is isolated from the cluster, or a controller finalizes the migration.
 do: Do not restart the node. Stop what wrote the file: it often names the tool (Ansible, Puppet, Chef), also in its first lines.
 do: Write the node's right file: `python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints it.
 do: Clear the task. A soak begins again.
 never: Restart or reboot the machine before its file is right.
-source: measured: a soak, an approval and a watch were green, and the next reboot cut a broker off
+source: measured: a soak, an approval and a watch succeeded, and the next reboot isolated a broker
 
 O07 A node does not come back in its stage after a boot
 means: After a power cut the brokers would come up, but no controller: the cluster has no controller until an administrator starts one. kmigrate enables the unit when it starts a controller, and disables it when a rollback stops it. A broker's unit is its administrator's. A controller's that is enabled before that fails at each boot.
@@ -205,7 +205,7 @@ never: Give the flag back without those logs: a finalized controller ignores it.
 R13 Something writes a broker's file when it starts
 means: The broker has another file than kmigrate installed just before the start. A container's entry point, Cloudera Manager, Ambari or configuration management makes it again. Each further try would be a restart in vain.
 meanwhile: Yes: the broker runs in its former mode.
-do: It was started with another file: name that one as `hosts.properties` and in `node.json`, if nothing writes it anew.
+do: It was started with another file: name that one as `hosts.properties` and in `node.json`, if nothing rewrites it.
 do: Find what writes it: the unit's `ExecStartPre`, the image's entry point (`KAFKA_...` variables), the manager's agent.
 do: Give the migration's keys to that tool (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints the file), or take the file away from it.
 do: Clear the task.

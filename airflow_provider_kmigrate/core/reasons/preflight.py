@@ -8,7 +8,7 @@ AREAS, ENTRIES = read(r"""
 B Preflight
 about: preflight: what must be right before the migration begins
 when: before anything is changed
-intro: Preflight reads everything and changes nothing. The severity of each finding stands beside its code. *block* stops the DAG at its first task: fix all of them, then clear `preflight`. *not known* does not stop it: the finding says how to find out. *warn* does not stop it. A code can have more than one severity: B8a, B14, B15 and B18 block or warn, by what was found. Preflight also reports codes of other letters, which mean the same there as at every other step. All findings are on a page; the task's log has its address. To run it again at any time: `kmigrate_preflight__<cluster>`.
+intro: Preflight reads everything and changes nothing. The severity of each finding is shown beside its code. *block* stops the DAG at its first task: fix all of them, then clear `preflight`. *not known* does not stop it: the finding says how to find out. *warn* does not stop it. A code can have more than one severity: B8a, B14, B15 and B18 block or warn, by what was found. Preflight also reports codes of other letters, which mean the same there as at every other step. All findings are on a page; the task's log has its address. To run it again at any time: `kmigrate_preflight__<cluster>`.
 
 B1a Releases or protocol versions differ
 means: A broker registers with the controllers only if its inter.broker.protocol.version is exactly their metadata.version. Brokers of two releases react differently to one controller.
@@ -98,7 +98,7 @@ source: ZkAclMigrationClient; AclEntry.fromBytes
 B8d Access rules in another ZooKeeper
 means: Controllers copy only the rules of the ZooKeeper in which brokers register. After the copy clients other than super users would be refused.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: Is it the same ensemble by another name? Compare `zookeeper-shell.sh <url> get /cluster/id` with `$ZK`. If so, go on.
+do: Is it the same ensemble by another name? Compare `zookeeper-shell.sh <url> get /cluster/id` with `$ZK`. If so, continue.
 do: List the rules: `kafka-acls.sh --bootstrap-server $B --list`.
 do: Add each to the cluster's own ZooKeeper: `kafka-acls.sh --authorizer-properties zookeeper.connect=$ZK --add ...`.
 do: Take `authorizer.zookeeper.url` out of every broker's file, restart the brokers one by one, compare `--list`.
@@ -126,7 +126,7 @@ source: JaasContext.loadServerContext; KAFKA-15513; KIP-900
 ask: See that the JAAS file of each service (java.security.auth.login.config), controllers' too, has a section KafkaServer with this mechanism.
 
 B9e A controllers' listener with less protection than was meant
-means: The cluster file decides how the controllers' listener is protected. Rendered as PLAINTEXT, anyone who reaches the port may write the cluster's metadata.
+means: The cluster file decides how the controllers' listener is protected. Rendered as PLAINTEXT, any client that reaches the port may write the cluster's metadata.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Write into the cluster file what is meant: `quorum.security_protocol: SASL_SSL` with the login of B9d, or SSL with client certificates (B9f).
 do: PLAINTEXT is meant, on a closed network: write `quorum.security_protocol: PLAINTEXT`. If brokers' files have another protocol for this listener, choose a `quorum.listener` that none of them names: a change of their map needs a restart (B15).
@@ -352,7 +352,7 @@ never: Delete rules that you do not understand.
 source: cp-ansible#1805, strimzi#11612
 
 W21 A chroot before the last server
-means: ZooKeeper's client takes all behind the first slash for the path. Brokers use the first server only, and their znodes lie under that odd path. Controllers get the same text.
+means: ZooKeeper's client takes all behind the first slash for the path. Brokers use the first server only, and their znodes are under that odd path. Controllers get the same text.
 meanwhile: Yes, as safe as before, as long as that one server runs.
 do: The migration works with it. In the ZooKeeper connection write the first server into `host`, and all behind it, as it is, into `extra.chroot`.
 do: After the migration ZooKeeper is gone, and the path with it.
@@ -360,9 +360,9 @@ never: Correct the text in the files: under the right path there is no cluster, 
 source: ZooKeeper programmer's guide: connection strings with a chroot
 
 W22 Any client of ZooKeeper may write kmigrate's record
-means: Who owns the cluster, and the notes of the rolls, are below `/_kmigrate`. Without an identity kmigrate cannot protect them: anyone who reaches ZooKeeper can take the cluster from a run, or give it to one that was stopped. Kafka's own znodes are as open, unless brokers have an identity.
+means: Who owns the cluster, and the notes of the rolls, are below `/_kmigrate`. Without an identity kmigrate cannot protect them: any client that reaches ZooKeeper can take the cluster from a run, or give it to one that was stopped. Kafka's own znodes are as open, unless brokers have an identity.
 meanwhile: Yes, as safe as ZooKeeper was before.
-do: Let nobody but brokers, controllers and kmigrate reach ZooKeeper's port until the finalization.
+do: Let only brokers, controllers and kmigrate reach ZooKeeper's port until the finalization.
 do: Or give the ZooKeeper connection the brokers' identity (login, SASL or a TLS certificate): what kmigrate creates then belongs to it.
 never: Give kmigrate an identity of its own on a cluster whose brokers have one: it could not write their znodes.
 source: ZooKeeper: CREATOR_ALL_ACL needs an authenticated client
