@@ -17,13 +17,16 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from airflow_provider_kmigrate.clients.admin import error_of, read_marks, silent
 from airflow_provider_kmigrate.core.audit.offsets_records import GroupState, OffsetCommitted, OffsetRemoved, RawRecord, decode
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.coordinator import magnitude
+from airflow_provider_kmigrate.core.events import LogMark
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.offsets_repair import GroupLog, StoredCommit, StoredGroup, StrayRecord, groups_of
+from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unavailable
 
 _POLL_S: Final = 1.0
 _FEW: Final = 500  # records of one poll
+_TRANSACTIONS_S: Final = 120.0  # for open transactions to end: twice what producers give theirs by default
 #: Without the reset, librdkafka begins at the end of a log whose start has moved on meanwhile: the partition would look empty.
 _READS: Final = {
     "group.id": "kmigrate-offsets-log",
@@ -42,17 +45,19 @@ class OffsetsLog:
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties = properties
 
-    def read(
-        self, groups: Collection[str] | None = None, *, counts: Collection[int] = (), timeout: float = 120.0
-    ) -> dict[str, GroupLog]:
+    def read(self, groups: Collection[str] | None = None, *, newest: bool = False, timeout: float = 600.0) -> dict[str, GroupLog]:
         """The records of these groups, or of all, in every partition of the topic as of now; nothing without the topic.
 
-        `counts`: read only the partitions that these groups have by one of these counts. Records of open and aborted transactions are
-        left out. Raises `Unavailable` for a partition that cannot be read, `TimedOut` after `timeout` seconds, and what
-        `offsets_records.decode` raises: what a record says of its group must be known here.
+        `newest`: of each commit only the last record in each partition; all records of a large topic need much memory. Records of
+        aborted transactions are left out. Raises `Unavailable` for a partition that cannot be read, or in which an open transaction
+        hides records (K81), `TimedOut` after `timeout` seconds, and what `offsets_records.decode` raises: what a record says of its
+        group must be known here.
         """
-        places = None if groups is None or not counts else {magnitude(group) % count for group in groups for count in counts}
-        return _sorted(_records(self._properties, places, timeout), None if groups is None else set(groups))
+        return _sorted(_records(self._properties, timeout), None if groups is None else set(groups), newest=newest)
+
+    def prove_readable(self, timeout: float = 30.0) -> None:
+        """Read one record of the topic, if it has any. Raises as `read`."""
+        next(_records(self._properties, timeout, wait=False), None)
 
     def remove(self, strays: Iterable[StrayRecord], timeout: float = 60.0) -> None:
         """Write each record's key again, without a value, into its partition: no broker that loads the log finds the copy then.
@@ -94,19 +99,21 @@ def _produced(producer: Any, stray: StrayRecord, delivered: Callable[..., None])
     return True
 
 
-def _sorted(records: Iterable[RawRecord], wanted: Collection[str] | None) -> dict[str, GroupLog]:
-    commits, states = list[tuple[GroupPartition, StoredCommit]](), dict[tuple[str, int], StoredGroup | None]()
+def _sorted(records: Iterable[RawRecord], wanted: Collection[str] | None, *, newest: bool) -> dict[str, GroupLog]:
+    commits = dict[tuple[GroupPartition, int, int], tuple[GroupPartition, StoredCommit]]()
+    states = dict[tuple[str, int], StoredGroup | None]()
     for raw in records:
         record = decode(raw.key, raw.value)
         group = getattr(record, "group", None)
         if group is None or not (wanted is None or group in wanted):
             continue
         if isinstance(record, OffsetCommitted | OffsetRemoved):
-            commits.append((GroupPartition(record.group, record.topic, record.partition), _stored(raw, record)))
+            key = GroupPartition(record.group, record.topic, record.partition)
+            commits[key, raw.partition, -1 if newest else raw.offset] = (key, _stored(raw, record))
         elif raw.key is not None and raw.key[:2] == _CLASSIC:
             there = isinstance(record, GroupState)
             states[group, raw.partition] = StoredGroup(raw.partition, raw.offset, raw.key) if there else None
-    return groups_of(commits, ((group, state) for (group, _), state in states.items() if state))
+    return groups_of(commits.values(), ((group, state) for (group, _), state in states.items() if state))
 
 
 _CLASSIC: Final = b"\0\2"  # the version of the key of a classic group's state
@@ -125,11 +132,8 @@ def _stored(raw: RawRecord, record: OffsetCommitted | OffsetRemoved) -> StoredCo
     )
 
 
-def _records(properties: Mapping[str, Any], places: Collection[int] | None, timeout: float) -> Iterator[RawRecord]:
-    marks = read_marks(properties, [OFFSETS_TOPIC], isolation=IsolationLevel.READ_COMMITTED)
-    wanted = {where.partition: mark for where, mark in marks.items() if places is None or where.partition in places}
-    if unread := [f"{place}: {mark.unread}" for place, mark in wanted.items() if mark.unread]:
-        raise Unavailable(f"{OFFSETS_TOPIC} could not be read, partition {unread[0]}")
+def _records(properties: Mapping[str, Any], timeout: float, *, wait: bool = True) -> Iterator[RawRecord]:
+    wanted = _whole_marks(properties) if wait else _marks(properties, IsolationLevel.READ_COMMITTED)
     left = {place for place, mark in wanted.items() if mark.start < mark.end}
     if not left:
         return
@@ -144,6 +148,32 @@ def _records(properties: Mapping[str, Any], places: Collection[int] | None, time
                     left.discard(message.partition())
                 else:
                     yield _raw(message)
+
+
+def _whole_marks(properties: Mapping[str, Any]) -> dict[int, LogMark]:
+    """Where each partition begins and ends once no transaction that is open now hides records.
+
+    An open transaction hides all records behind its first one, also those of other groups. One that hangs hides them for ever: what
+    seems to be a group's newest commit is an old one then.
+    """
+    deadline = time.monotonic() + _TRANSACTIONS_S
+    ends = {place: mark.end for place, mark in _marks(properties, IsolationLevel.READ_UNCOMMITTED).items()}
+    while True:
+        found = _marks(properties, IsolationLevel.READ_COMMITTED)
+        hidden = [f"{place} from offset {mark.end} on" for place, mark in sorted(found.items()) if mark.end < ends.get(place, 0)]
+        if not hidden:
+            return found
+        if time.monotonic() > deadline:
+            reason = Reason("K81", f"Open transactions hide records of partitions of {OFFSETS_TOPIC}: {summarize(hidden)}.")
+            raise Unavailable(str(reason), (reason,))
+        time.sleep(_POLL_S)
+
+
+def _marks(properties: Mapping[str, Any], isolation: IsolationLevel) -> dict[int, LogMark]:
+    marks = {where.partition: mark for where, mark in read_marks(properties, [OFFSETS_TOPIC], isolation=isolation).items()}
+    if unread := [f"{place}: {mark.unread}" for place, mark in marks.items() if mark.unread]:
+        raise Unavailable(f"{OFFSETS_TOPIC} could not be read, partition {unread[0]}")
+    return marks
 
 
 def _ended(message: Message) -> bool:

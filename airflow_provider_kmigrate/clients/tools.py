@@ -154,7 +154,7 @@ class Tools:
 
     def offsets_log(self) -> OffsetsLog:
         """The raw log of `__consumer_offsets`."""
-        from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog  # noqa: PLC0415  # the repair alone reads it
+        from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog  # noqa: PLC0415  # only repairs and expansions read it
 
         return OffsetsLog(self.kafka)
 

@@ -5,16 +5,19 @@ may have two coordinators or none, and once all agree it is without its offsets.
 newer commits at any later move of a leader. So, in this order:
 
 1. The groups that move are stopped: no broker has a member of them.
-2. Their offsets are exported, with leader epochs and metadata.
-3. They are deleted under the old count, which leaves tombstones in their old partitions: nothing old can come back.
+2. Their offsets are exported, with leader epochs, metadata and commit times. The raw log must hold the same commits as brokers
+   report: brokers leave out topics that the user may not describe.
+3. They are deleted under the old count, which leaves tombstones in their old partitions. A broker answers before its followers have
+   them. So the log is read until it holds nothing of these groups: no later leader can serve an old commit.
 4. The topic gets its partitions. Nothing changes yet: every broker still uses the old count.
 5. Every broker restarts. Until the first restart all of this can be undone: the offsets are imported under the old count. The
-   topic keeps its partitions, which Kafka cannot remove. From then on there is only the way forward.
-6. Once all brokers use the new count and each group has one coordinator, the offsets are imported and verified.
+   topic keeps its partitions, which Kafka cannot remove. From then on it can only be completed.
+6. Once all brokers use the new count and each group has one coordinator, the offsets are imported. They are compared with the
+   brokers' answers and with the raw log, which must hold each of them once, in the group's new partition.
 
 An integer factor k leaves one group in k where it is, so a new expansion must have one. A topic that someone has expanded already
-(its partitions are there, and no broker has restarted) is completed as it is, or expanded further to a multiple: there is no way
-back. Where a step stands is read from the topic, the brokers' answers, the groups, and one note in ZooKeeper (`Expansion`).
+(its partitions are there, and no broker has restarted) is completed as it is, or expanded further to a multiple: Kafka cannot
+remove partitions. Where a step stands is read from the topic, the brokers' answers, the groups, and one note in ZooKeeper (`Expansion`).
 """
 
 from __future__ import annotations
@@ -25,13 +28,14 @@ from dataclasses import dataclass, field
 from math import lcm
 from typing import Any
 
-from airflow_provider_kmigrate.core import coordinator, gates
+from airflow_provider_kmigrate.core import coordinator, gates, offsets_repair
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, TRANSACTIONS, magnitude
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.files.config_matrix import setting, stage_on_disk
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, never_if, not_yet, not_yet_if, together, unmet
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import (
     Broker,
@@ -48,6 +52,7 @@ from airflow_provider_kmigrate.core.model import (
     Reason,
     could_not_read,
 )
+from airflow_provider_kmigrate.core.offsets_repair import GroupLog
 from airflow_provider_kmigrate.core.phase import alarms, ended, kraft_owns
 from airflow_provider_kmigrate.core.text import join_ids, summarize
 
@@ -65,35 +70,41 @@ _MULTIPLES = 3  # that a refusal names
 class Export:
     """The offsets of the groups that move, as they were before the groups were deleted; the backup keeps two copies.
 
-    `alive`: groups that move and had members when the expansion began. `number`: grows with each writing.
+    `alive`: groups that move and had members when the expansion began. `number`: grows with each writing. `times`: when each offset
+    was committed, in ms since the epoch; an import cannot restore it, and brokers count retention from the import.
     """
 
     alive: tuple[str, ...] = ()
     groups: Mapping[str, Offsets] = field(default_factory=dict)
     number: int = 0
-
-    def with_groups(self, groups: Mapping[str, Offsets]) -> Export:
-        """The next export, with these groups alone."""
-        return Export(self.alive, groups, self.number + 1)
+    times: Mapping[GroupPartition, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values; each offset is `[topic, partition, offset, leader epoch, metadata]`."""
+        """JSON values; each offset is `[topic, partition, offset, leader epoch, metadata, commit time or null]`."""
         rows = {
-            group: [[*where, one.offset, one.leader_epoch, one.metadata] for where, one in sorted(offsets.items())]
+            group: [
+                [*where, one.offset, one.leader_epoch, one.metadata, self.times.get(GroupPartition(group, *where))]
+                for where, one in sorted(offsets.items())
+            ]
             for group, offsets in sorted(self.groups.items())
         }
-        return {"version": 1, "number": self.number, "alive": list(self.alive), "groups": rows}
+        return {"version": 2, "number": self.number, "alive": list(self.alive), "groups": rows}
 
 
 def export_of(found: Mapping[str, Any]) -> Export:
-    """What `Export.to_json` returned. Raises ValueError, TypeError or KeyError for anything else."""
-    if found["version"] != 1:
+    """What `Export.to_json` returned, also in version 1 without times. Raises ValueError, TypeError or KeyError for anything else."""
+    if found["version"] not in {1, 2}:
         raise ValueError(f"version {found['version']}")
-    groups = {
-        group: {TopicPartition(topic, partition): FetchedOffset(*rest) for topic, partition, *rest in rows}
-        for group, rows in found["groups"].items()
-    }
-    return Export(tuple(found["alive"]), groups, int(found["number"]))
+    groups, times = dict[str, Offsets](), dict[GroupPartition, int]()
+    for group, rows in found["groups"].items():
+        groups[group] = {TopicPartition(topic, at): FetchedOffset(*rest[:3]) for topic, at, *rest in rows}
+        times |= {GroupPartition(group, *row[:2]): row[5] for row in rows if row[5:] not in ([], [None])}
+    return Export(tuple(found["alive"]), groups, int(found["number"]), times)
+
+
+def commits_of(groups: Mapping[str, Offsets]) -> dict[GroupPartition, FetchedOffset]:
+    """The offsets of groups, by group and partition."""
+    return {GroupPartition(group, *where): one for group, offsets in groups.items() for where, one in offsets.items()}
 
 
 # Which groups move, and where partitions go
@@ -195,13 +206,13 @@ def decide_undo(view: ClusterView, target: int) -> ExpansionPlan | Wait | Refuse
         return Refuse((_too_late("All brokers"),))
     if not isinstance(expansion, Expansion):
         return expansion
-    if woken := _maybe_woken(view, expansion):
-        return Refuse((_too_late(f"Brokers {join_ids(woken)}"),))
+    if using := _may_use_new(view, expansion):
+        return Refuse((_too_late(f"Brokers {join_ids(using)}"),))
     return decide_plan(view, target)
 
 
 def _too_late(who: str) -> Reason:
-    return Reason("K83", f"{who} use the new count: there is only the way forward.")
+    return Reason("K83", f"{who} use the new count: this can only be completed now, not undone.")
 
 
 def describe(plan: ExpansionPlan, *, undo: bool = False) -> str:
@@ -221,7 +232,7 @@ def describe(plan: ExpansionPlan, *, undo: bool = False) -> str:
         if all(new % each == 0 for each in plan.expansion.old)
         else f" {new} is no multiple of {old}: a multiple would move fewer."
     )
-    way = "Until step 5 this can be undone (`undo`). From the first restart on there is only the way forward."
+    way = "Until step 5 this can be undone (`undo`). From the first restart on it can only be completed."
     title = f"`{OFFSETS.name}` goes from {old} to {new} partitions.{factor}"
     begun = ["An earlier run has begun this; each step does what is left."] if plan.begun else []
     return "\n\n".join((*begun, title, f"{listed}{alive} {stay}", "\n".join(_numbered(_steps(plan))), way))
@@ -236,12 +247,12 @@ def _steps(plan: ExpansionPlan) -> list[str]:
     )
     return [
         "wait until no broker has a member of a group that moves",
-        "export their offsets into the backup, in two copies with SHA-256",
-        "delete these groups, under the count that brokers use now",
+        f"export their offsets into the backup, in two copies with SHA-256, and compare them with the log of {OFFSETS.name}",
+        f"delete these groups, under the count that brokers use now, until {OFFSETS.name} holds nothing of them",
         grow,
         f"restart every broker ({join_ids(plan.brokers)}), one after the other, with `{OFFSETS.setting}={plan.expansion.new}` in its file",
         "wait until all brokers use the new count and every group has one coordinator",
-        "import the offsets and read them back",
+        f"import the offsets and compare them with the brokers' answers and with the log of {OFFSETS.name}",
         "wait until the groups that moved consume again: start them then",
     ]
 
@@ -415,30 +426,44 @@ def _uses_old(view: ClusterView, broker: int, expansion: Expansion) -> bool:
     return expansion.new not in possible and bool(possible & set(expansion.old))
 
 
-def _woken(view: ClusterView, expansion: Expansion) -> list[int]:
+def _using_new(view: ClusterView, expansion: Expansion) -> list[int]:
     """Brokers that use the new count: there is no undo any more."""
     return [broker for broker in sorted(view.brokers) if uses_new(view, broker, expansion)]
 
 
-def _restarting(view: ClusterView, expansion: Expansion) -> Done | None:
+def _restarting(view: ClusterView, expansion: Expansion) -> Done | Refuse | None:
     """Whether the restarts have begun, as far as known: then the groups are not touched any more.
 
     A broker that is down may be one that a killed task has left between its stop and its start. If it is not, the first restart
-    still waits for everything that comes before it.
+    still waits for everything that comes before it. Refused if a broker was restarted by something else before the offsets were saved.
     """
-    if woken := _woken(view, expansion):
-        return Done(f"Brokers {join_ids(woken)} use the new count already: what was exported before counts.")
+    if expansion.stage is ExpansionStage.BEGUN:
+        return _restarted_too_early(view, expansion)
+    if using := _using_new(view, expansion):
+        return Done(f"Brokers {join_ids(using)} use the new count already: what was exported before counts.")
     down = view.in_mode(None)
-    if down and expansion == _note(view) and len(_topic(view)) == expansion.new:
+    if down and len(_topic(view)) == expansion.new:
         return Done(f"Brokers {join_ids(down)} do not answer, and the topic has its partitions: a restart may be under way.")
     return None
 
 
-def _maybe_woken(view: ClusterView, expansion: Expansion) -> list[int]:
+def _restarted_too_early(view: ClusterView, expansion: Expansion) -> Done | Refuse | None:
+    """K01: a broker uses another count although no offset is safe yet; Done if all do, which only restarts by hand bring about."""
+    changed = [broker for broker in sorted(view.brokers) if (of := _counts(view).get(broker)) and not of & set(expansion.old)]
+    if changed and changed == sorted(view.brokers) == _using_new(view, expansion):
+        return Done(
+            f"All brokers use the new count, and this expansion has deleted nothing. {OFFSETS.name} must be repaired: the DAG "
+            f"kmigrate_offsets_repair__{view.name}."
+        )
+    text = f"Brokers {join_ids(changed)} have restarted, and use another count, before the offsets of the groups that move were saved."
+    return Refuse((Reason("K01", text),)) if changed else None
+
+
+def _may_use_new(view: ClusterView, expansion: Expansion) -> list[int]:
     """Brokers that use the new count, or may: their answers fit both, and their file, which is written before a restart, has the new."""
     new = {None, str(expansion.new)}
     unclear = {broker for broker in view.brokers if not _uses_old(view, broker, expansion) and _counts(view).get(broker)}
-    return sorted({*_woken(view, expansion), *(broker for broker in unclear if _configured(view.broker(broker)) in new)})
+    return sorted({*_using_new(view, expansion), *(broker for broker in unclear if _configured(view.broker(broker)) in new)})
 
 
 # Groups that move: stopped, exported, deleted
@@ -522,7 +547,7 @@ def decide_export(view: ClusterView, target: int, export: Export) -> Decision:
         return expansion
     there, saved = existing(view, expansion), export.groups
     changed = sorted(group for group, offsets in there.items() if saved.get(group, offsets) != offsets)
-    if expansion.stage is ExpansionStage.DELETING and changed:
+    if expansion.stage is not ExpansionStage.BEGUN and changed:
         return Refuse((_differs(changed, "after they were exported, and groups were being deleted"),))
     if to_export(view, expansion, export) != saved:
         return Act(Verb.EXPORT, f"No member is left. Saving the offsets of {len(there)} groups: {summarize(sorted(there))}.")
@@ -532,7 +557,25 @@ def decide_export(view: ClusterView, target: int, export: Export) -> Decision:
 def to_export(view: ClusterView, expansion: Expansion, export: Export) -> Mapping[str, Offsets]:
     """The groups as the export must have them: what brokers have, and what was deleted since the export."""
     there = existing(view, expansion)
-    return {**export.groups, **there} if expansion.stage is ExpansionStage.DELETING else there
+    return there if expansion.stage is ExpansionStage.BEGUN else {**export.groups, **there}
+
+
+def exported(view: ClusterView, expansion: Expansion, export: Export, log: Mapping[str, GroupLog]) -> Export | Refuse:
+    """The next export; refused if the log of the groups that exist has other commits than brokers report.
+
+    The time of an unchanged offset stays: a task that was killed may have committed it again before a deletion.
+    """
+    there, groups = existing(view, expansion), to_export(view, expansion, export)
+    if wrong := offsets_repair.unlike(log, commits_of(there), expansion.old):
+        return Refuse((unlike_log(wrong),))
+    before, now = commits_of(export.groups), commits_of(groups)
+    unchanged = {key: time for key, time in export.times.items() if key in now and before.get(key) == now[key]}
+    return Export(export.alive, groups, export.number + 1, {**offsets_repair.commit_times(log), **unchanged})
+
+
+def unlike_log(wrong: Sequence[str]) -> Reason:
+    """K85: how the log differs from what brokers report, or from what was exported."""
+    return Reason("K85", f"{OFFSETS.name} holds {len(wrong)} other commits than it must: {summarize(wrong, apart='; ')}.")
 
 
 def decide_delete(view: ClusterView, target: int, export: Export) -> Decision:
@@ -544,10 +587,11 @@ def decide_delete(view: ClusterView, target: int, export: Export) -> Decision:
     if wrong := sorted(group for group, offsets in there.items() if export.groups.get(group) != offsets):
         return Refuse((_differs(wrong, "since the export"),))
     if there:
-        return Act(
-            Verb.DELETE_GROUPS, f"The export has the offsets of {len(there)} groups: deleting them, {summarize(sorted(there))}."
-        )
-    return Done("No broker has anything left of a group that moves.")
+        text = f"The export has the offsets of {len(there)} groups: deleting them, {summarize(sorted(there))}."
+        return Act(Verb.DELETE_GROUPS, text)
+    if expansion.stage is not ExpansionStage.DELETED:
+        return Act(Verb.DELETE_GROUPS, f"No broker has anything left of a group that moves: reading whether {OFFSETS.name} has.")
+    return Done(f"Neither a broker nor {OFFSETS.name} has anything left of a group that moves.")
 
 
 def _quiet(view: ClusterView, target: int) -> Expansion | Done | Wait | Refuse:
@@ -584,6 +628,9 @@ def decide_expand(view: ClusterView, target: int) -> Decision:
 
 def _ready(view: ClusterView, expansion: Expansion) -> Gate:
     """Brokers may begin to disagree: nothing is left of the groups that move, and they were exported."""
+    if expansion.stage is not ExpansionStage.DELETED:
+        text = "The groups that move were not deleted yet. Clear `moving_groups.stopped` and its downstream tasks."
+        return never(Reason("K83", text))
     known = together((_groups_known(view), _stopped(view, expansion)))
     left = sorted(existing(view, expansion)) if known.met else []
     text = f"{len(left)} groups that move appeared since the export: {summarize(left, 20)}."
@@ -658,7 +705,7 @@ def _restart(view: ClusterView, broker: Broker, expansion: Expansion) -> Decisio
     # appeared since are split, or without a coordinator, exactly as long as brokers disagree.
     if gate.met:
         gate = together((coordinator.agreed(view, only=TRANSACTIONS), _groups_known(view)))
-    if gate.met and not _woken(view, expansion):
+    if gate.met and not _using_new(view, expansion):
         gate = _ready(view, expansion)
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas, and no group that moves is alive."
     return Act(Verb.RESTART, text) if gate.met else unmet(gate)
@@ -702,8 +749,8 @@ def decide_import(view: ClusterView, target: int, export: Export, *, undo: bool 
     expansion = _may_import(view, target, export, undo=undo)
     if not isinstance(expansion, Expansion):
         return expansion
-    if undo and expansion.stage is ExpansionStage.BEGUN:
-        return Done("Nothing was deleted: every group has its offsets.")
+    if expansion.stage is ExpansionStage.BEGUN:
+        return Done("Nothing was deleted: no group needs its offsets from the export.")
     missing, conflicts = compared(view, export)
     if missing:
         return Act(
@@ -738,8 +785,8 @@ def _may_import(view: ClusterView, target: int, export: Export, *, undo: bool) -
     note = _begun(view, target)
     if not isinstance(note, Expansion):
         return Refuse((_too_late("All brokers"),)) if undo and isinstance(note, Done) else note
-    if undo and (woken := _maybe_woken(view, note)):
-        return Refuse((_too_late(f"Brokers {join_ids(woken)}"),))
+    if undo and (using := _may_use_new(view, note)):
+        return Refuse((_too_late(f"Brokers {join_ids(using)}"),))
     gate = together((_groups_known(view), _all_use(view, note, undo=undo)))
     if gate.met and not undo:
         gate = _one_each(view, target, export.groups)
@@ -761,10 +808,9 @@ def _all_use(view: ClusterView, expansion: Expansion, *, undo: bool) -> Gate:
 def compared(view: ClusterView, export: Export) -> tuple[dict[str, Offsets], list[str]]:
     """The groups that miss their offsets, and those that have others or members."""
     missing, conflicts, there = dict[str, Offsets](), list[str](), _existing_places(view)
-    for group, saved in sorted(export.groups.items()):
-        wanted = {where: one for where, one in saved.items() if where in there}
+    for group, wanted in sorted(importable(view, export.groups).items()):
         found = [copy for _, copy in _copies(view, group)]
-        offsets = {where: one for copy in found for where, one in copy.offsets.items()}
+        offsets = {where: one for copy in found for where, one in copy.offsets.items() if where in there}
         if offsets == wanted:
             continue
         if len(found) == 1 and not found[0].members and offsets.items() <= wanted.items():
@@ -772,6 +818,12 @@ def compared(view: ClusterView, export: Export) -> tuple[dict[str, Offsets], lis
         else:
             conflicts.append(group)
     return missing, conflicts
+
+
+def importable(view: ClusterView, groups: Mapping[str, Offsets]) -> dict[str, Offsets]:
+    """The offsets of partitions that exist: brokers refuse all others."""
+    there = _existing_places(view)
+    return {group: {where: one for where, one in offsets.items() if where in there} for group, offsets in groups.items()}
 
 
 def _existing_places(view: ClusterView) -> frozenset[TopicPartition]:

@@ -370,6 +370,7 @@ class ExpansionStage(StrEnum):
 
     BEGUN = "begun"  # the groups that move are being stopped and their offsets saved; nothing was deleted
     DELETING = "deleting"  # groups may be deleted; the export alone has their offsets
+    DELETED = "deleted"  # the log of `__consumer_offsets` holds nothing of any group that moves
     IMPORTED = "imported"  # every group has its offsets again: the expansion is over
 
 

@@ -12,7 +12,7 @@ latest commit time. Where time does not settle it (`Doubt`) an operator must dec
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.model import ClusterView, Reason
+from airflow_provider_kmigrate.core.model import ClusterView, FetchedOffset, Reason
 from airflow_provider_kmigrate.core.text import date, join_ids, summarize
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -206,6 +206,32 @@ class GroupLog:
 
     commits: Mapping[GroupPartition, Sequence[StoredCommit]] = field(default_factory=dict)
     states: Sequence[StoredGroup] = ()
+
+
+def unlike(groups: Mapping[str, GroupLog], wanted: Mapping[GroupPartition, FetchedOffset], counts: Collection[int]) -> list[str]:
+    """How the log differs from what it must hold of these groups, one sentence each; empty if it does not.
+
+    It must hold the `wanted` commits and no others, each of them once, in the partition that one of `counts` gives its group. With no
+    counts it must hold nothing at all.
+    """
+    homes = {group: {magnitude(group) % count for count in counts} for group in (*groups, *(key.group for key in wanted))}
+    copies = {key: judge(key, records, 1).copies for log in groups.values() for key, records in log.commits.items()}
+    said = []
+    for key in sorted({*copies, *wanted}):
+        there, must = copies.get(key, ()), wanted.get(key)
+        found = [FetchedOffset(one.offset or 0, one.leader_epoch, one.metadata) for one in there if one.place in homes[key.group]]
+        if found != ([] if must is None else [must]) or len(found) != len(there):
+            stored = " and ".join(copy.text for copy in there) or "nothing"
+            said.append(f"{_name(key)} must be {'nothing' if must is None else f'offset {must.offset}'}, and {stored} is stored")
+    for group, log in sorted(groups.items()):
+        said += [f"{group} is stored as a group in partition {at.place}" for at in log.states if at.place not in homes[group]]
+    return said
+
+
+def commit_times(groups: Mapping[str, GroupLog]) -> dict[GroupPartition, int]:
+    """When each commit that was not removed was made, in ms since the epoch; the last of its copies."""
+    judged = (judge(key, records, 1) for log in groups.values() for key, records in log.commits.items())
+    return {one.key: one.newest.commit_ms for one in judged if one.copies}
 
 
 class StrayRecord(NamedTuple):

@@ -95,7 +95,7 @@ EXPANSION: Plan = (
     PlanStep("moving_groups", "export", "export offsets", skip_if="undo"),
     PlanStep("moving_groups", "delete", "delete groups", skip_if="undo"),
     PlanStep("", "expand", "expand", skip_if="undo"),
-    # From the first restart on there is only the way forward.
+    # From the first restart on it can only be completed.
     PlanStep("restart", "broker", "restart broker", NodeRole.BROKER, last="postponed", skip_if="undo"),
     PlanStep("restart", "leaders", "leaders", skip_if="undo"),
     PlanStep("restart", "one_coordinator", "one coordinator", skip_if="undo"),

@@ -25,14 +25,14 @@ that was made by hand and that no broker has noticed yet (K01).
 | group | what happens | done when |
 | --- | --- | --- |
 | plan, approve | reads only; an operator sees which groups must stop | the operator (or the run's conf) approves |
-| moving_groups | waits until the groups that move are stopped; saves their offsets twice; deletes them under the old count | no broker has anything of them |
+| moving_groups | waits until the groups that move are stopped; saves their offsets twice; deletes them under the old count | neither a broker nor the topic's log has anything of them |
 | expand | the topic gets its partitions, spread over brokers and racks | all in sync |
 | restart | each broker restarts, with the new count in its file | one count, one coordinator for each group |
-| import | imports the offsets and reads them back | every group has exactly its offsets |
+| import | imports the offsets and reads them back | every group has exactly its offsets, by brokers and by the topic's log |
 | progress | start the groups now | those that had members consume again |
 
 Until the first restart a run with `undo` imports the offsets under the old count; the topic keeps its partitions, because Kafka cannot
-remove any. **From the first restart on there is only the way forward.** Let nothing else restart brokers from `expand` to `import`.
+remove any. **From the first restart on it can only be completed.** Let nothing else restart brokers from `expand` to `import`.
 """
 
 

@@ -161,18 +161,21 @@ _EXPANSION = {
     "**Leave as it is** fails this task and changes nothing. To be asked again with a fresh plan, clear `plan` and its downstream tasks.",
     "moving_groups.stopped": "Saves the brokers' original files, notes that the expansion begins, and waits until no broker has a member of a group that "
     "moves: **stop their consumers now**. The log names those that are left. All other groups continue.",
-    "moving_groups.export": "Saves the offsets of every group that moves, with leader epochs and metadata, in two files of the backup, each with its SHA-256.",
+    "moving_groups.export": "Saves the offsets of every group that moves, with leader epochs, metadata and commit times, in two files of the backup, each with its "
+    "SHA-256. The raw log of the topic must hold the same commits as brokers report.",
     "moving_groups.delete": "Deletes these groups while brokers still use the old count, so that no old commit is left in a partition where a later leader "
-    "would find it. First it compares what each broker has with the export. From here on the export alone has their offsets.",
+    "would find it. First it compares what each broker has with the export, and afterwards it reads the raw log until that holds nothing of "
+    "them. From here on the export alone has their offsets.",
     "expand": "Gives the topic its new partitions, with replicas on every rack. Nothing changes for any group yet.",
     "restart.broker": "Sets `offsets.topic.num.partitions` in this broker's file and restarts it in its mode, as soon as every partition can spare it. "
-    "The first restart also waits until nothing is left of any group that moves. **From then on there is only the way forward.**\n\n"
+    "The first restart also waits until nothing is left of any group that moves. **From then on it can only be completed.**\n\n"
     "**Skipped:** this broker is the ZooKeeper controller; `postponed` restarts it last.",
     "restart.postponed": "Restarts the ZooKeeper controller, if it was skipped, and completes what a killed task has left of the others.",
     "restart.one_coordinator": "Waits until every broker uses the new count, and each group has exactly one coordinator.",
     "import.offsets": "Commits the exported offsets at each group's coordinator. A group that has committed something else meanwhile is not "
     "overwritten: this task fails and names it. In a run with `undo` it commits under the old count.",
-    "import.verify": "Reads every imported offset back, three times, and ends the expansion. **The groups may start now.**",
+    "import.verify": "Reads every imported offset back, three times, and then in the raw log, which must hold each of them once: no change of leaders "
+    "can bring another one back. Ends the expansion. **The groups may start now.**",
     "repair": "Takes the newest commit of each group from all partitions of the raw log, imports it, and removes the other copies. It saves all values in the "
     "backup first. It waits until the groups that it names are stopped. **Afterwards restart every broker once.**",
     "progress": "Waits until the groups that had members before consume again. **Start them now.** It waits for a day. If some stay stopped on purpose, "
@@ -212,13 +215,13 @@ _STOPS = {
     "wipe.controller": ("M01", "M03", "G26"),
     "rolled_back": ("G04", "G30", "G31"),
     "moving_groups.stopped": ("K79", "K02"),
-    "moving_groups.export": ("K79", "K81", "K82"),
-    "moving_groups.delete": ("K79", "K82", "O10"),
-    "expand": ("K82", "S02"),
+    "moving_groups.export": ("K79", "K81", "K82", "K85"),
+    "moving_groups.delete": ("K79", "K82", "K85", "O10"),
+    "expand": ("K82", "K83", "S02"),
     "restart.broker": ("S02", "S04", "R01", "R05", "K82", "O03"),
     "restart.one_coordinator": ("K01", "K02"),
     "import.offsets": ("K82", "O10"),
-    "import.verify": ("K82", "O10"),
+    "import.verify": ("K82", "K85", "O10"),
     "progress": ("K84",),
     "repair": ("K90", "K91", "K01"),
     "check": ("K30", "K31", "K44", "K69"),

@@ -68,7 +68,7 @@ class LatencyRecorder:
         before, last = self._before, self._figures(at, NOW_S)
         figures = {"at": self._now(), "before": None if before is None else _rows(before), "now": _rows(last)}
         with suppress(Failed):
-            atomic.replace(self._path, json.dumps(figures).encode(), mode=atomic.EVERYBODY, durable=False)
+            atomic.replace(self._path, json.dumps(figures).encode(), mode=atomic.ALL_USERS, durable=False)
 
     def _figures(self, at: float, seconds: float) -> dict[str, ProduceLatency]:
         found = defaultdict[str, Counter[int]](Counter)

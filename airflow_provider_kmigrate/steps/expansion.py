@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from airflow_provider_kmigrate.core import expansion
+from airflow_provider_kmigrate.core import expansion, offsets_repair
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.expansion import Export, export_of
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Expansion, ExpansionStage, Fields
-from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.core.offsets_repair import GroupLog
+from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.nodes import note_expansion, set_in_original
 from airflow_provider_kmigrate.steps.prepare import run_backup
@@ -23,6 +25,7 @@ from airflow_provider_kmigrate.steps.waits import WaitStep
 _A_DAY = 86_400.0  # administrators stop and start applications
 _PLANS_FOR = 15.0  # seconds that the plan waits for what may pass
 _VERIFIED = 3  # observations in a row
+_READINGS = 10  # readings of the log, for tombstones to reach the followers: mostly the first one shows them
 
 
 class PlanExpansion(Step):
@@ -34,6 +37,10 @@ class PlanExpansion(Step):
 
     def __init__(self, target: int, *, undo: bool) -> None:
         self._target, self._undo = target, undo
+
+    def begin(self, context: StepContext) -> None:
+        """Missing rights on the log would show only once applications are stopped."""
+        context.tools.offsets_log().prove_readable()
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         found = expansion.decide_undo(view, self._target) if self._undo else expansion.decide_plan(view, self._target)
@@ -107,7 +114,7 @@ class _WithExport(_ExpansionStep):
 
 
 class ExportOffsets(_WithExport):
-    """Save the offsets of every group that moves into the backup, in two copies."""
+    """Save the offsets of every group that moves into the backup, in two copies, if the log holds the same."""
 
     doing, verb = "export offsets", Verb.EXPORT
 
@@ -115,13 +122,16 @@ class ExportOffsets(_WithExport):
         return expansion.decide_export(view, self._target, self._export)
 
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
-        self._export = self._export.with_groups(expansion.to_export(view, found, self._export))
+        made = expansion.exported(view, found, self._export, _stored(context, found))
+        if isinstance(made, Refuse):
+            raise Refused.because(*made.reasons)
+        self._export = made
         path = context.backup.keep_export(self._target, self._export.to_json())
         context.say(f"Saved the offsets of {len(self._export.groups)} groups in {path} and its copy.")
 
 
 class DeleteGroups(_WithExport):
-    """Delete every group that moves, once the export has its offsets: no old commit may survive in its old partition."""
+    """Delete every group that moves, once the export has its offsets, until no old commit is left in the log."""
 
     doing, verb = "delete groups", Verb.DELETE_GROUPS
 
@@ -130,13 +140,25 @@ class DeleteGroups(_WithExport):
 
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
         """Commit each group's own offsets once before it is deleted: missing rights would show only when they are gone."""
-        there = expansion.existing(view, found)
+        there = expansion.importable(view, expansion.existing(view, found))
         homes = expansion.homes(view, there)
         for broker, groups in homes.items():
             _commit(context, broker, {group: there[group] for group in groups})
-        note_expansion(context, Expansion(found.old, found.new, ExpansionStage.DELETING))
+        note_expansion(context, replace(found, stage=ExpansionStage.DELETING))
         for broker, groups in homes.items():
             context.tools.groups_at(_node(context, broker)).delete(groups)
+        self._prove_deleted(context, found)
+        note_expansion(context, replace(found, stage=ExpansionStage.DELETED))
+
+    def _prove_deleted(self, context: StepContext, found: Expansion) -> None:
+        """A broker answers before its followers have the tombstones: a new leader without them would serve the old commits."""
+        for left in range(_READINGS - 1, -1, -1):
+            wrong = offsets_repair.unlike(_stored(context, found), {}, ())
+            if wrong and not left:
+                raise Refused.because(expansion.unlike_log(wrong))
+            if not wrong:
+                return
+            context.clock.sleep(self.interval)
 
 
 class ExpandTopic(_ExpansionStep):
@@ -210,7 +232,7 @@ class ImportOffsets(_WithExport):
 
 
 class VerifyOffsets(_WithExport):
-    """Compare what each coordinator answers with the export, several times, and end the expansion (or its undo)."""
+    """Compare the coordinators' answers, several times, and the log with the export, and end the expansion (or its undo)."""
 
     doing, verb = "verify offsets", Verb.NOTE
 
@@ -224,8 +246,14 @@ class VerifyOffsets(_WithExport):
         self._equal = self._equal + 1 if isinstance(decision, Wait) and decision.healthy else 0
         return decision
 
-    def do(self, context: StepContext, _view: ClusterView, found: Expansion) -> None:
-        note_expansion(context, None if self._undo else Expansion(found.old, found.new, ExpansionStage.IMPORTED))
+    def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
+        """End the expansion if the log holds each offset once: no later move of a leader can bring another one back."""
+        if self._export.groups and found.stage is not ExpansionStage.BEGUN:
+            wanted = expansion.commits_of(expansion.importable(view, self._export.groups))
+            log = context.tools.offsets_log().read(self._export.groups, newest=True)
+            if wrong := offsets_repair.unlike(log, wanted, found.old if self._undo else (found.new,)):
+                raise Refused.because(expansion.unlike_log(wrong))
+        note_expansion(context, None if self._undo else replace(found, stage=ExpansionStage.IMPORTED))
 
 
 class GroupsProgress(Step):
@@ -254,6 +282,12 @@ class GroupsProgress(Step):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         return expansion.decide_progress(view, first, self.groups)
+
+
+def _stored(context: StepContext, found: Expansion) -> dict[str, GroupLog]:
+    """What the log holds of all groups that move, also of groups that no broker lists."""
+    everything = context.tools.offsets_log().read(newest=True)
+    return {group: log for group, log in everything.items() if expansion.moves(group, found)}
 
 
 def _commit(context: StepContext, broker: int, groups: Mapping[str, expansion.Offsets]) -> None:

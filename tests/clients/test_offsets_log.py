@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
 from airflow_provider_kmigrate.clients import offsets_log
 from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.offsets_repair import StrayRecord
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unavailable
+from tests.core.offsets_bytes import Log
 
 STRAYS = [StrayRecord(f"g{number}", None, number, b"key") for number in range(5)]
 
@@ -93,3 +95,59 @@ def test_a_log_whose_start_moved_is_read_from_there(monkeypatch: pytest.MonkeyPa
     with pytest.raises(KMigrateError):
         OffsetsLog({"auto.offset.reset": "latest"}).read()
     assert seen[0]["auto.offset.reset"] == "earliest"
+
+
+class Ends:
+    """The ends of the only partition, which has nothing left to read: of all records, and before the first open transaction."""
+
+    def __init__(self, whole: list[int], stable: list[int]) -> None:
+        self.left = {IsolationLevel.READ_UNCOMMITTED: whole, IsolationLevel.READ_COMMITTED: stable}
+        self.asked = 0
+
+    def __call__(self, *_: object, isolation: IsolationLevel) -> dict[TopicPartition, LogMark]:
+        ends = self.left[isolation]
+        end = ends.pop(0) if len(ends) > 1 else ends[0]
+        self.asked += 1
+        return {TopicPartition("__consumer_offsets", 3): LogMark(start=end, end=end)}
+
+
+def test_records_behind_a_transaction_that_hangs_are_not_taken_for_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest commit that can be read would be imported over a newer one of another group, which the transaction hides."""
+    monkeypatch.setattr(offsets_log, "read_marks", Ends([90], [50]))
+    monkeypatch.setattr(offsets_log, "_TRANSACTIONS_S", 0.0)
+    with pytest.raises(
+        Unavailable, match=r"K81.*hide records of partitions of __consumer_offsets: 3 from offset 50 on"
+    ) as hidden:
+        OffsetsLog({}).read()
+    assert [reason.code for reason in hidden.value.reasons] == ["K81"]
+
+
+def test_transactions_that_were_open_at_the_beginning_are_waited_for_and_later_ones_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends = Ends([90, 120], [50, 70, 90])
+    monkeypatch.setattr(offsets_log, "read_marks", ends)
+    monkeypatch.setattr(offsets_log, "_POLL_S", 0.0)
+    assert OffsetsLog({}).read() == {}
+    assert ends.asked == 4
+
+
+def test_whether_the_log_is_readable_does_not_depend_on_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_log, "read_marks", Ends([90], [50]))
+    OffsetsLog({}).prove_readable()
+
+
+def test_the_newest_record_of_each_partition_alone_is_kept_and_a_removal_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, key, other = Log(), GroupPartition("billing", "orders", 0), GroupPartition("shop", "orders", 0)
+    for place, of, offset in [(1, key, 5), (1, key, 6), (4, key, 7), (4, key, None), (1, other, 9)]:
+        log.commit(place, of, offset, 1_000 + len(log.records))
+    log.group(4, "billing", 2_000)
+    log.group(4, "billing", 3_000, there=False)
+    monkeypatch.setattr(offsets_log, "_records", lambda *_, **__: iter(log.records))
+    found = OffsetsLog({}).read(["billing"], newest=True)
+    assert {group: [(one.place, one.offset) for one in each.commits[key]] for group, each in found.items()} == {
+        "billing": [(1, 6), (4, None)]
+    }
+    assert found["billing"].states == []
+    whole = OffsetsLog({}).read(["billing"])["billing"].commits[key]
+    assert [one.offset for one in whole] == [5, 6, 7, None]

@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.core.coordinator import (
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.expansion import ExpansionPlan, Export, export_of, new_replicas
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import (
     ClusterView,
@@ -38,6 +39,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
+from airflow_provider_kmigrate.core.offsets_repair import GroupLog, StoredCommit
 from tests.core.views import DOWN, KRAFT, ZK, cluster
 
 GROUPS = tuple(f"team-{number}" for number in range(60))
@@ -184,6 +186,15 @@ def test_an_import_waits_until_every_broker_and_every_group_is_of_one_mind() -> 
         assert isinstance(expansion.decide_import(wrong, 20, saved), Wait)
 
 
+def test_an_undo_leaves_offsets_of_partitions_that_no_longer_exist_where_they_are() -> None:
+    """A group that was not deleted yet still has them."""
+    view = noted(seen(10), ExpansionStage.DELETING)
+    offsets = {TopicPartition("t", 0): FetchedOffset(1), TopicPartition("gone", 0): FetchedOffset(2)}
+    hosted = {b: {g: replace(one, offsets=offsets) for g, one in groups.items()} for b, groups in (view.hosted or {}).items()}
+    done = expansion.decide_import(replace(view, hosted=hosted), 20, Export(groups=dict.fromkeys(GROUPS[:2], offsets)), undo=True)
+    assert isinstance(done, Done), done
+
+
 def test_offsets_of_partitions_that_no_longer_exist_are_left_out_and_counted() -> None:
     view = noted(seen(20), ExpansionStage.DELETING)
     saved = {
@@ -204,11 +215,36 @@ def test_offsets_of_partitions_that_no_longer_exist_are_left_out_and_counted() -
     )
 )
 def test_an_export_is_read_as_it_was_written(groups: dict[str, dict[TopicPartition, FetchedOffset]]) -> None:
-    export = Export(("a",), groups, 3)
+    export = Export(("a",), groups, 3, {key: 1_700_000_000_000 + place for place, key in enumerate(expansion.commits_of(groups))})
     assert export_of(json.loads(json.dumps(export.to_json()))) == export
+    timeless = replace(export, times={})
+    assert export_of(json.loads(json.dumps(timeless.to_json()))) == timeless
 
 
-@pytest.mark.parametrize("wrong", [{}, {"version": 2, "number": 1, "alive": [], "groups": {}}])
+def test_an_offset_that_a_killed_deletion_committed_again_keeps_its_time() -> None:
+    view, place = seen(), TopicPartition("t", 0)
+    expansion_, log = Expansion((10,), 20), {}
+    for group in (group for group in GROUPS if expansion.moves(group, Expansion((10,), 20))):
+        stored = StoredCommit(magnitude(group) % 10, 9, 5_000, 5_000, 1)
+        log[group] = GroupLog({GroupPartition(group, *place): [stored]})
+    first, second = sorted(log)[:2]
+    before = Export(
+        groups={first: {place: FetchedOffset(1)}, second: {place: FetchedOffset(0)}},
+        times={GroupPartition(first, *place): 1_000, GroupPartition(second, *place): 1_000},
+    )
+    made = expansion.exported(view, expansion_, before, log)
+    assert isinstance(made, Export), made
+    assert made.times == dict.fromkeys((GroupPartition(group, *place) for group in log), 5_000) | {
+        GroupPartition(first, *place): 1_000
+    }
+
+
+def test_an_export_of_the_first_version_which_has_no_times_is_read() -> None:
+    found = export_of({"version": 1, "number": 1, "alive": [], "groups": {"a": [["t", 0, 5, -1, "m"]]}})
+    assert found == Export((), {"a": {TopicPartition("t", 0): FetchedOffset(5, -1, "m")}}, 1)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"version": 3, "number": 1, "alive": [], "groups": {}}])
 def test_another_format_is_no_export(wrong: dict[str, object]) -> None:
     with pytest.raises((KeyError, ValueError)):
         export_of(wrong)
@@ -239,7 +275,7 @@ def counted(*counts: frozenset[int], transactions: frozenset[int] | None = None)
 
 def expanded(**changes: object) -> ClusterView:
     """The topic has 20 partitions, brokers use 10, and nothing is left of a group that moves."""
-    view = noted(seen(20, OLD), ExpansionStage.DELETING)
+    view = noted(seen(20, OLD), ExpansionStage.DELETED)
     facts = counted(OLD, OLD, OLD)
     return replace(view, coordinators=facts, hosted=HOSTED, min_insync={"t": 1, OFFSETS.name: 2}, **{"moving": (), **changes})
 
@@ -267,6 +303,7 @@ RESTARTS = [
     ("ready", expanded(), 0, ("Act", "restart")),
     ("no note", replace(expanded(), zk=replace(expanded().zk or ZkView(), expansion=None)), 0, ("Refuse", "K83")),
     ("not expanded", noted(seen(10), ExpansionStage.DELETING), 0, ("Refuse", "K83")),
+    ("the log may hold old commits", noted(expanded(), ExpansionStage.DELETING), 0, ("Refuse", "K83")),
     ("a member", alive(expanded(), HostedGroup("Stable", 1)), 0, ("Wait", "K79")),
     ("something is left", alive(expanded(), HostedGroup("Empty")), 0, ("Refuse", "K82")),
     ("groups unread", replace(expanded(), hosted={0: {}, 1: {}}), 0, ("Wait", "K02")),
@@ -306,7 +343,7 @@ def test_a_broker_is_not_restarted_under_an_alarm_or_without_its_controllers() -
     )
     rows = tuple(row for row in expanded().partitions or () if row.topic == OFFSETS.name)
     kraft = replace(
-        kraft, partitions=rows, zk=replace(KRAFT_OWNS.zk or ZkView(), expansion=Expansion((10,), 20, ExpansionStage.DELETING))
+        kraft, partitions=rows, zk=replace(KRAFT_OWNS.zk or ZkView(), expansion=Expansion((10,), 20, ExpansionStage.DELETED))
     )
     assert isinstance(expansion.decide_restart(kraft, 0, 20, restarted=False), Act)
     leaderless = expansion.decide_restart(replace(kraft, quorum=None), 0, 20, restarted=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from airflow_provider_kmigrate.core import offsets_repair
 from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, HostedGroup
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, FetchedOffset, HostedGroup
 from airflow_provider_kmigrate.core.offsets_repair import (
     CopyState,
     Doubt,
@@ -176,6 +177,39 @@ def test_one_doubt_holds_back_its_whole_group_and_no_other() -> None:
     plan = offsets_repair.plan(groups_of([*clear, *doubt, *lost], ()), COUNT)
     assert (set(plan.imports), {one.group for one in plan.strays}) == ({away}, {"g0"})
     assert set(plan.stop) == {GROUP, "g0"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "states", "wanted", "counts", "said"),
+    [
+        ([(HOME, 2, 6)], (HOME,), 6, (COUNT,), ""),
+        ([(THERE, 1, 5), (THERE, 2, None), (HOME, 3, 6)], (), 6, (COUNT,), ""),
+        ([(THERE, 1, 6)], (THERE,), 6, (7, OLD), ""),
+        ([(THERE, 1, 5), (THERE, 2, None)], (), None, (), ""),
+        ([(THERE, 1, 6), (HOME, 2, 6)], (), 6, (COUNT,), "must be offset 6, and offset 6 .* and offset 6 .* is stored"),
+        ([(THERE, 1, 6)], (), 6, (COUNT,), "must be offset 6, and offset 6 .record 101 of partition 2"),
+        ([(HOME, 1, 6)], (), 7, (COUNT,), "must be offset 7, and offset 6"),
+        ([(HOME, 1, 6), (HOME, 2, None)], (), 6, (COUNT,), "must be offset 6, and nothing is stored"),
+        ([(HOME, 1, 6)], (), None, (COUNT,), "must be nothing, and offset 6"),
+        ([(HOME, 1, None)], (HOME,), None, (), f"{GROUP} is stored as a group in partition {HOME}"),
+        ([(HOME, 1, 6)], (THERE,), 6, (COUNT,), f"{GROUP} is stored as a group in partition {THERE}"),
+    ],
+)
+def test_how_the_log_differs_from_what_it_must_hold(
+    rows: list[tuple[int, int, int | None]], states: tuple[int, ...], wanted: int | None, counts: tuple[int, ...], said: str
+) -> None:
+    expected = {} if wanted is None else {KEY: FetchedOffset(wanted)}
+    found = offsets_repair.unlike(log_of(*rows, states=states), expected, counts)
+    assert len(found) == bool(said)
+    assert re.search(said, "".join(found))
+
+
+def test_a_leader_epoch_or_metadata_that_differs_is_another_commit() -> None:
+    for other in (FetchedOffset(6, 1), FetchedOffset(6, -1, "m")):
+        assert offsets_repair.unlike(log_of((HOME, 2, 6)), {KEY: other}, (COUNT,))
+    assert offsets_repair.unlike({}, {KEY: FetchedOffset(6)}, (COUNT,)) == [
+        f"{GROUP} orders-0 must be offset 6, and nothing is stored"
+    ]
 
 
 def test_the_reader_after_a_repair_names_what_is_wrong() -> None:

@@ -134,6 +134,7 @@ class SimCluster:
     kept: SimGroups = field(default_factory=SimGroups)
     offsets: dict[int, dict[str, dict[TopicPartition, FetchedOffset]]] = field(default_factory=dict)  # by partition of the topic
     members: dict[str, int] = field(default_factory=dict)  # of a group
+    hidden_topics: set[str] = field(default_factory=set)  # which our user may not describe: brokers leave their offsets out
     in_transaction: set[str] = field(default_factory=set)  # groups with a commit in an open one
     added: dict[int, tuple[int, ...]] = field(default_factory=dict)  # replicas of partitions that __consumer_offsets got later
     expansion: bytes | None = None  # the note of an expansion of it
@@ -450,7 +451,8 @@ class SimCluster:
         copies = [self.offsets[p][group] for p in sorted(self.offsets) if self._leader(p) == broker and group in self.offsets[p]]
         members = self.members.get(group, 0)
         state = "Stable" if members else "Empty" if copies else "Dead"
-        return HostedGroup(state, members, copies[0] if copies else {}, group in self.in_transaction)
+        described = {where: one for where, one in copies[0].items() if where.topic not in self.hidden_topics} if copies else {}
+        return HostedGroup(state, members, described, group in self.in_transaction)
 
     def _seen(self, group: str) -> GroupSeen:
         [*hosted] = [self.hosted(broker, group) for broker in self.counts if self.coordinates(broker, group)]

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import FetchedOffset, NodeFiles, Process
 from airflow_provider_kmigrate.core.offsets_repair import GroupLog, StoredCommit, StrayRecord, groups_of
-from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError
 from tests.steps.sim_nodes import CLUSTER_ID, SimNode, files_of, process_of
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class SimGroupsAt:
     def commit(self, group: str, offsets: Mapping[TopicPartition, FetchedOffset]) -> None:
         self.cluster.mortal.step()
         assert not self.cluster.members.get(group), "a broker refuses that"
+        if not offsets.keys() <= {TopicPartition("t", partition) for partition in self.cluster.leaders}:
+            raise Failed(f"OffsetCommit of {group}: UNKNOWN_TOPIC_OR_PARTITION")
         self._home(group).setdefault(group, {}).update(offsets)
 
     def _home(self, group: str) -> dict[str, dict[TopicPartition, FetchedOffset]]:
@@ -73,7 +75,11 @@ class SimOffsetsLog:
     records: list[tuple[GroupPartition, StoredCommit]] = field(default_factory=list)
     _known: dict[tuple[int, str, TopicPartition], FetchedOffset] = field(default_factory=dict)
 
-    def read(self) -> dict[str, GroupLog]:
+    def prove_readable(self) -> None:
+        self.cluster.mortal.step()
+
+    def read(self, groups: Collection[str] | None = None, *, newest: bool = False) -> dict[str, GroupLog]:
+        """Only the newest records would show the same here."""
         now = {
             (place, group, where): one
             for place, groups in self.cluster.offsets.items()
@@ -84,7 +90,8 @@ class SimOffsetsLog:
             if now.get(key) != self._known.get(key):
                 self._append(*key, now.get(key))
         self._known = now
-        return groups_of(self.records, ())
+        found = groups_of(self.records, ())
+        return {group: log for group, log in found.items() if groups is None or group in groups}
 
     def _append(self, place: int, group: str, where: TopicPartition, one: FetchedOffset | None) -> None:
         at, t_ms = len(self.records), 1000 * len(self.records)

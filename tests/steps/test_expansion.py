@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.expansion import export_of
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import ClusterView, FetchedOffset, Fields
 from airflow_provider_kmigrate.core.plan import EXPANSION, find
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
@@ -333,7 +336,7 @@ def test_afterwards_there_is_only_the_way_forward(tmp_path: Path) -> None:
     up_to(cluster.context(tmp_path), "restart broker")
     run_step(build(cluster.spec, "restart broker", {**TO_20, "node": 1}), cluster.context(tmp_path))
     for kind in ("expansion plan", "import offsets"):
-        with pytest.raises(Refused, match="Brokers 1 use the new count: there is only the way forward") as refused:
+        with pytest.raises(Refused, match="Brokers 1 use the new count: this can only be completed now") as refused:
             run_step(build(cluster.spec, kind, {**TO_20, "undo": True}), cluster.context(tmp_path))
         assert codes(refused) == {"K83"}
     with pytest.raises(Refused, match="An expansion of __consumer_offsets to 20 partitions is under way, not to 40"):
@@ -364,6 +367,148 @@ def test_a_broker_that_has_crashed_into_the_new_count_gets_its_file_and_no_furth
     assert (node.stops, parse(node.text)[OFFSETS.setting]) == (1, "20")
     node.running = node.text
     check_expanded(cluster, before, 20)
+
+
+def test_offsets_that_brokers_leave_out_of_their_answers_are_not_deleted(tmp_path: Path) -> None:
+    """Brokers report no offsets of topics that our user may not describe, and no error."""
+    cluster = SimCluster(offsets_partitions=10)
+    group, hidden = moving()[0], TopicPartition("hidden", 0)
+    cluster.hidden_topics.add("hidden")
+    cluster.offsets[magnitude(group) % 10][group][hidden] = FetchedOffset(7)
+    before = stored(cluster)
+    with pytest.raises(Refused, match=rf"{group} hidden-0 must be nothing, and offset 7 \(record") as refused:
+        expand(cluster.context(tmp_path))
+    assert codes(refused) == {"K85"}
+    assert (stored(cluster), stops(cluster)) == (before, 0)
+
+
+def test_a_group_that_no_broker_lists_is_found_in_the_log_before_anything_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, group = SimCluster(offsets_partitions=10), moving()[0]
+    before, listed, hosted = stored(cluster), SimCluster._groups, SimCluster._hosted
+    monkeypatch.setattr(SimCluster, "_groups", lambda self: tuple(name for name in listed(self) if name != group))
+    monkeypatch.setattr(
+        SimCluster,
+        "_hosted",
+        lambda self, _: {b: {g: one for g, one in those.items() if g != group} for b, those in hosted(self, ()).items()},
+    )
+    with pytest.raises(Refused, match=f"{group} t-0 must be nothing"):
+        expand(cluster.context(tmp_path))
+    assert (stored(cluster), stops(cluster)) == (before, 0)
+
+
+def test_an_old_copy_in_another_partition_is_refused_before_the_group_is_deleted(tmp_path: Path) -> None:
+    cluster, group = SimCluster(offsets_partitions=10), moving()[0]
+    stray = (magnitude(group) % 10 + 1) % 10
+    cluster.offsets.setdefault(stray, {})[group] = {TopicPartition("t", 0): FetchedOffset(1)}
+    before = stored(cluster)
+    with pytest.raises(Refused, match=f"{group} t-0 must be offset") as refused:
+        expand(cluster.context(tmp_path))
+    assert codes(refused) == {"K85"}
+    assert stored(cluster) == before
+
+
+def test_the_topic_is_not_expanded_before_the_log_shows_that_old_commits_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker deletes a group without waiting for its followers: a new leader would still have its commits."""
+    cluster = SimCluster(offsets_partitions=10)
+    before = stored(cluster)
+    up_to(cluster.context(tmp_path), "delete groups")
+    unreplicated = cluster.log.read()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(cluster.log), "read", lambda *_, **__: unreplicated)
+        with pytest.raises(Refused, match="t-0 must be nothing, and offset") as refused:
+            run_step(build(cluster.spec, "delete groups", TO_20), cluster.context(tmp_path))
+    assert codes(refused) == {"K85"}
+    for kind, code in (("expand", "K83"), ("restart broker", "K83")):
+        with pytest.raises(Refused, match=code):
+            run_step(build(cluster.spec, kind, {**TO_20, "node": 0}), cluster.context(tmp_path))
+    expand(cluster.context(tmp_path))
+    check_expanded(cluster, before, 20)
+
+
+def test_tombstones_that_reach_the_followers_a_moment_later_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    before = stored(cluster)
+    up_to(cluster.context(tmp_path), "delete groups")
+    late, read = [cluster.log.read()] * 3, type(cluster.log).read
+    monkeypatch.setattr(type(cluster.log), "read", lambda *given, **how: late.pop() if late else read(*given, **how))
+    expand(cluster.context(tmp_path))
+    check_expanded(cluster, before, 20)
+
+
+@pytest.mark.parametrize("undo", [False, True])
+def test_an_expansion_does_not_end_while_the_log_holds_another_copy(tmp_path: Path, undo: bool) -> None:
+    """Its partition has another leader now, so no broker shows it."""
+    cluster, count = SimCluster(offsets_partitions=10), 10 if undo else 20
+    up_to(cluster.context(tmp_path), "expand" if undo else "verify offsets")
+    if undo:
+        run_step(build(cluster.spec, "import offsets", {**TO_20, "undo": True}), cluster.context(tmp_path))
+    group = moving()[0]
+    hidden = next(p for p in range(10) if cluster._leader(p) != cluster._leader(magnitude(group) % count))
+    cluster.offsets.setdefault(hidden, {})[group] = {TopicPartition("t", 0): FetchedOffset(1)}
+    for _ in range(2):
+        with pytest.raises(Refused, match=rf"{group} t-0 must be offset \d+, and .* is stored") as refused:
+            run_step(build(cluster.spec, "verify offsets", {**TO_20, "undo": undo}), cluster.context(tmp_path))
+        assert codes(refused) == {"K85"}
+    assert b"imported" not in (cluster.expansion or b"")
+    del cluster.offsets[hidden][group]
+    run_step(build(cluster.spec, "verify offsets", {**TO_20, "undo": undo}), cluster.context(tmp_path))
+
+
+def test_offsets_of_a_topic_that_is_gone_do_not_stop_a_deletion(tmp_path: Path) -> None:
+    """Brokers refuse commits for it, and keep the old ones until they expire."""
+    cluster, group = SimCluster(offsets_partitions=10), moving()[0]
+    cluster.offsets[magnitude(group) % 10][group][TopicPartition("gone", 0)] = FetchedOffset(9)
+    expand(cluster.context(tmp_path))
+    ((_, offsets),) = stored(cluster)[group]
+    assert set(offsets) == {TopicPartition("t", 0)}
+
+
+def test_the_export_has_the_time_of_each_commit_also_after_a_killed_deletion_committed_it_again(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    cluster.log.read()
+    up_to(cluster.context(tmp_path), "delete groups")
+    path = next(iter(tmp_path.rglob("offsets-topic-20.json")))
+    first = export_of(json.loads(path.read_bytes().partition(b"\n")[2]))
+    assert first.times.keys() == {GroupPartition(group, "t", 0) for group in moving()}
+    commit(cluster, moving()[0], 4711)
+    run_step(build(cluster.spec, "export offsets", TO_20), cluster.context(tmp_path))
+    again = export_of(json.loads(path.read_bytes().partition(b"\n")[2]))
+    changed = {key for key in first.times if first.times[key] != again.times[key]}
+    assert changed == {GroupPartition(moving()[0], "t", 0)}
+
+
+def test_a_broker_that_something_else_restarts_before_the_offsets_are_saved_is_refused_and_no_other_restarts(
+    tmp_path: Path,
+) -> None:
+    """The expansion was made by hand and no broker had noticed it; one that uses it now would leave the groups without offsets."""
+    cluster = SimCluster(offsets_partitions=10)
+    cluster.offsets_partitions = 15
+    cluster.members = dict.fromkeys(moving(15), 1)
+    step = build(cluster.spec, "groups stopped", {"partitions": 15})
+    meanwhile(cluster, 60.0, lambda: restart_by_hand(cluster, 1))
+    before = stored(cluster)
+    for kind in ("", "export offsets", "delete groups"):
+        with pytest.raises(Refused, match="Brokers 1 have restarted, and use another count") as refused:
+            run_step(build(cluster.spec, kind, {"partitions": 15}) if kind else step, cluster.context(tmp_path))
+        assert codes(refused) == {"K01"}
+    assert (stored(cluster), stops(cluster)) == (before, 1)
+    for broker in (0, 2):
+        restart_by_hand(cluster, broker)
+    cluster.members.clear()
+    run_plan(cluster.context(tmp_path), EXPANSION[2:-1], {"partitions": 15})
+    assert b"imported" in (cluster.expansion or b""), "it is over; what moved is left to the repair"
+    assert stops(cluster) == 3
+
+
+def restart_by_hand(cluster: SimCluster, broker: int) -> None:
+    cluster.stop(cluster.spec.brokers[broker])
+    cluster.start(cluster.spec.brokers[broker])
 
 
 def test_who_may_not_commit_finds_out_before_any_group_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ intro: old ones send groups to different coordinators: some groups are consumed 
 intro: restarts every broker twice. So each broker is asked with made-up names which number it uses: in preflight, before each restart, every
 intro: 30 s in a soak, and by the watch. The sensor `CoordinatorConsistencySensor` asks the same in a DAG of your own.
 intro:
-intro: The DAG `kmigrate_offsets_topic__<cluster>` expands the topic without any of this; K78 to K84 are its own; K90 and K91 those of `kmigrate_offsets_repair__<cluster>`.
+intro: The DAG `kmigrate_offsets_topic__<cluster>` expands the topic without any of this; K78 to K85 are its own; K90 and K91 those of `kmigrate_offsets_repair__<cluster>`.
 intro:
 intro: K77 is the same of transactions. K30 to K76 are of the scan (`python -m airflow_provider_kmigrate.groups scan`; [consumers.md](consumers.md)), of moving
 intro: groups, and of copying their offsets.
@@ -239,8 +239,8 @@ do: Write the count that you want as `offsets.topic.num.partitions` into every b
 never: Create `__consumer_offsets` by hand.
 
 K81 A transaction holds back a group's commits
-means: An open transaction has offsets of this group. They count only once it is committed, so the export would miss them.
-meanwhile: Yes: nothing was exported or deleted yet.
+means: An open transaction has offsets of this group, or hides all later records of a partition of `__consumer_offsets`, also those of other groups. What seems to be a group's newest commit may be an old one.
+meanwhile: Yes: nothing was exported, deleted or repaired because of it.
 do: Stop the producers that commit for this group (Kafka Streams, Flink) cleanly. The step continues by itself.
 do: It stays: `kafka-transactions.sh --bootstrap-server $B find-hanging` finds a transaction without a producer. The same tool aborts it.
 never: Delete the group.
@@ -269,6 +269,15 @@ do: Start its consumers.
 do: They run: do they join (`kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`), and process?
 do: It stays stopped on purpose: mark this task as success. Nothing else is left to do.
 never: Reset its offsets.
+
+K85 __consumer_offsets holds other commits than it must
+means: kmigrate reads the raw log before it deletes groups, afterwards, and once their offsets are imported. It must hold exactly the commits that brokers report, each of them once: another copy would be served after a later change of leaders.
+meanwhile: Yes: offsets of the groups in the text are in the log or in the export. Keep these groups stopped.
+do: A consumer that assigns its partitions itself (Flink, `assign`) commits without being a member: stop it. Clear the task.
+do: May kmigrate's user DESCRIBE all topics and groups? Brokers leave out what it may not, without an error. Grant it, and clear the task.
+do: A copy in another partition, and all brokers use the topic's count: run `kmigrate_offsets_repair__<cluster>`, then clear the task. Brokers do not use it yet: leave the expansion (`undo`), and go on as for brokers that differ (K01, step 3).
+do: It stays after a deletion: is every partition of the topic in sync (S02)? Clear the task.
+never: Delete or start the groups in the text.
 
 K90 An operator must decide which offset is right
 means: A group committed in two partitions of `__consumer_offsets`, and the commit times do not settle which value is its own: two coordinators served it alternately, the newer value is smaller, or it was removed. The log lists the values.
