@@ -1,6 +1,6 @@
 """Many consumer groups at work on one topic, and what the raw log of `__consumer_offsets` says of groups; neither uses kmigrate's clients.
 
-Each group is one consumer of kafka-python that commits what it has processed, with metadata. One thread drives all of them. It is not
+Each group is one consumer of kafka-python that commits what it has processed, with metadata, in a thread of its own. It is not
 librdkafka's: of 60 consumers one or two lock themselves up whenever a broker is restarted, and then the whole process (its issue 5476,
 open; stack seen with 2.16.1: a leader goes away while the consumer waits for an answer to OffsetForLeaderEpoch).
 """
@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -22,11 +21,9 @@ from confluent_kafka import TopicPartition as Place
 from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from airflow_provider_kmigrate.core.audit.offsets_records import OffsetCommitted, OffsetRemoved, decode
-from tests.waiting import wait_until
 
 _COMMIT_S = 0.5
-_PRODUCE_S = 0.2
-_CLOSE_MS = 5_000
+_PRODUCE_S = 0.5
 
 
 class Committed(NamedTuple):
@@ -44,13 +41,14 @@ class LiveGroup:
     """
 
     name: str
-    consumer: KafkaConsumer | None = None
     next: dict[int, int] = field(default_factory=dict)
     safe: dict[int, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     asked_at: float = 0.0
     committed_at: float = 0.0
     stalled_s: float = 0.0  # the longest time between two commits that succeeded
+    leaves: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
 
     def got(self, partition: int, offset: int) -> None:
         """A record."""
@@ -75,9 +73,9 @@ class LiveGroups:
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap, self._topic = bootstrap, topic
         self.groups: dict[str, LiveGroup] = {}
-        self._lock, self._ended = threading.RLock(), threading.Event()
+        self._ended = threading.Event()
         self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._produce, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -85,63 +83,61 @@ class LiveGroups:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended.set()
+        self.stop([name for name, group in self.groups.items() if group.thread])
         self._thread.join(60.0)
-        for consumer in [group.consumer for group in self.groups.values() if group.consumer]:
-            consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
 
     def start(self, names: Iterable[str]) -> None:
         """Each from its group's offsets; from the beginning without any, so that a lost offset shows as a repetition."""
         for name in names:
             group = self.groups.setdefault(name, LiveGroup(name))
             group.committed_at = time.monotonic()
-            consumer = KafkaConsumer(
-                self._topic,
-                bootstrap_servers=self._bootstrap.split(","),
-                group_id=name,
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                session_timeout_ms=10_000,
-                fetch_max_wait_ms=2_000,
-            )
-            with self._lock:
-                group.consumer = consumer
+            group.leaves.clear()
+            group.thread = threading.Thread(target=self._run, args=(group,), daemon=True)
+            group.thread.start()
 
     def stop(self, names: Iterable[str]) -> None:
         """Leave the groups, with everything committed that was processed."""
-        for name in names:
-            with self._lock:
-                group = self.groups[name]
-                consumer, group.consumer = group.consumer, None
-            assert consumer is not None
-            consumer.pause(*consumer.assignment())
-            wait_until(partial(self._settled, group, consumer), f"{name} commits what it processed", 30.0)
-            consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
+        leaving = [self.groups[name] for name in names]
+        for group in leaving:
+            group.leaves.set()
+        for group in leaving:
+            assert group.thread is not None
+            group.thread.join(60.0)
+            assert not group.thread.is_alive(), f"{group.name} did not leave within a minute"
+            group.thread = None
 
-    def _run(self) -> None:
-        produced = 0.0
-        while not self._ended.is_set():
-            if time.monotonic() - produced > _PRODUCE_S:
-                self._producer.produce(self._topic, b"a record")
-                produced = time.monotonic()
+    def _produce(self) -> None:
+        while not self._ended.wait(_PRODUCE_S):
+            self._producer.produce(self._topic, b"a record")
             self._producer.poll(0)
-            with self._lock:
-                for group in self.groups.values():
-                    self._step(group)
-            self._ended.wait(0.02)
 
-    def _step(self, group: LiveGroup) -> None:
-        if group.consumer is not None:
-            self._settled(group, group.consumer)
+    def _run(self, group: LiveGroup) -> None:
+        consumer = KafkaConsumer(
+            self._topic,
+            bootstrap_servers=self._bootstrap.split(","),
+            group_id=group.name,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=10_000,
+            fetch_max_wait_ms=2_000,
+        )
+        try:
+            while not group.leaves.is_set():
+                self._work(group, consumer)
+            consumer.pause(*consumer.assignment())
+            while group.next != group.safe and not self._ended.is_set():
+                self._work(group, consumer)
+        finally:
+            consumer.close(autocommit=False, timeout_ms=5_000)
 
-    def _settled(self, group: LiveGroup, consumer: KafkaConsumer) -> bool:
-        """Take records and commit, if there is something to take and to commit; True if everything processed is committed."""
-        for place, records in consumer.poll(timeout_ms=0).items():
+    def _work(self, group: LiveGroup, consumer: KafkaConsumer) -> None:
+        """Take records, and commit what was processed twice a second."""
+        for place, records in consumer.poll(timeout_ms=500).items():
             for record in records:
                 group.got(place.partition, record.offset)
         if group.next != group.safe and time.monotonic() - group.asked_at > _COMMIT_S:
             group.asked_at = time.monotonic()
             consumer.commit_async(self._places(group), group.commit_ended)
-        return group.next == group.safe
 
     def _places(self, group: LiveGroup) -> dict[TopicPartition, OffsetAndMetadata]:
         return {
@@ -151,15 +147,13 @@ class LiveGroups:
 
     def positions(self) -> dict[str, dict[int, int]]:
         """What each group has processed."""
-        with self._lock:
-            return {name: dict(group.next) for name, group in self.groups.items()}
+        return {name: dict(group.next) for name, group in self.groups.items()}
 
     def stalled(self, names: Collection[str]) -> float:
         """The longest time in seconds that one of these groups was without a commit, since this was asked last."""
-        with self._lock:
-            found = max(self.groups[name].stalled_s for name in names)
-            for name in names:
-                self.groups[name].stalled_s = 0.0
+        found = max(self.groups[name].stalled_s for name in names)
+        for name in names:
+            self.groups[name].stalled_s = 0.0
         return round(found, 1)
 
 
