@@ -22,12 +22,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, Level, LevelHealth, of_facts
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, quiet_admin, wait_for_leaders
+from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, wait_for_leaders
 from airflow_provider_kmigrate.probe.stream import PROPERTIES, Stream, StreamProgress, read_plan
 
 _REPLICAS: Final = 3
@@ -64,7 +65,7 @@ def ensure_topic(properties: Mapping[str, str], name: str, timeout: float = 60.0
     New brokers get partitions; those of removed brokers stay, led by other brokers.
     """
     with kafka_calls(f"making the topic {name}"):
-        admin = quiet_admin(properties)
+        admin = connect(properties)
         nodes = admin.describe_cluster(request_timeout=timeout).result(timeout).nodes
         racks = {node.id: node.rack for node in nodes}
         led = _preferred(admin, name, timeout)
