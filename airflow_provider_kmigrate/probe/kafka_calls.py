@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.ledger import book
 from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut
 
 _POLL_S = 0.1
+_EVERY_S = 2.0  # between two lists of partitions
 
 
 @contextmanager
@@ -67,9 +68,9 @@ def partitions_of(
 class PartitionWatch(threading.Thread):
     """Keeps the list of partitions fresh beside a loop that must not wait for metadata. Caller: the producer's loop."""
 
-    def __init__(self, client: Producer, patterns: Sequence[str], every: float = 2.0) -> None:
+    def __init__(self, client: Producer, patterns: Sequence[str]) -> None:
         super().__init__(daemon=True, name="partition-watch")
-        self._client, self._patterns, self._every = client, patterns, every
+        self._client, self._patterns = client, patterns
         self._end = threading.Event()
         self.partitions: tuple[events.TopicPartition, ...] = ()  # replaced as a whole, never changed
 
@@ -80,7 +81,7 @@ class PartitionWatch(threading.Thread):
                 self.partitions = partitions_of(self._client, self._patterns) or self.partitions
             except KMigrateError:  # the former list serves until the brokers answer again
                 self._end.wait(_POLL_S)
-            self._end.wait(self._every if self.partitions else _POLL_S)
+            self._end.wait(_EVERY_S if self.partitions else _POLL_S)
 
     def end(self) -> None:
         """Stop the thread and wait for it, at most 15 s."""

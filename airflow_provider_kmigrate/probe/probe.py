@@ -40,13 +40,13 @@ _CONFIG: Final = {
 }
 
 
-def layout(racks: Mapping[int, str | None], leaders: Iterable[int], replicas: int = _REPLICAS) -> list[list[int]]:
+def layout(racks: Mapping[int, str | None], leaders: Iterable[int]) -> list[list[int]]:
     """The replicas of each leader's partition: itself, then the next brokers, other racks first. `racks`: of all brokers."""
     ring = sorted(racks)
     found = []
     for leader in leaders:
         at = ring.index(leader)
-        found.append([leader, *_spread([*ring[at + 1 :], *ring[:at]], racks, {racks[leader]})][:replicas])
+        found.append([leader, *_spread([*ring[at + 1 :], *ring[:at]], racks, {racks[leader]})][:_REPLICAS])
     return found
 
 
@@ -247,10 +247,10 @@ class ProbeRuns:
         raise Refused.because(Reason("Y09", text))
 
 
-def has_ended(folder: Path, seconds: float = _SILENT_S) -> bool:
-    """True if no event was written there for so long: the probe has ended, on whatever machine."""
+def has_ended(folder: Path) -> bool:
+    """True if no event was written there for a minute: the probe has ended, on whatever machine."""
     newest = max((path.stat().st_mtime for path in (folder / "events").glob("*")), default=0.0)
-    return time.time() - newest > seconds
+    return time.time() - newest > _SILENT_S
 
 
 def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
