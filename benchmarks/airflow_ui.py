@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from cryptography.fernet import Fernet
 
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 from benchmarks.old_application import OldApplication
-from benchmarks.rehearsal import Rehearsal, rehearsing
+from benchmarks.rehearsal import Rehearsal
 from benchmarks.run_dag import environment
 from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
@@ -241,7 +241,7 @@ def main() -> int:
     policy = {"min_soak": arguments.soak}
     rehearsal = Rehearsal(arguments.dir, shape, TOPICS, rate=arguments.rate, policy=policy, applications=applications)
     try:
-        with rehearsing(rehearsal):
+        with closing(rehearsal):
             _serve(rehearsal, load=arguments.load or arguments.groups)
     except KMigrateError as error:
         print(f"{error}\nLogs: {arguments.dir.absolute()}", file=sys.stderr)

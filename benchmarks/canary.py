@@ -10,10 +10,11 @@ import json
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
+from benchmarks.rehearsal import ROOT, Rehearsal
 from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, Any]:
     seconds = int(arguments[0]) if arguments else SECONDS
     shape, topics = Shape(name="canary", brokers=1, controllers=1), [TopicPlan("orders", PARTITIONS, 1)]
     there = Rehearsal(build / "canary", shape, topics, [GroupPlan(GROUP, MEMBERS)], rate=RATE, producers=1)
-    with rehearsing(there):
+    with closing(there):
         there.up()
         workload = there.load()
         time.sleep(seconds)

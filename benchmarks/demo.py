@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from typing import Any
 from airflow_provider_kmigrate.core.events import Ack
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from benchmarks.old_application import OldApplication
-from benchmarks.rehearsal import Rehearsal, rehearsing, stalls_by_act
-from benchmarks.spark_side import SparkSide, beside
+from benchmarks.rehearsal import Rehearsal, stalls_by_act
+from benchmarks.spark_side import SparkSide
 from tests.kit.fleet import Fleet
 from tests.kit.load import summary_of
 from tests.kit.localcluster.cluster import LocalCluster
@@ -63,7 +63,7 @@ def main() -> int:
     rehearsal = Rehearsal(arguments.dir, shape, rate=arguments.rate, policy=policy, applications=APPLICATIONS, cluster_type=where)
     try:
         spark = SparkSide(arguments.dir / "spark", [topic.name for topic in rehearsal.topics])
-        with rehearsing(rehearsal), beside(spark):
+        with closing(rehearsal), closing(spark):
             return _run(rehearsal, spark, rollback=arguments.rollback)
     except KMigrateError as error:
         print(f"The demo failed: {error}\nLogs: {arguments.dir.absolute()}", file=sys.stderr)

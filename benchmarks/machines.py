@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
-from benchmarks.rehearsal import Rehearsal, rehearsing
+from benchmarks.rehearsal import Rehearsal
 from tests.kit.fleet import Fleet
 from tests.kit.load import summary_of
 from tests.kit.localcluster.plan import Shape
@@ -186,7 +186,7 @@ def _migration(folder: Path) -> dict[str, object]:
 def _ways(folder: Path) -> dict[str, object]:
     """A migration up to dual-write behind local pipes, behind ssh, and behind local pipes again; a rollback after each."""
     shape = Shape("ways", chroot="/kafka", zookeepers=3)
-    with rehearsing(Rehearsal(folder, shape, TOPICS, policy={"canary_bake": "0s"}, cluster_type=Fleet)) as rehearsal:
+    with closing(Rehearsal(folder, shape, TOPICS, policy={"canary_bake": "0s"}, cluster_type=Fleet)) as rehearsal:
         rehearsal.up()
         fleet = rehearsal.cluster
         assert isinstance(fleet, Fleet)

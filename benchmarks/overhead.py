@@ -11,11 +11,12 @@ import json
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.core.ledger import produce_between
-from benchmarks.rehearsal import Rehearsal, rehearsing, stalls_by_act
+from benchmarks.rehearsal import Rehearsal, stalls_by_act
 from tests.kit.load import summary_of
 
 WARM_UP_S = 5.0  # a cold cluster stalls its first producers, whoever migrates it
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
 def _run(folder: Path, kind: str) -> dict[str, Any]:
     # The soak is a wait that the floor does not have; it is left out of both.
     policy = {"min_soak": "0s", "fast_failover": kind == "fast"}
-    with rehearsing(Rehearsal(folder, policy=policy)) as rehearsal:
+    with closing(Rehearsal(folder, policy=policy)) as rehearsal:
         rehearsal.up()
         workload = rehearsal.load()
         if kind != "floor":

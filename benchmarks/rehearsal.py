@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -259,15 +258,6 @@ class _ToldJournal(FileJournal):
         """Write the line, and show it."""
         super().write(kind, step, text, **facts)
         self._tell({"kind": kind, "step": step, "text": text})
-
-
-@contextmanager
-def rehearsing(rehearsal: Rehearsal) -> Iterator[Rehearsal]:
-    """Everything it started is stopped at the end, whatever happens."""
-    try:
-        yield rehearsal
-    finally:
-        rehearsal.close()
 
 
 def follow(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.core.ledger import produce_between
 from benchmarks import direct
-from benchmarks.rehearsal import Rehearsal, rehearsing
+from benchmarks.rehearsal import Rehearsal
 from tests.kit.load import summary_of
 
 WARM_UP_S = 5.0
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
 
 def _there_and_back(folder: Path, *, fast: bool) -> dict[str, object]:
     policy = {"min_soak": "0s", "canary_bake": "0s", "fast_failover": fast}
-    with rehearsing(Rehearsal(folder, policy=policy)) as rehearsal:
+    with closing(Rehearsal(folder, policy=policy)) as rehearsal:
         rehearsal.up()
         workload = rehearsal.load()
         time.sleep(WARM_UP_S)

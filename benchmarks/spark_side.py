@@ -10,8 +10,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -179,12 +178,3 @@ def _environment() -> dict[str, str]:
     """Neither another Spark nor Airflow's Python gets in its way."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     return {**kept, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(PYTHON)}
-
-
-@contextmanager
-def beside(side: SparkSide) -> Iterator[SparkSide]:
-    """Everything of it is stopped at the end, whatever happens."""
-    try:
-        yield side
-    finally:
-        side.close()

@@ -156,11 +156,14 @@ def error_of(refused: KafkaError | KafkaException, where: str) -> KMigrateError:
 
 
 class Admin:
-    """One librdkafka client; connects at the first call. Every read is tried four times, each for at most `timeout` seconds."""
+    """One librdkafka client, made by `connect` at the first call. Every read is tried four times, each for at most `timeout` seconds."""
 
-    def __init__(self, settings: KafkaSettings, timeout: float = 10.0) -> None:
+    def __init__(
+        self, settings: KafkaSettings, timeout: float = 10.0, connect: Callable[[Mapping[str, Any]], AdminClient] = connect
+    ) -> None:
         self._settings = settings
         self._timeout = timeout
+        self._connect = connect
         self._lock = threading.Lock()
         self._client: AdminClient | None = None
         self._refused: KafkaError | None = None
@@ -232,7 +235,7 @@ class Admin:
 
     def _admin(self) -> AdminClient:
         with self._lock, self._errors("configuration"):
-            self._client = self._client or AdminClient(self._properties(), logger=silent())
+            self._client = self._client or self._connect(self._properties())
             return self._client
 
     def _properties(self) -> dict[str, Any]:

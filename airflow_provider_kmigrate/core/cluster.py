@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Any
 
 CONTROLLER_STOPS = 60.0
@@ -21,6 +22,14 @@ def machine(host: str) -> str:
     """
     name = host.lower().rstrip(".")
     return "localhost" if name in _LOOPBACK else name
+
+
+def is_loopback(host: str) -> bool:
+    """True if the host is `localhost` or a loopback address, an IPv6 one with or without brackets."""
+    try:
+        return host.lower() == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 class NodeRole(StrEnum):

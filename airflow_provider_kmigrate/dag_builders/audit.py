@@ -47,6 +47,10 @@ _ROLLED_BACK = (
     "The rollback itself is complete. Keep the event files and the backup, and do not migrate again before you have read the findings: they "
     "name topic, partition, offsets and members."
 )
+_OF_GROUP = (
+    "After a FAIL the next task rolls the group back. If the audit is inconclusive, nothing is rolled back: give it more "
+    "evidence and clear it, or roll the group back with kmigrate_consumers_rollback__{cluster}. No other instance or group was changed."
+)
 _EVIDENCE_TIMEOUT = timedelta(minutes=5)
 """How long a rollback waits for each task of its evidence: what is wrong with the cluster may be why it is slow."""
 
@@ -164,7 +168,6 @@ def group_gate(
     spec: ClusterSpec,
     group: str,
     name: str,
-    advice: str,
     *,
     after: str,
     canary: Mapping[str, Any] | None = None,
@@ -179,6 +182,7 @@ def group_gate(
         return []
     demand = _since(after) | {"groups": [group], "mixed": [group] if mixed else []}
     more = {"canary": dict(canary)} if canary else {}
+    advice = _OF_GROUP.format(cluster=spec.name)
     return _tasks(spec, spec.audit, f"{group}/{name}", advice, suffix=f"_{name}", demand=demand, more=more)
 
 

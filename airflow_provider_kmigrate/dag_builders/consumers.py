@@ -63,10 +63,6 @@ Rolls consumer groups back from any state, instance by instance. Kafka consumers
 | zookeeper_mode | migrating consumers, coordinated through ZooKeeper |
 | kafka_mode | migrating consumers, coordinated through Kafka |
 """
-_ADVICE = (
-    "After a FAIL the next task rolls the group back. If the audit is inconclusive, nothing is rolled back: give it more "
-    "evidence and clear it, or roll the group back with kmigrate_consumers_rollback__{cluster}. No other instance or group was changed."
-)
 
 
 def build(spec: ClusterSpec) -> DAG | None:
@@ -132,9 +128,7 @@ def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goa
     first = _switch(spec, group, canary.name, target, bake=True)
     name = f"canary_{target}"
     compared, mixed = audit.canary_of(spec, group), target is MemberKind.MIGRATING  # ZooKeeper consumers write no events
-    gate = audit.group_gate(
-        spec, group.name, name, _ADVICE.format(cluster=spec.name), after=first.task_id, canary=compared, mixed=mixed
-    )
+    gate = audit.group_gate(spec, group.name, name, after=first.task_id, canary=compared, mixed=mixed)
     if gate:
         _rolls_back(spec, group, name, goal, [], gate=gate)
         chain(*gate)
@@ -162,7 +156,7 @@ def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change
     given = {**_given(spec, group), **audit.begins(spec)}
     watch = GroupStepOperator(task_id=f"watch_{name}", step="watch group", deferrable=True, **given)
     begun = [*change, watch][0]
-    gate = audit.group_gate(spec, group.name, name, _ADVICE.format(cluster=spec.name), after=begun.task_id)
+    gate = audit.group_gate(spec, group.name, name, after=begun.task_id)
     _rolls_back(spec, group, name, goal, [*change, watch], gate=gate)
     return [*change, watch, *gate]
 

@@ -12,7 +12,6 @@ named without its content.
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +32,7 @@ from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import OF_DEFAULT, Wire, broker_configs
 from airflow_provider_kmigrate.clients.zookeeper import ZnodeReads
 from airflow_provider_kmigrate.core import equivalence
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, is_loopback
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
@@ -417,15 +416,8 @@ def read_environment(
 
 def one_machine(spec: ClusterSpec, servers: Iterable[ZooKeeperServer]) -> bool:
     """True if all nodes and ZooKeeper have addresses of this machine itself."""
-    addresses = [server.address.rpartition(":")[0].strip("[]") for server in servers]
-    return bool(addresses) and all(map(_is_here, [*addresses, *(node.host for node in spec.nodes())]))
-
-
-def _is_here(address: str) -> bool:
-    try:
-        return address == "localhost" or ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
+    addresses = [server.address.rpartition(":")[0] for server in servers]
+    return bool(addresses) and all(map(is_loopback, [*addresses, *(node.host for node in spec.nodes())]))
 
 
 def _each(questions: Questions, asked: Mapping[int, Question[Value]], spec: ClusterSpec) -> dict[int, Value | None]:

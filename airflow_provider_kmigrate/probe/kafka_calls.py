@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
-from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from airflow_provider_kmigrate.clients.admin import error_of
 from airflow_provider_kmigrate.core import events
+from airflow_provider_kmigrate.core.ledger import book
 from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut
 
 _POLL_S = 0.1
+_EVERY_S = 2.0  # between two lists of partitions
 
 
 @contextmanager
@@ -29,11 +29,6 @@ def kafka_calls(what: str) -> Iterator[None]:
         raise error_of(error.args[0], what) from error
     except FutureTimeout as error:
         raise TimedOut(f"{what}: no answer in time") from error
-
-
-def quiet_admin(properties: Mapping[str, str]) -> AdminClient:
-    """An admin client that raises what goes wrong, and keeps librdkafka's warnings about the properties out of the log."""
-    return AdminClient({**properties, "log_level": "2"})
 
 
 def wait_for_leaders(admin: AdminClient, wanted: Mapping[str, int], timeout: float) -> None:
@@ -56,8 +51,8 @@ def _has_leaders(admin: AdminClient, wanted: Mapping[str, int]) -> bool:
 
 
 def matches(patterns: Sequence[str], topic: str) -> bool:
-    """Match as librdkafka subscribes: a name, or a regular expression if it begins with `^`."""
-    return any(re.match(pattern, topic) if pattern.startswith("^") else pattern == topic for pattern in patterns)
+    """True if a subscription to these names and patterns holds the topic."""
+    return any(book.matches(pattern, topic) for pattern in patterns)
 
 
 def partitions_of(
@@ -73,9 +68,9 @@ def partitions_of(
 class PartitionWatch(threading.Thread):
     """Keeps the list of partitions fresh beside a loop that must not wait for metadata. Caller: the producer's loop."""
 
-    def __init__(self, client: Producer, patterns: Sequence[str], every: float = 2.0) -> None:
+    def __init__(self, client: Producer, patterns: Sequence[str]) -> None:
         super().__init__(daemon=True, name="partition-watch")
-        self._client, self._patterns, self._every = client, patterns, every
+        self._client, self._patterns = client, patterns
         self._end = threading.Event()
         self.partitions: tuple[events.TopicPartition, ...] = ()  # replaced as a whole, never changed
 
@@ -86,44 +81,9 @@ class PartitionWatch(threading.Thread):
                 self.partitions = partitions_of(self._client, self._patterns) or self.partitions
             except KMigrateError:  # the former list serves until the brokers answer again
                 self._end.wait(_POLL_S)
-            self._end.wait(self._every if self.partitions else _POLL_S)
+            self._end.wait(_EVERY_S if self.partitions else _POLL_S)
 
     def end(self) -> None:
         """Stop the thread and wait for it, at most 15 s."""
         self._end.set()
         self.join(timeout=15.0)
-
-
-class Extent(NamedTuple):
-    """The extent of a partition's log: offsets from `start` to before `end`."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    compacted: bool
-
-
-def extents(properties: Mapping[str, str], patterns: Sequence[str], timeout: float = 30.0) -> list[Extent]:
-    """The extent of every log of these topics, as the leaders have it now. Raises ours."""
-    with kafka_calls("reading the logs' extents"):
-        admin = quiet_admin(properties)
-        wanted = partitions_of(admin, patterns, timeout)
-        if not wanted:
-            return []
-        starts = _offsets(admin, wanted, OffsetSpec.earliest(), timeout)  # type: ignore[no-untyped-call]
-        ends = _offsets(admin, wanted, OffsetSpec.latest(), timeout)  # type: ignore[no-untyped-call]
-        compacted = _compacted(admin, {where.topic for where in wanted}, timeout)
-    return [Extent(*where, starts[where], ends[where], where.topic in compacted) for where in wanted]
-
-
-def _offsets(admin: AdminClient, wanted: Sequence[events.TopicPartition], spec: OffsetSpec, timeout: float) -> dict[Any, int]:
-    futures = admin.list_offsets({TopicPartition(*where): spec for where in wanted}, request_timeout=timeout)
-    return {events.TopicPartition(key.topic, key.partition): future.result(timeout).offset for key, future in futures.items()}
-
-
-def _compacted(admin: AdminClient, topics: set[str], timeout: float) -> set[str]:
-    futures = admin.describe_configs(
-        [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)], request_timeout=timeout
-    )
-    return {key.name for key, future in futures.items() if "compact" in future.result(timeout)["cleanup.policy"].value}

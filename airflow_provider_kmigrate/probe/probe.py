@@ -22,12 +22,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, Level, LevelHealth, of_facts
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, quiet_admin, wait_for_leaders
+from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, wait_for_leaders
 from airflow_provider_kmigrate.probe.stream import PROPERTIES, Stream, StreamProgress, read_plan
 
 _REPLICAS: Final = 3
@@ -39,13 +40,13 @@ _CONFIG: Final = {
 }
 
 
-def layout(racks: Mapping[int, str | None], leaders: Iterable[int], replicas: int = _REPLICAS) -> list[list[int]]:
+def layout(racks: Mapping[int, str | None], leaders: Iterable[int]) -> list[list[int]]:
     """The replicas of each leader's partition: itself, then the next brokers, other racks first. `racks`: of all brokers."""
     ring = sorted(racks)
     found = []
     for leader in leaders:
         at = ring.index(leader)
-        found.append([leader, *_spread([*ring[at + 1 :], *ring[:at]], racks, {racks[leader]})][:replicas])
+        found.append([leader, *_spread([*ring[at + 1 :], *ring[:at]], racks, {racks[leader]})][:_REPLICAS])
     return found
 
 
@@ -64,7 +65,7 @@ def ensure_topic(properties: Mapping[str, str], name: str, timeout: float = 60.0
     New brokers get partitions; those of removed brokers stay, led by other brokers.
     """
     with kafka_calls(f"making the topic {name}"):
-        admin = quiet_admin(properties)
+        admin = connect(properties)
         nodes = admin.describe_cluster(request_timeout=timeout).result(timeout).nodes
         racks = {node.id: node.rack for node in nodes}
         led = _preferred(admin, name, timeout)
@@ -246,10 +247,10 @@ class ProbeRuns:
         raise Refused.because(Reason("Y09", text))
 
 
-def has_ended(folder: Path, seconds: float = _SILENT_S) -> bool:
-    """True if no event was written there for so long: the probe has ended, on whatever machine."""
+def has_ended(folder: Path) -> bool:
+    """True if no event was written there for a minute: the probe has ended, on whatever machine."""
     newest = max((path.stat().st_mtime for path in (folder / "events").glob("*")), default=0.0)
-    return time.time() - newest > seconds
+    return time.time() - newest > _SILENT_S
 
 
 def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.applications.event_log import EventLog, EventReader, FileSink, Reading, read_events
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.admin import connect, read_marks
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.core.events import (
@@ -30,7 +31,6 @@ from airflow_provider_kmigrate.core.events import (
     LogExtent,
     Ownership,
     OwnershipChange,
-    Remark,
     Start,
     TopicPartition,
     WriterRole,
@@ -38,7 +38,7 @@ from airflow_provider_kmigrate.core.events import (
 from airflow_provider_kmigrate.core.ledger import Facts, balance
 from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
-from airflow_provider_kmigrate.probe.kafka_calls import extents, matches, partitions_of, quiet_admin
+from airflow_provider_kmigrate.probe.kafka_calls import matches, partitions_of
 
 _SCHEMA: Final = 2
 _PLAN: Final = "plan.json"
@@ -229,7 +229,7 @@ class Stream:
         return StreamProgress(self.events)
 
     def _unsettled(self) -> Callable[[StreamProgress], str]:
-        plan, admin = self.plan, quiet_admin(self._properties)
+        plan, admin = self.plan, connect(self._properties)
 
         def unsettled(seen: StreamProgress) -> str:
             waiting = _without("start", set(plan.receivers()) - seen.started)
@@ -263,10 +263,16 @@ class Stream:
 
     def _note_extents(self, log: EventLog) -> None:
         try:
-            for one in extents(self._properties, self.plan.topics):
-                log.write(LogExtent(log.stamp(), *one))
+            topics = {where.topic for where in partitions_of(connect(self._properties), self.plan.topics)}
+            marks = read_marks(self._properties, topics)
         except KMigrateError as error:  # the ledger does with less
-            log.write(Remark(log.stamp(), "control-no-extents", str(error)))
+            log.remark("control-no-extents", str(error))
+            return
+        for where, mark in sorted(marks.items()):
+            if mark.unread:
+                log.remark("control-no-extents", f"{where.name}: {mark.unread}")
+            else:
+                log.write(LogExtent(log.stamp(), *where, mark.start, mark.end, mark.compacted))
 
     def _drain(self, deadline: float) -> None:
         progress, receivers = self.progress(), self._processes(self.plan.receivers())

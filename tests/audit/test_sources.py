@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.audit.schema import RowKind, rows_of, table_of
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, outcome_of
 from airflow_provider_kmigrate.core.event_lines import encode
-from airflow_provider_kmigrate.core.events import Ownership
+from airflow_provider_kmigrate.core.events import LogExtent, Ownership, Stamp
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
@@ -48,17 +48,7 @@ def test_lines_of_a_folder(engine: Engine, tmp_path: Path) -> None:
     assert result.sources[0].facts == balance(calm().end())
 
 
-_EXTENT = {
-    "v": 1,
-    "kind": "log_extent",
-    "writer": "w",
-    "event_seq": 0,
-    "t_ms": 1,
-    "topic": "t",
-    "partition": 0,
-    "start": 0,
-    "end": 5,
-}
+_EXTENT = json.loads(encode(LogExtent(Stamp("w", 0, 1), "t", 0, 0, 5)))
 _ABSURD = [{"t_ms": 10**30}, {"t_ms": 10**15}, {"partition": 2**40}, {"event_seq": 10**20}, {"writer": "\ud800"}, {"end": 2**62}]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tenacity import retry, stop_after_delay, wait_fixed
+from tenacity import retry, stop_after_delay, wait_fixed, wait_none
 
 from airflow_provider_kmigrate.clients.admin import Admin, _topic, cluster_id, error_of
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
@@ -52,22 +54,18 @@ class TestControllerThatMoved:
         ids=["nothing", "twice", "then no preferred leader", "no preferred leader", "for ever"],
     )
     def test_a_new_client_is_asked_and_nothing_else_is_tried_again(
-        self, monkeypatch: pytest.MonkeyPatch, codes: list[int | None], used: int, error: type[Exception] | None
+        self, codes: list[int | None], used: int, error: type[Exception] | None
     ) -> None:
         made: list[TestControllerThatMoved.Client] = []
 
-        def client(*_: object, **__: object) -> TestControllerThatMoved.Client:
+        def client(_: object) -> Any:
             made.append(self.Client(codes[len(made)]))
             return made[-1]
 
-        monkeypatch.setattr("airflow_provider_kmigrate.clients.admin.AdminClient", client)
-        monkeypatch.setattr(Admin.elect_preferred.retry, "sleep", lambda _: None)  # type: ignore[attr-defined]
-        wanted = [Partition("t", 0, 1, (0, 1), (0, 1))]
-        if error is None:
-            Admin(KafkaSettings({})).elect_preferred(wanted)
-        else:
-            with pytest.raises(error):
-                Admin(KafkaSettings({})).elect_preferred(wanted)
+        admin, wanted = Admin(KafkaSettings({}), connect=client), [Partition("t", 0, 1, (0, 1), (0, 1))]
+        elect = Admin.elect_preferred.retry_with(wait=wait_none())  # type: ignore[attr-defined]
+        with nullcontext() if error is None else pytest.raises(error):
+            elect(admin, wanted)
         assert len(made) == used
 
 

@@ -18,23 +18,14 @@ from airflow_provider_kmigrate.clients import fence, znodes
 from airflow_provider_kmigrate.clients import zookeeper as zk
 from airflow_provider_kmigrate.core import event_lines, foreign_json, journal_lines
 from airflow_provider_kmigrate.core.coordination import registration
+from airflow_provider_kmigrate.core.event_lines import encode
+from airflow_provider_kmigrate.core.events import LogExtent, Stamp
 from airflow_provider_kmigrate.core.spark import hold
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.observe import stored
 
 DEEP = 100_000
-_EXTENT = {
-    "v": 1,
-    "kind": "log_extent",
-    "writer": "w",
-    "event_seq": 0,
-    "t_ms": 1,
-    "topic": "t",
-    "partition": 0,
-    "start": 0,
-    "end": 5,
-    "compacted": False,
-}
+_EXTENT = json.loads(encode(LogExtent(Stamp("w", 0, 1), "t", 0, 0, 5)))
 _COMMIT_AT = {
     "v": 1,
     "kind": "ownership",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,10 +74,11 @@ def test_a_consumer_at_work_on_a_batch_lives_and_what_it_was_given_is_written(tm
 
 
 def test_who_is_polled_has_signs_enough(tmp_path: Path) -> None:
-    producer = a_producer(tmp_path, batch_s=10.0)
-    time.sleep(0.3)
-    assert beats(tmp_path) == 0
+    producer, other = a_producer(tmp_path / "polled", batch_s=10.0), a_producer(tmp_path / "other")
+    wait_until(lambda: beats(tmp_path / "other") >= 4, timeout=10, what="as many chances for the first one")
+    assert beats(tmp_path / "polled") == 0
     producer.close()
+    other.close()
 
 
 @pytest.mark.parametrize("make", [a_producer, a_consumer])
@@ -133,21 +134,23 @@ def test_whoever_must_write_is_told_by_its_own_calls(tmp_path: Path) -> None:
 
 def test_a_forked_child_gives_no_sign_for_its_parent(tmp_path: Path) -> None:
     """The parent is gone at once, as one that was killed is; its child lives on with a copy of the client."""
+    alive, end_of_life = os.pipe()  # the child keeps its end open for as long as it lives
     script = f"""
-import os, sys, time
+import os, pathlib, sys, time
 from confluent_kafka import Producer
 from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
 producer = AuditedProducer(Producer({NOWHERE!r}), FileSink({str(tmp_path)!r}), batch_s=0.02, beat_s=0.05)
-time.sleep(0.3)
-child = os.fork()
-if child == 0:
-    os.close(1)
+while not any('"heartbeat"' in path.read_text() for path in pathlib.Path({str(tmp_path)!r}).glob("*.jsonl")):
+    time.sleep(0.01)
+if os.fork() == 0:
     time.sleep(1.0)
 os._exit(0)
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, pass_fds=[end_of_life])
+    os.close(end_of_life)
     seen = beats(tmp_path)
     assert seen >= 1
-    time.sleep(0.4)
+    assert os.read(alive, 1) == b"", "the child has ended"
+    os.close(alive)
     assert beats(tmp_path) == seen

@@ -13,12 +13,12 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import NewTopic
 
 from airflow_provider_kmigrate.applications.event_log import Reading
-from airflow_provider_kmigrate.clients.admin import error_of
+from airflow_provider_kmigrate.clients.admin import connect, error_of
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
 from airflow_provider_kmigrate.core.events import Event, Ownership
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.exceptions import TimedOut
-from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, quiet_admin, wait_for_leaders
+from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, wait_for_leaders
 
 _POLL_S: Final = 0.1
 
@@ -38,7 +38,7 @@ def create_topics(properties: Mapping[str, str], plans: Sequence[TopicPlan], tim
     deadline = time.monotonic() + timeout
     what = f"creating {len(plans)} topics"
     with kafka_calls(what):
-        admin = quiet_admin(properties)
+        admin = connect(properties)
         new = [NewTopic(plan.name, plan.partitions, plan.replication, config=dict(plan.config)) for plan in plans]
         for future in admin.create_topics(new, request_timeout=timeout).values():
             _unless_there(future, deadline)

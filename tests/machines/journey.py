@@ -8,13 +8,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from benchmarks.airflow_ui import serving
-from benchmarks.rehearsal import Rehearsal, rehearsing
+from benchmarks.rehearsal import Rehearsal
 from tests.kit.fleet import FILES, UNITS, Fleet
 from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
@@ -161,7 +162,7 @@ def under_way(folder: Path, name: str = "fleet", ahead: str = "") -> Iterator[Fl
     rehearsal = Rehearsal(
         folder, shape, TOPICS, _GROUPS, 100.0, producers=1, policy=policy, cluster_type=partial(Fleet, ahead=ahead)
     )
-    with rehearsing(rehearsal):
+    with closing(rehearsal):
         rehearsal.up()
         fleet = rehearsal.cluster
         assert isinstance(fleet, Fleet)

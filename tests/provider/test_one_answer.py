@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from airflow.sdk import DAG
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK
 from tests.provider.conftest import Sleep
@@ -132,19 +134,36 @@ def test_an_answer_comes_too_late_once_another_run_owns_the_cluster(
 
 
 def waits() -> bool:
+    return has_task("awaiting_input")
+
+
+def has_task(state: str, *tasks: str) -> bool:
+    """True if a task of the migration, or one of these, is in this state."""
     from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415
 
     with create_session() as session:
-        parked = select(TaskInstance).where(TaskInstance.dag_id == DAG_ID, TaskInstance.state == "awaiting_input")
-        return session.scalar(parked) is not None
+        found = session.scalars(select(TaskInstance).where(TaskInstance.dag_id == DAG_ID, TaskInstance.state == state))
+        return any(not tasks or each.task_id in tasks for each in found)
 
 
-def test_an_approval_of_another_migration_finalizes_nothing(
-    rehearse: Callable[..., Rehearsal], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was rolled back and begun again since the answer, which the finalization sees by the cluster's fingerprint."""
+class BegunAgain:
+    """Observes a cluster whose migration was rolled back, and begun again a minute later, once the approval was given."""
+
+    def __init__(self, sim: Rehearsal) -> None:
+        self._observe = sim.observe
+
+    def __call__(self, *what: Any, **more: Any) -> ClusterView:
+        view = self._observe(*what, **more)
+        if view.zk is None or view.migration is None or not has_task("success", "approve"):
+            return view
+        later = replace(view.migration, created_at=view.migration.created_at + 60.0)
+        return replace(view, zk=replace(view.zk, migration=later))
+
+
+def test_an_approval_of_another_migration_finalizes_nothing(rehearse: Callable[..., Rehearsal], run_dag: RunDag) -> None:
+    """The finalization recognises that by the time at which `/migration` was created."""
     sim = rehearse()
-    monkeypatch.setattr("airflow_provider_kmigrate.core.approval.fingerprint", lambda _view, _cluster: "a later migration")
+    sim.observe = BegunAgain(sim)  # type: ignore[method-assign]
     states = tasks(run_dag(folder.dags_of(sim.path.parent)[DAG_ID], run_conf={"approve_finalization": CLUSTER_ID}))
     assert (states["approve"], states["finalize.controller_3000"]) == ("success", "failed")
     assert not sim.cluster.finalized

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from benchmarks import direct
 from benchmarks.airflow_ui import Airflow, serving, title
-from benchmarks.rehearsal import Rehearsal, rehearsing
+from benchmarks.rehearsal import Rehearsal
 from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan
@@ -312,7 +313,7 @@ def back(trial: Trial) -> None:
 def under_way(folder: Path) -> Iterator[Trial]:
     policy = {"min_soak": f"{_SOAK_S}s", "canary_bake": "0s"}
     rehearsal = Rehearsal(folder, Shape(name="killed"), TOPICS, (GroupPlan("billing", 2),), 100.0, producers=1, policy=policy)
-    with rehearsing(rehearsal):
+    with closing(rehearsal):
         rehearsal.up()
         plan = rehearsal.cluster.plan
         airflow = Airflow(folder / "airflow", plan.spec_path.parent, plan.connections_path, SETTINGS)

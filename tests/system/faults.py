@@ -12,7 +12,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from benchmarks import direct
-from benchmarks.rehearsal import Rehearsal, rehearsing
+from benchmarks.rehearsal import Rehearsal
 from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster import clocks
 from tests.kit.localcluster.plan import Shape
@@ -276,7 +276,7 @@ def main() -> int:
     shape, policy = Shape(name="faults"), {"min_soak": "3s", "canary_bake": "0s"}
     rehearsal = Rehearsal(folder / "run", shape, TOPICS, GROUPS, rate=200.0, producers=1, policy=policy)
     print(f"seed {given.seed}", flush=True)
-    with rehearsing(rehearsal), breakable(rehearsal, given.seed, given.only) as journey:
+    with closing(rehearsal), breakable(rehearsal, given.seed, given.only) as journey:
         workload = rehearsal.load()
         try:
             for part in PARTS[: given.parts]:

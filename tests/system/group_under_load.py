@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from airflow_provider_kmigrate.applications.event_log import read_events
@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Me
 from airflow_provider_kmigrate.core.events import Start
 from airflow_provider_kmigrate.core.ledger import Case, Facts, balance
 from benchmarks.old_application import OldApplication
-from benchmarks.rehearsal import Rehearsal, rehearsing
+from benchmarks.rehearsal import Rehearsal
 from tests.consumer.migrating_group import delivered
 from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
@@ -31,7 +31,7 @@ def under_load(folder: Path, name: str, application: OldApplication = APPLICATIO
     """200 records a second into six partitions, and a group with (two old) consumers, each of which owns some."""
     shape, topics = Shape(name=name, brokers=1, controllers=1), [TopicPlan(TOPIC, PARTITIONS, 1)]
     there = Rehearsal(folder, shape, topics, (), rate=RATE, producers=1, applications=[application])
-    with rehearsing(there):
+    with closing(there):
         there.up()
         there.load()
         there.start_applications()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns
-from benchmarks.rehearsal import Rehearsal, rehearsing
-from benchmarks.spark_side import SparkSide, beside
+from benchmarks.rehearsal import Rehearsal
+from benchmarks.spark_side import SparkSide
 from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan
@@ -48,7 +49,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     )
     folder, groups = tmp_path_factory.mktemp("audited"), [GroupPlan("billing", 1)]
     rehearsal = Rehearsal(folder, shape, topics, groups, rate=200.0, producers=1, policy=policy)
-    with rehearsing(rehearsal), beside(SparkSide(rehearsal.folder / "spark", ["orders"])) as spark:
+    with closing(rehearsal), closing(SparkSide(rehearsal.folder / "spark", ["orders"])) as spark:
         rehearsal.up()
         workload = rehearsal.load()
         spark.ask(rehearsal.cluster.plan, workload.events, ["orders"])

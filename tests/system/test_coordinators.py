@@ -15,13 +15,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from airflow_provider_kmigrate.clients import wire_groups
+from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.core import coordinator
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, TRANSACTIONS, Coordinators, GroupClass
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
-from airflow_provider_kmigrate.probe.kafka_calls import quiet_admin
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.run import StepContext
 from airflow_provider_kmigrate.steps.waits import run_watch
@@ -59,7 +59,7 @@ def here(cluster: LocalCluster) -> Iterator[StepContext]:
 
 
 def commit(cluster: LocalCluster) -> None:
-    admin = quiet_admin({"bootstrap.servers": cluster.bootstrap})
+    admin = connect({"bootstrap.servers": cluster.bootstrap})
     asked_of = [
         admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [TopicPartition("orders", 0, 111)])])[group]
         for group in GROUPS
@@ -69,7 +69,7 @@ def commit(cluster: LocalCluster) -> None:
 
 
 def expand(cluster: LocalCluster, here: StepContext, partitions: int) -> None:
-    admin = quiet_admin({"bootstrap.servers": cluster.bootstrap})
+    admin = connect({"bootstrap.servers": cluster.bootstrap})
     (made,) = admin.create_partitions([NewPartitions(OFFSETS.name, partitions)]).values()
     made.result(60)
     settled(here, partitions)

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
+from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
@@ -21,7 +22,6 @@ from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ZkController
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.probe.kafka_calls import quiet_admin
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
@@ -229,7 +229,7 @@ def until_elected(road: Road, hands: ByHand, wanted: NodeSpec) -> None:
 
 def create_elsewhere(node: NodeSpec, topic: str) -> None:
     """Seen by this broker alone: a client may ask the one that was left behind, which never hears of the topic."""
-    admin = quiet_admin({"bootstrap.servers": f"{node.host}:{node.port}"})
+    admin = connect({"bootstrap.servers": f"{node.host}:{node.port}"})
     admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(30)
     wait_until(lambda: (found := leaders(node, topic)) and min(found.values()) >= 0, "its partitions are led")
 

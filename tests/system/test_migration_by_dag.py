@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
-from benchmarks.rehearsal import Rehearsal, rehearsing
+from benchmarks.rehearsal import Rehearsal
 from tests.kit.load import TopicPlan, create_topics, summary_of
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
@@ -119,7 +120,7 @@ class Outcome:
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     shape = Shape(name="system", chroot=CHROOT)
     rehearsal = Rehearsal(tmp_path_factory.mktemp("dag"), shape, (*TOPICS, *DOOMED), policy={"min_soak": "3s"})
-    with rehearsing(rehearsal):
+    with closing(rehearsal):
         rehearsal.up()
         settings = plant_secrets(rehearsal)
         restart(rehearsal)  # preflight refuses brokers that do not run with what their files say

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewPartitions
 
+from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.clients.wire_groups import GroupsAt
 from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.decision import Done
@@ -17,7 +18,6 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import FetchedOffset, HostedGroup
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.probe.kafka_calls import quiet_admin
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.live_groups import committed
@@ -65,7 +65,7 @@ def test_groups_that_two_brokers_served_get_one_offset_back(cluster: LocalCluste
     with direct.context(cluster, "repair") as here:
         commit(cluster)
         settled(here, OLD)
-        admin = quiet_admin({"bootstrap.servers": cluster.bootstrap})
+        admin = connect({"bootstrap.servers": cluster.bootstrap})
         admin.create_partitions([NewPartitions(OFFSETS.name, NEW)])[OFFSETS.name].result(60)
         settled(here, NEW)
         with pytest.raises(Refused, match="K01"):

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewPartitions
 
+from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.plan import EXPANSION, Plan, PlanStep, find
 from airflow_provider_kmigrate.exceptions import Unavailable
-from airflow_provider_kmigrate.probe.kafka_calls import quiet_admin
 from airflow_provider_kmigrate.steps.run import StepContext
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from benchmarks import direct
@@ -45,7 +45,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 def by_hand(cluster: LocalCluster, here: StepContext, partitions: int) -> None:
-    admin = quiet_admin({"bootstrap.servers": cluster.bootstrap})
+    admin = connect({"bootstrap.servers": cluster.bootstrap})
     (made,) = admin.create_partitions([NewPartitions(OFFSETS.name, partitions)]).values()
     made.result(60)
     settled(here, partitions)

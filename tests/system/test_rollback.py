@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.steps.rollback import StopController
 from airflow_provider_kmigrate.steps.run import StepContext
 from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
 from benchmarks import direct
-from benchmarks.rehearsal import Rehearsal, rehearsing
+from benchmarks.rehearsal import Rehearsal
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
@@ -54,7 +54,7 @@ def version_1(folder: Path) -> None:
 def test_back_by_the_dag_and_forward_again(tmp_path: Path) -> None:
     topics, groups = (TopicPlan("orders", 12), TopicPlan("pair", 4, 2)), (GroupPlan("billing", 2),)
     policy = {"min_soak": "0s", "canary_bake": "0s"}
-    with rehearsing(Rehearsal(tmp_path, topics=topics, groups=groups, policy=policy)) as rehearsal:
+    with closing(Rehearsal(tmp_path, topics=topics, groups=groups, policy=policy)) as rehearsal:
         rehearsal.up()
         load = rehearsal.load()
         rehearsal.forward(direct.to_hybrid)

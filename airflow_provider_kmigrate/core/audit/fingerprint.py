@@ -68,7 +68,7 @@ class Fingerprint:
         return sum(found.records for blocks in self.prints.values() for found in blocks.values())
 
 
-def stretches(mark: LogMark, sample: LogSample, block: int = BLOCK) -> list[tuple[int, int]]:
+def stretches(mark: LogMark, sample: LogSample, block: int) -> list[tuple[int, int]]:
     """The stretches of a log to hash, ascending, as from .. before. Each begins at the log's start or at a block's start."""
     if mark.start >= mark.end:
         return []

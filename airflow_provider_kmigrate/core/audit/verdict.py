@@ -267,9 +267,9 @@ def _reservations(account: LevelHealth) -> list[AuditFinding]:
     return found
 
 
-def unseen_rate(trials: int, confidence: float = 0.95) -> float:
-    """The largest fault rate that fits having seen none in `trials` independent trials (about 3 / trials); 1 without trials."""
-    return 1.0 if trials <= 0 else 1.0 - (1.0 - confidence) ** (1.0 / trials)
+def unseen_rate(trials: int) -> float:
+    """The largest fault rate that with 95 % confidence fits having seen none in `trials` independent trials; 1 without trials."""
+    return 1.0 if trials <= 0 else 1.0 - 0.05 ** (1.0 / trials)
 
 
 def as_dict(verdict: AuditVerdict) -> dict[str, Any]:

@@ -5,12 +5,11 @@ Also: by which name a node is known on a listener, as far as files show (`princi
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec, machine
+from airflow_provider_kmigrate.core.cluster import NodeSpec, is_loopback, machine
 from airflow_provider_kmigrate.core.files.config_matrix import (
     AUTHORIZERS,
     FileStage,
@@ -288,20 +287,13 @@ def _chroots(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]
 
 def _shares(controller: NodeSpec, here: set[str]) -> bool:
     """Whether a ZooKeeper server is on the controller's machine, too."""
-    return machine(controller.host) in here or (_is_loopback(controller.host) and any(map(_is_loopback, here)))
+    return machine(controller.host) in here or (is_loopback(controller.host) and any(map(is_loopback, here)))
 
 
 def _here(connect: str) -> list[bool]:
     """For each server whether it is on the machine that connects; empty if only a reference names them."""
     servers = [] if references(connect) else connect.partition("/")[0].split(",")
-    return [_is_loopback(server.strip().rpartition(":")[0] or server.strip()) for server in servers if server.strip()]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    return [is_loopback(server.strip().rpartition(":")[0] or server.strip()) for server in servers if server.strip()]
 
 
 CHECKS: tuple[Check, ...] = (_known, _logins, _ensemble, _chroots, _classes, _authorizer_of_zookeeper, _stores, _file)
