@@ -11,6 +11,8 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.migration.controllers import ApprovedState
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -146,6 +148,37 @@ def test_the_watch_says_it_in_hybrid_mode(tmp_path: Path, change: Change, code: 
     change(cluster, context)
     with pytest.raises(Refused if code == "O01" else Unavailable, match=code):
         run_watch(context)
+
+
+@each_change
+def test_no_controller_loses_its_flag_after_the_approval(tmp_path: Path, change: Change, code: str) -> None:
+    cluster, context, approved = approval(tmp_path)
+    change(cluster, context)
+    with pytest.raises((Refused, TimedOut), match=code):
+        run_step(FinalizeController(cluster.spec.controllers[1], approved), context)
+    assert {node.stage for node in cluster.nodes.values() if node.spec.role is NodeRole.CONTROLLER} == {
+        FileStage.CONTROLLER_MIGRATION
+    }
+
+
+def test_an_original_that_was_replaced_with_its_hash_is_not_what_was_approved(tmp_path: Path) -> None:
+    cluster, context, approved = approval(tmp_path)
+    node = cluster.spec.brokers[1]
+    text = original_of(1) + "num.io.threads=16\n"
+    context.backup.replace_original(node, text)
+    assert isinstance(require_rollback_assured(context), Ready), "no part of readiness shows it"
+    with pytest.raises(Refused, match=r"H06.*original 1 \("):
+        run_step(FinalizeController(cluster.spec.controllers[1], approved), context)
+    again = ApprovedState(rests_on=assess(context).readiness.evidence)
+    assert isinstance(run_step(FinalizeController(cluster.spec.controllers[1], again), context), Done)
+
+
+def approval(folder: Path) -> tuple[Changing, StepContext, ApprovedState]:
+    """A cluster in dual-write, and what an approver was shown of its readiness."""
+    cluster = Changing()
+    all_kraft(cluster, cluster.context(folder))
+    context = cluster.context(folder)
+    return cluster, context, ApprovedState(rests_on=require_rollback_assured(context).evidence)
 
 
 def test_it_goes_on_once_the_trouble_is_gone(tmp_path: Path) -> None:
