@@ -242,6 +242,20 @@ def test_a_roll_says_who_can_fix_what(tmp_path: Path) -> None:
         run_step(next_broker(cluster, BrokerMode.KRAFT), context)
 
 
+def test_a_waiting_log_has_each_next_step_on_a_line_of_its_own(tmp_path: Path) -> None:
+    """M14: long lines ran off the page, with the next step at their end."""
+    cluster, context = hybrid(tmp_path)
+    a_zookeeper_is_down(cluster, context)
+    said: list[str] = []
+    with pytest.raises(TimedOut, match="Z05"):
+        run_step(next_broker(cluster, BrokerMode.KRAFT), replace(context, say=said.append))
+    waiting = next(text for text in said if "[Z05]" in text)
+    lines = waiting.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("[Z05]"))
+    assert lines[at + 1].startswith("    Next: ")
+    assert "Next: " not in lines[at]
+
+
 class TestWatch:
     @pytest.mark.parametrize("phase", [untouched, controllers, some_in_migration, some_kraft, all_kraft])
     def test_every_phase_has_an_answer(self, tmp_path: Path, phase: Callable[[Changing, StepContext], None]) -> None:
