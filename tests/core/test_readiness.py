@@ -25,7 +25,6 @@ from airflow_provider_kmigrate.core.model import (
     ZooKeeperServer,
 )
 from airflow_provider_kmigrate.core.readiness import (
-    EVERY_PART,
     Degraded,
     Lost,
     ReadinessAsk,
@@ -86,11 +85,16 @@ def behind(view: ClusterView) -> ClusterView:
 
 
 def still(view: ClusterView) -> ClusterView:
-    return with_zk(view, migration=replace(view.zk.migration, age=Age(60.0, 60.1)))
+    return with_zk(view, migration=replace(view.migration, age=Age(60.0, 60.1))) if view.migration else view
 
 
 def ensemble(*modes: str | None) -> tuple[ZooKeeperServer, ...]:
     return tuple(ZooKeeperServer(f"z{number}:2181", "3.8.4", mode, reachable=True) for number, mode in enumerate(modes))
+
+
+def plain(view: ClusterView) -> ClusterView:
+    """A broker was started with its first file, which fits the mode that it runs in then."""
+    return with_broker(files(view, 2, properties=FILES[ZK]), 2, mode=ZK)
 
 
 LACKING = ({}, {"orders": TopicMetadata("orders", "id", {})})
@@ -99,6 +103,7 @@ FULL = (Reason("O05", "No space left."),)
 
 CASES = [
     # name, what happened, the only part that shows it, its code, whether waiting may help
+    ("a plain broker beside KRaft", plain, P.ALARMS, "P07", NEVER),
     ("a znode is malformed", lambda v: with_zk(v, migration=Malformed("/migration", "x")), P.OPEN, "P04", NEVER),
     ("an autoscaler started a broker", joined, P.BROKERS, "G39", NOT_YET),
     ("a controller is silent", lambda v: with_controller(v, 3001, answers=False, migration_flag=None), P.CONTROLLERS, "G23", NOT_YET),
@@ -146,8 +151,15 @@ def test_all_is_well_in_every_phase():
     assert isinstance(restart(HYBRID), Act)
 
 
-def test_every_part_but_alarms_has_a_case():
-    assert {case[2] for case in CASES} == EVERY_PART - {P.ALARMS}
+@pytest.mark.parametrize("part", RollbackPart)
+def test_each_part_alone_keeps_the_verdict_from_ready(part, monkeypatch):
+    """Its cases make it so; with its gate taken out, and with that of any other part in place, the verdict would be ready."""
+    changes = [case[1] for case in CASES if case[2] is part]
+    assert changes, "a part without a case"
+    verdicts = [judge(change(HYBRID), ROLLING, NOW) for change in changes]
+    assert not any(isinstance(verdict, Ready) for verdict in verdicts)
+    taken_out(monkeypatch, part)
+    assert all(isinstance(judge(change(HYBRID), ROLLING, NOW), Ready) for change in changes)
 
 
 @every_case
@@ -166,13 +178,15 @@ def test_the_next_restart_is_not_allowed_and_would_be_without_that_gate(change, 
     )
     assert code in {reason.code for reason in decision.reasons}
     taken_out(monkeypatch, part)
-    guarded_twice = part in {P.OPEN, P.BROKERS} or code == "G23"  # by the phase, by "who may stop", by the flags of a roll
+    guarded_twice = (
+        part in {P.OPEN, P.ALARMS, P.BROKERS} or code == "G23"
+    )  # by the phase, by "who may stop", by the flags of a roll
     assert isinstance(restart(change(HYBRID)), Act) is not guarded_twice
 
 
 @every_case
 def test_the_first_roll_needs_what_does_not_depend_on_the_takeover(change, part, code, state):
-    later = {P.CONTROLLERS, P.DUAL_WRITE, P.EQUALITY}
+    later = {P.CONTROLLERS, P.DUAL_WRITE, P.EQUALITY, P.ALARMS}  # a plain broker is as it should be
     allowed = isinstance(roll.decide_restart(change(FIRST), 1, MIG), Act)
     expected = part in later and code != "G23"  # a roll asks for every controller itself
     assert allowed is expected
