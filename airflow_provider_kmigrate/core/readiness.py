@@ -233,14 +233,31 @@ def fingerprint(readiness: Readiness) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
+_VERSION, _ORIGINAL = "metadata.version", "original {}"
+
+
 def evidence_of(view: ClusterView) -> dict[str, str]:
     """What a verdict rests on and must not change between an approval and its act: ids, modes, files' stages, originals' hashes."""
     nodes = {
         **{f"broker {b.id}": f"{b.mode} {stage_on_disk(b.files)} {_versions(b)}" for b in view.brokers.values()},
         **{f"controller {c.id}": "named" for c in view.controllers.values()},
     }
-    originals = {} if view.backup is None else {f"original {broker}": sha for broker, sha in view.backup.originals.items()}
-    return {"cluster": view.kafka_cluster_id or "", "metadata.version": view.metadata_version or "", **nodes, **originals}
+    originals = {} if view.backup is None else {_ORIGINAL.format(broker): sha for broker, sha in view.backup.originals.items()}
+    return {"cluster": view.kafka_cluster_id or "", _VERSION: view.metadata_version or "", **nodes, **originals}
+
+
+def same_evidence(view: ClusterView, approved: Mapping[str, str]) -> Gate:
+    """H06: what an approved verdict rested on (`evidence_of`) is still so; not yet while some of it is not read.
+
+    Files that are not read, and originals that are lost, have gates of their own (O06, O08, O01).
+    """
+    if view.backup is None or not view.kafka_cluster_id or (approved.get(_VERSION) and not view.metadata_version):
+        return not_yet(could_not_read("all that the approved readiness rested on"))
+    now = evidence_of(view)
+    lost = {_ORIGINAL.format(broker) for broker in view.brokers if broker not in view.backup.originals}
+    changed = sorted(name for name in {*approved, *now} - lost if approved.get(name) != now.get(name))
+    rows = [f"{name} ({approved.get(name) or 'nothing'} then, {now.get(name) or 'nothing'} now)" for name in changed]
+    return never_if(rows, Reason("H06", f"What the approved readiness rested on has changed since: {summarize(rows)}."))
 
 
 def _versions(broker: Broker) -> str:

@@ -136,7 +136,7 @@ def _begun(kind: str, group: str = "", nodes: Sequence[NodeSpec] = ()) -> str:
 def _given(spec: ClusterSpec, step: PlanStep, node: int | None) -> dict[str, Any]:
     first = step.kind == "soak" or node in (spec.brokers[0].id, spec.controllers[0].id)
     begins = audit.begins(spec) if first and step.kind in {"roll", "soak", "finalize"} else {}
-    shown = {"evidence": _EQUAL, "verdict": _VERDICT if spec.audit else ""}
+    shown = {"evidence": _EQUAL, "readiness": _SHOWN["readiness"], "verdict": _VERDICT if spec.audit else ""}
     more: dict[str, dict[str, Any]] = {"preflight": {"retries": 0}, "finalize": shown, "readiness": {"retries": 4}}
     return {**more.get(step.kind, {}), **begins}
 

@@ -54,6 +54,7 @@ IN_ONE_PROCESS = frozenset(
 and the triggerer's machine need not have the backup with exported offsets.
 """
 
+_RESTS_ON = "rests_on"  # the XCom of a readiness verdict that a finalization compares with
 _ALARMS = "kmigrate_alarms"  # the XCom that one watch leaves for the next
 _ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind, EXPANSION[-1].kind}
 _FINALIZES = {step.kind for step in after_approval(MIGRATION)}
@@ -228,6 +229,8 @@ class FinalizeControllerOperator(MigrationStepOperator):
 
     :param controller: id of the controller; None: every controller that is left, the active one last. (templated)
     :param evidence: id of the task that returned what both sides store, which must still be so.
+    :param readiness: id of the `ReadinessOperator` whose verdict was approved. What it rests on must be the same until kmigrate has taken
+        the first flag.
     :param verdict: id of the task that judged the audit. An audit cannot be repeated here, and must not be too old while every controller
         still has its flag.
     """
@@ -235,9 +238,11 @@ class FinalizeControllerOperator(MigrationStepOperator):
     template_fields: Sequence[str] = (*MigrationStepOperator.template_fields, "controller")
     ui_color = _FINAL
 
-    def __init__(self, *, controller: int | str | None = None, evidence: str = "", verdict: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self, *, controller: int | str | None = None, evidence: str = "", readiness: str = "", verdict: str = "", **kwargs: Any
+    ) -> None:
         super().__init__(**{"step": "finalize", **kwargs})
-        self.controller, self.evidence, self.verdict = controller, evidence, verdict
+        self.controller, self.evidence, self.readiness, self.verdict = controller, evidence, readiness, verdict
 
     def arguments(self, context: Context) -> dict[str, Any]:
         """The controller, and what the earlier tasks returned: evidence, verdict, approval."""
@@ -245,6 +250,7 @@ class FinalizeControllerOperator(MigrationStepOperator):
         return {
             "node": self.controller,
             "approved": ti.xcom_pull(task_ids=self.evidence) if self.evidence else "",
+            "rests_on": ti.xcom_pull(task_ids=self.readiness, key=_RESTS_ON) if self.readiness else None,
             "judged_at": ti.xcom_pull(task_ids=self.verdict, key=JUDGED_AT) if self.verdict else None,
             "approval": ti.xcom_pull(task_ids=self.approved_by).get("approval") if self.approved_by else None,
         }
@@ -303,7 +309,7 @@ class RollbackPlanOperator(StepOperator):
 class ReadinessOperator(StepOperator):
     """Judge from one observation whether a rollback is assured; changes nothing and takes no lock. Returns the verdict as Markdown.
 
-    Leaves the verdict's hash as XCom `fingerprint`. Refused if an operator must act first; what may pass by itself is tried again as
+    Leaves the verdict's hash as XCom `fingerprint`, and what it rests on as `rests_on`. Refused if an operator must act first; what may pass by itself is tried again as
     often as the task's `retries` say. A finalization that has happened already is no refusal.
 
     :param cluster_file: path of the cluster file. (templated)
@@ -328,7 +334,7 @@ class ReadinessOperator(StepOperator):
 
 
 class _Shown:
-    """Leaves a verdict as XComs of a task: `readiness` as Markdown, and its `fingerprint`."""
+    """Leaves a verdict as XComs of a task: `readiness` as Markdown, its `fingerprint`, and what it rests on."""
 
     def __init__(self, context: Context) -> None:
         self._ti: Any = context["ti"]
@@ -336,6 +342,7 @@ class _Shown:
     def __call__(self, verdict: Readiness, now: float) -> None:
         self._ti.xcom_push(key="readiness", value=readiness.as_markdown(verdict, now))
         self._ti.xcom_push(key="fingerprint", value=readiness.fingerprint(verdict))
+        self._ti.xcom_push(key=_RESTS_ON, value=dict(verdict.evidence))
 
 
 class RollbackOperator(StepOperator):

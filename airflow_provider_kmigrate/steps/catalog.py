@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupProgressSpec, GroupSpec, NodeRole, NodeSpec, Policy
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration import roll
-from airflow_provider_kmigrate.core.migration.controllers import postponed_controller
+from airflow_provider_kmigrate.core.migration.controllers import ApprovedState, postponed_controller
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields, Reason
 from airflow_provider_kmigrate.core.phase import COPIED, Phase
 from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, PlanStep
@@ -129,6 +129,10 @@ class _Asked:
         return terms_of(self.spec, self.arguments)
 
     @property
+    def approved(self) -> ApprovedState:
+        return ApprovedState(self.get("approved") or "", self.get("rests_on") or {})
+
+    @property
     def partitions(self) -> int:
         """The count of partitions that is wanted."""
         return _whole("partitions", self.get("partitions"))
@@ -163,7 +167,7 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
         "waits", lambda m, asked: m.PreferredLeaders(asked.spec.policy.elect_batch if asked.spec.policy.fast_failover else 1_000_000)
     ),
     "soak": ("waits", lambda m, asked: m.Soak(asked.get("seconds", asked.spec.policy.min_soak))),
-    "finalize": ("controllers", lambda m, asked: m.FinalizeController(asked.controller, asked.get("approved") or "")),
+    "finalize": ("controllers", lambda m, asked: m.FinalizeController(asked.controller, asked.approved)),
     "finalized": ("waits", lambda m, _: m.Finalized()),
     "restore flag": ("rollback", lambda m, asked: m.RestoreFlag(asked.controller)),
     "controller failover": ("rollback", lambda m, asked: m.ControllerFailover(asked.spec.controllers)),

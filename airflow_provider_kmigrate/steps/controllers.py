@@ -7,6 +7,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, unreadable_stores
 from airflow_provider_kmigrate.core.migration import controllers, waits
+from airflow_provider_kmigrate.core.migration.controllers import ApprovedState
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import ended
@@ -66,8 +67,7 @@ class ProvisionController(NodeStep):
 class FinalizeController(NodeStep):
     """Restart one controller without the flag. The point of no return is between the first restart and the next election.
 
-    `approved`: what was reported of both sides when the finalization was approved, which may be long ago; all of it is observed
-    again.
+    `approved`: what was reported when the finalization was approved, which may be long ago; all of it is observed again.
     """
 
     fields = ProvisionController.fields | Fields.GROUPS | Fields.PARTITIONS | Fields.REASSIGNMENTS
@@ -76,10 +76,11 @@ class FinalizeController(NodeStep):
     in_windows = True
     doing = "finalize"
 
-    def __init__(self, node: NodeSpec, approved: str = "") -> None:
+    def __init__(self, node: NodeSpec, approved: ApprovedState | None = None) -> None:
         super().__init__(node)
         self.nodes = ()  # the files of all nodes: the first election without the flag makes every wrong one final
-        self._approved = approved
+        self._approved = approved or ApprovedState()
+        self._originals = Fields.BACKUP if self._approved.rests_on else Fields(0)  # their hashes are part of it
         self._moved: MovedSince | None = None
         self._over = False
 
@@ -87,7 +88,7 @@ class FinalizeController(NodeStep):
         """What both sides store, before the first controller loses its flag."""
         before = self._moved.old if self._moved else view
         compares = controllers.compares_before_finalizing(view, before, self.node.id)
-        return readiness.fields_of(waits.FINALIZE_CHECKS) if compares else Fields(0)
+        return readiness.fields_of(waits.FINALIZE_CHECKS) | self._originals if compares else Fields(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """Restart the controller without its flag, or wait."""

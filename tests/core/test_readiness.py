@@ -12,19 +12,19 @@ from airflow_provider_kmigrate.core.decision import Act, Refuse, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.migration import roll, waits
-from airflow_provider_kmigrate.core.migration.controllers import decide_finalize
+from airflow_provider_kmigrate.core.migration.controllers import ApprovedState, decide_finalize
 from airflow_provider_kmigrate.core.model import (
     Age,
     BackupFacts,
     Broker,
     ClusterView,
     Malformed,
+    NodeFiles,
     Reason,
     TopicMetadata,
     ZooKeeperServer,
 )
 from airflow_provider_kmigrate.core.readiness import (
-    EVERY_PART,
     Degraded,
     Lost,
     ReadinessAsk,
@@ -64,6 +64,7 @@ DUAL = readable(cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90))
 PRE = readable(cluster([ZK, ZK, ZK], FLAGGED, -1))
 FIRST = readable(cluster([MIG, ZK, ZK], FLAGGED, -1))
 STRANGER = Broker(7, listed_by=frozenset({0, 1, 2}), in_zookeeper=False, named=False)
+BARE_FILES = NodeFiles({"process.roles": "controller"}, has_metadata_log=True)
 NOT_YET, NEVER = GateState.NOT_YET, GateState.NEVER
 P = RollbackPart
 
@@ -84,11 +85,16 @@ def behind(view: ClusterView) -> ClusterView:
 
 
 def still(view: ClusterView) -> ClusterView:
-    return with_zk(view, migration=replace(view.zk.migration, age=Age(60.0, 60.1)))
+    return with_zk(view, migration=replace(view.migration, age=Age(60.0, 60.1))) if view.migration else view
 
 
 def ensemble(*modes: str | None) -> tuple[ZooKeeperServer, ...]:
     return tuple(ZooKeeperServer(f"z{number}:2181", "3.8.4", mode) for number, mode in enumerate(modes))
+
+
+def plain(view: ClusterView) -> ClusterView:
+    """A broker was started with its first file, which fits the mode that it runs in then."""
+    return with_broker(files(view, 2, properties=FILES[ZK]), 2, mode=ZK)
 
 
 LACKING = ({}, {"orders": TopicMetadata("orders", "id", {})})
@@ -97,6 +103,7 @@ FULL = (Reason("O05", "No space left."),)
 
 CASES = [
     # name, what happened, the only part that shows it, its code, whether waiting may help
+    ("a plain broker beside KRaft", plain, P.ALARMS, "P07", NEVER),
     ("a znode is malformed", lambda v: with_zk(v, migration=Malformed("/migration", "x")), P.OPEN, "P04", NEVER),
     ("an autoscaler started a broker", joined, P.BROKERS, "G39", NOT_YET),
     ("a controller is silent", lambda v: with_controller(v, 3001, answers=False, migration_flag=None), P.CONTROLLERS, "G23", NOT_YET),
@@ -144,8 +151,15 @@ def test_all_is_well_in_every_phase():
     assert isinstance(restart(HYBRID), Act)
 
 
-def test_every_part_but_alarms_has_a_case():
-    assert {case[2] for case in CASES} == EVERY_PART - {P.ALARMS}
+@pytest.mark.parametrize("part", RollbackPart)
+def test_each_part_alone_keeps_the_verdict_from_ready(part, monkeypatch):
+    """Its cases make it so; with its gate taken out, and with that of any other part in place, the verdict would be ready."""
+    changes = [case[1] for case in CASES if case[2] is part]
+    assert changes, "a part without a case"
+    verdicts = [judge(change(HYBRID), ROLLING, NOW) for change in changes]
+    assert not any(isinstance(verdict, Ready) for verdict in verdicts)
+    taken_out(monkeypatch, part)
+    assert all(isinstance(judge(change(HYBRID), ROLLING, NOW), Ready) for change in changes)
 
 
 @every_case
@@ -164,13 +178,15 @@ def test_the_next_restart_is_not_allowed_and_would_be_without_that_gate(change, 
     )
     assert code in {reason.code for reason in decision.reasons}
     taken_out(monkeypatch, part)
-    guarded_twice = part in {P.OPEN, P.BROKERS} or code == "G23"  # by the phase, by "who may stop", by the flags of a roll
+    guarded_twice = (
+        part in {P.OPEN, P.ALARMS, P.BROKERS} or code == "G23"
+    )  # by the phase, by "who may stop", by the flags of a roll
     assert isinstance(restart(change(HYBRID)), Act) is not guarded_twice
 
 
 @every_case
 def test_the_first_roll_needs_what_does_not_depend_on_the_takeover(change, part, code, state):
-    later = {P.CONTROLLERS, P.DUAL_WRITE, P.EQUALITY}
+    later = {P.CONTROLLERS, P.DUAL_WRITE, P.EQUALITY, P.ALARMS}  # a plain broker is as it should be
     allowed = isinstance(roll.decide_restart(change(FIRST), 1, MIG), Act)
     expected = part in later and code != "G23"  # a roll asks for every controller itself
     assert allowed is expected
@@ -193,6 +209,52 @@ def test_no_controller_loses_its_flag_while_it_is_so(change, part, code, state):
     view, before = change(DUAL), with_zk(DUAL, migration=migration(80))
     decision = decide_finalize(replace(view, taken_at=DUAL.taken_at + 3), view if code == "G07" else before, 3000)
     assert isinstance(decision, Act) is (part is P.ORIGINALS), "they are read at the act itself (`refuse_if_rollback_lost`)"
+
+
+def finalize(view: ClusterView, approved: ClusterView):
+    earlier = with_zk(DUAL, migration=migration(80))
+    return decide_finalize(view, earlier, 3000, ApprovedState(rests_on=readiness.evidence_of(approved)))
+
+
+APPROVED = replace(DUAL, kafka_cluster_id="id", metadata_version="3.9-IV0", backup=BackupFacts(dict.fromkeys(range(3), "sha")))
+FOURTH = replace(
+    APPROVED.brokers[0], id=3, files=replace(APPROVED.brokers[0].files, meta={"/data": {"version": "1", "node.id": "3"}})
+)
+EVIDENCE = [
+    ("an original was replaced, with its hash", {"backup": BackupFacts({0: "sha", 1: "sha", 2: "other"})}, "original 2 (sha then, other now)"),
+    ("metadata.version was raised", {"metadata_version": "4.0-IV0"}, "metadata.version (3.9-IV0 then, 4.0-IV0 now)"),
+    ("another cluster", {"kafka_cluster_id": "other"}, "cluster (id then, other now)"),
+    ("a directory's version", {"brokers": files(APPROVED, 1, meta={"/data": {"version": "0"}}).brokers}, "broker 1 (kraft kraft 1 then, kraft kraft 0 now)"),
+    ("a broker that the file names by now", {"brokers": {**APPROVED.brokers, 3: FOURTH}}, "broker 3 (nothing then"),
+    ("a controller less", {"controllers": {c: seen for c, seen in APPROVED.controllers.items() if c != 3002}}, "controller 3002 (named then, nothing now)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "said"), [row[1:] for row in EVIDENCE], ids=[row[0] for row in EVIDENCE])
+def test_nothing_is_finalized_on_other_evidence_than_was_approved(changes, said):
+    """Each gate holds: only the comparison shows it."""
+    view = replace(APPROVED, **changes)
+    known = {broker.id for broker in view.brokers.values()}
+    view = replace(view, brokers={b: replace(seen, listed_by=frozenset(known)) for b, seen in view.brokers.items()})
+    decision = finalize(view, APPROVED)
+    assert isinstance(decision, Refuse)
+    assert [reason.code for reason in decision.reasons] == ["H06"]
+    assert said in decision.reasons[0].text
+    assert isinstance(finalize(view, view), Act)
+    assert isinstance(decide_finalize(view, with_zk(DUAL, migration=migration(80)), 3000), Act), "no verdict was shown"
+
+
+@pytest.mark.parametrize("changes", [{"metadata_version": None}, {"kafka_cluster_id": None}, {"backup": None}])
+def test_evidence_that_is_not_read_now_is_waited_for(changes):
+    assert isinstance(finalize(replace(APPROVED, **changes), APPROVED), Wait)
+
+
+def test_a_finalization_of_ours_that_has_begun_is_completed_on_other_evidence_too():
+    begun = with_controller(with_zk(APPROVED, unflagged=frozenset({3001})), 3001, migration_flag=False, files=BARE_FILES)
+    other = replace(begun, metadata_version="4.0-IV0")
+    assert isinstance(finalize(other, APPROVED), Act)
+    meddled = with_zk(other, unflagged=frozenset())
+    assert isinstance(finalize(meddled, APPROVED), Refuse), "whoever took that flag, it was not kmigrate"
 
 
 def test_alarms_are_part_of_it():

@@ -10,6 +10,7 @@ from airflow_provider_kmigrate.core.gates import GateState, strangers
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.migration.controllers import (
     VERDICT_HOLDS,
+    ApprovedState,
     compares_before_finalizing,
     decide_finalize,
     decide_provision,
@@ -333,8 +334,9 @@ def test_a_dual_write_that_has_had_no_time_to_move_is_no_alarm(after, expected):
 
 def test_what_changed_since_the_approval_is_said():
     same = waits.equivalent(equal(DUAL)).text
-    assert "Changed since" not in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, same).text
-    assert "Changed since the approval" in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, f"{same} Another topic.").text
+    assert "Changed since" not in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, ApprovedState(same)).text
+    other = ApprovedState(f"{same} Another topic.")
+    assert "Changed since the approval" in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, other).text
 
 
 def test_a_finalization_acts_and_goes_on():

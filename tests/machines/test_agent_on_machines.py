@@ -140,6 +140,12 @@ def test_every_verb(bench: Bench) -> None:
     assert machine.run("stat", "-c%U", f"{DATA}/meta.properties") == "kafka\n"
     host.start(node, 7)
     assert "started with" in host.log_tail(node)
+    [(kind, kept)] = left = host.leftovers(node)
+    assert kind == "kept file"
+    assert machine.path(kept).read_text() != text
+    host.remove(node, left, [kind], 7)
+    assert host.leftovers(node) == []
+    assert not machine.path(kept).exists()
 
 
 def test_a_controller_is_formatted_started_and_set_aside(bench: Bench) -> None:
@@ -160,6 +166,12 @@ def test_a_controller_is_formatted_started_and_set_aside(bench: Bench) -> None:
     host.wipe_storage(node, CLUSTER, 7)
     kept = bench.machine.run("ls", "/var/lib/kafka").split()
     assert kept == ["controller.rolled-back-1", "data"]
+    aside = ("set aside", "/var/lib/kafka/controller.rolled-back-1")
+    left = host.leftovers(node)
+    assert aside in left
+    host.remove(node, left, [aside[0]], 7)
+    assert aside not in host.leftovers(node)
+    assert bench.machine.run("ls", "/var/lib/kafka").split() == ["data"]
     assert bench.runs()  # the machine's broker
 
 

@@ -36,6 +36,7 @@ def test_only_what_was_approved_is_removed(
     answer: str,
     removed: list[tuple[str, str]],
 ) -> None:
+    """M12: kept files, files of controllers, directories and znodes stayed, and nothing listed them."""
     sim, _ = begun(phase)
     sim.cluster.left = LEFT
     with Person(DAG_ID, answer).at_work() as person:

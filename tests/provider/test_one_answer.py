@@ -51,6 +51,7 @@ def test_one_answer_ends_the_migration_and_rolls_it_back(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
+    """M9: a rollback beside a migration that waits was refused, with advice to break a lock."""
     sim = rehearse()
     dags = folder.dags_of(sim.path.parent)
     known(dags[ROLLBACK_ID])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.variable import Variable
+from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow.utils.session import create_session
@@ -44,6 +46,7 @@ from tests.provider.simulated import Rehearsal
 from tests.provider.test_hooks import closed_port
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, Killed
+from tests.steps.test_rollback import all_kraft
 
 Rehearse = Callable[..., Rehearsal]
 RunDag = Callable[..., Any]
@@ -535,3 +538,20 @@ def test_an_operator_of_a_step_that_does_not_exist_is_an_error_of_its_dag(tmp_pa
 
 def test_the_simulated_cluster_is_the_cluster_of_its_file(rehearse: Rehearse) -> None:
     assert rehearse(SimCluster(5, 1)).cluster.spec.brokers[4].id == 4
+
+
+@pytest.mark.parametrize(("later", "state"), [("4.0-IV0", "failed"), ("3.9-IV0", "success")])
+def test_a_finalization_compares_with_the_readiness_that_was_approved(
+    begun: Callable[..., Any], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, later: str, state: str
+) -> None:
+    sim, seen = begun(all_kraft)[0], ["3.9-IV0"]
+    observe = sim.cluster.observe
+    monkeypatch.setattr(sim.cluster, "observe", lambda *asked: replace(observe(*asked), metadata_version=seen[-1]))
+    with DAG(dag_id=f"approved_{next(_numbers)}", schedule=None) as dag:
+        shown = ReadinessOperator(task_id="readiness", cluster_file=str(sim.path))
+        meanwhile = PythonOperator(task_id="meanwhile", python_callable=lambda: seen.append(later))
+        acts = FinalizeControllerOperator(task_id="acts", cluster_file=str(sim.path), controller=3001, readiness="readiness")
+        shown >> meanwhile >> acts
+    states = {instance.task_id: str(instance.state) for instance in run_dag(dag).get_task_instances()}
+    assert states == {"readiness": "success", "meanwhile": "success", "acts": state}
+    assert sim.cluster.nodes[NodeRole.CONTROLLER, 3001].stops == (state == "success")

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.migration.controllers import ApprovedState
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.controllers import FinalizeController
@@ -150,7 +151,7 @@ def test_it_says_what_changed_since(tmp_path: Path) -> None:
     context = replace(context, say=said.append)
     cluster.since = lambda view: replace(view, topics=({"t": TopicMetadata("t", "id", {})},) * 2)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
-    run_step(FinalizeController(standby, "ZooKeeper and KRaft store the same 0 topics."), context)
+    run_step(FinalizeController(standby, ApprovedState("ZooKeeper and KRaft store the same 0 topics.")), context)
     assert any("Changed since the approval" in text and "1 topics" in text for text in said)
 
 

@@ -1,5 +1,8 @@
 """Preflight says everything at once and changes nothing; the backup keeps originals, and only originals."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
@@ -7,9 +10,12 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ConnectionFacts
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.steps.sim import SimCluster
+from tests.steps.test_rollback import some_kraft
 
 
 def begin(cluster, context):
@@ -96,3 +102,28 @@ def test_preflight_tells_all_that_blocks_and_touches_nothing(tmp_path):
     codes = {reason.code for reason in refused.value.reasons}
     assert {"R01", "S02", "P06"} <= codes
     assert before == {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}
+
+
+@pytest.mark.parametrize(("later", "named"), [(1.0, False), (300.0, True)], ids=["our own failover", "another tool"])
+def test_what_a_rollbacks_own_failover_wrote_is_no_other_tools_act(tmp_path, later, named):
+    """M13: a user's quota was changed; then the rollback's new controller wrote all settings again, and preflight blamed a tool."""
+    cluster = SimCluster()
+    some_kraft(cluster, cluster.context(tmp_path))
+    journals = tmp_path / "journals"
+    journal = FileJournal(journals / "back.jsonl", "rollback/1", cluster.clock.now)
+    run_rollback(replace(cluster.context(tmp_path), journal=journal, journals=journals), {})
+    lines = map(json.loads, (journals / "back.jsonl").read_text().splitlines())
+    [began] = [line["at"] for line in lines if line["kind"] == "act" and line["step"] == "controller failover"]
+    observe = cluster.environment
+    cluster.clock.time = began + 400.0
+
+    def told(view):
+        seen = observe(view)
+        changed = (("settings of users/alice", began + later),)
+        return replace(seen, now=cluster.clock.time, tree=replace(seen.tree, changed=changed))
+
+    cluster.environment = told
+    found = run_preflight(replace(cluster.context(tmp_path), journals=journals))
+    said = [finding.reason.text for finding in found if finding.reason.code == "W9"]
+    assert bool(said) is named
+    assert all("settings of users/alice" in text for text in said)

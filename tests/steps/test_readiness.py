@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,11 +12,13 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.migration.controllers import ApprovedState
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
     ClusterView,
     Fields,
+    Malformed,
     ProcessState,
     Reason,
     Stored,
@@ -23,13 +26,15 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
     ZooKeeperServer,
 )
-from airflow_provider_kmigrate.core.readiness import Ready
+from airflow_provider_kmigrate.core.readiness import EVERY_PART, Ready, RollbackPart
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController
 from airflow_provider_kmigrate.steps.nodes import note_unflagged
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import assess, require_rollback_assured, run_watch
+from tests.core.test_readiness import taken_out
+from tests.core.views import HALF, computing
 from tests.steps.sim_nodes import Killed, Mortal, original_of
 from tests.steps.test_as_approved import Changing, Written
 from tests.steps.test_coordinators import next_broker, stops
@@ -95,20 +100,61 @@ def a_host_does_not_answer(cluster: Changing, _: StepContext) -> None:
     cluster.nodes[NodeRole.BROKER, 0].cluster_id = None
 
 
-CHANGES: list[tuple[Change, str]] = [
-    (zookeeper_is_behind, "G07"),
-    (a_topic_is_missing, "E02"),
-    (a_quota_differs, "E08"),
-    (a_subscription, "G09"),
-    (an_autoscaler, "G39"),
-    (a_file_is_set_back, "O06"),
-    (an_original_is_gone, "O01"),
-    (the_backup_is_full, "O05"),
-    (a_zookeeper_is_down, "Z05"),
-    (a_disk_is_full, "O09"),
-    (a_host_does_not_answer, "G00"),
+def a_znode_is_malformed(cluster: Changing, _: StepContext) -> None:
+    broken = Malformed("/migration", "x")
+    cluster.since = lambda view: view if view.zk is None else replace(view, zk=replace(view.zk, migration=broken))
+
+
+def of_broker_0(cluster: Changing, changed: Callable[[Broker], Broker]) -> None:
+    cluster.since = lambda view: replace(view, brokers={**view.brokers, 0: changed(view.brokers[0])})
+
+
+def a_broker_is_plain_again(cluster: Changing, context: StepContext) -> None:
+    a_file_is_set_back(cluster, context)
+    of_broker_0(cluster, lambda broker: replace(broker, mode=BrokerMode.ZOOKEEPER, in_zookeeper=True))
+
+
+def a_controller_is_down(cluster: Changing, _: StepContext) -> None:
+    cluster.stop(next(node for node in cluster.spec.controllers if node.id != cluster.leader))
+
+
+def the_epochs_are_unreadable(cluster: Changing, _: StepContext) -> None:
+    cluster.since = lambda view: replace(view, state_epoch=None)
+
+
+def brokers_use_two_counts(cluster: Changing, _: StepContext) -> None:
+    cluster.since = lambda view: view if view.coordinators is None else computing(view, HALF)
+
+
+def a_directory_is_of_a_later_release(cluster: Changing, _: StepContext) -> None:
+    def later(broker: Broker) -> Broker:
+        newer = {"/data": {"version": "2"}}
+        return replace(broker, files=replace(broker.files, meta=newer)) if broker.files.meta else broker
+
+    of_broker_0(cluster, later)
+
+
+P = RollbackPart
+CHANGES: list[tuple[Change, str, RollbackPart]] = [
+    (a_znode_is_malformed, "P04", P.OPEN),
+    (a_broker_is_plain_again, "P07", P.ALARMS),
+    (an_autoscaler, "G39", P.BROKERS),
+    (a_controller_is_down, "G23", P.CONTROLLERS),
+    (zookeeper_is_behind, "G07", P.DUAL_WRITE),
+    (a_topic_is_missing, "E02", P.EQUALITY),
+    (a_quota_differs, "E08", P.EQUALITY),
+    (the_epochs_are_unreadable, "G00", P.EPOCHS),
+    (a_subscription, "G09", P.CLIENT_METRICS),
+    (brokers_use_two_counts, "K01", P.COORDINATORS),
+    (a_zookeeper_is_down, "Z05", P.ENSEMBLE),
+    (a_file_is_set_back, "O06", P.FILES),
+    (a_directory_is_of_a_later_release, "O08", P.DIRECTORIES),
+    (a_host_does_not_answer, "G00", P.DIRECTORIES),
+    (the_backup_is_full, "O05", P.SPACE),
+    (a_disk_is_full, "O09", P.SPACE),
+    (an_original_is_gone, "O01", P.ORIGINALS),
 ]
-each_change = pytest.mark.parametrize(("change", "code"), CHANGES, ids=lambda given: getattr(given, "__name__", given))
+each_change = pytest.mark.parametrize(("change", "code", "part"), CHANGES, ids=[change.__name__ for change, _, _ in CHANGES])
 
 
 def hybrid(folder: Path) -> tuple[Changing, StepContext]:
@@ -118,7 +164,7 @@ def hybrid(folder: Path) -> tuple[Changing, StepContext]:
 
 
 @each_change
-def test_the_next_broker_stays_where_it_is(tmp_path: Path, change: Change, code: str) -> None:
+def test_the_next_broker_stays_where_it_is(tmp_path: Path, change: Change, code: str, part: RollbackPart) -> None:
     cluster, context = hybrid(tmp_path)
     change(cluster, context)
     before = stops(cluster)
@@ -128,8 +174,30 @@ def test_the_next_broker_stays_where_it_is(tmp_path: Path, change: Change, code:
     assert cluster.disasters == []
 
 
+def test_every_part_of_readiness_has_a_change() -> None:
+    assert {part for _, _, part in CHANGES} == EVERY_PART
+
+
+@pytest.mark.parametrize(("change", "code", "part"), CHANGES[:-1])
+def test_without_the_gate_of_that_part_it_would_restart(
+    tmp_path: Path, change: Change, code: str, part: RollbackPart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the last part, which also asks for the reading of the others: `tests/core/test_readiness.py` takes it out."""
+    cluster, context = hybrid(tmp_path)
+    change(cluster, context)
+    taken_out(monkeypatch, part)
+    before, step = stops(cluster), next_broker(cluster, BrokerMode.KRAFT)
+    if part in {P.OPEN, P.ALARMS, P.BROKERS, P.CONTROLLERS}:  # also by the phase, by "who may stop", by the flags of a roll
+        with pytest.raises((Refused, TimedOut), match=code):
+            run_step(step, context)
+        return
+    with contextlib.suppress(TimedOut):  # it may not be back at once, in a cluster like that
+        run_step(step, context)
+    assert stops(cluster) != before
+
+
 @each_change
-def test_no_approval_is_asked_for_on_it(tmp_path: Path, change: Change, code: str) -> None:
+def test_no_approval_is_asked_for_on_it(tmp_path: Path, change: Change, code: str, part: RollbackPart) -> None:
     cluster = Changing()
     all_kraft(cluster, cluster.context(tmp_path))
     context = cluster.context(tmp_path)
@@ -140,12 +208,43 @@ def test_no_approval_is_asked_for_on_it(tmp_path: Path, change: Change, code: st
 
 
 @each_change
-def test_the_watch_says_it_in_hybrid_mode(tmp_path: Path, change: Change, code: str) -> None:
+def test_the_watch_says_it_in_hybrid_mode(tmp_path: Path, change: Change, code: str, part: RollbackPart) -> None:
     cluster, context = hybrid(tmp_path)
     assert "A rollback is possible now" in run_watch(context).text
     change(cluster, context)
-    with pytest.raises(Refused if code == "O01" else Unavailable, match=code):
+    at_once = part in {P.OPEN, P.ALARMS, P.COORDINATORS, P.ORIGINALS}
+    with pytest.raises(Refused if at_once else Unavailable, match=code):
         run_watch(context)
+
+
+@each_change
+def test_no_controller_loses_its_flag_after_the_approval(tmp_path: Path, change: Change, code: str, part: RollbackPart) -> None:
+    cluster, context, approved = approval(tmp_path)
+    change(cluster, context)
+    before = {node.spec.id: node.text for node in cluster.nodes.values()}
+    with pytest.raises((Refused, TimedOut), match=code):
+        run_step(FinalizeController(cluster.spec.controllers[1], approved), context)
+    assert {node.spec.id: node.text for node in cluster.nodes.values()} == before
+
+
+def test_an_original_that_was_replaced_with_its_hash_is_not_what_was_approved(tmp_path: Path) -> None:
+    cluster, context, approved = approval(tmp_path)
+    node = cluster.spec.brokers[1]
+    text = original_of(1) + "num.io.threads=16\n"
+    context.backup.replace_original(node, text)
+    assert isinstance(require_rollback_assured(context), Ready), "no part of readiness shows it"
+    with pytest.raises(Refused, match=r"H06.*original 1 \("):
+        run_step(FinalizeController(cluster.spec.controllers[1], approved), context)
+    again = ApprovedState(rests_on=assess(context).readiness.evidence)
+    assert isinstance(run_step(FinalizeController(cluster.spec.controllers[1], again), context), Done)
+
+
+def approval(folder: Path) -> tuple[Changing, StepContext, ApprovedState]:
+    """A cluster in dual-write, and what an approver was shown of its readiness."""
+    cluster = Changing()
+    all_kraft(cluster, cluster.context(folder))
+    context = cluster.context(folder)
+    return cluster, context, ApprovedState(rests_on=require_rollback_assured(context).evidence)
 
 
 def test_it_goes_on_once_the_trouble_is_gone(tmp_path: Path) -> None:
@@ -207,6 +306,20 @@ def test_a_roll_says_who_can_fix_what(tmp_path: Path) -> None:
     a_subscription(cluster, context)
     with pytest.raises(Refused, match="client-metrics subscriptions: the owner of the subscriptions"):
         run_step(next_broker(cluster, BrokerMode.KRAFT), context)
+
+
+def test_a_waiting_log_has_each_next_step_on_a_line_of_its_own(tmp_path: Path) -> None:
+    """M14: long lines ran off the page, with the next step at their end."""
+    cluster, context = hybrid(tmp_path)
+    a_zookeeper_is_down(cluster, context)
+    said: list[str] = []
+    with pytest.raises(TimedOut, match="Z05"):
+        run_step(next_broker(cluster, BrokerMode.KRAFT), replace(context, say=said.append))
+    waiting = next(text for text in said if "[Z05]" in text)
+    lines = waiting.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("[Z05]"))
+    assert lines[at + 1].startswith("    Next: ")
+    assert "Next: " not in lines[at]
 
 
 class TestWatch:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core import gates
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from airflow_provider_kmigrate.core import gates, readiness
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, in_restart_loop, misfiled, not_its_own, stage_on_disk
@@ -181,11 +184,23 @@ def may_begin(view: ClusterView, judged_at: float | None, now: float, *changed: 
     return gates.MET if ours and bare <= ours else gates.never(*old)
 
 
-def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, approved: str = "") -> Decision:
+@dataclass(frozen=True, slots=True)
+class ApprovedState:
+    """What the approval of a finalization was given on. `stored`: what both sides stored, in words; empty: it did not say.
+
+    `rests_on`: the evidence of the readiness verdict (`readiness.evidence_of`); empty: none was shown.
+    """
+
+    stored: str = ""
+    rests_on: Mapping[str, str] = field(default_factory=dict)
+
+
+def decide_finalize(
+    view: ClusterView, before: ClusterView, controller_id: int, approved: ApprovedState = ApprovedState()
+) -> Decision:
     """Restart one controller without the flag; the first such controller that is elected ends the migration for good.
 
-    `before`: earlier observation to measure movement from, if this one alone does not prove it; `approved`: what the approval
-    said of both sides.
+    `before`: earlier observation to measure movement from, if this one alone does not prove it.
     """
     controller = view.controller(controller_id)
     if controller.answers and controller.migration_flag is False:
@@ -216,7 +231,7 @@ def _out_of_order(view: ClusterView) -> Decision | None:
     return None if phase.met else unmet(phase)
 
 
-def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller, approved: str) -> Decision:
+def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller, approved: ApprovedState) -> Decision:
     if not controller.answers:
         return Wait((unresponsive_controller(controller),))
     over = ended(view)
@@ -227,10 +242,18 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
     gate = together((there, *still))
     if not gate.met:
         return Wait(gate.reasons)
+    if not over and not (same := _rests_on_the_same(view, approved)).met:
+        return unmet(same)
     seen = f"Controller {controller.id}: every broker runs in KRaft mode, all controllers answer"
     finalized = "; the leader has no flag, so the migration is finalized. The approved state is not compared any more."
-    holds = f", and the approved state still holds.{waits.changed_since(view, approved)}"
+    holds = f", and the approved state still holds.{waits.changed_since(view, approved.stored)}"
     return Act(Verb.RESTART, seen + (finalized if over else holds))
+
+
+def _rests_on_the_same(view: ClusterView, approved: ApprovedState) -> gates.Gate:
+    """H06: the readiness verdict would rest on what was approved. A finalization that has begun is completed, as in `may_begin`."""
+    same = readiness.same_evidence(view, approved.rests_on) if approved.rests_on else gates.MET
+    return may_begin(view, None, 0.0, *same.reasons) if same.state is gates.GateState.NEVER else same
 
 
 def compares_before_finalizing(view: ClusterView, before: ClusterView, controller_id: int) -> bool:

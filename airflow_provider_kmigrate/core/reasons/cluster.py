@@ -332,7 +332,7 @@ do: To continue: `airflow variables delete kmigrate_stop__<cluster>`, then clear
 never: Do the next step by hand.
 
 H06 No valid approval
-means: The approval was skipped or marked as success, is too old, or is of another run, another migration or other evidence than now.
+means: The approval was skipped or marked as success, is too old, or is of another run, another migration or other evidence than now; or a node, a file or an original that the approved readiness rested on has changed.
 meanwhile: Yes: this act was not made. If G05 names a controller, fix that first.
 do: Clear the skipped task, or `before_approval` (with an audit `audit_before_approval`), with *Downstream*. Read the new evidence, and answer `approve`.
 do: An approver left `approvers`, or more must approve now: clear `approve` with *Downstream*.
