@@ -84,6 +84,8 @@ def _lag(view: ClusterView) -> list[Gauge]:
 _ROLLS_BACK, _FINALIZES = {step.kind for step in ROLLBACK}, {step.kind for step in after_approval(MIGRATION)}
 _BOTH = _ROLLS_BACK & {step.kind for step in MIGRATION}
 _MIGRATES = {step.kind for step in MIGRATION} - _FINALIZES
+ESTIMATED: Final = (_MIGRATES | _FINALIZES | _ROLLS_BACK) - _BOTH
+"""The kinds of steps after which it is known what is left; those that both plans have do not show which one runs."""
 
 
 def seconds_left(
@@ -94,13 +96,13 @@ def seconds_left(
     A migration's count until its request for approval, and from there to its end. `step`: its kind in `core.plan`. `waits`: seconds
     that it still waits on purpose, such as the rest of a soak. Restarts take as long as `readiness.predict` expects.
     """
-    if step in _BOTH or PHASES[where(view).phase] < 0 or not any(view.running_brokers()):
+    if step not in ESTIMATED or PHASES[where(view).phase] < 0 or not any(view.running_brokers()):
         return None
     if step in _ROLLS_BACK:
         return readiness.predict(view, restart_seconds).seconds
     if step in _FINALIZES:
         return readiness.CONTROLLER_STOP * sum(controller.migration_flag is not False for controller in view.controllers.values())
-    return _until_approval(view, step, waits, policy, restart_seconds) if step in _MIGRATES else None
+    return _until_approval(view, step, waits, policy, restart_seconds)
 
 
 def _until_approval(view: ClusterView, step: str, waits: float, policy: Policy, restart_seconds: float | None) -> float:

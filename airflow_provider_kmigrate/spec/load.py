@@ -244,6 +244,7 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
         approvers=ApproverSpec(**file.approvers.model_dump()) if file.approvers else None,
         notify=tuple(NotifierSpec(each.notifier, each.arguments) for each in file.notify),
         runbook_url=(file.runbook_url or "").rstrip("/"),
+        controller_metrics=file.controller_metrics or "",
         rehearsal=file.rehearsal,
         windows=file.windows,
         stop_after=file.stop_after,

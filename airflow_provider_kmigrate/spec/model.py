@@ -619,6 +619,12 @@ class ClusterFile(Section):
         default=None,
         pattern=r"^https?://[^\s#]+$",
     )
+    controller_metrics: str | None = key(
+        "an address without secrets, with {host} or {id} of each controller in it, at which an exporter (Prometheus's text) or Jolokia shows Kafka's own gauges: the watch reports it if they contradict kmigrate (G42)",
+        "http://{host}:9404/metrics",
+        default=None,
+        pattern=r"^https?://[^\s@#{}]*(?:\{(?:host|id)\}[^\s@#{}]*)+$",
+    )
     rehearsal: StrictBool = key(
         "true for a cluster that may be lost: the conf of a run may then approve beforehand", True, default=False
     )

@@ -14,15 +14,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from airflow_provider_kmigrate.clients.zookeeper import Holding
-from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, GateState, strangers, unidentified
-from airflow_provider_kmigrate.core.gauges import Gauge, GaugeHistory, seconds_left
+from airflow_provider_kmigrate.core.gauges import ESTIMATED, Gauge, GaugeHistory, seconds_left
 from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.migration.roll import takes_part
 from airflow_provider_kmigrate.core.migration.waits import alarming, in_window
@@ -461,7 +461,6 @@ class _Diary:
         self._acts: list[str] = []
         self._alarms: tuple[Reason, ...] = ()
         self._gauges = GaugeHistory()
-        self._restart_seconds = _restart_seconds(context)
 
     def settled(self, view: ClusterView, decision: Decision) -> Decision:
         """Return the decision, or a wait if ZooKeeper has just become reachable again: the effects of its outage show later.
@@ -483,7 +482,8 @@ class _Diary:
         now = self._context.clock.monotonic()
         self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
         step, policy = self._step, self._context.spec.policy
-        left = seconds_left(view, step.kind, step.seconds_left, policy, self._restart_seconds)
+        estimated = step.kind in ESTIMATED
+        left = seconds_left(view, step.kind, step.seconds_left, policy, self._restart_seconds) if estimated else None
         self._gauges, measured = self._gauges.observe(view, decision, now, left)
         self._context.export(measured)
         seen = alarming(view, self._context.spec.policy.max_hybrid, self._context.clock.now())
@@ -511,6 +511,16 @@ class _Diary:
         self._context.journal.write("acted", self._step.name, decision.named, seconds=round(seconds, 3))
         self._context.say(f"Did '{decision.named}' in {seconds:.1f} s.")
 
+    @cached_property
+    def _restart_seconds(self) -> float | None:
+        """As this cluster's journals have it; no step fails because they cannot be read."""
+        from airflow_provider_kmigrate.core import journal_lines  # noqa: PLC0415  # a third of the steps have no estimate
+
+        try:
+            return journal_lines.restart_seconds(journal_lines.acts(journal_lines.read(lines_of(self._context.journals)).lines))
+        except OSError:
+            return None
+
     def times(self, decision: Act) -> int:
         """How often this run did this act."""
         return self._acts.count(decision.named)
@@ -529,14 +539,6 @@ class _Diary:
         self._context.journal.write("done", self._step.name, decision.text, seconds=round(seconds, 3))
         self._context.say(f"Done: {decision.text} ({seconds:.1f} s)")
         return decision
-
-
-def _restart_seconds(context: StepContext) -> float | None:
-    """As this cluster's journals have it; no step fails because they cannot be read."""
-    try:
-        return journal_lines.restart_seconds(journal_lines.acts(journal_lines.read(lines_of(context.journals)).lines))
-    except OSError:
-        return None
 
 
 def _unread(view: ClusterView, decision: Decision) -> tuple[Reason, ...]:

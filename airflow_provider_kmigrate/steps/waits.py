@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.core import coordinator, gates, group_progress, journal_lines, readiness, watch
+from airflow_provider_kmigrate.clients.metrics import gauges_of
+from airflow_provider_kmigrate.core import coordinator, gates, group_progress, journal_lines, readiness, watch, witness
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, together, unmet
@@ -319,6 +320,14 @@ def _progress_of_groups(context: StepContext, view: ClusterView) -> str:
     return group_progress.describe(first, last, context.spec.group_progress)
 
 
+def _second_witness(context: StepContext, view: ClusterView) -> tuple[str, tuple[Reason, ...]]:
+    """What Kafka's own gauges say, as a sentence, and where they contradict the view; nothing without an address or controllers."""
+    if not context.spec.controller_metrics or where(view).phase is Phase.ZOOKEEPER:
+        return "", ()
+    gauges = gauges_of(context.spec.controller_metrics, context.spec.controllers)
+    return f" {witness.describe(view, gauges)}", witness.contradictions(view, gauges)
+
+
 _WATCHED = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.COORDINATORS | Fields.GROUP_PROGRESS
 _DEPENDS = readiness.fields_of(readiness.EVERY_PART)
 
@@ -387,17 +396,18 @@ def run_watch(
     Raises `Refused` if the operator must act at once: an alarm, a hybrid or a phase that lasts too long, a broker that computes
     coordinators with another count, a rollback that is not possible any more. Raises `Unavailable` if something is not as it should
     be that may pass by itself: a node that does not answer or is out of ISRs, a file of another mode, a rollback that is not
-    assured, a finalization that has only begun: retry.
+    assured, a finalization that has only begun, Kafka's own gauges that contradict the observation: retry.
     """
     found = assess(context)
     view, now, verdict = found.view, found.acts.now, found.readiness
     reasons = (*watch.at_once(view, context.spec.policy.max_hybrid, now), *watch.lost(verdict), *overdue(view, now))
-    stands = f"{watch.summary(waits.describe_phase(view, now), verdict, now)} {_progress_of_groups(context, view)}"
+    gauges, contradictions = _second_witness(context, view)
+    stands = f"{watch.summary(waits.describe_phase(view, now), verdict, now)} {_progress_of_groups(context, view)}{gauges}"
     context.say(stands)
     shows(verdict, now)
     note_readiness(context, found, "watch")
     staying = watch.if_it_stays(view, found.acts)
-    staying = (*staying, *watch.beside(staying, verdict, found.acts))
+    staying = (*staying, *watch.beside(staying, verdict, found.acts), *contradictions)
     if reasons:
         context.journal.write("alarm", "watch", format_reasons(reasons))
         raise Refused(f"watch: {stands} {format_reasons(reasons)}", (*reasons, *staying))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from airflow_provider_kmigrate.steps.controllers import FinalizeController
 from airflow_provider_kmigrate.steps.nodes import note_unflagged
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import assess, require_rollback_assured, run_watch
+from tests.clients.fake_exporter import Exporter, answer, serving
 from tests.core.test_readiness import taken_out
 from tests.core.views import HALF, computing
 from tests.steps.sim_nodes import Killed, Mortal, original_of
@@ -464,3 +465,41 @@ def test_an_error_of_the_ensemble_is_never_taken_for_health(tmp_path: Path) -> N
     cluster.ensemble = ()
     with pytest.raises(KMigrateError, match="Could not read the servers of the ZooKeeper ensemble"):
         run_step(next_broker(cluster, BrokerMode.KRAFT), context)
+
+
+class TestSecondWitness:
+    @pytest.fixture
+    def exporter(self) -> Iterator[Exporter]:
+        with serving() as server:
+            yield server
+
+    def test_gauges_that_contradict_are_an_alarm_of_the_watch_and_nothing_else(self, tmp_path: Path, exporter: Exporter) -> None:
+        cluster = Changing()
+        context = witnessed(cluster, tmp_path, exporter)
+        some_kraft(cluster, context)
+        assert run_watch(context).text.endswith("Kafka's own gauges agree on 3 of 3 controllers.")
+        exporter.answers["/3001"] = answer(b"zkmigrationstate 2\n")
+        with pytest.raises(Unavailable) as raised:
+            run_watch(context)
+        assert [(reason.code, reason.node) for reason in raised.value.reasons] == [("G42", "controller 3001")]
+        assert isinstance(require_rollback_assured(context), Ready)
+        run_step(next_broker(cluster, BrokerMode.KRAFT), context)
+
+    def test_gauges_that_are_not_read_are_named_and_no_alarm(self, tmp_path: Path, exporter: Exporter) -> None:
+        cluster = Changing()
+        context = witnessed(cluster, tmp_path, exporter)
+        some_kraft(cluster, context)
+        exporter.answers |= {f"/{number}": answer(b"", 500) for number in (3000, 3001)}
+        said = run_watch(context).text
+        assert "agree on 1 of 3 controllers. Not read: controller 3000 (ValueError: it answered 500); controller 3001" in said
+
+    def test_before_there_are_controllers_nobody_is_asked(self, tmp_path: Path, exporter: Exporter) -> None:
+        cluster = Changing()
+        exporter.answers = dict.fromkeys(("/3000", "/3001", "/3002"), answer(b"zkmigrationstate 0\n"))
+        assert "gauges" not in run_watch(witnessed(cluster, tmp_path, exporter)).text
+
+
+def witnessed(cluster: Changing, folder: Path, exporter: Exporter) -> StepContext:
+    """A context whose cluster file names where the controllers' gauges are."""
+    context = cluster.context(folder)
+    return replace(context, spec=replace(context.spec, controller_metrics=exporter.address))

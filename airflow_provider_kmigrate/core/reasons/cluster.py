@@ -302,6 +302,15 @@ do: The load is higher than when the run began, and stays so: mark this run as f
 do: To go on without a probe: `probe: false` under `audit`.
 never: Mark the task as success: the next restart takes capacity from a cluster that is slow already.
 
+G42 Kafka's own gauges contradict kmigrate
+means: The gauges of a controller, at `controller_metrics` of the cluster file, show another state of the migration than kmigrate observed, three times in a row. One of them is wrong.
+meanwhile: Yes. Nothing is decided by these gauges: no step waits for them, and a rollback does not depend on them.
+do: Ask Kafka itself: `zookeeper-shell.sh $ZK get /migration` and `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status`.
+do: They say what kmigrate says: the exporter's rules map another gauge to the name, or the address is another cluster's. Correct it, or take the key out of the cluster file.
+do: They say what the gauges say: answer no approval. Keep the watch's log and the run's journal, and report it.
+never: Finalize while the two disagree and it is not known why.
+source: docs/metrics.md: the gauges' values in each phase, measured
+
 H Who owns the cluster
 about: who owns the cluster (the fence)
 when: all the way
