@@ -93,9 +93,9 @@ def _one(samples: Iterable[tuple[str, float]], name: str) -> int | None:
 
 
 def contradictions(view: ClusterView, gauges: Mapping[int, KafkaGauges]) -> tuple[Reason, ...]:
-    """G42 for each controller whose gauges an observation contradicts. A lag of 0 says nothing: standbys always report it."""
+    """G41 for each controller whose gauges an observation contradicts. A lag of 0 says nothing: standbys always report it."""
     return tuple(
-        Reason("G42", f"Controller {controller} reports {text}", node=f"controller {controller}")
+        Reason("G41", f"Controller {controller} reports {text}", node=f"controller {controller}")
         for controller, found in sorted(gauges.items())
         for text in _against(view, found)
     )

@@ -25,7 +25,7 @@ _WATCH = """\
 Checks cluster `{cluster_id}` every ten minutes, takes no lock and changes nothing. **Failed** means that an operator must act: a forbidden
 state, brokers in migration mode for longer than `policy.max_hybrid`, brokers that compute the coordinators of groups with different partition
 counts (K01), or a rollback that is not possible any more. It also fails if in three checks nodes do not respond or are out of their ISRs, a
-rollback is not assured, a finalization stays incomplete, or Kafka's own gauges contradict it (G42; only with `controller_metrics`). Its result
+rollback is not assured, a finalization stays incomplete, or Kafka's own gauges contradict it (G41; only with `controller_metrics`). Its result
 says in every phase whether you can still go back. Unpause it before the migration and alert on its failures; pause it afterwards.
 """
 

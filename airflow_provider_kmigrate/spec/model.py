@@ -620,7 +620,7 @@ class ClusterFile(Section):
         pattern=r"^https?://[^\s#]+$",
     )
     controller_metrics: str | None = key(
-        "an address without secrets, with {host} or {id} of each controller in it, at which an exporter (Prometheus's text) or Jolokia shows Kafka's own gauges: the watch reports it if they contradict kmigrate (G42)",
+        "an address without secrets, with {host} or {id} of each controller in it, at which an exporter (Prometheus's text) or Jolokia shows Kafka's own gauges: the watch reports it if they contradict kmigrate (G41)",
         "http://{host}:9404/metrics",
         default=None,
         pattern=r"^https?://[^\s@#{}]*(?:\{(?:host|id)\}[^\s@#{}]*)+$",

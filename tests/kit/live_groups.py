@@ -11,14 +11,16 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
+from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka import TopicPartition as Place
 from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.errors import KafkaError
 
 from airflow_provider_kmigrate.core.audit.offsets_records import OffsetCommitted, OffsetRemoved, decode
 
@@ -47,6 +49,7 @@ class LiveGroup:
     asked_at: float = 0.0
     committed_at: float = 0.0
     stalled_s: float = 0.0  # the longest time between two commits that succeeded
+    failed: int = 0  # how often its consumer ended with an error and was started again
     leaves: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
@@ -112,23 +115,30 @@ class LiveGroups:
             self._producer.poll(0)
 
     def _run(self, group: LiveGroup) -> None:
-        consumer = KafkaConsumer(
-            self._topic,
-            bootstrap_servers=self._bootstrap.split(","),
-            group_id=group.name,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            session_timeout_ms=10_000,
-            fetch_max_wait_ms=2_000,
-        )
-        try:
+        """As a supervisor runs an application: a consumer that fails is started again."""
+        while not self._left(group):
+            group.failed += 1
+
+    def _left(self, group: LiveGroup) -> bool:
+        with suppress(KafkaError), closing(self._consumer(group.name)) as consumer:
             while not group.leaves.is_set():
                 self._work(group, consumer)
             consumer.pause(*consumer.assignment())
             while group.next != group.safe and not self._ended.is_set():
                 self._work(group, consumer)
-        finally:
-            consumer.close(autocommit=False, timeout_ms=5_000)
+            return True
+        return self._ended.is_set()
+
+    def _consumer(self, name: str) -> KafkaConsumer:
+        return KafkaConsumer(
+            self._topic,
+            bootstrap_servers=self._bootstrap.split(","),
+            group_id=name,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=10_000,
+            fetch_max_wait_ms=2_000,
+        )
 
     def _work(self, group: LiveGroup, consumer: KafkaConsumer) -> None:
         """Take records, and commit what was processed twice a second."""
@@ -197,7 +207,7 @@ def _take(message: Any, open_ends: set[int], found: Mapping[tuple[str, str, int]
     if message is None:
         raise TimeoutError(f"the raw log of partitions {sorted(open_ends)} was not read to its end")
     if message.error() is not None:
-        if message.error().code() != KafkaError._PARTITION_EOF:
+        if message.error().code() != ConfluentError._PARTITION_EOF:
             raise KafkaException(message.error())
         open_ends.discard(message.partition())
         return

@@ -481,7 +481,7 @@ class TestSecondWitness:
         exporter.answers["/3001"] = answer(b"zkmigrationstate 2\n")
         with pytest.raises(Unavailable) as raised:
             run_watch(context)
-        assert [(reason.code, reason.node) for reason in raised.value.reasons] == [("G42", "controller 3001")]
+        assert [(reason.code, reason.node) for reason in raised.value.reasons] == [("G41", "controller 3001")]
         assert isinstance(require_rollback_assured(context), Ready)
         run_step(next_broker(cluster, BrokerMode.KRAFT), context)
 

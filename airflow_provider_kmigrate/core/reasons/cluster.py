@@ -293,16 +293,7 @@ do: It does not start at boot: `systemctl enable kafka` (O07).
 never: Give a controller the migration flag back, or start ZooKeeper for it: a finalized quorum ignores both.
 source: measured: a finalized cluster had no controller after a power cut
 
-G41 Records are acknowledged more slowly than before the first restart
-means: The probe's own records, sent through every broker, wait longer for their acknowledgements than before the first restart, or fewer are acknowledged. The last broker is back in its ISRs, but the cluster has not recovered.
-meanwhile: Yes, more slowly. No other broker restarts. A rollback does not wait for it.
-do: Wait while caches are cold. The step continues by itself; a task that has failed must be cleared.
-do: The text names the slow partitions of `kmigrate-probe`: check disk, network and processor of their leaders and followers (`kafka-topics.sh --bootstrap-server $B --describe --topic kmigrate-probe`), and of the probe's worker.
-do: The load is higher than when the run began, and stays so: mark this run as failed and start a new one. It finds what is done, and its probe measures again.
-do: To go on without a probe: `probe: false` under `audit`.
-never: Mark the task as success: the next restart takes capacity from a cluster that is slow already.
-
-G42 Kafka's own gauges contradict kmigrate
+G41 Kafka's own gauges contradict kmigrate
 means: The gauges of a controller, at `controller_metrics` of the cluster file, show another state of the migration than kmigrate observed, three times in a row. One of them is wrong.
 meanwhile: Yes. Nothing is decided by these gauges: no step waits for them, and a rollback does not depend on them.
 do: Ask Kafka itself: `zookeeper-shell.sh $ZK get /migration` and `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status`.
@@ -310,6 +301,15 @@ do: They say what kmigrate says: the exporter's rules map another gauge to the n
 do: They say what the gauges say: answer no approval. Keep the watch's log and the run's journal, and report it.
 never: Finalize while the two disagree and it is not known why.
 source: docs/metrics.md: the gauges' values in each phase, measured
+
+G42 Records are acknowledged more slowly than before the first restart
+means: The probe's own records, sent through every broker, wait longer for their acknowledgements than before the first restart, or fewer are acknowledged. The last broker is back in its ISRs, but the cluster has not recovered.
+meanwhile: Yes, more slowly. No other broker restarts. A rollback does not wait for it.
+do: Wait while caches are cold. The step continues by itself; a task that has failed must be cleared.
+do: The text names the slow partitions of `kmigrate-probe`: check disk, network and processor of their leaders and followers (`kafka-topics.sh --bootstrap-server $B --describe --topic kmigrate-probe`), and of the probe's worker.
+do: The load is higher than when the run began, and stays so: mark this run as failed and start a new one. It finds what is done, and its probe measures again.
+do: To go on without a probe: `probe: false` under `audit`.
+never: Mark the task as success: the next restart takes capacity from a cluster that is slow already.
 
 H Who owns the cluster
 about: who owns the cluster (the fence)
