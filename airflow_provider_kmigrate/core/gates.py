@@ -449,7 +449,7 @@ LEAST_RATE = 0.5  # of the records a second before; fewer acknowledgements show 
 
 
 def latency_recovered(view: ClusterView) -> Gate:
-    """G41: the probe's records are acknowledged about as fast as before the first restart, in each of its partitions.
+    """G42: the probe's records are acknowledged about as fast as before the first restart, in each of its partitions.
 
     Met without a probe, and if it has ended (`probe_ended`): the audit behind the roll judges that.
     """
@@ -463,7 +463,7 @@ def latency_recovered(view: ClusterView) -> Gate:
         return not_yet(Reason("T01", "The probe measures the produce latency before the first restart."))
     slow = [text for name, before in sorted(found.before.items()) if (text := _slower(name, before, found.now.get(name)))]
     text = f"The produce latency of the probe is not back to what it was before the first restart: {summarize(slow)}."
-    return not_yet_if(slow, Reason("G41", text))
+    return not_yet_if(slow, Reason("G42", text))
 
 
 def _slower(name: str, before: ProduceLatency, now: ProduceLatency | None) -> str:

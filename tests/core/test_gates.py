@@ -66,20 +66,20 @@ def probed(age: float = 1.0, **second: float) -> ClusterView:
 
 
 CASES = [
-    ("G41 no probe", gates.latency_recovered(PRE), GateState.MET),
-    ("G41 as fast as before", gates.latency_recovered(probed()), GateState.MET),
-    ("G41 at the limit", gates.latency_recovered(probed(p95=0.55)), GateState.MET),
-    ("G41 above it", gates.latency_recovered(probed(p95=0.551)), GateState.NOT_YET),
-    ("G41 half as many", gates.latency_recovered(probed(rate=2.5)), GateState.MET),
-    ("G41 fewer", gates.latency_recovered(probed(rate=2.4)), GateState.NOT_YET),
+    ("G42 no probe", gates.latency_recovered(PRE), GateState.MET),
+    ("G42 as fast as before", gates.latency_recovered(probed()), GateState.MET),
+    ("G42 at the limit", gates.latency_recovered(probed(p95=0.55)), GateState.MET),
+    ("G42 above it", gates.latency_recovered(probed(p95=0.551)), GateState.NOT_YET),
+    ("G42 half as many", gates.latency_recovered(probed(rate=2.5)), GateState.MET),
+    ("G42 fewer", gates.latency_recovered(probed(rate=2.4)), GateState.NOT_YET),
     (
-        "G41 one partition silent",
+        "G42 one partition silent",
         gates.latency_recovered(replace(PRE, probe=ProbeFigures(1.0, BEFORE, dict([*BEFORE.items()][:1])))),
         GateState.NOT_YET,
     ),
     ("the probe has not measured before", gates.latency_recovered(replace(PRE, probe=ProbeFigures(1.0))), GateState.NOT_YET),
     ("figures of a while ago, though good", gates.latency_recovered(probed(age=10.1)), GateState.NOT_YET),
-    ("G41 the probe has ended", gates.latency_recovered(probed(age=60.1, rate=0.0)), GateState.MET),
+    ("G42 the probe has ended", gates.latency_recovered(probed(age=60.1, rate=0.0)), GateState.MET),
     ("G3 fresh", gates.fresh_migration(cluster([ZK, ZK, ZK])), GateState.MET),
     ("G3 controllers already wrote -1", gates.fresh_migration(PRE), GateState.MET),
     ("G3 left over", gates.fresh_migration(with_zk(PRE, migration=migration(97))), GateState.NEVER),

@@ -151,8 +151,8 @@ REFUSED = [
     ("a sleeping expansion", computing(PRE, ASLEEP), 0, MIG, Refuse, {"G37", "K01"}),
     ("an expansion that one broker knows", computing(HYBRID, HALF), 1, KRAFT, Refuse, {"G37", "K01"}),
     ("coordinators of one broker unread", computing(HYBRID, ONE_UNREAD), 1, KRAFT, Wait, {"G37", "K02"}),
-    ("records acknowledged slowly", replace(PRE, probe=SLOW), 0, MIG, Wait, {"G41"}),
-    ("records acknowledged slowly, on the way to KRaft", replace(HYBRID, probe=SLOW), 1, KRAFT, Wait, {"G41"}),
+    ("records acknowledged slowly", replace(PRE, probe=SLOW), 0, MIG, Wait, {"G42"}),
+    ("records acknowledged slowly, on the way to KRaft", replace(HYBRID, probe=SLOW), 1, KRAFT, Wait, {"G42"}),
     ("stale /migration", with_zk(cluster([ZK, ZK, ZK], FLAGGED), migration=migration(97)), 0, MIG, Refuse, {"P01", "P06"}),
 ]
 

@@ -62,7 +62,7 @@ def test_a_slow_cluster_holds_the_next_restart_and_the_slow_partition_is_named(t
     cluster = hurried(tmp_path, target)
     probe = Probing(cluster)
     assert isinstance(roll(probed(cluster, tmp_path, probe), 1, target), Done)
-    with pytest.raises(TimedOut, match=r"G41.*kmigrate-probe-0 is 2.000 s, 0.010 s before"):
+    with pytest.raises(TimedOut, match=r"G42.*kmigrate-probe-0 is 2.000 s, 0.010 s before"):
         roll(probed(cluster, tmp_path, probe), 2, target)
     assert stops(cluster) == [1, 0]
 

@@ -292,7 +292,7 @@ do: It does not start at boot: `systemctl enable kafka` (O07).
 never: Give a controller the migration flag back, or start ZooKeeper for it: a finalized quorum ignores both.
 source: measured: a finalized cluster had no controller after a power cut
 
-G41 Records are acknowledged more slowly than before the first restart
+G42 Records are acknowledged more slowly than before the first restart
 means: The probe's own records, sent through every broker, wait longer for their acknowledgements than before the first restart, or fewer are acknowledged. The last broker is back in its ISRs, but the cluster has not recovered.
 meanwhile: Yes, more slowly. No other broker restarts. A rollback does not wait for it.
 do: Wait while caches are cold. The step continues by itself; a task that has failed must be cleared.
