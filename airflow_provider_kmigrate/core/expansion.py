@@ -54,7 +54,7 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.offsets_repair import GroupLog
 from airflow_provider_kmigrate.core.phase import alarms, ended, kraft_owns
-from airflow_provider_kmigrate.core.text import join_ids, summarize
+from airflow_provider_kmigrate.core.text import code_span, join_ids, summarize
 
 Offsets = Mapping[TopicPartition, FetchedOffset]
 
@@ -220,11 +220,11 @@ def describe(plan: ExpansionPlan, *, undo: bool = False) -> str:
     old, new = _said(plan.expansion.old), plan.expansion.new
     if undo:
         return "\n".join((*_numbered(_undone(plan)), f"\n{_stays(plan.present, plan.expansion)}"))
-    listed = (
-        f"**{len(plan.moving)} groups move and must stop now**, until their offsets are imported: {summarize(plan.moving, 200)}."
-    )
+    listed = f"**{len(plan.moving)} groups move and must stop now**, until their offsets are imported: {summarize(map(code_span, plan.moving), 200)}."
     alive = (
-        f" With members now: {summarize((f'{group} ({many})' for group, many in plan.alive.items()), 200)}." if plan.alive else ""
+        f" With members now: {summarize((f'{code_span(group)} ({many})' for group, many in plan.alive.items()), 200)}."
+        if plan.alive
+        else ""
     )
     stay = f"{plan.staying} groups stay in their partitions and are not touched."
     factor = (

@@ -141,10 +141,16 @@ def test_the_plan_names_who_must_stop_and_what_is_done() -> None:
     text = expansion.describe(plan_of(replace(view, hosted=alive), 20))
     assert f"**{len(moving)} groups move and must stop now**" in text
     assert all(group in text for group in moving)
-    assert f"With members now: {moving[0]} (2)." in text
+    assert f"With members now: `{moving[0]}` (2)." in text
     assert f"{60 - len(moving)} groups stay" in text
     assert "10: " in text
     assert "19: " in text
+
+
+def test_a_group_with_a_name_like_a_link_is_code_in_the_plan() -> None:
+    view, name = seen(), next(n for k in range(99) if expansion.moves(n := f"[{k}](http://x)\n**go**", Expansion((10,), 20)))
+    text = expansion.describe(plan_of(replace(view, coordinators=replace(view.coordinators, groups=(*GROUPS, name))), 20))  # type: ignore[type-var]
+    assert f"`{name[:-7]}\\n**go**`" in text
 
 
 @pytest.mark.parametrize(
