@@ -133,7 +133,7 @@ def _stored(raw: RawRecord, record: OffsetCommitted | OffsetRemoved) -> StoredCo
 
 
 def _records(properties: Mapping[str, Any], timeout: float, *, wait: bool = True) -> Iterator[RawRecord]:
-    wanted = _whole_marks(properties) if wait else _marks(properties, IsolationLevel.READ_COMMITTED)
+    wanted = whole_marks(properties) if wait else _marks(properties, IsolationLevel.READ_COMMITTED)
     left = {place for place, mark in wanted.items() if mark.start < mark.end}
     if not left:
         return
@@ -150,11 +150,12 @@ def _records(properties: Mapping[str, Any], timeout: float, *, wait: bool = True
                     yield _raw(message)
 
 
-def _whole_marks(properties: Mapping[str, Any]) -> dict[int, LogMark]:
-    """Where each partition begins and ends once no transaction that is open now hides records.
+def whole_marks(properties: Mapping[str, Any]) -> dict[int, LogMark]:
+    """Where each partition of the topic begins and ends once no transaction that is open now hides records.
 
     An open transaction hides all records behind its first one, also those of other groups. One that hangs hides them for ever: what
-    seems to be a group's newest commit is an old one then.
+    seems to be a group's newest commit is an old one then. Raises `Unavailable` (K81) if they stay hidden for two minutes, and for a
+    partition that cannot be read.
     """
     deadline = time.monotonic() + _TRANSACTIONS_S
     ends = {place: mark.end for place, mark in _marks(properties, IsolationLevel.READ_UNCOMMITTED).items()}

@@ -15,11 +15,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from math import lcm
 
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, java_hash
 from airflow_provider_kmigrate.core.decision import Decision, Done, Wait
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, never_if, not_yet, together, unmet
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Reason, could_not_read
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Partition, Reason, could_not_read
 from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 _MIN_INT = -(2**31)
@@ -72,6 +73,41 @@ def possible_counts(answers: Mapping[str, int | None], leaders: Mapping[int, int
         return frozenset()
     candidates = range(1, max(limit, len(leaders)) + 1)
     return frozenset(n for n in candidates if all(leaders.get(h % n, -1) == broker for h, broker in evidence.items()))
+
+
+def new_replicas(rows: Sequence[Partition], racks: Mapping[int, str | None], count: int, old: Collection[int]) -> list[list[int]]:
+    """Replicas of each partition that the topic must get to have `count`, the preferred leader first.
+
+    Leaders and replicas are spread over the brokers, the replicas of one partition over racks. The leaders are such that a broker's
+    answers show whether it uses `count` or one of `old`, if any assignment of this kind shows that: otherwise no one could prove
+    that all brokers have restarted.
+    """
+    choices = [_spread(rows, racks, count, start) for start in range(len(racks))]
+    leaders = [row.replicas[0] for row in sorted(rows)]
+    clear = (rows for rows in choices if all(_differ([*leaders, *(row[0] for row in rows)], one, count) for one in old))
+    return next(clear, choices[0])
+
+
+def _spread(rows: Sequence[Partition], racks: Mapping[int, str | None], count: int, start: int) -> list[list[int]]:
+    factor = min(max(len(row.replicas) for row in rows), len(racks))
+    ids = sorted(racks)
+    order = {broker: (place - start) % len(ids) for place, broker in enumerate(ids)}
+    leads, holds = Counter(row.replicas[0] for row in rows), Counter(one for row in rows for one in row.replicas)
+    found = []
+    for _ in range(count - len(rows)):
+        chosen = [min(ids, key=lambda broker: (leads[broker], holds[broker], order[broker]))]
+        while len(chosen) < factor:
+            used = {racks[broker] for broker in chosen} - {None}
+            left = [broker for broker in ids if broker not in chosen]
+            chosen.append(min(left, key=lambda broker: (racks[broker] in used, holds[broker], order[broker])))
+        leads[chosen[0]] += 1
+        holds.update(chosen)
+        found.append(chosen)
+    return found
+
+
+def _differ(leaders: Sequence[int], old: int, new: int) -> bool:
+    return any(leaders[number % old] != leaders[number % new] for number in range(lcm(old, new)))
 
 
 class Agreement(StrEnum):

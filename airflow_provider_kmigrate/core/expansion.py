@@ -22,10 +22,8 @@ remove partitions. Where a step stands is read from the topic, the brokers' answ
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import lcm
 from typing import Any
 
 from airflow_provider_kmigrate.core import coordinator, gates, offsets_repair
@@ -54,7 +52,7 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.offsets_repair import GroupLog
 from airflow_provider_kmigrate.core.phase import alarms, ended, kraft_owns
-from airflow_provider_kmigrate.core.text import join_ids, summarize
+from airflow_provider_kmigrate.core.text import code_span, join_ids, summarize
 
 Offsets = Mapping[TopicPartition, FetchedOffset]
 
@@ -107,7 +105,7 @@ def commits_of(groups: Mapping[str, Offsets]) -> dict[GroupPartition, FetchedOff
     return {GroupPartition(group, *where): one for group, offsets in groups.items() for where, one in offsets.items()}
 
 
-# Which groups move, and where partitions go
+# Which groups move
 
 
 def moves(group: str, expansion: Expansion) -> bool:
@@ -121,41 +119,6 @@ def moving(view: ClusterView, expansion: Expansion) -> list[str]:
     listed = set(view.coordinators.groups if view.coordinators else ())
     hosted = {name for groups in (view.hosted or {}).values() for name, group in groups.items() if group.exists}
     return sorted(group for group in listed | hosted if moves(group, expansion))
-
-
-def new_replicas(rows: Sequence[Partition], racks: Mapping[int, str | None], count: int, old: Collection[int]) -> list[list[int]]:
-    """Replicas of each partition that the topic must get to have `count`, the preferred leader first.
-
-    Leaders and replicas are spread over the brokers, the replicas of one partition over racks. The leaders are such that a broker's
-    answers show whether it uses `count` or one of `old`, if any assignment of this kind shows that: otherwise no one could prove
-    that all brokers have restarted.
-    """
-    choices = [_spread(rows, racks, count, start) for start in range(len(racks))]
-    leaders = [row.replicas[0] for row in sorted(rows)]
-    clear = (rows for rows in choices if all(_differ([*leaders, *(row[0] for row in rows)], one, count) for one in old))
-    return next(clear, choices[0])
-
-
-def _spread(rows: Sequence[Partition], racks: Mapping[int, str | None], count: int, start: int) -> list[list[int]]:
-    factor = min(max(len(row.replicas) for row in rows), len(racks))
-    ids = sorted(racks)
-    order = {broker: (place - start) % len(ids) for place, broker in enumerate(ids)}
-    leads, holds = Counter(row.replicas[0] for row in rows), Counter(one for row in rows for one in row.replicas)
-    found = []
-    for _ in range(count - len(rows)):
-        chosen = [min(ids, key=lambda broker: (leads[broker], holds[broker], order[broker]))]
-        while len(chosen) < factor:
-            used = {racks[broker] for broker in chosen} - {None}
-            left = [broker for broker in ids if broker not in chosen]
-            chosen.append(min(left, key=lambda broker: (racks[broker] in used, holds[broker], order[broker])))
-        leads[chosen[0]] += 1
-        holds.update(chosen)
-        found.append(chosen)
-    return found
-
-
-def _differ(leaders: Sequence[int], old: int, new: int) -> bool:
-    return any(leaders[number % old] != leaders[number % new] for number in range(lcm(old, new)))
 
 
 # The plan
@@ -193,7 +156,7 @@ def decide_plan(view: ClusterView, target: int) -> ExpansionPlan | Wait | Refuse
         tuple(those),
         len(everything) - len(those),
         alive(view, expansion),
-        new_replicas(rows, _racks(view), target, expansion.old) if len(rows) < target else (),
+        replicas_wanted(view, expansion),
         begun,
         tuple(sorted(view.brokers)),
     )
@@ -201,14 +164,16 @@ def decide_plan(view: ClusterView, target: int) -> ExpansionPlan | Wait | Refuse
 
 def decide_undo(view: ClusterView, target: int) -> ExpansionPlan | Wait | Refuse:
     """The plan of an undo, if an expansion is under way and no broker uses the new count."""
-    expansion = _begun(view, target)
-    if isinstance(expansion, Done):
+    found = _undoable(view, target)
+    return decide_plan(view, target) if isinstance(found, Expansion) else found
+
+
+def _undoable(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
+    found = _begun(view, target)
+    if isinstance(found, Done):
         return Refuse((_too_late("All brokers"),))
-    if not isinstance(expansion, Expansion):
-        return expansion
-    if using := _may_use_new(view, expansion):
-        return Refuse((_too_late(f"Brokers {join_ids(using)}"),))
-    return decide_plan(view, target)
+    using = _may_use_new(view, found) if isinstance(found, Expansion) else ()
+    return Refuse((_too_late(f"Brokers {join_ids(using)}"),)) if using else found
 
 
 def _too_late(who: str) -> Reason:
@@ -220,22 +185,20 @@ def describe(plan: ExpansionPlan, *, undo: bool = False) -> str:
     old, new = _said(plan.expansion.old), plan.expansion.new
     if undo:
         return "\n".join((*_numbered(_undone(plan)), f"\n{_stays(plan.present, plan.expansion)}"))
-    listed = (
-        f"**{len(plan.moving)} groups move and must stop now**, until their offsets are imported: {summarize(plan.moving, 200)}."
+    multiple = all(new % each == 0 for each in plan.expansion.old)
+    alive = summarize((f"{code_span(group)} ({many})" for group, many in plan.alive.items()), 200)
+    moving = f"**{len(plan.moving)} groups move and must stop now**, until their offsets are imported"
+    paragraphs = (
+        "An earlier run has begun this; each step does what is left." if plan.begun else "",
+        f"`{OFFSETS.name}` goes from {old} to {new} partitions."
+        + ("" if multiple else f" {new} is no multiple of {old}: a multiple would move fewer."),
+        f"{moving}: {summarize(map(code_span, plan.moving), 200)}."
+        + (f" With members now: {alive}." if alive else "")
+        + f" {plan.staying} groups stay in their partitions and are not touched.",
+        "\n".join(_numbered(_steps(plan))),
+        "Until step 5 this can be undone (`undo`). From the first restart on it can only be completed.",
     )
-    alive = (
-        f" With members now: {summarize((f'{group} ({many})' for group, many in plan.alive.items()), 200)}." if plan.alive else ""
-    )
-    stay = f"{plan.staying} groups stay in their partitions and are not touched."
-    factor = (
-        ""
-        if all(new % each == 0 for each in plan.expansion.old)
-        else f" {new} is no multiple of {old}: a multiple would move fewer."
-    )
-    way = "Until step 5 this can be undone (`undo`). From the first restart on it can only be completed."
-    title = f"`{OFFSETS.name}` goes from {old} to {new} partitions.{factor}"
-    begun = ["An earlier run has begun this; each step does what is left."] if plan.begun else []
-    return "\n\n".join((*begun, title, f"{listed}{alive} {stay}", "\n".join(_numbered(_steps(plan))), way))
+    return "\n\n".join(filter(None, paragraphs))
 
 
 def _steps(plan: ExpansionPlan) -> list[str]:
@@ -266,7 +229,7 @@ def _undone(plan: ExpansionPlan) -> list[str]:
 
 
 def _stays(present: int, expansion: Expansion) -> str:
-    """What an undo leaves behind."""
+    """What an undo does not restore."""
     if present in expansion.old:
         return "Nothing else was changed."
     return (
@@ -384,14 +347,14 @@ def _allowed(old: frozenset[int], present: int, target: int) -> Gate:
     if not old:
         return MET  # said by `_all_alike`
     base = present if present in old else max(old)
-    asleep = present not in old
+    unused = present not in old
     good = [base * factor for factor in range(1, present // base + _MULTIPLES + 1) if base * factor > present]
     named = f"Multiples of {base} that are allowed: {', '.join(map(str, good[:_MULTIPLES]))}."
-    if asleep:
+    if unused:
         named += f" The topic has {present} partitions already, which no broker uses: {present} is allowed, too."
-    if target < present or (target == present and not asleep):
+    if target < present or (target == present and not unused):
         return never(Reason("K78", f"{OFFSETS.name} has {present} partitions, and cannot get {target}. {named}"))
-    wrong = target % base != 0 and not (asleep and target == present)
+    wrong = target % base != 0 and not (unused and target == present)
     return never_if(
         wrong, Reason("K78", f"{target} is no multiple of {base}, the count of {OFFSETS.name} that brokers use. {named}")
     )
@@ -403,10 +366,6 @@ def _topic(view: ClusterView) -> list[Partition]:
 
 def _counts(view: ClusterView) -> Mapping[int, frozenset[int]]:
     return view.coordinators.counts.get(OFFSETS.name, {}) if view.coordinators else {}
-
-
-def _racks(view: ClusterView) -> dict[int, str | None]:
-    return {broker.id: broker.rack for broker in view.brokers.values()}
 
 
 def _in_sync(rows: Collection[Partition]) -> Gate:
@@ -427,7 +386,7 @@ def _uses_old(view: ClusterView, broker: int, expansion: Expansion) -> bool:
 
 
 def _using_new(view: ClusterView, expansion: Expansion) -> list[int]:
-    """Brokers that use the new count: there is no undo any more."""
+    """Brokers that use the new count: there is no undo then."""
     return [broker for broker in sorted(view.brokers) if uses_new(view, broker, expansion)]
 
 
@@ -501,7 +460,7 @@ def _stopped(view: ClusterView, expansion: Expansion) -> Gate:
 
 
 def _no_transaction(view: ClusterView, expansion: Expansion) -> Gate:
-    """K81: no open transaction holds back a commit of a group that moves."""
+    """K81: no open transaction delays a commit of a group that moves."""
     held = [name for name in moving(view, expansion) if any(copy.unstable for _, copy in _copies(view, name))]
     return not_yet_if(held, Reason("K81", f"Open transactions hold back commits of groups that move: {summarize(held, 20)}."))
 
@@ -595,7 +554,7 @@ def decide_delete(view: ClusterView, target: int, export: Export) -> Decision:
 
 
 def _quiet(view: ClusterView, target: int) -> Expansion | Done | Wait | Refuse:
-    """The expansion under way, if groups may be exported or deleted now: brokers use the old count, no group that moves is alive."""
+    """The expansion under way, if groups may be exported or deleted now: brokers use the old count, no group that moves has members."""
     expansion = _begun(view, target)
     if not isinstance(expansion, Expansion):
         return expansion
@@ -639,7 +598,8 @@ def _ready(view: ClusterView, expansion: Expansion) -> Gate:
 
 def replicas_wanted(view: ClusterView, expansion: Expansion) -> list[list[int]]:
     """The replicas of each partition that the topic still misses."""
-    return new_replicas(_topic(view), _racks(view), expansion.new, expansion.old)
+    racks = {broker.id: broker.rack for broker in view.brokers.values()}
+    return coordinator.new_replicas(_topic(view), racks, expansion.new, expansion.old)
 
 
 def mode_of(broker: Broker) -> BrokerMode | None:
@@ -707,7 +667,7 @@ def _restart(view: ClusterView, broker: Broker, expansion: Expansion) -> Decisio
         gate = together((coordinator.agreed(view, only=TRANSACTIONS), _groups_known(view)))
     if gate.met and not _using_new(view, expansion):
         gate = _ready(view, expansion)
-    text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas, and no group that moves is alive."
+    text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas, and no group that moves has members."
     return Act(Verb.RESTART, text) if gate.met else unmet(gate)
 
 
@@ -741,7 +701,7 @@ def _one_each(view: ClusterView, count: int, groups: Collection[str]) -> Gate:
     return not_yet_if(wrong, Reason("K01", f"{len(wrong)} groups do not have one coordinator: {summarize(wrong)}."))
 
 
-# The offsets back
+# The import
 
 
 def decide_import(view: ClusterView, target: int, export: Export, *, undo: bool = False) -> Decision:
@@ -753,10 +713,8 @@ def decide_import(view: ClusterView, target: int, export: Export, *, undo: bool 
         return Done("Nothing was deleted: no group needs its offsets from the export.")
     missing, conflicts = compared(view, export)
     if missing:
-        return Act(
-            Verb.IMPORT,
-            f"Each has one coordinator: committing the offsets of {len(missing)} groups, {summarize(sorted(missing))}.",
-        )
+        text = f"Each has one coordinator: committing the offsets of {len(missing)} groups, {summarize(sorted(missing))}."
+        return Act(Verb.IMPORT, text)
     if conflicts:
         return Refuse((_differs(conflicts, "before their offsets were imported"),))
     there = _existing_places(view)
@@ -782,11 +740,9 @@ def _may_import(view: ClusterView, target: int, export: Export, *, undo: bool) -
     """The expansion under way, if its offsets may be committed now."""
     if undo and view.zk is not None and view.zk.expansion is None:
         return Done("No expansion is under way: nothing is left to undo.")
-    note = _begun(view, target)
+    note = _undoable(view, target) if undo else _begun(view, target)
     if not isinstance(note, Expansion):
-        return Refuse((_too_late("All brokers"),)) if undo and isinstance(note, Done) else note
-    if undo and (using := _may_use_new(view, note)):
-        return Refuse((_too_late(f"Brokers {join_ids(using)}"),))
+        return note
     gate = together((_groups_known(view), _all_use(view, note, undo=undo)))
     if gate.met and not undo:
         gate = _one_each(view, target, export.groups)
@@ -794,15 +750,12 @@ def _may_import(view: ClusterView, target: int, export: Export, *, undo: bool) -
 
 
 def _all_use(view: ClusterView, expansion: Expansion, *, undo: bool) -> Gate:
-    wrong = [broker for broker in sorted(view.brokers) if (uses_new if undo else _uses_old)(view, broker, expansion)]
-    unread = [broker for broker in sorted(view.brokers) if not _counts(view).get(broker)]
-    counts = _said(expansion.old) if undo else expansion.new
-    return together(
-        (
-            not_yet_if(wrong, Reason("K01", f"Brokers {join_ids(wrong)} do not use {counts} partitions of {OFFSETS.name} yet.")),
-            not_yet_if(unread, Reason("K02", f"Which count brokers {join_ids(unread)} use is not known.")),
-        )
-    )
+    counts, allowed = _counts(view), set(expansion.old if undo else (expansion.new,))
+    unread = [broker for broker in sorted(view.brokers) if not counts.get(broker)]
+    wrong = [broker for broker in sorted(view.brokers) if broker not in unread and not counts[broker] & allowed]
+    others = f"Brokers {join_ids(wrong)} do not use {_said(allowed)} partitions of {OFFSETS.name} yet."
+    unknown = f"Which count brokers {join_ids(unread)} use is not known."
+    return together((not_yet_if(wrong, Reason("K01", others)), not_yet_if(unread, Reason("K02", unknown))))
 
 
 def compared(view: ClusterView, export: Export) -> tuple[dict[str, Offsets], list[str]]:

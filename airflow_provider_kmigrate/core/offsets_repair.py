@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import ClusterView, FetchedOffset, Reason
-from airflow_provider_kmigrate.core.text import date, join_ids, summarize
+from airflow_provider_kmigrate.core.text import date, join_ids, printable, summarize
 from airflow_provider_kmigrate.exceptions import Refused
 
 
@@ -285,22 +285,24 @@ Decided = Mapping[GroupPartition, int | None]
 """The offset that an operator chose for a doubtful commit; None: it stays removed."""
 
 
-def plan(groups: Mapping[str, GroupLog], count: int, decided: Decided | None = None) -> RepairPlan:
+def plan(groups: Mapping[str, GroupLog], count: int, decided: Decided | None = None, gone: Collection[str] = ()) -> RepairPlan:
     """Plan the repair for a topic of `count` partitions, which all brokers must use.
 
-    A decision counts only if it is one of the values that were found, so that no wrong number is imported.
+    A decision counts only if it is one of the values that were found, so that no wrong number is imported. `gone`: topics that do not
+    exist any more; brokers refuse commits for them, so their copies are only removed.
     """
     stop, imports, strays = list[str](), dict[GroupPartition, StoredCommit](), list[StrayRecord]()
     undecided, choices = list[JudgedCopies](), decided or {}
     for group, log in sorted(groups.items()):
         judged = [judge(key, records, count) for key, records in sorted(log.commits.items())]
         removed = [*_strays(group, log.states, judged, magnitude(group) % count)]
-        unclear = [one for one in judged if one.strays and _chosen(one, choices) is None]
+        current = [one for one in judged if one.key.topic not in gone]
+        unclear = [one for one in current if one.strays and _chosen(one, choices) is None]
         stop += [group] if removed else []
         undecided += unclear
         if not unclear:
             strays += removed
-            imports |= {one.key: pick for one in judged if (pick := _to_import(one, choices))}
+            imports |= {one.key: pick for one in current if (pick := _to_import(one, choices))}
     return RepairPlan(count, tuple(stop), imports, tuple(strays), tuple(undecided))
 
 
@@ -370,7 +372,7 @@ def decisions_of(document: Mapping[str, Mapping[str, int | None]]) -> Decided:
 
 
 def _name(key: GroupPartition) -> str:
-    return f"{key.group} {key.where.name}"
+    return printable(f"{key.group} {key.where.name}")
 
 
 def groups_of(

@@ -17,9 +17,9 @@ def join_ids(items: Iterable[object]) -> str:
 
 
 def summarize(items: Iterable[object], shown: int = _SHOWN, apart: str = ", ") -> str:
-    """The first of them by name, the others counted; `apart`: what separates two."""
+    """The first of them by name, the others counted; `apart`: what separates two. Control characters become visible."""
     named = [str(item) for item in items]
-    return apart.join(named[:shown]) + (f" and {len(named) - shown} more" if len(named) > shown else "")
+    return apart.join(map(printable, named[:shown])) + (f" and {len(named) - shown} more" if len(named) > shown else "")
 
 
 #: Seconds of systemd.time(7)'s units.
@@ -54,6 +54,11 @@ def printable(text: str, kept: str = "") -> str:
     `kept`: characters that stay as they are.
     """
     return text if text.isprintable() else "".join(c if c.isprintable() or c in kept else repr(c)[1:-1] for c in text)
+
+
+def code_span(text: str) -> str:
+    """Any text as code in Markdown: it can be no link, and end nothing."""
+    return "`" + printable(text).replace("`", "'") + "`"
 
 
 def safe(value: object) -> str:

@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.expansion import Export, export_of
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Expansion, ExpansionStage, Fields
 from airflow_provider_kmigrate.core.offsets_repair import GroupLog
+from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.nodes import note_expansion, set_in_original
@@ -248,12 +249,22 @@ class VerifyOffsets(_WithExport):
 
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
         """End the expansion if the log holds each offset once: no later move of a leader can bring another one back."""
-        if self._export.groups and found.stage is not ExpansionStage.BEGUN:
+        if found.stage is not ExpansionStage.BEGUN:
+            log = _stored(context, found)
             wanted = expansion.commits_of(expansion.importable(view, self._export.groups))
-            log = context.tools.offsets_log().read(self._export.groups, newest=True)
-            if wrong := offsets_repair.unlike(log, wanted, found.old if self._undo else (found.new,)):
+            imported = {group: log[group] for group in self._export.groups if group in log}
+            if wrong := offsets_repair.unlike(imported, wanted, found.old if self._undo else (found.new,)):
                 raise Refused.because(expansion.unlike_log(wrong))
+            self._name_others(context, {group: log[group] for group in log.keys() - imported.keys()}, found.new)
         note_expansion(context, None if self._undo else replace(found, stage=ExpansionStage.IMPORTED))
+
+    def _name_others(self, context: StepContext, log: Mapping[str, GroupLog], count: int) -> None:
+        """A group that appeared while brokers disagreed may have committed in its old partition; most are short-lived and need nothing."""
+        if not self._undo and (split := offsets_repair.plan(log, count).stop):
+            context.say(
+                f"{len(split)} groups that appeared during the restarts have commits that no broker looks for: {summarize(split, 20)}. "
+                f"The DAG kmigrate_offsets_repair__{context.spec.name} imports them."
+            )
 
 
 class GroupsProgress(Step):

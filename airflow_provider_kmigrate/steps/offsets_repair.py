@@ -34,12 +34,23 @@ class RepairOffsets(Step):
     def __init__(self, decided: Decided) -> None:
         self._decided = decided
         self._log: dict[str, GroupLog] = {}
+        self._gone: frozenset[str] = frozenset()  # topics
         self._plan: RepairPlan | None = None
         self._view: ClusterView | None = None
         self._removed = 0
 
     def begin(self, context: StepContext) -> None:
+        self._read(context)
+
+    def _read(self, context: StepContext) -> None:
+        """Read the log, and which of its topics no broker knows any more; one that restarts may not know all of them yet."""
         self._log = context.tools.offsets_log().read()
+        topics = sorted({key.topic for log in self._log.values() for key in log.commits})
+        unknown = (context.tools.wire(node).locations(topics).unknown for node in context.spec.brokers)
+        self._gone = frozenset(topics).intersection(*unknown)
+
+    def _planned(self, count: int) -> RepairPlan:
+        return offsets_repair.plan(self._log, count, self._decided, self._gone)
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         """The next act, by the log as it was after the last one; `act` reads it again before it changes anything."""
@@ -49,7 +60,7 @@ class RepairOffsets(Step):
         count = sum(partition.topic == OFFSETS.name for partition in view.partitions or ())
         self._view = view
         if self._plan is None or self._plan.count != count:
-            self._plan = offsets_repair.plan(self._log, count, self._decided) if count else RepairPlan(count)
+            self._plan = self._planned(count) if count else RepairPlan(count)
         if not set(self._plan.stop) <= set(self.groups):  # no broker lists a group whose commits it cannot find
             self.groups = self._plan.stop
             return Wait(
@@ -68,19 +79,18 @@ class RepairOffsets(Step):
         """Save the plan and do its next part, unless a group has committed since the log was read; then read the log again."""
         if self._plan is None or self._view is None:
             raise Failed(f"{self.name}: asked to {act.verb} before anything was decided")
-        log = context.tools.offsets_log()
-        self._log = log.read()
+        self._read(context)
         planned, self._plan = self._plan, None
-        if offsets_repair.plan(self._log, planned.count, self._decided) != planned:
+        if self._planned(planned.count) != planned:
             context.say("Groups have committed since the log was read: planning again.")
             return
         context.say(f"The plan, with all values: {context.backup.keep_repair(planned.as_dict(), context.fence.token)}")
         if act.verb is Verb.IMPORT:
             self._import(context, self._view, planned)
         else:
-            log.remove(planned.strays)
+            context.tools.offsets_log().remove(planned.strays)
             self._removed += len(planned.strays)
-        self._log = log.read()
+        self._read(context)
 
     @staticmethod
     def _import(context: StepContext, view: ClusterView, plan: RepairPlan) -> None:

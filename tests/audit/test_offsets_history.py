@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.offsets_repair import CopyState, Doubt
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from tests.audit import reports
 from tests.core.offsets_bytes import Log
 from tests.pages.rules import check_whole
@@ -31,6 +32,18 @@ GROUPS = [f"team-{number:02}" for number in range(60)]
 MOVING = [group for group in GROUPS if magnitude(group) % OLD != magnitude(group) % NEW]
 STAYING = [group for group in GROUPS if group not in MOVING]
 SPLIT, REVIVED, STALE, REMOVED, LEFT, AHEAD, LANDMINE = MOVING[:7]
+
+
+def test_a_log_with_records_that_a_transaction_hides_is_not_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The newest commits may be among them: an older one would pass for the last."""
+
+    def hidden(_: object) -> None:
+        raise Unavailable("[K81] Open transactions hide records of partitions of __consumer_offsets: 3 from offset 50 on.")
+
+    monkeypatch.setattr(offsets_history, "whole_marks", hidden)
+    with pytest.raises(Refused, match=r"X02.*K81") as refused:
+        offsets_history.read_history(None, {}, str(tmp_path))  # type: ignore[arg-type]
+    assert [reason.cause for reason in refused.value.reasons] == [AuditCause.OFFSETS_UNREAD]
 
 
 def key(group: str, partition: int = 0) -> GroupPartition:

@@ -18,12 +18,13 @@ from airflow_provider_kmigrate.core.coordinator import (
     Coordinators,
     GroupClass,
     magnitude,
+    new_replicas,
     possible_counts,
     probe_groups,
 )
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.expansion import ExpansionPlan, Export, export_of, new_replicas
+from airflow_provider_kmigrate.core.expansion import ExpansionPlan, Export, export_of
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import (
@@ -141,10 +142,16 @@ def test_the_plan_names_who_must_stop_and_what_is_done() -> None:
     text = expansion.describe(plan_of(replace(view, hosted=alive), 20))
     assert f"**{len(moving)} groups move and must stop now**" in text
     assert all(group in text for group in moving)
-    assert f"With members now: {moving[0]} (2)." in text
+    assert f"With members now: `{moving[0]}` (2)." in text
     assert f"{60 - len(moving)} groups stay" in text
     assert "10: " in text
     assert "19: " in text
+
+
+def test_a_group_with_a_name_like_a_link_is_code_in_the_plan() -> None:
+    view, name = seen(), next(n for k in range(99) if expansion.moves(n := f"[{k}](http://x)\n**go**", Expansion((10,), 20)))
+    text = expansion.describe(plan_of(replace(view, coordinators=replace(view.coordinators, groups=(*GROUPS, name))), 20))  # type: ignore[type-var]
+    assert f"`{name[:-7]}\\n**go**`" in text
 
 
 @pytest.mark.parametrize(
@@ -259,6 +266,18 @@ def test_an_undo_does_not_believe_answers_that_fit_both_counts(count: str | None
     }
     decision = expansion.decide_import(replace(view, brokers=files), 20, Export(), undo=True)
     assert isinstance(decision, kind)
+
+
+@pytest.mark.parametrize(("undo", "expected"), [(False, {10, 15}), (True, {15, 20})])
+def test_offsets_are_not_imported_while_a_broker_uses_another_count_than_all_must(undo: bool, expected: set[int]) -> None:
+    """15: a broker restarted before the topic was expanded further. A group's only coordinator may be the wrong one then."""
+    view = noted(seen(20, frozenset({10 if undo else 20})), ExpansionStage.DELETED)
+    for count in (10, 15, 20):
+        facts = {broker: frozenset({count if broker == 1 else 10 if undo else 20}) for broker in range(3)}
+        decision = expansion.decide_import(
+            replace(view, coordinators=CoordinatorFacts({OFFSETS.name: facts}, GROUPS)), 20, Export(), undo=undo
+        )
+        assert isinstance(decision, Done) is (count not in expected), count
 
 
 STAYING = tuple(group for group in GROUPS if not expansion.moves(group, Expansion((10,), 20)))

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.text import summarize, systemd_seconds
+from airflow_provider_kmigrate.core.text import code_span, summarize, systemd_seconds
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,8 @@ def test_a_partition_is_called_as_kafkas_tools_call_it() -> None:
 )
 def test_times_of_systemd_are_read_or_not_known(text: str, expected: float | None) -> None:
     assert systemd_seconds(text) == expected
+
+
+def test_a_name_that_any_client_chose_forges_no_line_and_no_link() -> None:
+    assert summarize(["a\nb", "\x1b[2J"]) == "a\\nb, \\x1b[2J"
+    assert code_span("`[x](http://x)\n") == "`'[x](http://x)\\n`"

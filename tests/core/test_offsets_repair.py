@@ -168,6 +168,12 @@ def test_a_removed_offset_stays_removed_only_if_an_operator_says_so() -> None:
     assert {key: one.offset for key, one in offsets_repair.plan(log, COUNT, {KEY: 5}).imports.items()} == {KEY: 5}
 
 
+def test_copies_of_a_topic_that_is_gone_are_removed_without_a_question_and_not_imported() -> None:
+    doubt = log_of((THERE, 1, 111), (HOME, 2, 0))
+    plan = offsets_repair.plan(doubt, COUNT, gone={KEY.topic})
+    assert (plan.undecided, plan.imports, [one.place for one in plan.strays], plan.stop) == ((), {}, [THERE], (GROUP,))
+
+
 def test_one_doubt_holds_back_its_whole_group_and_no_other() -> None:
     other = GroupPartition(GROUP, "orders", 1)
     clear = [(other, record) for record in commits((HOME, 1, 5), (THERE, 2, 6))]
@@ -202,6 +208,14 @@ def test_how_the_log_differs_from_what_it_must_hold(
     found = offsets_repair.unlike(log_of(*rows, states=states), expected, counts)
     assert len(found) == bool(said)
     assert re.search(said, "".join(found))
+
+
+def test_the_question_to_an_operator_shows_control_characters_of_a_group_as_text() -> None:
+    key = GroupPartition("a\n[K01] forged", "orders", 0)
+    home = magnitude(key.group) % COUNT
+    rows = [(key, StoredCommit(home, 1, 2, 2, 0)), (key, StoredCommit((home + 1) % COUNT, 1, 1, 1, 9))]
+    decision = offsets_repair.decide_repair(offsets_repair.plan(groups_of(rows, ()), COUNT), seen({}))
+    assert "a\\n[K01] forged orders-0" in "".join(reason.text for reason in getattr(decision, "reasons", ()))
 
 
 def test_a_leader_epoch_or_metadata_that_differs_is_another_commit() -> None:

@@ -91,6 +91,7 @@ class Rehearsal:
                 connections=connections,
                 groups_at=lambda node: SimGroupsAt(self.cluster, node.id),
                 offsets_log=lambda: self.cluster.log,
+                wire=lambda _: SimpleNamespace(locations=self.cluster.locations),
             )
             yield Access(tools, self, self.cluster.clock)
         finally:

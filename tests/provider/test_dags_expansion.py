@@ -131,7 +131,7 @@ def test_a_run_that_failed_before_a_restart_is_undone_by_another_one(sim: Rehear
     node = cluster.nodes[NodeRole.BROKER, 1]
     original = node.text
     edited = f"{original}num.io.threads=3\n"
-    meanwhile(cluster, lambda: b"deleting" in (cluster.expansion or b""), lambda: setattr(node, "text", edited))
+    meanwhile(cluster, lambda: b"deleted" in (cluster.expansion or b""), lambda: setattr(node, "text", edited))
     states = tasks(run_dag(dag, run_conf=CONF))
     assert (states["moving_groups.delete"], states["restart.broker_0"], states["restart.broker_1"]) == (
         "success",

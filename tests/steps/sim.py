@@ -6,7 +6,7 @@ Steps run on it with their real code; time is a number. `Mortal` kills the tool 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.wire import TopicLocations
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec, Policy
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, GroupSweep, KafkaGroup
@@ -477,6 +478,9 @@ class SimCluster:
     def broker_config(self, broker: int) -> dict[str, str]:
         return dict(parse(self.nodes[NodeRole.BROKER, broker].running or ""))
 
+    def locations(self, topics: Iterable[str]) -> TopicLocations:
+        return TopicLocations({}, {}, frozenset(topics) - {"t"})
+
     @cached_property
     def log(self) -> SimOffsetsLog:
         """The raw log of `__consumer_offsets`."""
@@ -490,7 +494,7 @@ class SimCluster:
             *((OFFSETS.name, one) for one in range(self.offsets_partitions)),
         )
         lags = dict.fromkeys(places, self.behind)
-        wire = SimpleNamespace(replica_lags=lambda: lags)
+        wire = SimpleNamespace(replica_lags=lambda: lags, locations=self.locations)
         tools = SimpleNamespace(
             host=lambda node: SimHost(self),
             wire=lambda node: wire,

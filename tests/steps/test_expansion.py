@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -458,6 +459,18 @@ def test_an_expansion_does_not_end_while_the_log_holds_another_copy(tmp_path: Pa
     assert b"imported" not in (cluster.expansion or b"")
     del cluster.offsets[hidden][group]
     run_step(build(cluster.spec, "verify offsets", {**TO_20, "undo": undo}), cluster.context(tmp_path))
+
+
+def test_a_group_that_appeared_while_brokers_disagreed_is_named_at_the_end(tmp_path: Path) -> None:
+    cluster, said = SimCluster(offsets_partitions=10), list[str]()
+    up_to(cluster.context(tmp_path), "verify offsets")
+    new = next(name for name in (f"new-{n}" for n in range(50)) if magnitude(name) % 10 != magnitude(name) % 20)
+    cluster.offsets[magnitude(new) % 10][new] = {TopicPartition("t", 0): FetchedOffset(5)}
+    run_step(build(cluster.spec, "verify offsets", TO_20), replace(cluster.context(tmp_path), say=said.append))
+    assert any(
+        text.startswith(f"1 groups that appeared during the restarts have commits that no broker looks for: {new}.")
+        for text in said
+    )
 
 
 def test_offsets_of_a_topic_that_is_gone_do_not_stop_a_deletion(tmp_path: Path) -> None:

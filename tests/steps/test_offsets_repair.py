@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_kmigrate.clients.wire import TopicLocations
 from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -118,6 +120,23 @@ def test_a_group_with_members_is_waited_for_and_what_it_commits_meanwhile_counts
     right[group] = FetchedOffset(777)
     cluster.offsets.setdefault(magnitude(group) % NEW, {})[group] = {WHERE: right[group]}
     run_step(step, context)
+    check_repaired(cluster, right)
+
+
+def test_a_commit_for_a_topic_that_is_gone_is_removed_and_stops_nothing(tmp_path: Path) -> None:
+    """Brokers refuse to import it; they removed it from the partition in which they looked for it when the topic was deleted."""
+    cluster, right = broken()
+    group = moving(right)[0]
+    cluster.offsets[magnitude(group) % OLD][group][TopicPartition("gone", 0)] = FetchedOffset(9)
+    repair(cluster.context(tmp_path))
+    check_repaired(cluster, right)
+
+
+def test_a_topic_that_one_broker_knows_is_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, right = broken()
+    asked = count()
+    monkeypatch.setattr(cluster, "locations", lambda _: TopicLocations({}, {}, frozenset({"t"} if next(asked) % 3 else ())))
+    repair(cluster.context(tmp_path))
     check_repaired(cluster, right)
 
 

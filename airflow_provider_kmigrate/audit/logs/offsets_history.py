@@ -15,16 +15,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_provider_kmigrate.audit.logs.fingerprint import offsets_marks, sees_internal
+from airflow_provider_kmigrate.audit.logs.fingerprint import sees_internal
 from airflow_provider_kmigrate.audit.logs.offsets_rows import HISTORY, JUDGED, decode_batches, judge_rows, stored
 from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of, read_spans
+from airflow_provider_kmigrate.clients.offsets_log import whole_marks
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts, ShownCopies
+from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.offsets_repair import CopyState, Doubt, JudgedCopies
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 
 SHOWN: Final = 60  # commits that a report shows
 
@@ -62,10 +67,13 @@ def read_history(session: SparkSession, properties: Mapping[str, str], folder: s
     """Write all that `__consumer_offsets` holds now into `folder`, as `HISTORY`; returns how many partitions the topic has, 0: none.
 
     Offsets of an aborted transaction were never committed: they are left out. Raises `Failed`, and `Refused` (X02) for a partition
-    that cannot be read.
+    that cannot be read, or in which an open transaction hides records.
     """
-    marks = offsets_marks(properties, IsolationLevel.READ_COMMITTED)
-    spans = {where: [(mark.start, mark.end)] for where, mark in marks.items()}
+    try:
+        marks = whole_marks(properties)
+    except Unavailable as error:
+        raise Refused.because(Reason.of(AuditCause.OFFSETS_UNREAD, str(error))) from error
+    spans = {TopicPartition(OFFSETS_TOPIC, place): [(mark.start, mark.end)] for place, mark in marks.items()}
     with spark_errors("Spark could not read __consumer_offsets"):
         records = read_spans(sees_internal(session), options_of(properties), spans, isolation="read_committed")
         if records is None:
