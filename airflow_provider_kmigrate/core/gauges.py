@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.gates import all_kraft, dual_write_lag
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, after_approval
+from airflow_provider_kmigrate.core.readiness import Degraded, Lost, Readiness, Ready, RollbackPart
 
 #: Phases in the order of the migration from 0; those that must never be, and an unknown one, are below 0.
 PHASES: Final[Mapping[Phase, int]] = {
@@ -55,13 +56,9 @@ class GaugeHistory:
             after = replace(after, phase=phase, since=now)
         ended = [Gauge("blocked", 0.0, {"code": code}) for code in sorted(self.blocked - codes)]
         begun = [Gauge("blocked", 1.0, {"code": code}) for code in sorted(codes)]
-        more = [
-            Gauge("phase", float(PHASES[phase])),
-            Gauge("phase_seconds", now - after.since),
-            Gauge("blocked_by", float(len(codes))),
-        ]
+        more = [Gauge("phase_seconds", now - after.since), Gauge("blocked_by", float(len(codes)))]
         more += [] if remaining is None or isinstance(decision, Refuse) else [Gauge("remaining_seconds", remaining)]
-        return after, (*more, *ended, *begun, *_brokers(view), *_lag(view))
+        return after, (*more, *ended, *begun, *position_gauges(view))
 
 
 def codes_of(decision: Decision) -> frozenset[str]:
@@ -70,15 +67,26 @@ def codes_of(decision: Decision) -> frozenset[str]:
     return frozenset(reason.code for reason in reasons)
 
 
-def _brokers(view: ClusterView) -> list[Gauge]:
-    modes = list(view.modes().values())
-    known = [Gauge("brokers", float(modes.count(mode)), {"mode": mode.value}) for mode in BrokerMode]
-    return [*known, Gauge("brokers", float(modes.count(None)), {"mode": "unknown"})]
+def position_gauges(view: ClusterView) -> tuple[Gauge, ...]:
+    """What one observation alone shows: the phase, the brokers in each mode, and the lag, if it was read."""
+    modes, lag = list(view.modes().values()), dual_write_lag(view)
+    brokers = [
+        Gauge("brokers", float(modes.count(mode)), {"mode": mode.value if mode else "unknown"}) for mode in (*BrokerMode, None)
+    ]
+    lags = [] if lag is None else [Gauge("dual_write_lag", float(lag))]
+    return (Gauge("phase", float(PHASES[where(view).phase])), *brokers, *lags)
 
 
-def _lag(view: ClusterView) -> list[Gauge]:
-    lag = dual_write_lag(view)
-    return [] if lag is None else [Gauge("dual_write_lag", float(lag))]
+_LEVELS: Final[Mapping[str, float]] = {Lost.name: 0.0, Degraded.name: 1.0, Ready.name: 2.0}
+
+
+def readiness_gauges(found: Readiness, now: float) -> tuple[Gauge, ...]:
+    """The verdict on a rollback, and each of its parts. `now`: seconds since the epoch. A rollback that is not possible has no duration."""
+    failing = {each.part for each in found.reasons}
+    since = 0.0 if isinstance(found, Ready) else max(0.0, now - found.since)
+    takes = () if isinstance(found, Lost) else (Gauge("rollback_seconds", found.forecast.seconds),)
+    parts = (Gauge("readiness_part", float(part not in failing), {"part": part.name.lower()}) for part in RollbackPart)
+    return (Gauge("readiness", _LEVELS[found.name]), Gauge("unready_seconds", since), *takes, *parts)
 
 
 _ROLLS_BACK, _FINALIZES = {step.kind for step in ROLLBACK}, {step.kind for step in after_approval(MIGRATION)}

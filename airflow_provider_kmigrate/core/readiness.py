@@ -264,18 +264,6 @@ def _versions(broker: Broker) -> str:
     return ",".join(sorted({keys.get("version", "") for keys in (broker.files.meta or {}).values()}))
 
 
-LEVELS: Mapping[str, int] = {Lost.name: 0, Degraded.name: 1, Ready.name: 2}
-
-
-def as_gauges(readiness: Readiness, now: float) -> dict[str, float]:
-    """The verdict as numbers, by name: 2 is ready, 1 degraded, 0 lost; each part 1 if it holds; times in seconds."""
-    failing = {each.part for each in readiness.reasons}
-    since = 0.0 if isinstance(readiness, Ready) else max(0.0, now - readiness.since)
-    parts = {f"readiness.{part.name.lower()}": float(part not in failing) for part in RollbackPart}
-    level = float(LEVELS[readiness.name])
-    return {"readiness": level, "unready_seconds": since, "rollback_seconds": readiness.forecast.seconds, **parts}
-
-
 DEFAULT_RESTART = 180.0
 """Seconds of one broker's restart, until it is back in every ISR, if none was measured: a broker with large logs and a cold cache."""
 FAILOVER, CONTROLLER_STOP, _HANDOVER = 30.0, 10.0, 30.0

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core import coordinator, gates, group_progress, j
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, together, unmet
-from airflow_provider_kmigrate.core.gauges import Gauge
+from airflow_provider_kmigrate.core.gauges import position_gauges, readiness_gauges
 from airflow_provider_kmigrate.core.migration import roll, waits
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, SoakComparison
@@ -359,7 +359,7 @@ def assess(context: StepContext) -> Assessment:
     since = last[1] if last and last[0] != "ready" else None
     took = journal_lines.restart_seconds(spans)
     verdict = readiness.judge(view, ReadinessAsk(before=before), now, unready_since=since, restart_seconds=took)
-    context.export(Gauge(name, value) for name, value in readiness.as_gauges(verdict, now).items())
+    context.export((*position_gauges(view), *readiness_gauges(verdict, now)))
     acts = KnownActs(journal_lines.last_acts(spans), now, context.spec.policy.start_timeout)
     return Assessment(view, verdict, acts, changed=depends and (last is None or last[0] != verdict.name))
 

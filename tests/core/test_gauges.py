@@ -169,10 +169,12 @@ def test_the_watch_exports_whether_a_rollback_is_assured(tmp_path: Path) -> None
     context = replace(cluster.context(tmp_path), export=sent.extend)
     some_kraft(cluster, cluster.context(tmp_path))
     run_watch(context)
-    assert values(tuple(sent))["readiness",] == 2.0
+    found = values(tuple(sent))
+    assert (found["readiness",], found["phase",], found["brokers", "kraft"]) == (2.0, PHASES[Phase.HYBRID], 2.0)
+    assert "dual_write_lag" in {gauge.name for gauge in sent}
     sent.clear()
     cluster.ensemble = (*cluster.ensemble, *(ZooKeeperServer(f"z{number}:2181") for number in (2, 3)))
     with pytest.raises(Unavailable):
         run_watch(context)
     found = values(tuple(sent))
-    assert (found["readiness",], found["readiness.ensemble",], found["readiness.files",]) == (1.0, 0.0, 1.0)
+    assert (found["readiness",], found["readiness_part", "ensemble"], found["readiness_part", "files"]) == (1.0, 0.0, 1.0)

@@ -11,6 +11,7 @@ from airflow_provider_kmigrate.core import gates, readiness
 from airflow_provider_kmigrate.core.decision import Act, Refuse, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.gates import GateState
+from airflow_provider_kmigrate.core.gauges import readiness_gauges
 from airflow_provider_kmigrate.core.migration import roll, waits
 from airflow_provider_kmigrate.core.migration.controllers import ApprovedState, decide_finalize
 from airflow_provider_kmigrate.core.model import (
@@ -30,7 +31,6 @@ from airflow_provider_kmigrate.core.readiness import (
     ReadinessAsk,
     Ready,
     RollbackPart,
-    as_gauges,
     as_markdown,
     describe,
     fingerprint,
@@ -361,11 +361,16 @@ class TestVerdict:
         assert fingerprint(judge(other, ReadinessAsk(), NOW)) != hashes[0]
 
     def test_as_numbers(self):
-        gauges = as_gauges(judge(behind(HYBRID), ReadinessAsk(), NOW, unready_since=NOW - 60), NOW)
-        assert (gauges["readiness"], gauges["unready_seconds"], gauges["readiness.dual_write"]) == (1.0, 60.0, 0.0)
+        def numbers(view, **since):
+            found = readiness_gauges(judge(view, ReadinessAsk(), NOW, **since), NOW)
+            return {" ".join((each.name, *each.tags.values())): each.value for each in found}
+
+        gauges = numbers(behind(HYBRID), unready_since=NOW - 60)
+        assert (gauges["readiness"], gauges["unready_seconds"], gauges["readiness_part dual_write"]) == (1.0, 60.0, 0.0)
         assert len(gauges) == 3 + len(RollbackPart)
-        assert as_gauges(judge(HYBRID, ReadinessAsk(), NOW), NOW)["readiness"] == 2.0
-        assert as_gauges(judge(cluster([KRAFT] * 3, BARE, 90), ReadinessAsk(), NOW), NOW)["readiness"] == 0.0
+        assert numbers(HYBRID)["readiness"] == 2.0
+        lost = numbers(cluster([KRAFT] * 3, BARE, 90))
+        assert (lost["readiness"], "rollback_seconds" in lost) == (0.0, False)
 
     @settings(max_examples=60, deadline=None)
     @given(st.sets(st.integers(0, len(CASES) - 1), max_size=4))

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
+import yaml
 from airflow.sdk.observability import stats
 
-from airflow_provider_kmigrate.core.gauges import Gauge
+from airflow_provider_kmigrate.core.decision import Wait
+from airflow_provider_kmigrate.core.gauges import Gauge, GaugeHistory, readiness_gauges
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.readiness import ReadinessAsk, RollbackPart, judge
 from airflow_provider_kmigrate.hooks.gauges import exporter
+from tests.core.back_views import HYBRID
 
 GAUGES = (Gauge("phase", 5.0), Gauge("brokers", 2.0, {"mode": "kraft"}))
 
@@ -84,3 +91,49 @@ def test_a_collector_gets_them_by_opentelemetry(monkeypatch: pytest.MonkeyPatch)
     said = b"".join(bodies)
     assert said.count(b"airflow.kmigrate.brokers") >= 1
     assert b"prod" in said
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+
+def every_gauge() -> tuple[Gauge, ...]:
+    """All that kmigrate sends of a cluster in dual-write."""
+    _, observed = GaugeHistory().observe(HYBRID, Wait((Reason("G07", "It lags."),)), 0.0, 60.0)
+    return (*observed, *readiness_gauges(judge(HYBRID, ReadinessAsk(), 0.0), 0.0))
+
+
+def test_the_page_has_every_gauge_with_its_tags_and_nothing_else() -> None:
+    cells = ([cell.strip() for cell in line.split("|")] for line in PAGE.splitlines() if line.startswith("| `kmigrate."))
+    rows = {
+        gauge.strip("`").removeprefix("kmigrate."): tags for _, gauge, tags, unit, what, by, _ in cells if unit and what and by
+    }
+    assert rows.keys() == {gauge.name for gauge in every_gauge()}
+    for gauge in every_gauge():
+        for tag, value in gauge.tags.items():
+            assert f"`{tag}`" in rows[gauge.name]
+            assert tag == "code" or value in rows[gauge.name]
+    assert rows["readiness_part"].endswith(": " + ", ".join(part.name.lower() for part in RollbackPart))
+
+
+def test_the_mapping_of_the_page_makes_labels_of_every_name_and_mixes_no_clusters() -> None:
+    (mappings,) = [
+        found["mappings"]
+        for block in re.findall(r"```yml\n(.*?)```", PAGE, re.DOTALL)
+        if "mappings" in (found := yaml.safe_load(block))
+    ]
+    recorder = Recorder()
+    stats.initialize(factory=lambda: recorder, export_legacy_names=False)  # type: ignore[arg-type,return-value]
+    exporter("prod")(every_gauge())
+    made = [as_mapped(f"airflow.{name}", mappings) for name, *_ in recorder.sent]
+    wanted = [(f"kmigrate_{gauge.name}", {"cluster": "prod", **gauge.tags}) for gauge in every_gauge()]
+    assert [each for each in made if each[0] != "dropped"] == wanted
+
+
+def as_mapped(name: str, mappings: list[dict[str, Any]]) -> tuple[str, dict[str, str]]:
+    """As statsd_exporter maps by globs: the first match counts, and a star is one part of the name."""
+    for rule in mappings:
+        match = re.fullmatch(re.escape(rule["match"]).replace(r"\*", r"([^.]+)"), name)
+        if match is not None:
+            labels = {key: match.expand(text.replace("$", "\\")) for key, text in rule.get("labels", {}).items()}
+            return match.expand(rule["name"].replace("$", "\\")), labels
+    raise AssertionError(f"{name} is not mapped")

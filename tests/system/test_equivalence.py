@@ -25,7 +25,7 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.equivalence import differences, lost, same, unread_kinds
+from airflow_provider_kmigrate.core.equivalence import changes, describe_changes, differences, lost, same, unread_kinds
 from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Stored, StoredKind
 from benchmarks import direct
@@ -72,6 +72,8 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
         assert isinstance(direct.step(here, "equivalent"), Done)
         changed = here.observer.observe(BOTH)
         check_changed(changed)
+        before = here.backup.inventory()
+        assert changes(view, before) == ()
         behind_its_back(cluster)
         alter_quota(cluster.plan.brokers[0], {"ip": "10.0.0.1"}, "connection_creation_rate", None)
         earlier, later = here.observer.observe(BOTH), here.observer.observe(BOTH)
@@ -84,11 +86,24 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
         ("ip 10.0.0.1 connection_creation_rate", "50", "absent"),  # Kafka never deletes the last quota of an address (measured)
         ("broker 0 log.cleaner.threads", "3", "2"),
     }
+    made = {
+        ("user alice producer_byte_rate", True),
+        ("user carol consumer_byte_rate", True),
+        ("user alice SCRAM-SHA-256", True),
+        ("all brokers log.retention.ms", True),
+        ("topic bills allow read to User:alice from *", True),
+    }
+    assert {(each.entity, each.held) for each in changes(changed, before)} == made
+    unheld = {("user alice producer_byte_rate", False), ("ip 10.0.0.1 connection_creation_rate", False)}
+    assert {(each.entity, each.held) for each in changes(later, before)} == (
+        made - {("user alice producer_byte_rate", True)}
+    ) | unheld
     gate = lost(earlier, later)
     assert (gate.state, [reason.code for reason in gate.reasons]) == (GateState.NEVER, ["E08", "E08"])
     assert healed.zookeeper["user alice"] == {"producer_byte_rate": "2000000"}
     assert not healed.zookeeper.get("ip 10.0.0.1"), "an empty znode may stay"
-    said += [same(view), same(changed), *map(str, gate.reasons), repr((view, changed, earlier, later))]
+    said += [same(view), same(changed), *map(str, gate.reasons), repr((view, changed, earlier, later, before))]
+    said.append(describe_changes(changes(later, before), shown=100))
     journals = (cluster.folder.parent / "kmigrate" / "journal").glob("*.jsonl")
     assert CANARY not in "".join([*said, *(path.read_text() for path in journals)])
 

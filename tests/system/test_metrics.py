@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.gates import dual_write_lag
 from airflow_provider_kmigrate.core.gauges import PHASES
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.witness import contradictions, read_gauges
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster import runtime
@@ -59,6 +60,15 @@ class Jmx:
     def of_controllers(self, name: str) -> set[str]:
         return {self.gauges(node).get(name, "absent") for node in self.cluster.plan.controllers}
 
+    def agree(self, view: ClusterView) -> bool:
+        """Whether the second witness has nothing against an observation; the controllers' gauges as an exporter would print them."""
+        found = {}
+        for node in self.cluster.plan.controllers:
+            named = self.gauges(node)
+            lines = [f'kafka_controller_KafkaController_Value{{name="{name}",}} {value}' for name, value in named.items()]
+            found[node.id] = read_gauges("\n".join(lines).encode())
+        return contradictions(view, found) == ()
+
     def of_brokers(self, name: str) -> set[str]:
         return {self.gauges(node).get(name, "absent") for node in self.cluster.plan.brokers}
 
@@ -88,10 +98,12 @@ def test_each_phase_of_the_table(cluster: LocalCluster) -> None:
         direct.prepare(here)
         direct.provision(here)
         assert jmx.of_controllers("ZkMigrationState") == {"2"}
+        assert jmx.agree(observe(cluster))
         direct.until(here, "second_roll")
     view = observe(cluster)
     assert (jmx.of_controllers("ZkMigrationState"), jmx.of_controllers("MigratingZkBrokerCount")) == ({"1"}, {"3"})
     assert (where(view).phase, len(view.in_mode(BrokerMode.MIGRATION))) == (Phase.DUAL_WRITE_ZOOKEEPER, 3)
+    assert jmx.agree(view)
     near_zero(cluster, jmx)
 
     with direct.context(cluster, "metrics") as here:
@@ -99,6 +111,7 @@ def test_each_phase_of_the_table(cluster: LocalCluster) -> None:
     view = observe(cluster)
     assert (jmx.of_controllers("ZkMigrationState"), jmx.of_controllers("MigratingZkBrokerCount")) == ({"1"}, {"0"})
     assert (where(view).phase, len(view.in_mode(BrokerMode.KRAFT))) == (Phase.DUAL_WRITE, 3)
+    assert jmx.agree(view)
     near_zero(cluster, jmx)
     names = set(jmx.gauges(cluster.plan.controllers[0]))
     assert names >= {"ZkMigrationState", "MigratingZkBrokerCount", "ZkWriteBehindLag", "ActiveControllerCount"}
@@ -107,7 +120,10 @@ def test_each_phase_of_the_table(cluster: LocalCluster) -> None:
     with direct.context(cluster, "metrics") as here:
         direct.finalize(here)
     assert jmx.of_controllers("ZkMigrationState") == {"3"}
-    assert where(observe(cluster)).phase is Phase.FINALIZED
+    finalized = observe(cluster)
+    assert where(finalized).phase is Phase.FINALIZED
+    assert jmx.agree(finalized)
+    assert not jmx.agree(view), "what was observed before the finalization"
 
 
 def near_zero(cluster: LocalCluster, jmx: Jmx) -> None:
