@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -295,13 +294,3 @@ HOLES: tuple[_Hole, ...] = (
     stop_unclean,
     renumber_without,
 )
-
-
-def dense(events: list[Event]) -> list[Event]:
-    """Each writer's events numbered anew."""
-    counts: Counter[str] = Counter()
-    numbered = []
-    for event in sorted(events, key=lambda event: event.stamp.event_seq):
-        numbered.append(replace(event, stamp=event.stamp._replace(event_seq=counts[event.stamp.writer])))
-        counts[event.stamp.writer] += 1
-    return numbered

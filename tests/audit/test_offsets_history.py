@@ -30,7 +30,6 @@ from tests.pages.rules import check_whole
 OLD, NEW = 10, 15
 GROUPS = [f"team-{number:02}" for number in range(60)]
 MOVING = [group for group in GROUPS if magnitude(group) % OLD != magnitude(group) % NEW]
-STAYING = [group for group in GROUPS if group not in MOVING]
 SPLIT, REVIVED, STALE, REMOVED, LEFT, AHEAD, LANDMINE = MOVING[:7]
 
 

@@ -277,7 +277,7 @@ def test_an_assignment_that_waits_is_served_before_the_consumer_closes(full: Moc
 
     consumer = AuditedConsumer.of(quick(full), FileSink(tmp_path), connect=Closes)
     consumer.subscribe(["t"], on_assign=lambda _, given: order.append(f"given {len(given)}"))
-    time.sleep(2.0)
+    time.sleep(2.0)  # the assignment comes by a thread of librdkafka's; nothing shows it before `close` is called
     consumer.close()
     assert order == [f"given {PARTITIONS}", "closes"]
 
