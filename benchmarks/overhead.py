@@ -15,9 +15,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.core.ledger import produce_between
 from benchmarks.rehearsal import Rehearsal, stalls_by_act
-from tests.kit.load import summary_of
+from tests.kit.load import stalls_between, summary_of
 
 WARM_UP_S = 5.0  # a cold cluster stalls its first producers, whoever migrates it
 
@@ -51,7 +50,7 @@ def _run(folder: Path, kind: str) -> dict[str, Any]:
         workload.stop()
         seen = summary_of(workload.facts())
         by_act = stalls_by_act(workload, done["acts"] if kind == "floor" else rehearsal.journal())
-        stalls = produce_between(workload.reading().events, began_ms, time.time_ns() // 1_000_000)
+        stalls = stalls_between(workload.reading().events, began_ms, time.time_ns() // 1_000_000)
     return {
         "seconds": done["seconds"],
         "peak_mib": done.get("peak_mib"),

@@ -9,10 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.core.ledger import produce_between
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
-from tests.kit.load import summary_of
+from tests.kit.load import stalls_between, summary_of
 
 WARM_UP_S = 5.0
 
@@ -42,7 +41,7 @@ def _there_and_back(folder: Path, *, fast: bool) -> dict[str, object]:
         again = _succeeded(rehearsal, rehearsal.migrate(fresh=False))
         workload.stop()
         seen = summary_of(workload.facts())
-        stalls = produce_between(workload.reading().events, began_ms, ended_ms)
+        stalls = stalls_between(workload.reading().events, began_ms, ended_ms)
     return {
         "rollback_seconds": back["seconds"],
         "rollback_longest_stall_ms": stalls.longest_ms,

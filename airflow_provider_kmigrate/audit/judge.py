@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.audit.screen import accounts, screen
 from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Ownership, Stamp, Start, TopicPartition
-from airflow_provider_kmigrate.core.ledger import Facts, Produce, conclude, produce_between
+from airflow_provider_kmigrate.core.ledger import Facts, conclude
 from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit, Book, Part
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes, Refusals, unmet
 from airflow_provider_kmigrate.core.ledger.ownership import AckTimes, produce_facts
@@ -101,7 +101,7 @@ def judge(engine: Engine, control: Control, policy: AuditPolicy) -> Judged:
     """The facts of the attached source, as `core.ledger.balance` would have them of all its events."""
     now_ms = None if policy.alive_since is None else time.time_ns() // 1_000_000
     times = EvidenceTimes(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.required_evidence.since)
-    limits = Limits(policy.skew_ms, policy.max_cases, policy.window, times, policy.required_evidence.mixed)
+    limits = Limits(policy.skew_ms, policy.max_cases, times, policy.required_evidence.mixed)
     book = Book.of(control.events)
     found = accounts(engine, book.writers)
     book.writers = found.writers
@@ -113,15 +113,9 @@ def judge(engine: Engine, control: Control, policy: AuditPolicy) -> Judged:
         limits,
         refused=control.refusals(policy.required_evidence.since),
         unmet=tuple(unmet(policy.required_evidence, screened.newest, book.failures)),
-        produce=_produce(engine, book, policy, repeated=bool(found.repeated)),
+        produce=produce_facts(book, latencies_of(engine, repeated=bool(found.repeated)), policy.max_cases),
     )
     return Judged(facts, len(screened.clean) + len(screened.suspects), len(screened.suspects))
-
-
-def _produce(engine: Engine, book: Book, policy: AuditPolicy, *, repeated: bool) -> Produce:
-    if policy.window is not None:
-        return produce_between(book.produced, *policy.window, policy.max_cases)
-    return produce_facts(book, latencies_of(engine, repeated=repeated), policy.max_cases)
 
 
 def latencies_of(engine: Engine, *, repeated: bool) -> dict[str, AckTimes]:

@@ -132,8 +132,8 @@ ALL_LINES: Final = f"SELECT line FROM events WHERE nth = 0 AND {_EVENTS}"
 FEW_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND row_kind IN ('control', 'latency')"
 
 
-def delivered(skew_ms: int, window: tuple[int, int] | None) -> str:
-    """Each group's and partition's deliveries and longest wait in the window, as in `core.ledger` if offsets only go up.
+def delivered(skew_ms: int) -> str:
+    """Each group's and partition's deliveries and longest wait, as in `core.ledger` if offsets only go up.
 
     `suspect`: not every offset from `lo` to `hi` came once, in the order of offsets and time, counted by each member from 0, and
     before a commit of it. Commits count from `skew_ms` after they were made, because members' clocks differ. Deliveries with the
@@ -141,7 +141,6 @@ def delivered(skew_ms: int, window: tuple[int, int] | None) -> str:
     Members are distinguished by a hash, which sorts quickly; two with the same one look as if offsets went back. `code_from` and
     `code`: the members before and after the longest wait.
     """
-    inside = "TRUE" if window is None else f"t_first_ms >= {window[0]} AND t_first_ms < {window[1]}"
     return f"""
 WITH moves AS (
   SELECT *, hash(consumer_group, topic, part) AS reader, row_kind = 'delivery' AS came,
@@ -157,9 +156,9 @@ walked AS (
 waiting AS (SELECT *, CASE WHEN ended IS NOT NULL THEN greatest(ended, coalesce(t_sent_ms, ended)) END AS since FROM walked WHERE came),
 measured AS (
   SELECT *, coalesce(t_first_ms - since >= gap_ms, FALSE) AS between_two,
-    CASE WHEN {inside} THEN greatest(gap_ms, coalesce(t_first_ms - since, gap_ms)) END AS ms FROM waiting),
+    greatest(gap_ms, coalesce(t_first_ms - since, gap_ms)) AS ms FROM waiting),
 ranked AS (
-  SELECT *, CASE WHEN ms IS NOT NULL THEN least(ms, {_LONGEST_MS}) * {_RUNS} - runs_before END AS place,
+  SELECT *, least(ms, {_LONGEST_MS}) * {_RUNS} - runs_before AS place,
     CASE WHEN between_two THEN since ELSE t_last_ms - gap_ms END AS from_ms, CASE WHEN between_two THEN code_before ELSE code END AS code_from,
     CASE WHEN lo <> high + 1 OR t_first_ms < ended OR t_last_ms < t_first_ms OR lo <= committed OR hi - lo + 1 <> n THEN 1 ELSE 0 END AS fault
   FROM measured),

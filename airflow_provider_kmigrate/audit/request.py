@@ -37,9 +37,8 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused
 class AuditPolicy:
     """The settings of an audit's judgement. Times are milliseconds.
 
-    `skew_ms`: by how much the members' clocks may differ. `max_cases`: counter-examples kept of a finding. `window`: limits
-    stalls and gaps to what was sent or delivered from .. before (ms since the epoch). `allow`: findings that are shown and do
-    not fail, such as `redelivered` if clients are killed on purpose. `required`: levels that must have been measured; None: those
+    `skew_ms`: by how much the members' clocks may differ. `max_cases`: counter-examples kept of a finding. `allow`:
+    findings that are shown and do not fail, such as `redelivered` if clients are killed on purpose. `required`: levels that must have been measured; None: those
     of the sources. `max_gap_ms`, `max_unowned_ms`: the longest wait and the longest time without an owner that may pass.
     `required_evidence`: the least evidence, from `since` on, of `groups`. `alive_since` as for `core.ledger.balance`: for an audit of
     clients that run on; None: all must have stopped.
@@ -47,7 +46,6 @@ class AuditPolicy:
 
     skew_ms: int = 100
     max_cases: int = 20
-    window: tuple[int, int] | None = None
     allow: frozenset[str] = frozenset()
     required: Collection[Level] | None = None
     max_gap_ms: int | None = None
@@ -179,11 +177,6 @@ def _all(read: _Read) -> _Read:
     return read_list
 
 
-def _window(value: Any) -> tuple[int, int]:
-    begin, end = _all(int)(value)
-    return begin, end
-
-
 def _policy(*, max_lag_ms: int | None = None, **fields: Any) -> AuditPolicy:
     """The policy of a request.
 
@@ -206,7 +199,6 @@ _REQUEST: Final = _object(
         _policy,
         required=_all(_LEVEL),
         allow=lambda names: frozenset(_STRINGS(names)),
-        window=_optional(_window),
         required_evidence=_object(Demand, since=_TIME, groups=_STRINGS, mixed=_STRINGS),
     ),
     spark=_object(SparkRequest, jars=_STRINGS),

@@ -119,7 +119,7 @@ def screen(engine: Engine, book: Book, setting: Setting, found: Accounts) -> Scr
     places: dict[TopicPartition, _Place] = defaultdict(_Place)
     for row in engine.ask(queries.ACKED).to_pylist():
         places[TopicPartition(row["topic"], row["part"])].acked.append(row)
-    for row in engine.ask(queries.delivered(limits.skew_ms, limits.window)).to_pylist():
+    for row in engine.ask(queries.delivered(limits.skew_ms)).to_pylist():
         places[TopicPartition(row["topic"], row["part"])].delivered[row["consumer_group"]] = row
     flawed = {*found.repeated, *(name for name, writer in found.writers.items() if is_flawed(writer, limits.times))}
     suspects = {*_of_writers(engine, flawed), *_not_owned(engine, book)} & places.keys()
@@ -158,7 +158,7 @@ def _is_clean(place: _Place, wanting: Collection[str], members: Mapping[int, str
     acked = [row for row in place.acked if row["acked"]]
     if any(row["suspect"] for row in (*place.acked, *place.delivered.values())):
         return False
-    if any(row["ms"] is not None and not {row["code_from"], row["code"]} <= members.keys() for row in place.delivered.values()):
+    if any(not {row["code_from"], row["code"]} <= members.keys() for row in place.delivered.values()):
         return False
     if not acked:
         return True
@@ -183,9 +183,7 @@ def _counted(where: TopicPartition, place: _Place, members: Mapping[int, str]) -
     )
 
 
-def _gap(where: TopicPartition, row: _Row, members: Mapping[int, str]) -> Gap | None:
-    if row["ms"] is None:
-        return None
+def _gap(where: TopicPartition, row: _Row, members: Mapping[int, str]) -> Gap:
     ends = row["from_ms"], row["from_ms"] + row["ms"]
     return Gap(row["consumer_group"], *where, row["ms"], *ends, (members[row["code_from"]], members[row["code"]]))
 

@@ -41,12 +41,10 @@ def bare(checked: Checked) -> Checked:
 
 
 @pytest.mark.parametrize("seed", [31, 32, 33])
-@pytest.mark.parametrize(("skew_ms", "window"), [(100, None), (0, (1_010_000, 1_030_000))])
-def test_what_is_clean_the_ledger_would_count_just_so(
-    duck: Engine, seed: int, skew_ms: int, window: tuple[int, int] | None
-) -> None:
+@pytest.mark.parametrize("skew_ms", [0, 100])
+def test_what_is_clean_the_ledger_would_count_just_so(duck: Engine, seed: int, skew_ms: int) -> None:
     events = packed(150, seed)
-    found, setting = screened(events, duck, Limits(skew_ms, 20, window, EvidenceTimes()))
+    found, setting = screened(events, duck, Limits(skew_ms, 20, EvidenceTimes()))
     parts = {part.where: part for part in Book.of(events).parts()}
     assert {checked.where for checked in found.clean} | found.suspects == parts.keys()
     assert len(found.clean) > 20, "this pack shows nothing"
@@ -113,7 +111,7 @@ def test_one_fault_makes_its_partition_suspect_and_no_other(duck: Engine, plant:
         history.own("g", "m", OwnershipChange.ACQUIRED, (other,))
         history.ack("p", other, 0, 0, 10)
         history.deliver("g", "m", other, 0, 10, 0)
-    running = Limits(100, 20, None, EvidenceTimes(alive_since=0))
+    running = Limits(100, 20, EvidenceTimes(alive_since=0))
     assert not screened(history.events, duck, running)[0].suspects
     if plant in {has_another_group, begins_late}:
         history.consumer("n", "h")
@@ -133,7 +131,7 @@ def test_a_hole_in_an_account_makes_all_its_partitions_suspect(duck: Engine, gon
     events = history.end()
     mine = [event for event in events if event.stamp.writer == "m"]
     kept = [event for event in events if event is not mine[gone]]
-    limits = Limits(100, 20, None, EvidenceTimes())
+    limits = Limits(100, 20, EvidenceTimes())
     assert screened(kept, duck, limits)[0].suspects == {HERE, TopicPartition("t", 1)}
     assert screened([*kept, mine[2]], duck, limits)[0].suspects == {HERE, TopicPartition("t", 1)}
 

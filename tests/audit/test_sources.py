@@ -206,7 +206,7 @@ def test_the_program_without_a_verdict_leaves_none(tmp_path: Path, capsys: pytes
         {"sources": [{"level": "L2", "records": "x"}]},
         {"sources": [], "engine": "abacus"},
         {"sources": [], "policy": {"patience": 1}},
-        {"sources": [], "policy": {"window": [1]}},
+        {"sources": [], "policy": {"required": "L0"}},
         {"sources": [], "policy": {"max_cases": 0}},
         {"sources": [], "policy": {"required_evidence": {"since": "soon"}}},
         {"sources": [], "spark": {"jars": "a.jar"}},
@@ -223,8 +223,8 @@ def test_a_request() -> None:
         "level": "L3",
         "ledgers": ["s3://b/l"],
     }
-    policy = {"allow": ["redelivered"], "required": ["L0", "L3"], "window": [1, 2], "skew_ms": 5}
+    policy = {"allow": ["redelivered"], "required": ["L0", "L3"], "skew_ms": 5}
     request = parse({"sources": [source], "policy": policy, "spark": {"master": "yarn", "jars": ["a.jar"]}})
     assert request.sources[0].ledgers == ("s3://b/l",)
-    assert (request.policy.required, request.policy.window, request.policy.skew_ms) == ((Level.LOG, Level.PRODUCER), (1, 2), 5)
+    assert (request.policy.required, request.policy.skew_ms) == ((Level.LOG, Level.PRODUCER), 5)
     assert (request.spark.master, request.spark.jars) == ("yarn", ("a.jar",))

@@ -45,7 +45,7 @@ def test_the_training_asks_what_audits_ask(duck: Engine, tmp_path: Path) -> None
         queries.CONTROL,
         queries.WRITERS,
         queries.ACKED,
-        queries.delivered(100, None),
+        queries.delivered(100),
         queries.NOT_OWNED,
         queries.EVENTS_OF,
     )

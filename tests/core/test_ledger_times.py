@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Latencies, OwnershipChange, Slow, SlowRecord
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance, produce_between
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from tests.core.histories import TOPIC, History, calm, counts
+from tests.kit.load import stalls_between
 
 
 def test_a_hand_over_in_log_order_is_no_double_ownership_whatever_the_clocks() -> None:
@@ -72,23 +73,6 @@ def test_a_gap_that_never_ended_is_open() -> None:
     assert gap.ms > 60_000
 
 
-def test_a_window_leaves_a_cold_start_out() -> None:
-    history = History()
-    history.consumer("m", "g")
-    history.producer("p")
-    history.ack("p", 0, 0, 0, 30)
-    history.deliver("g", "m", 0, 0, 10, 0)
-    history.now += 9_000
-    history.deliver("g", "m", 0, 10, 10, 10)
-    warm = history.now + 1
-    history.deliver("g", "m", 0, 20, 10, 20)
-    events = history.end()
-    whole, late = (balance(events, window=window).longest_gap for window in (None, (warm, warm + 60_000)))
-    assert whole is not None
-    assert late is not None
-    assert (whole.ms, late.ms) == (10_000, 1_000)
-
-
 def produced(values: tuple[int, ...], slow: tuple[SlowRecord, ...] = ()) -> list[Event]:
     history = calm(len(values), len(values))
     history.events.append(Latencies(history.stamp("p"), "p", history.now - 1_000, values))
@@ -126,7 +110,7 @@ def test_a_tool_without_send_times_shows_no_latency() -> None:
     assert (produce.longest_ms, produce.exact) == (None, False)
 
 
-def test_a_window_has_its_own_stall() -> None:
+def test_a_benchmark_sees_the_stalls_between_two_times() -> None:
     slow = tuple(SlowRecord(TOPIC, 0, i, i, 10_000 * i, 200_000 + i) for i in range(5))
-    window = produce_between(produced((5_000,) * 25, slow), 20_000, 40_000)
+    window = stalls_between(produced((5_000,) * 25, slow), 20_000, 40_000)
     assert (window.records, window.longest_ms, window.stalled_record_s) == (2, 200.003, 0.400005)

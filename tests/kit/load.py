@@ -15,8 +15,9 @@ from confluent_kafka.admin import NewTopic
 from airflow_provider_kmigrate.applications.event_log import Reading
 from airflow_provider_kmigrate.clients.admin import connect, error_of
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
-from airflow_provider_kmigrate.core.events import Event, Ownership
-from airflow_provider_kmigrate.core.ledger import Facts
+from airflow_provider_kmigrate.core.events import Event, Latencies, Ownership, Slow, Stamp
+from airflow_provider_kmigrate.core.ledger import Facts, Produce, balance
+from airflow_provider_kmigrate.core.ledger.ownership import STALL_US
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, wait_for_leaders
 
@@ -77,6 +78,21 @@ def summary_of(facts: Facts) -> dict[str, Any]:
         "longest_delivery_gap_ms": None if gap is None else gap.ms,
         "violations": violations,
     }
+
+
+def stalls_between(events: Sequence[Event], start_ms: int, end_ms: int) -> Produce:
+    """The latencies of the records sent from `start_ms` up to `end_ms`: for the stall of one restart or election.
+
+    Exact above the threshold at which records are noted one by one. Below it a record counts by the second of its
+    acknowledgement, which moves quantiles a little and the longest latency not at all.
+    """
+    noted = [event for event in events if isinstance(event, Slow)]
+    values = [record.latency_us for event in noted for record in event.records if start_ms <= record.t_sent_ms < end_ms]
+    threshold = min((event.threshold_us for event in noted), default=STALL_US)
+    for event in events:
+        if isinstance(event, Latencies) and start_ms <= (event.t_from_ms + event.stamp.t_ms) / 2 < end_ms:
+            values += [value for value in event.values_us if value <= threshold]
+    return balance([Latencies(Stamp("between", 0, end_ms), "between", start_ms, tuple(values))]).produce
 
 
 def read_topic(properties: Mapping[str, str], topic: str, timeout: float = 60.0) -> Reading:

@@ -15,7 +15,6 @@ It works on intervals of offsets, not on records, and is the oracle that the Spa
 from airflow_provider_kmigrate.core.ledger.balance import balance, conclude
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Gap, LedgerFinding, LedgerVerdict, Produce
 from airflow_provider_kmigrate.core.ledger.health import Demand
-from airflow_provider_kmigrate.core.ledger.ownership import produce_between
 
 __all__ = [
     "Case",
@@ -27,5 +26,4 @@ __all__ = [
     "Produce",
     "balance",
     "conclude",
-    "produce_between",
 ]

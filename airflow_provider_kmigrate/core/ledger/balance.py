@@ -21,9 +21,8 @@ from airflow_provider_kmigrate.core.ledger.health import (
     nothing,
     unmet,
 )
-from airflow_provider_kmigrate.core.ledger.ownership import ack_times, double_owned, produce_between, produce_facts
+from airflow_provider_kmigrate.core.ledger.ownership import ack_times, double_owned, produce_facts
 from airflow_provider_kmigrate.core.ledger.partition import Checked, Dated, GroupChecked, Limits, Setting, check
-from airflow_provider_kmigrate.core.ledger.records import Window
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
@@ -35,7 +34,6 @@ def balance(
     *,
     refused: Sequence[str] = (),
     refused_before: Sequence[str] = (),
-    window: Window | None = None,
     skew_ms: int = SKEW_MS,
     max_cases: int = 20,
     alive_since: int | None = None,
@@ -44,10 +42,8 @@ def balance(
 ) -> Facts:
     """What the events show.
 
-    `refused` are the lines that were no events, `refused_before` those of them from before `demand.since`. `window` (from,
-    before; ms since the epoch) limits stalls to records sent and gaps to deliveries made in it, to leave out a cold start;
-    everything else is always judged whole. `skew_ms` is by how much the members' clocks may differ. Each finding keeps at most
-    `max_cases` counter-examples; counts are whole.
+    `refused` are the lines that were no events, `refused_before` those of them from before `demand.since`. `skew_ms` is by
+    how much the members' clocks may differ. Each finding keeps at most `max_cases` counter-examples; counts are whole.
 
     `alive_since` (ms since the epoch) is for clients that still run: a writer that gave a sign of life since then needs no stop,
     and what was acknowledged since then may be unread. None: every client must have stopped, and read everything.
@@ -57,7 +53,7 @@ def balance(
     when the events had been read; None: unknown.
     """
     times = EvidenceTimes(alive_since, None if now_ms is None else now_ms + skew_ms, demand.since)
-    limits = Limits(skew_ms, max_cases, window, times, demand.mixed)
+    limits = Limits(skew_ms, max_cases, times, demand.mixed)
     book = Book.of(events)
     setting = Setting.of(book, limits)
     return conclude(
@@ -66,7 +62,7 @@ def balance(
         limits,
         refused=Refusals(refused, refused_before),
         unmet=tuple(unmet(demand, Newest.of(book, demand.since), book.failures)),
-        produce=_produce(book, limits),
+        produce=produce_facts(book, ack_times(ack for acks in book.acks.values() for ack in acks), max_cases),
     )
 
 
@@ -200,9 +196,3 @@ def _reasons(total: _Total, limit: int) -> Iterator[Reason]:
         first = found.cases[0]
         place = f"first {first.topic}-{first.partition} offsets {first.first}..{first.last}"
         yield Reason.of(cause, f"Group {group} {_TEXTS[cause].format(count=found.count)}, {place}.")
-
-
-def _produce(book: Book, limits: Limits) -> Produce:
-    if limits.window is None:
-        return produce_facts(book, ack_times(ack for acks in book.acks.values() for ack in acks), limits.max_cases)
-    return produce_between(book.produced, *limits.window, limits.max_cases)

@@ -177,11 +177,6 @@ class Book:
         if known is None or (known.stamp.t_ms, known.end) < (event.stamp.t_ms, event.end):
             self.extents[where] = event
 
-    @property
-    def produced(self) -> list[Event]:
-        """What producers reported of their latencies."""
-        return [*self.latencies, *self.slow]
-
     def groups(self) -> list[str]:
         """Every group that announced that it would read, or was seen reading."""
         named = {start.group for start in self.starts if start.group is not None}

@@ -8,8 +8,6 @@ Two ends are not in the log at their proper place. A killed member's end is its 
 isolated writes `lost` on its return, with the time at which its ownership ended (`until_ms`). They stand before the first change
 in the log that is later. That forgives nothing: the end is never before the member's own last delivery. A delivery after it goes
 to a member that does not own the partition (A08).
-
-Producers' waits cover the whole record, or a window of time.
 """
 
 from __future__ import annotations
@@ -23,8 +21,6 @@ from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.events import (
     Ack,
     DeliveryRun,
-    Event,
-    Latencies,
     Ownership,
     OwnershipChange,
     SendFailure,
@@ -260,21 +256,6 @@ def ack_times(acks: Iterable[Ack]) -> dict[str, AckTimes]:
     return {producer: AckTimes.of(mine) for producer, mine in found.items()}
 
 
-def produce_between(events: Sequence[Event], start_ms: int, end_ms: int, limit: int = 20) -> Produce:
-    """The records sent from `start_ms` up to `end_ms`: for the stall of one restart or election.
-
-    Exact above the threshold at which records are noted one by one. Below it a record counts by the second of its
-    acknowledgement, which moves quantiles a little and the longest latency not at all.
-    """
-    slow = list(_slow_between((event for event in events if isinstance(event, Slow)), start_ms, end_ms))
-    values = [record.latency_us for one in slow for record in one.records]
-    threshold = min((event.threshold_us for event in slow), default=STALL_US)
-    for event in events:
-        if isinstance(event, Latencies) and start_ms <= (event.t_from_ms + event.stamp.t_ms) / 2 < end_ms:
-            values += [value for value in event.values_us if value <= threshold]
-    return _produce(Counter(values), _worst(slow, limit), exact=False)
-
-
 def _produce(counted: Counter[int], worst: tuple[Case, ...], *, exact: bool) -> Produce:
     """`counted`: how many records had each latency."""
     counts = tuple(sorted(counted.items()))
@@ -319,9 +300,3 @@ def _produce_case(record: SlowRecord, producer: str) -> Case:
         from_ms=sent,
         to_ms=sent + record.latency_us // 1000,
     )
-
-
-def _slow_between(slow: Iterable[Slow], start_ms: int, end_ms: int) -> Iterator[Slow]:
-    for event in slow:
-        inside = tuple(record for record in event.records if start_ms <= record.t_sent_ms < end_ms)
-        yield Slow(event.stamp, event.producer, event.threshold_us, inside)

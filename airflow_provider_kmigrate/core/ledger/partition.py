@@ -21,7 +21,6 @@ from airflow_provider_kmigrate.core.ledger.records import (
     Missing,
     PartitionRead,
     Walk,
-    Window,
     inspect,
     maybe_delivered,
     missing,
@@ -39,13 +38,12 @@ _BATCH_MS: Final = 2_000  # deliveries are written about once a second
 class Limits:
     """The limits of the checks.
 
-    `skew_ms`: by how much members' clocks may differ. `max_cases`: counter-examples kept of a finding. `window` as for `balance`.
+    `skew_ms`: by how much members' clocks may differ. `max_cases`: counter-examples kept of a finding.
     `mixed`: groups with members that write no events.
     """
 
     skew_ms: int
     max_cases: int
-    window: Window | None
     times: EvidenceTimes
     mixed: tuple[str, ...] = ()
 
@@ -213,7 +211,7 @@ def _check_group(part: Part, name: str, setting: Setting) -> GroupChecked:
         start=first_start(part.where, changes),
         excused=of_others(part.where, changes, runs) if mixed else (),
     )
-    absent, found = missing(read), walk(read, limits.skew_ms, limits.window)
+    absent, found = missing(read), walk(read, limits.skew_ms)
     skips = [] if mixed else skipped(read)
     maybe, sure = maybe_delivered(read, absent.lost, group.running, limits.skew_ms + _BATCH_MS) if absent.lost else ([], [])
     return GroupChecked(

@@ -134,9 +134,6 @@ def _case(topic: str, partition: int, piece: Piece, span: Span, note: str) -> Ca
     )
 
 
-Window = tuple[int, int]  # from, and before, in ms since the epoch
-
-
 REPEAT_RECORDS: Final = 1_000
 """How far back a client may go in a partition by itself, in records; what goes further back is a redelivery."""
 REPEAT_MS: Final = 30_000
@@ -203,16 +200,15 @@ class Walk:
     last_ms: int | None = None  # when the last delivery ended
 
 
-def walk(read: PartitionRead, skew_ms: int, window: Window | None = None) -> Walk:
-    """Walks through the deliveries of one partition to one group; gaps count if they end in the window."""
+def walk(read: PartitionRead, skew_ms: int) -> Walk:
+    """Walks through the deliveries of one partition to one group."""
     runs = sorted(read.runs, key=lambda run: (run.t_first_ms, run.seq, run.member))
     found, covered = Walk(), Coverage()
     order, again = _Order(runs, skew_ms), _Again(runs)
     committed_by = _committed(read.commits, skew_ms)
     previous: DeliveryRun | None = None
     for index, run in enumerate(runs):
-        if window is None or window[0] <= run.t_first_ms < window[1]:
-            _note_gap(found, previous, run)
+        _note_gap(found, previous, run)
         committed = committed_by(run.t_first_ms)
         high = covered.high
         fresh = covered.add((run.first, run.last))
