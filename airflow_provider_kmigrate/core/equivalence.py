@@ -381,6 +381,11 @@ class MetadataChange:
     now: str
     held: bool
 
+    @property
+    def what(self) -> str:
+        """What changed, of its kind: such as `topics created`."""
+        return _CHANGED[self.kind]
+
     def __str__(self) -> str:
         created = self.kind in {DifferenceKind.EXTRA_TOPIC, DifferenceKind.MISSING_TOPIC}
         return self.entity if created else f"{self.entity} ({self.before} before, {self.now} now)"
@@ -418,10 +423,10 @@ def _change(found: Difference, missed: Iterable[Difference]) -> MetadataChange:
 
 def describe_changes(found: Iterable[MetadataChange], shown: int = 5) -> str:
     """The changes counted by kind, each with some examples, such as `topics created (2): a, b; quotas (1): ...`; empty without any."""
-    groups: dict[DifferenceKind, list[MetadataChange]] = {}
+    groups: dict[str, list[MetadataChange]] = {}
     for change in found:
-        groups.setdefault(change.kind, []).append(change)
-    return "; ".join(f"{_CHANGED[kind]} ({len(each)}): {summarize(each, shown)}" for kind, each in groups.items())
+        groups.setdefault(change.what, []).append(change)
+    return "; ".join(f"{what} ({len(each)}): {summarize(each, shown)}" for what, each in groups.items())
 
 
 def unseen(view: ClusterView) -> tuple[str, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.znodes import Delete, Operation, Set
-from airflow_provider_kmigrate.core import gates, rollback
+from airflow_provider_kmigrate.core import equivalence, gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.equivalence import MetadataChange
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.migration.recovery import CONTROLLER_DOWN_FIELDS, StalledDualWrite
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Malformed, Migration, ZkController, ZkView
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Inventory, Malformed, Migration, ZkController, ZkView
 from airflow_provider_kmigrate.core.rollback import SAFE, HandoverWrites, RollbackTerms
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable
 from airflow_provider_kmigrate.steps.backup import rollback_prerequisites
@@ -45,20 +46,28 @@ def planned(context: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
     steps = rollback.plan(view)
     if steps:
         _refuse_missing_prerequisites(context, view)
-    kept = (*rollback.kept(view), *_changed(context, view)) if steps else ()
+    kept, changed = _kept(context, view) if steps else ((), ())
     for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *kept):
         context.say(text)
-    context.journal.write("plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(kept))
+    rows = [[each.what, str(each), each.held] for each in changed]
+    context.journal.write("plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(kept), changed=rows)
     context.say("Nothing to roll back: no trace of a migration." if not steps else f"Done: the rollback has {len(steps)} steps.")
     return steps, kept
 
 
-def _changed(context: StepContext, view: ClusterView) -> tuple[str, ...]:
-    """A backup that cannot be read stops no rollback here: what was changed is not known then."""
+def _kept(context: StepContext, view: ClusterView) -> tuple[tuple[str, ...], tuple[MetadataChange, ...]]:
+    """What is kept, lost and was changed, in words with some examples; and every change."""
+    before, why = _inventory(context)
+    told = rollback.changed(view, before, why)
+    return (*rollback.kept(view), *told), equivalence.changes(view, before) if told and before else ()
+
+
+def _inventory(context: StepContext) -> tuple[Inventory | None, str]:
+    """What was stored before the takeover, or why that is not known; a tree that cannot be read stops no rollback."""
     try:
-        return rollback.changed(view, context.backup.inventory())
-    except KMigrateError as error:
-        return rollback.changed(view, None, str(error))
+        return context.backup.inventory(), ""
+    except (KMigrateError, OSError) as error:
+        return None, str(error)
 
 
 def planned_in_migration(context: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

@@ -30,6 +30,7 @@ from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied
 from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
 from tests.steps.sim import SimCluster
+from tests.steps.sim_hands import SimJournal
 from tests.steps.sim_nodes import Health, Killed, Mortal
 from tests.steps.test_migration import EVERYTHING, check_end, finalize, forward, roll
 
@@ -367,6 +368,27 @@ def test_the_plan_names_what_was_changed_since_the_takeover_and_whether_zookeepe
     assert lacks.endswith(
         ", and ZooKeeper does not have it: topics created (1): new; topic settings (1): orders retention.ms (absent before, 5 now)."
     )
+
+
+class Written(SimJournal):
+    """Keeps what was written."""
+
+    def __init__(self):
+        self.facts = {}
+
+    def write(self, kind, step, text, **facts):
+        super().write(kind, step, text, **facts)
+        self.facts |= facts
+
+
+def test_the_journal_has_every_change_of_which_the_plan_has_examples(tmp_path):
+    cluster = SimCluster()
+    run_backup(cluster.context(tmp_path))
+    some_kraft(cluster, cluster.context(tmp_path))
+    cluster.stored = ({}, {f"t{number}": TopicMetadata(f"t{number}", "id", {}) for number in range(9)})
+    context = replace(cluster.context(tmp_path), journal=Written())
+    assert planned(context)[1][-1].endswith("topics created (9): t0, t1, t2, t3, t4 and 4 more.")
+    assert context.journal.facts["changed"] == [["topics created", f"t{number}", False] for number in range(9)]
 
 
 def test_without_the_tree_of_before_the_plan_does_not_say_that_nothing_was_changed(tmp_path):
