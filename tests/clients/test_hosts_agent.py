@@ -90,9 +90,9 @@ def child_of(agents: Agents, node: NodeSpec) -> subprocess.Popen[bytes]:
 
 def test_every_verb(host: AgentHost, node: NodeSpec, machine: Node) -> None:
     (machine.data / "meta.properties").write_text(META)
-    assert host.status(node).state is ProcessState.STOPPED
+    assert host.observe(node).process().state is ProcessState.STOPPED
     host.start(node, 7)
-    first = host.status(node)
+    first = host.observe(node).process()
     assert first.state is ProcessState.RUNNING
     digest = host.put_properties(node, NEW + f"log.dirs={machine.data}\n", 7)
     assert host.read_properties(node) == machine.properties.read_text() == NEW + f"log.dirs={machine.data}\n"
@@ -103,14 +103,14 @@ def test_every_verb(host: AgentHost, node: NodeSpec, machine: Node) -> None:
     assert files.free is not None
     assert files.free > 0, "of the file system of its data"
     host.start(node, 7)
-    assert host.status(node).pid == first.pid
+    assert host.observe(node).process().pid == first.pid
     host.restart(node, Restart({str(machine.data): META + "#\n"}), 7)
-    assert host.status(node).pid not in (None, first.pid)
+    assert host.observe(node).process().pid not in (None, first.pid)
     assert (machine.data / "meta.properties").read_text() == META + "#\n"
     assert 0 <= host.stop(node, 7) < 10
     host.put_meta(node, str(machine.data), META, 7)
     assert "started" in host.log_tail(node)
-    assert host.status(node).state is ProcessState.STOPPED
+    assert host.observe(node).process().state is ProcessState.STOPPED
 
 
 def test_the_replaced_file_is_kept_where_kmigrate_says(host: AgentHost, node: NodeSpec, machine: Node) -> None:
@@ -159,14 +159,14 @@ def test_a_text_crosses_the_connection_once(
 def test_two_roles_of_one_machine_share_a_connection_and_errors_name_the_node_that_asked(machine: Node, agents: Agents) -> None:
     broker = node_of(machine)
     controller = replace(broker, id=3000, role=NodeRole.CONTROLLER)
-    assert host_for(broker, None, agents, CLUSTER).status(broker).state is ProcessState.STOPPED
+    assert host_for(broker, None, agents, CLUSTER).observe(broker).process().state is ProcessState.STOPPED
     assert agents(controller, None) is agents(broker, None)
     with pytest.raises(Refused, match=r"M03.*controller 3000: this machine has no role 'controller'"):
-        host_for(controller, None, agents, CLUSTER).status(controller)
+        host_for(controller, None, agents, CLUSTER).observe(controller).process()
     machine.config.write_text("{")
     agents(broker, None).close()
     with pytest.raises(Refused, match=r"M03.*broker 1: "):
-        host_for(broker, None, agents, CLUSTER).status(broker)
+        host_for(broker, None, agents, CLUSTER).observe(broker).process()
 
 
 def test_a_controller_is_waited_for_a_minute_at_most(node: NodeSpec) -> None:
@@ -187,20 +187,20 @@ def test_a_plain_process_is_found_by_whoever_started_it(host: AgentHost, node: N
     plain.define(Launch(tuple(machine.entry["process"]["start"])))
     with locked(plain.folder):
         started = plain.start()
-    assert (host.status(node).state, host.status(node).pid) == (ProcessState.RUNNING, started.pid)
+    assert (host.observe(node).process().state, host.observe(node).process().pid) == (ProcessState.RUNNING, started.pid)
     assert host.stop(node, 7) < 10
     assert plain.find().state is ProcessState.STOPPED
     host.start(node, 7)
-    assert (plain.find().state, plain.find().pid) == (ProcessState.RUNNING, host.status(node).pid)
+    assert (plain.find().state, plain.find().pid) == (ProcessState.RUNNING, host.observe(node).process().pid)
     assert os.getsid(plain.find().pid or 0) == plain.find().pid, "it has a session of its own"
 
 
 def test_work_between_stop_and_start_sees_a_stopped_node(host: AgentHost, node: NodeSpec) -> None:
     host.start(node, 7)
     seen: list[ProcessState] = []
-    host.restart(node, Restart(while_down=lambda _: seen.append(host.status(node).state)), 7)
+    host.restart(node, Restart(while_down=lambda _: seen.append(host.observe(node).process().state)), 7)
     assert seen == [ProcessState.STOPPED]
-    assert host.status(node).state is ProcessState.RUNNING
+    assert host.observe(node).process().state is ProcessState.RUNNING
 
 
 def test_a_worker_that_dies_after_a_quick_stop_keeps_no_node_down(host: AgentHost, node: NodeSpec, machine: Node) -> None:
@@ -270,12 +270,12 @@ def test_a_node_starts_although_the_work_between_fails(host: AgentHost, node: No
 
     with pytest.raises(Failed, match="no ZooKeeper"):
         host.restart(node, Restart(while_down=fail), 7)
-    wait_until(lambda: host.status(node).state is ProcessState.RUNNING, "the node starts", 10)
+    wait_until(lambda: host.observe(node).process().state is ProcessState.RUNNING, "the node starts", 10)
 
 
 def test_a_start_ends_the_pause_of_a_worker_that_died(host: AgentHost, node: NodeSpec) -> None:
     host.start(node, 7)
-    first = host.status(node).pid
+    first = host.observe(node).process().pid
 
     def dies(_: float) -> None:
         raise KeyboardInterrupt
@@ -289,11 +289,11 @@ def test_a_start_ends_the_pause_of_a_worker_that_died(host: AgentHost, node: Nod
         patch.setattr(Connection, "ask", asked)
         with pytest.raises(KeyboardInterrupt):
             host.restart(node, Restart(while_down=dies), 7)
-    assert host.status(node).state is ProcessState.STOPPED
+    assert host.observe(node).process().state is ProcessState.STOPPED
     began = time.monotonic()
     host.start(node, 8)
     assert time.monotonic() - began < 10, "it waited for the pause to end"
-    assert host.status(node).pid not in (None, first)
+    assert host.observe(node).process().pid not in (None, first)
 
 
 def test_an_older_run_is_fenced_on_the_node(host: AgentHost, node: NodeSpec, machine: Node) -> None:
@@ -316,11 +316,11 @@ def test_a_directory_that_the_agent_does_not_know_is_named(host: AgentHost, node
 
 
 def test_a_pipe_that_breaks_is_opened_again(host: AgentHost, node: NodeSpec, agents: Agents) -> None:
-    host.status(node)
+    host.observe(node).process()
     child = child_of(agents, node)
     os.kill(child.pid, signal.SIGKILL)
     child.wait(10)
-    assert host.status(node).state is ProcessState.STOPPED
+    assert host.observe(node).process().state is ProcessState.STOPPED
 
 
 def test_a_pipe_that_breaks_during_a_restart_does_not_matter(
@@ -332,7 +332,7 @@ def test_a_pipe_that_breaks_during_a_restart_does_not_matter(
     host = host_for(node, None, agents, CLUSTER)
     assert isinstance(host, AgentHost)
     host.start(node, 7)
-    first = host.status(node).pid
+    first = host.observe(node).process().pid
 
     def cut() -> None:
         wait_until(
@@ -347,12 +347,12 @@ def test_a_pipe_that_breaks_during_a_restart_does_not_matter(
     cutter.join()
     assert 1 < seconds < 5
     assert any("does not answer. Its stop and start continue there" in line for line in said)
-    assert host.status(node).pid not in (None, first)
+    assert host.observe(node).process().pid not in (None, first)
 
 
 def test_a_worker_that_is_killed_leaves_no_node_down(machine: Node, node: NodeSpec, host: AgentHost) -> None:
     host.start(node, 7)
-    first = host.status(node).pid
+    first = host.observe(node).process().pid
     program = (
         "import sys, time; from airflow_provider_kmigrate.clients.hosts import Restart, host_for; from tests.clients.test_hosts_agent import node_of; "
         "from tests.node.machine import CLUSTER; from types import SimpleNamespace; "
@@ -365,9 +365,9 @@ def test_a_worker_that_is_killed_leaves_no_node_down(machine: Node, node: NodeSp
     assert worker.stdout.readline() == b"down\n"
     worker.kill()
     worker.communicate()
-    assert host.status(node).state is ProcessState.STOPPED
+    assert host.observe(node).process().state is ProcessState.STOPPED
     machine.ok("go_on", job=machine.ok("job")["id"])  # what its own clock does after the pause
-    wait_until(lambda: host.status(node).pid not in (None, first), "the node starts without its worker", 10)
+    wait_until(lambda: host.observe(node).process().pid not in (None, first), "the node starts without its worker", 10)
 
 
 ANSWERS = """\
@@ -415,7 +415,7 @@ def test_what_does_not_answer_as_an_agent_is_an_error_with_its_words(
 ) -> None:
     node = node_of(machine, *connect)
     with pytest.raises(error, match=text):
-        host_for(node, None, agents, CLUSTER).status(node)
+        host_for(node, None, agents, CLUSTER).observe(node).process()
 
 
 @pytest.mark.parametrize(("unit", "seconds"), [({"TimeoutStopUSec": "1min 30s"}, 90.0), ({}, None)])
@@ -426,7 +426,7 @@ def test_after_how_long_the_machine_kills_a_node_that_does_not_stop(
     facts = {"process": process, "unit": unit, "boot_enabled": None, "file": None, "log_dirs": {}, "kept_in": "/"}
     said = json.dumps({"v": 1, "id": 1, "ok": facts})
     node = node_of(machine, sys.executable, "-c", ANSWERS.format(said))
-    assert host_for(node, None, agents, CLUSTER).status(node).killed_after == seconds
+    assert host_for(node, None, agents, CLUSTER).observe(node).process().killed_after == seconds
 
 
 ENDED = "systemd[1]: kafka.service: Failed with result 'exit-code'."
@@ -554,7 +554,7 @@ def test_an_agent_of_another_protocol_is_refused_with_the_command_that_updates_t
     other.write_text(AGENT.read_text().replace("PROTOCOL = 1", f"PROTOCOL = {protocol}"))
     node = node_of(machine, sys.executable, "-I", str(other), "serve", "--config", str(machine.config))
     with pytest.raises(Refused) as refused:
-        host_for(node, None, agents, CLUSTER).status(node)
+        host_for(node, None, agents, CLUSTER).observe(node).process()
     [reason] = refused.value.reasons
     assert reason.code == "M03"
     assert reason.text.startswith(f"{node.name}: kmigrate-node on {node.host} is {update}")
@@ -573,7 +573,7 @@ def test_the_worker_passes_no_secret_of_its_environment_on(
 
 def test_one_connection_serves_many_threads(host: AgentHost, node: NodeSpec, agents: Agents) -> None:
     answers: list[ProcessState] = []
-    threads = [threading.Thread(target=lambda: answers.append(host.status(node).state)) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: answers.append(host.observe(node).process().state)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

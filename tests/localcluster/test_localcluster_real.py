@@ -92,15 +92,15 @@ def test_up_twice_is_harmless(three: LocalCluster) -> None:
 def test_a_broker_is_restarted_through_its_host(three: LocalCluster) -> None:
     node, first = three.plan.brokers[1], pids(three)["broker-1"]
     with agent_of(node, three.plan.cluster_id) as host:
-        assert (host.status(node).state, host.status(node).pid) == (ProcessState.RUNNING, first), (
+        assert (host.observe(node).process().state, host.observe(node).process().pid) == (ProcessState.RUNNING, first), (
             "the agent finds what `up` started"
         )
         assert host.stop(node, 1) < 60
-        assert host.status(node).state is ProcessState.STOPPED
+        assert host.observe(node).process().state is ProcessState.STOPPED
         assert not serves(three, node)
         host.start(node, 1)
         wait_until(lambda: serves(three, node), "the broker serves again")
-        assert host.status(node).pid not in (None, first)
+        assert host.observe(node).process().pid not in (None, first)
     assert os.getsid(pids(three)["broker-1"] or 0) == pids(three)["broker-1"], "it has a session of its own"
     assert "broker-1" in running(three)
 
@@ -111,7 +111,7 @@ def test_a_restart_under_way_does_not_start_its_node_again_after_down(three: Loc
         host.observe(node)
         connection = cast(AgentHost, host)._connection
         connection.ask("restart", role="broker", cluster=three.plan.cluster_id, token=1, job="r1", pause=3.0)
-        wait_until(lambda: host.status(node).state is ProcessState.STOPPED, "the node is stopped")
+        wait_until(lambda: host.observe(node).process().state is ProcessState.STOPPED, "the node is stopped")
     three.down()
     assert processes_in(three.folder) == []
     time.sleep(4)

@@ -60,10 +60,10 @@ class Bench:
         return self.connection.ask(verb, **(named | fields))
 
     def runs(self) -> bool:
-        return self.host.status(self.node).state is ProcessState.RUNNING
+        return self.host.observe(self.node).process().state is ProcessState.RUNNING
 
     def pid(self) -> int:
-        pid = self.host.status(self.node).pid
+        pid = self.host.observe(self.node).process().pid
         assert pid
         return pid
 
@@ -133,7 +133,7 @@ def test_every_verb(bench: Bench) -> None:
     assert 0.9 < host.restart(node, Restart({DATA: META + "#\n"}), 7) < 10
     assert bench.pid() != first
     assert 0.9 < host.stop(node, 7) < 10
-    assert host.status(node).state is ProcessState.STOPPED
+    assert host.observe(node).process().state is ProcessState.STOPPED
     host.put_meta(node, DATA, META, 7)
     files = host.files(node)
     assert files.meta == {DATA: {"version": "0", "broker.id": str(NODE), "cluster.id": CLUSTER}}
@@ -153,16 +153,16 @@ def test_a_controller_is_formatted_started_and_set_aside(bench: Bench) -> None:
     host.format_storage(node, CLUSTER, "3.9", 7)
     assert (host.files(node).meta or {})["/var/lib/kafka/controller"]["cluster.id"] == CLUSTER
     host.start(node, 7)
-    assert host.status(node).at_boot is True
+    assert host.observe(node).process().at_boot is True
     bench.machine.reboot()
-    wait_until(lambda: host.status(node).state is ProcessState.RUNNING, "the controller starts at boot", 30)
+    wait_until(lambda: host.observe(node).process().state is ProcessState.RUNNING, "the controller starts at boot", 30)
     with pytest.raises(Refused, match="running"):
         host.wipe_storage(node, CLUSTER, 7)
     host.stop(node, 7)
-    assert host.status(node).at_boot is False
+    assert host.observe(node).process().at_boot is False
     bench.machine.reboot()
     wait_until(bench.runs, "the machine's broker starts at boot", 30)
-    assert host.status(node).state is ProcessState.STOPPED
+    assert host.observe(node).process().state is ProcessState.STOPPED
     host.wipe_storage(node, CLUSTER, 7)
     kept = bench.machine.run("ls", "/var/lib/kafka").split()
     assert kept == ["controller.rolled-back-1", "data"]
@@ -179,7 +179,7 @@ def test_a_unit_starts_at_boot_only_if_it_is_enabled(bench: Bench) -> None:
     assert bench.ask("boot", enabled=False) == {"enabled": False}
     assert bench.ask("facts")["boot_enabled"] is False
     bench.machine.reboot()
-    assert bench.host.status(bench.node).state is ProcessState.STOPPED
+    assert bench.host.observe(bench.node).process().state is ProcessState.STOPPED
     bench.ask("boot", enabled=True)
     bench.machine.reboot()
     wait_until(bench.runs, "the node starts at boot", 30)
@@ -221,7 +221,7 @@ def test_a_restart_survives_its_connection(bench: Bench, fault: Callable[[Bench]
     first, down = bench.pid(), []
 
     def while_down(_: float) -> None:
-        down.append(bench.host.status(bench.node).state)
+        down.append(bench.host.observe(bench.node).process().state)
 
     with ThreadPoolExecutor(1) as pool:
         restart = pool.submit(bench.host.restart, bench.node, Restart(while_down=while_down), 7)
@@ -269,7 +269,7 @@ def test_work_between_waits_for_the_stop_of_a_job_that_was_killed(bench: Bench) 
     bench.stops_slowly(8)  # longer than a request waits for a job
     down = []
     with ThreadPoolExecutor(1) as pool:
-        how = Restart(while_down=lambda _: down.append(bench.host.status(bench.node).state))
+        how = Restart(while_down=lambda _: down.append(bench.host.observe(bench.node).process().state))
         restart = pool.submit(bench.host.restart, bench.node, how, 7)
         bench.reaches("stop")
         assert bench.machine.signal(JOB, signal.SIGKILL) == 1
@@ -372,7 +372,7 @@ def test_a_disk_of_the_agent_that_fills_up_leaves_no_node_down(bench: Bench) -> 
     bench.ask("restart", job="r1", **file(properties(note="new")))
     bench.reaches("stop")
     bench.machine.run("sh", "-c", "dd if=/dev/zero of=/var/lib/kmigrate/fill bs=1k 2>/dev/null || true")
-    wait_until(lambda: bench.host.status(bench.node).pid not in (None, first), "the node starts again", 15)
+    wait_until(lambda: bench.host.observe(bench.node).process().pid not in (None, first), "the node starts again", 15)
     wait_until(
         lambda: bench.starts() == 3, "the journal has the third start: at boot, for its slow stop, after the disk was full", 10
     )
@@ -434,7 +434,7 @@ def test_without_its_line_of_sudoers_the_error_names_it(bench: Bench) -> None:
     bench.connection.close()
     bench.machine.run("rm", "/etc/sudoers.d/kmigrate")
     with pytest.raises(Refused, match=r"M03.*a password is required") as error:
-        bench.host.status(bench.node)
+        bench.host.observe(bench.node).process()
     assert line in str(error.value)
 
 
@@ -483,7 +483,7 @@ def test_another_host_key_is_refused(bench: Bench) -> None:
     )
     wait_until(bench.machine.has_sshd, "sshd starts again", 10)
     with pytest.raises(Unreachable, match="Host key verification failed"):
-        bench.host.status(bench.node)
+        bench.host.observe(bench.node).process()
 
 
 def test_a_machine_that_does_not_answer_is_unreachable_and_never_stopped(bench: Bench) -> None:
@@ -496,4 +496,4 @@ def test_a_machine_that_does_not_answer_is_unreachable_and_never_stopped(bench: 
     bench.machine.signal("sshd", signal.SIGKILL)
     bench.connection.close()
     with pytest.raises(Unreachable, match="Connection refused"):
-        bench.host.status(bench.node)
+        bench.host.observe(bench.node).process()

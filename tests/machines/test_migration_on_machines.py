@@ -199,12 +199,12 @@ def test_a_worker_of_an_earlier_run_is_refused_by_every_machine(story: Story) ->
         for node in load(trial.fleet.spec_path).nodes():
             host = host_for(node, None, agents, trial.fleet.plan.cluster_id)
             refused = f"token {story.tokens[node.name]} is older than"
-            before = host.status(node).pid, host.files(node)
+            before = host.observe(node).process().pid, host.files(node)
             acts: list[Callable[..., object]] = [host.stop, host.start, partial(host.put_properties, text="a=b")]
             for act in acts:
                 with pytest.raises(Fenced, match=refused):
                     act(node, token=story.tokens[node.name])
-            assert (host.status(node).pid, host.files(node)) == before
+            assert (host.observe(node).process().pid, host.files(node)) == before
         assert story.went_down() == []
 
 

@@ -84,7 +84,7 @@ class Node:
         self.host = AgentHost(self.agents(self.spec, None), CLUSTER)
 
     def state(self) -> ProcessState:
-        return self.host.status(self.spec).state
+        return self.host.observe(self.spec).process().state
 
     def refused(self) -> str:
         with pytest.raises(Refused) as caught:
@@ -107,10 +107,10 @@ def test_a_node_is_changed_and_restarted_over_ssh(node: Node) -> None:
     runs(node)
     host, spec, text = node.host, node.spec, properties(note="new")
     host.put_properties(spec, text, 7)
-    first, down = host.status(spec).pid, []
+    first, down = host.observe(spec).process().pid, []
     host.restart(spec, Restart(while_down=lambda _: down.append(node.state())), 7)
     assert down == [ProcessState.STOPPED]
-    assert host.status(spec).pid not in (None, first)
+    assert host.observe(spec).process().pid not in (None, first)
     assert host.read_properties(spec) == text
     assert "started with" in host.log_tail(spec)
 

@@ -88,28 +88,28 @@ def test_a_node_is_read_changed_and_restarted(shared: Sshd, machine: Node) -> No
     host, node, agents = host_behind(shared, machine)
     host.put_properties(node, NEW, 7)
     host.start(node, 7)
-    first = host.status(node).pid
+    first = host.observe(node).process().pid
     seen = []
-    host.restart(node, Restart(while_down=lambda _: seen.append(host.status(node).state)), 7)
+    host.restart(node, Restart(while_down=lambda _: seen.append(host.observe(node).process().state)), 7)
     assert seen == [ProcessState.STOPPED]
-    assert host.status(node).pid not in (None, first)
+    assert host.observe(node).process().pid not in (None, first)
     assert host.read_properties(node) == NEW
     agents.close()
 
 
 def test_a_connection_that_ends_is_opened_again(own: Sshd, machine: Node) -> None:
     host, node, agents = host_behind(own, machine)
-    assert host.status(node).state is ProcessState.STOPPED
+    assert host.observe(node).process().state is ProcessState.STOPPED
     own.cut()
-    wait_until(lambda: host.status(node).state is ProcessState.STOPPED, "the next request opens it", 5, (Unreachable,))
+    wait_until(lambda: host.observe(node).process().state is ProcessState.STOPPED, "the next request opens it", 5, (Unreachable,))
     own.stop()
-    wait_until(lambda: isinstance(_error(lambda: host.status(node)), Unreachable), "the machine is away", 5)
+    wait_until(lambda: isinstance(_error(lambda: host.observe(node).process()), Unreachable), "the machine is away", 5)
     began = time.monotonic()
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1: no SSH connection: .*Unable to connect"):
-        host.status(node)
+        host.observe(node).process()
     assert time.monotonic() - began < 2, "it tries once: whoever asks knows whether to try again"
     own.start()
-    assert host.status(node).state is ProcessState.STOPPED
+    assert host.observe(node).process().state is ProcessState.STOPPED
     agents.close()
 
 
@@ -257,7 +257,7 @@ def test_the_connection_that_a_cluster_file_names_is_used(shared: Sshd, connecti
         ) as tools,
         pytest.raises(Refused, match=r"M03.*exit code 7: up to here"),
     ):
-        tools.host(spec.brokers[0]).status(spec.brokers[0])
+        tools.host(spec.brokers[0]).observe(spec.brokers[0]).process()
 
 
 def test_the_connection_chooses_neither_machine_nor_program(shared: Sshd) -> None:

@@ -12,10 +12,10 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.model import FetchedOffset, NodeFiles, Process
+from airflow_provider_kmigrate.core.model import FetchedOffset, NodeFiles
 from airflow_provider_kmigrate.core.offsets_repair import GroupLog, StoredCommit, StrayRecord, groups_of
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError
-from tests.steps.sim_nodes import CLUSTER_ID, SimNode, files_of, process_of
+from tests.steps.sim_nodes import CLUSTER_ID, SimNode, files_of
 
 if TYPE_CHECKING:
     from tests.steps.sim import SimCluster
@@ -148,9 +148,6 @@ class SimHost:
 
     def put_meta(self, node: NodeSpec, folder: str, text: str, token: int) -> None:
         self._act(token)
-
-    def status(self, node: NodeSpec) -> Process:
-        return process_of(self._mine(node))
 
     def read_properties(self, node: NodeSpec) -> str:
         return self._mine(node).text

@@ -44,7 +44,7 @@ def stand_in() -> NodeSpec:
 
 def test_a_stand_in_is_a_stopped_controller_without_a_directory(stand_in: NodeSpec) -> None:
     host = host_for(stand_in)
-    assert host.status(stand_in).state is ProcessState.STOPPED
+    assert host.observe(stand_in).process().state is ProcessState.STOPPED
     files = host.files(stand_in)
     assert (files.properties, files.has_metadata_log, files.meta) == (None, False, {stand_in.log_dir: {}})
 
@@ -53,7 +53,7 @@ def test_the_way_back_has_nothing_to_ask_of_it(stand_in: NodeSpec, tmp_path: Pat
     cluster = SimCluster()
     all_kraft(cluster, cluster.context(tmp_path))
     host = host_for(stand_in)
-    gone = Controller(3002, host.status(stand_in), answers=False, files=host.files(stand_in))
+    gone = Controller(3002, host.observe(stand_in).process(), answers=False, files=host.files(stand_in))
     view = cluster.observe(0)  # type: ignore[arg-type]
     view = replace(view, controllers={**view.controllers, 3002: gone})
     assert isinstance(rollback.decide_restore_flag(view, 3002), Done)

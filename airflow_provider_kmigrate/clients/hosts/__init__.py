@@ -31,9 +31,6 @@ class Host(Protocol):
     def observe(self, node: NodeSpec) -> HostObservation:
         """The node's process and files now, by one request; raises for an unreachable host, which never counts as stopped."""
 
-    def status(self, node: NodeSpec) -> Process:
-        """`observe` for the process alone."""
-
     def files(self, node: NodeSpec) -> NodeFiles:
         """`observe` for the files alone."""
 
@@ -96,10 +93,6 @@ class GoneHost:
     def observe(self, node: NodeSpec) -> GoneObservation:
         """A stopped node."""
         return GoneObservation(node)
-
-    def status(self, node: NodeSpec) -> Process:
-        """As `observe`."""
-        return self.observe(node).process()
 
     def files(self, node: NodeSpec) -> NodeFiles:
         """As `observe`."""

@@ -385,10 +385,6 @@ class AgentHost:
         """The node's process and files, by one request to the agent."""
         return AgentObservation(node, self._connection.facts(node.name, node.role))
 
-    def status(self, node: NodeSpec) -> Process:
-        """The node's process."""
-        return self.observe(node).process()
-
     def files(self, node: NodeSpec) -> NodeFiles:
         """The node's files."""
         return self.observe(node).files()
