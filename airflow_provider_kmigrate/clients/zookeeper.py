@@ -451,6 +451,17 @@ class ZooKeeper:
             stat = found[1]
             yield path, Znode(_data(found), stat.version, stat.mzxid, stat.mtime / 1000)
 
+    def partitions_at_registration(self, topic: str, broker: int) -> int | None:
+        """How many partitions a topic had when a broker registered; None if the broker is not registered (in KRaft mode).
+
+        Znodes are created in one order for all: a partition whose znode is newer than the broker's did not exist then.
+        """
+        folder, ours = f"/brokers/topics/{topic}/partitions", f"/brokers/ids/{broker}"
+        paths = [ours, *(f"{folder}/{name}" for name in self.children(folder))]
+        created = {path: found[1].czxid for path, found in self._session.stream("znodes", ReadKind.DATA, paths)}
+        registered = created.pop(ours, None)
+        return None if registered is None else sum(zxid < registered for zxid in created.values())
+
     def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         """Each of these znodes that exists, with the names below it, sorted."""
         return ((path, sorted(names)) for path, names in self._session.stream("children", ReadKind.CHILDREN, paths))

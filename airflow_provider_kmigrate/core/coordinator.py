@@ -5,7 +5,8 @@ reads n once, when it starts (KIP-895, not adopted). An expansion of the topic t
 and restarted brokers disagree, broker by broker: groups split, stop or lose their offsets. `__transaction_state` works alike.
 
 No broker reports its n, but few n explain its FindCoordinator answers to made-up names: its fingerprint. A fingerprint cannot tell
-two counts apart that have the same leader for every name, such as 24 and 48 partitions led in turn by three brokers.
+two counts apart that have the same leader for every name, such as 24 and 48 partitions led in turn by three brokers, or Kafka's 50
+and 100 by five. In ZooKeeper the order in which brokers and partitions were registered shows an expansion that sleeps then.
 """
 
 from __future__ import annotations
@@ -73,6 +74,15 @@ def possible_counts(answers: Mapping[str, int | None], leaders: Mapping[int, int
         return frozenset()
     candidates = range(1, max(limit, len(leaders)) + 1)
     return frozenset(n for n in candidates if all(leaders.get(h % n, -1) == broker for h, broker in evidence.items()))
+
+
+def narrowed(possible: frozenset[int], present: int, registered: int | None) -> frozenset[int]:
+    """The possible counts of a broker, narrowed by the number of partitions that the topic had when it registered in ZooKeeper.
+
+    `present`: how many it has now. A broker reads the count just after it registers. If the topic has grown since, it has the smaller
+    number for certain. A registration may be renewed without a restart, so one with all partitions proves nothing.
+    """
+    return frozenset({registered}) if registered in possible and registered != present else possible
 
 
 def new_replicas(rows: Sequence[Partition], racks: Mapping[int, str | None], count: int, old: Collection[int]) -> list[list[int]]:

@@ -356,7 +356,15 @@ class Reads:
                 raise Unavailable(f"leaders of {topic.name} moved while {node.name} was read")
             if any(len(known) in possible for possible in found):
                 break
-        return found.pop()
+        possible = found.pop()
+        return possible if len(possible) < 2 else coordinator.narrowed(possible, len(known), self._registered(topic, node))
+
+    def _registered(self, topic: CoordinatorTopic, node: NodeSpec) -> int | None:
+        """The partitions that the topic had when the broker registered; None if ZooKeeper does not answer that, which proves nothing."""
+        try:
+            return self._tools.zk.partitions_at_registration(topic.name, node.id)
+        except KMigrateError:
+            return None
 
     def groups(self, node: NodeSpec) -> tuple[str, ...]:
         """The consumer groups that this broker lists."""

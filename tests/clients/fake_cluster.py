@@ -109,6 +109,10 @@ class FakeZooKeeper:
     epoch_answer: Any = 7
     servers_answer: Any = ()
     asked_groups: bool | None = None
+    registrations: Any = None  # partitions of the topic when a broker registered
+
+    def partitions_at_registration(self, _topic: str, _broker: int) -> int | None:
+        return _given(self.registrations)
 
     def state_epoch(self) -> int:
         return _given(self.epoch_answer)

@@ -325,6 +325,27 @@ class TestCoordinators:
         view = cluster.observe(Fields.COORDINATORS)
         assert (sorted(self.offsets(view)), codes(view)) == ([1, 2], ["U05"])
 
+    @pytest.mark.parametrize(
+        ("registered", "expected"),
+        [
+            (6, {6}),
+            (12, {3, 6, 9, 12}),
+            (7, {3, 6, 9, 12}),
+            (None, {3, 6, 9, 12}),
+            (TimedOut("no answer"), {3, 6, 9, 12}),
+        ],
+    )
+    def test_an_expansion_that_regular_leaders_hide_shows_in_the_order_of_zookeepers_changes(
+        self, cluster: Cluster, registered: object, expected: set[int]
+    ) -> None:
+        for number in (1, 2, 3):
+            cluster.wires[number].offsets_leaders = {partition: 1 + partition % 3 for partition in range(12)}
+            cluster.wires[number].offsets_count = 6
+        cluster.zk.registrations = registered
+        view = cluster.observe(Fields.COORDINATORS)
+        assert self.offsets(view)[1] == expected
+        assert view.unknowns == ()
+
     def test_an_absent_topic_is_not_created_by_asking(self, cluster: Cluster) -> None:
         view = cluster.observe(Fields.COORDINATORS)
         asked = {verb for wire in cluster.wires.values() for verb in wire.asked}

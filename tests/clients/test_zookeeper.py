@@ -187,6 +187,24 @@ class TestSharedEnsemble:
         assert ("/hbase" in seen) is bool(chroot)
 
 
+class TestPartitionsAtRegistration:
+    ZXIDS: ClassVar = {"ids/1": 50, "ids/2": 70} | {f"topics/t/partitions/{n}": 30 if n < 4 else 60 + n for n in range(6)}
+
+    @pytest.mark.parametrize(("broker", "count"), [(1, 4), (2, 6), (3, None)])
+    def test_partitions_that_are_newer_than_a_broker_did_not_exist_when_it_registered(
+        self, broker: int, count: int | None
+    ) -> None:
+        def stream(_what: str, kind: ReadKind, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
+            assert kind is ReadKind.DATA
+            known = ((path, self.ZXIDS.get(path.removeprefix("/brokers/"))) for path in paths)
+            yield from ((path, (b"", SimpleNamespace(czxid=zxid, mzxid=99))) for path, zxid in known if zxid)
+
+        client = ZooKeeper(ZooKeeperSettings("h:2181"))
+        names = [str(number) for number in range(6)]
+        client._session = SimpleNamespace(read=lambda _, *__: [names], stream=stream)  # type: ignore[assignment]
+        assert client.partitions_at_registration("t", broker) == count
+
+
 class TestSasl:
     @pytest.mark.parametrize(("mechanism", "missing"), [("DIGEST-MD5", ["puresasl"]), ("GSSAPI", ["kerberos"]), ("GSSAPI", [])])
     def test_a_package_that_is_missing_is_named(

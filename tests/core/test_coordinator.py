@@ -20,6 +20,7 @@ from airflow_provider_kmigrate.core.coordinator import (
     calmest_order,
     forecast,
     magnitude,
+    narrowed,
     possible_counts,
     probe_groups,
     uniform,
@@ -107,6 +108,13 @@ def test_leaders_spread_over_three_brokers_give_the_count_away(count: int) -> No
 def test_regular_leaders_cannot_tell_multiples_apart() -> None:
     leaders = {p: p % 3 for p in range(48)}
     assert {24, 48} <= possible_counts(answers_of(48, leaders), leaders)
+
+
+@pytest.mark.parametrize(
+    ("registered", "expected"), [(24, {24}), (48, {24, 48}), (30, {24, 48}), (0, {24, 48}), (None, {24, 48})]
+)
+def test_a_broker_that_registered_before_the_topic_grew_has_the_smaller_count(registered: int | None, expected: set[int]) -> None:
+    assert narrowed(frozenset({24, 48}), 48, registered) == expected
 
 
 def test_counts_above_the_limit_are_tried_when_the_topic_has_them() -> None:

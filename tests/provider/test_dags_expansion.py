@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, TriggerRule
+from airflow.sdk import DAG, TriggerRule, chain, task
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
+from airflow_provider_kmigrate.core.plan import EXPANSION
 from airflow_provider_kmigrate.dag_builders import folder, offsets_topic
 from airflow_provider_kmigrate.operators.approval import EXPAND, LEAVE
 from airflow_provider_kmigrate.operators.migration import ExpandOffsetsTopicOperator, MigrationStepOperator
@@ -157,3 +158,30 @@ def test_one_operator_does_it_all_in_a_dag_of_ones_own(sim: Rehearsal, run_dag: 
         ExpandOffsetsTopicOperator(task_id="expand", cluster_file=str(sim.path), partitions="20")
     assert str(run_dag(own).state) == "success"
     check_expanded(sim.cluster, before, 20)
+
+
+@pytest.mark.slow
+def test_tasks_of_ones_own_stop_and_start_applications_between_the_steps(sim: Rehearsal, run_dag: RunDag) -> None:
+    """As the operator's guide has it."""
+    cluster, before = sim.cluster, stored(sim.cluster)
+    cluster.members = dict.fromkeys(moving(), 1)
+
+    def step(kind: str, **more: object) -> MigrationStepOperator:
+        arguments = {"partitions": 20, **more}
+        return MigrationStepOperator(task_id=kind.replace(" ", "_"), cluster_file=str(sim.path), step=kind, step_kwargs=arguments)
+
+    with DAG(dag_id="own_steps", schedule=None) as own:
+
+        @task
+        def stop() -> None:
+            cluster.members.clear()
+
+        @task
+        def start() -> None:
+            cluster.members.update(dict.fromkeys(moving(), 1))
+
+        steps = (step(each.kind) for each in EXPANSION[2:-1])
+        chain(step("expansion plan"), stop(), *steps, start(), step("groups progress", groups=moving()))
+    run = run_dag(own)
+    assert str(run.state) == "success", tasks(run)
+    check_expanded(cluster, before, 20)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -181,3 +182,25 @@ def test_so_they_are_in_kraft_mode_and_the_soak_reports_an_expansion_within_a_mi
         view = settled(here, 20)
     assert coordinator.agreed(view).met
     assert isinstance(direct.step(here, "soak", seconds=5.0), Done)
+
+
+def test_a_sleeping_expansion_that_no_answer_shows_is_refused(tmp_path: Path) -> None:
+    """Kafka leads new partitions in turn: with 2 brokers and 10 partitions each name has the same coordinator by 10 and by 20."""
+    with (
+        lent(tmp_path / "cluster", Shape(name="hidden", brokers=2, controllers=1)) as there,
+        direct.context(there, "hidden") as here,
+    ):
+        create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 3, 2)])
+        commit(there)
+        done(here, "coordinators")
+        admin = quiet_admin({"bootstrap.servers": there.bootstrap})
+        admin.create_partitions([NewPartitions(OFFSETS.name, 20)])[OFFSETS.name].result(60)
+
+        def expanded(view: ClusterView) -> bool:
+            return sum(row.topic == OFFSETS.name for row in view.partitions or ()) == 20 and everybody_in_sync(view)
+
+        view = wait_for(lambda: here.observer.observe(WHAT), expanded, "all replicas in sync", 120.0)
+        leaders = {row.index: row.leader for row in view.partitions or () if row.topic == OFFSETS.name}
+        assert all(leader == leaders[place % 10] for place, leader in leaders.items()), "no answer shows the expansion"
+        with pytest.raises(Refused, match="Brokers that compute with 10 partitions of __consumer_offsets, which has 20: 0, 1"):
+            run_preflight(here)

@@ -229,7 +229,7 @@ means: While brokers disagree about its coordinator, a group with members is con
 meanwhile: Yes: brokers agree, and these groups work.
 do: Stop every consumer of the groups in the text. The step sees it, and continues by itself.
 do: The consumers are unknown: `kafka-consumer-groups.sh --bootstrap-server $B --describe --members --group G` shows their hosts.
-do: A consumer that was killed leaves after its session timeout.
+do: A consumer that was killed leaves after its session timeout; so does one with a `group.instance.id`, also after a clean stop.
 never: Start one of these groups before the task `progress` waits for it.
 
 K80 There is no __consumer_offsets to expand
