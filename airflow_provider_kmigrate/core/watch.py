@@ -29,6 +29,7 @@ from airflow_provider_kmigrate.core.phase import Phase, alarms, flags_taken_by_u
 from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.text import join_ids, summarize
 
+_HIDES_ALARMS = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_COORDINATORS})
 _QUIET = frozenset({Phase.ZOOKEEPER, Phase.PRE_MIGRATION, Phase.FINALIZED})
 
 
@@ -101,6 +102,14 @@ def beside(known: Sequence[Reason], verdict: Readiness, acts: KnownActs = NO_ACT
 def lost(verdict: Readiness) -> tuple[Reason, ...]:
     """Why no rollback is possible, although the migration is not finalized: reported at once."""
     return tuple(each.reason for each in verdict.reasons if each.loses and each.reason.cause is not Cause.FINALIZED)
+
+
+def shows_alarms(view: ClusterView) -> bool:
+    """Whether all was read that alarms depend on: one that an observation does not show has ended only then.
+
+    Nodes and hosts that do not answer are alarms themselves, and a controller may not have been started yet.
+    """
+    return where(view).phase is not Phase.UNKNOWN and not any(reason.cause in _HIDES_ALARMS for reason in view.unknowns)
 
 
 def failing_nodes(view: ClusterView, acts: KnownActs = NO_ACTS) -> tuple[Reason, ...]:

@@ -105,7 +105,7 @@ class GroupStore(Protocol):
         """What was kept last; None: nothing, or it cannot be read."""
 
     def save(self, kept: GroupsKept) -> None:
-        """Keep it in place of the earlier one. Raises OSError."""
+        """Keep it in place of the earlier one. Raises `Failed`."""
 
 
 class NothingKept:

@@ -69,4 +69,6 @@ def test_a_phase_that_lasts_too_long(stage, hours, late):
 def test_which_phases_have_a_deadline():
     without = {phase for phase in Phase if not stage_of(phase)}
     assert without == {Phase.ZOOKEEPER, Phase.FINALIZED, Phase.UNKNOWN, Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND}
+    assert {stage_of(phase, "copy") for phase in without} == {"", "copy"}
+    assert {phase for phase in without if not stage_of(phase, "copy")} == {Phase.ZOOKEEPER, Phase.FINALIZED}, "the copy is over"
     assert stage_of(Phase.HYBRID) == stage_of(Phase.DUAL_WRITE_ZOOKEEPER) == "second_roll", "one stage of a migration"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +24,8 @@ from fastapi.testclient import TestClient
 from sqlalchemy import select
 
 from airflow_provider_kmigrate.core.approval import from_json
-from airflow_provider_kmigrate.core.cluster import ApproverSpec, NotifierSpec
+from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, NotifierSpec
+from airflow_provider_kmigrate.hooks import notify
 from airflow_provider_kmigrate.hooks.approval import demand_answer
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
@@ -250,14 +253,27 @@ class Broken(BaseNotifier):
 MAIL = NotifierSpec(
     f"{__name__}.Mail", {"to": "ops", "subject": "{{ kmigrate.title }}", "body": "{{ kmigrate.text }} {{ kmigrate.links }}"}
 )
+SPEC = ClusterSpec("sim", CLUSTER_ID, "zk", "kafka", (), (), notify=(MAIL,))
+
+
+class Hanging(BaseNotifier):
+    """A notifier whose server accepts connections and never answers."""
+
+    def notify(self, context: Context) -> None:
+        threading.Event().wait()
+
+
+def broken(name: str) -> NotifierSpec:
+    return NotifierSpec(f"{__name__}.{name}")
 
 
 def test_people_are_told_that_a_request_waits_and_a_broken_notifier_stops_nothing(
-    api: TestClient, sim: Rehearsal, run_dag: RunDag
+    api: TestClient, sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     TOLD.clear()
+    monkeypatch.setattr(notify, "SEND_WITHIN", 0.5)
     told = ClusterNotifier(
-        (NotifierSpec(f"{__name__}.Broken"), MAIL), "https://wiki/runbook", "asks: {{ task.subject }}", "{{ task.body }} [G05]"
+        (broken("Broken"), broken("Hanging"), MAIL), "https://wiki/runbook", "asks: {{ task.subject }}", "{{ task.body }} [G05]"
     )
     dag = gate(TWO, sim, notifiers=[told])
     given = [("ann", FINALIZE, "all is well"), ("bob", FINALIZE, "I agree")]
@@ -269,3 +285,39 @@ def test_people_are_told_that_a_request_waits_and_a_broken_notifier_stops_nothin
     assert (to, subject) == ("ops", "asks: Finalize the migration of Kafka cluster sim to KRaft?")
     assert "soak: healthy" in body
     assert "https://wiki/runbook#g05" in body
+
+
+@pytest.mark.parametrize(
+    ("targets", "sent"),
+    [((), True), ((MAIL,), True), ((broken("Broken"), MAIL), True), ((broken("Broken"),), False), ((broken("Hanging"),), False)],
+)
+def test_a_message_was_sent_if_any_notifier_sent_it(
+    targets: Sequence[NotifierSpec], sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "SEND_WITHIN", 0.1)
+    assert ClusterNotifier(targets, "", "", "").send(Context(), "title", "text") is sent
+
+
+def test_a_notifier_that_hangs_is_not_waited_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    TOLD.clear()
+    monkeypatch.setattr(notify, "SEND_WITHIN", 0.1)
+    notifier = ClusterNotifier((broken("Hanging"), MAIL), "", "", "")
+    assert [notifier.send(Context(), title, "text") for title in ("first", "second")] == [True, True]
+    assert [target.notifier for target in notifier.targets] == [MAIL.notifier]
+    assert [subject for _, subject, _ in TOLD] == ["first", "second"]
+
+
+def test_a_message_shows_no_secret_and_says_so_if_a_worker_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    TOLD.clear()
+    monkeypatch.setattr(notify, "redact", lambda text: text.replace("hunter22", "***"))
+    [notifier] = notify.on_failure(SPEC)["on_failure_callback"]
+    where = {"ti": SimpleNamespace(task_id="backup"), "dag": DAG("migrate", schedule=None)}
+    notifier({**where, "exception": ValueError("the password hunter22 was refused")})
+    notifier(where)
+    assert [(subject, body.strip()) for _, subject, body in TOLD] == [
+        ("kmigrate: task backup of migrate failed", "the password *** was refused"),
+        (
+            "kmigrate: task backup of migrate failed",
+            "Its worker was killed or lost. The log of its last try shows how far it came.",
+        ),
+    ]

@@ -50,6 +50,7 @@ _KEYS = {
     Phase.DUAL_WRITE: "dual_write",
     Phase.FINALIZING: "finalize",
 }
+_NO_STAGE = frozenset({Phase.UNKNOWN, Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND})
 
 
 def watched_seconds(last: float | None, at: float, interval: float) -> float:
@@ -146,9 +147,12 @@ def in_window(decision: Decision, phase: Phase, windows: Sequence[str], now: dat
     return Wait((Reason("T07", text),), healthy=True)
 
 
-def stage_of(phase: Phase) -> str:
-    """The key under which the cluster file limits a phase; empty: it has none."""
-    return _KEYS.get(phase, "")
+def stage_of(phase: Phase, before: str = "") -> str:
+    """The key under which the cluster file limits a phase; empty: it has none.
+
+    `before`: the key of the observation before, which stays while the phase is unknown or must never be.
+    """
+    return before if phase in _NO_STAGE else _KEYS.get(phase, "")
 
 
 def overdue(stage: str, since: float, deadlines: Mapping[str, float], now: float) -> tuple[Reason, ...]:
