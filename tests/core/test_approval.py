@@ -76,6 +76,7 @@ def test_how_many_more_must_approve(answers, approvers, missing):
         (Approval(SHOWN, (ANN, BOB)), replace(SHOWN, evidence={**SHOWN.evidence, "soak": digest("")}), TWO, 0, "changed since: soak"),
         (Approval(SHOWN, (ANN, BOB)), replace(SHOWN, evidence={}), TWO, 0, "changed since: equivalent, soak"),
         (Approval(SHOWN, (ANN, BOB)), SHOWN, TWO, 1.1, "1.1 h old"),
+        (Approval(SHOWN, (ANN, replace(BOB, at=(AT + timedelta(hours=1)).isoformat()))), SHOWN, TWO, 1.1, "1.1 h old"),
         (Approval(SHOWN, (ANN,)), SHOWN, TWO, 0, "1 more"),
         (Approval(SHOWN, (ANN, EVE)), SHOWN, TWO, 0, "No approver of this cluster any more: Eve"),
         (Approval(SHOWN, (replace(ANN, user=BY_CONF),)), SHOWN, TWO, 9999, ""),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,13 +25,14 @@ from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
-from airflow_provider_kmigrate.core.approval import from_json
+from airflow_provider_kmigrate.core.approval import Approval, ApproverAnswer, Shown, from_json
 from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.hooks import notify
 from airflow_provider_kmigrate.hooks.approval import demand_answer
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
-from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
-from airflow_provider_kmigrate.operators.step import FINALIZE, STAY
+from airflow_provider_kmigrate.operators import approval as operators
+from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator, ApproveRollbackOperator
+from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK, STAY
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_approval import Person
 from tests.steps.sim_nodes import CLUSTER_ID
@@ -225,6 +228,36 @@ def test_an_approval_of_something_else_is_none(api: TestClient, sim: Rehearsal, 
     demand_answer(context, "approve", "Roll back")
     with pytest.raises(AirflowFailException, match="H06"):
         demand_answer(context, "approve", FINALIZE)
+
+
+def test_nobody_is_asked_while_it_is_unknown_which_migration_is_under_way(
+    sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An approval that is bound to no migration would hold for the next one, too."""
+    observe = sim.cluster.observe
+    monkeypatch.setattr(sim.cluster, "observe", lambda *given: dataclasses.replace(observe(*given), zk=None))
+    dag = gate(ONE, sim)
+    run = run_dag(dag)
+    assert states(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
+
+
+@pytest.mark.parametrize(("user", "hours", "counts"), [("ann", 0.9, True), ("ann", 1.1, False), ("eve", 0.0, False)])
+def test_an_approval_that_came_with_the_lock_counts_only_while_its_approver_does(
+    user: str, hours: float, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rollback's DAG was paused for days, or its approver has left."""
+    at = datetime.now(UTC) - timedelta(hours=hours)
+    given = Approval(
+        Shown("migration/run", "cluster", {}), (ApproverAnswer(ROLL_BACK, user, user, at.isoformat(), "it is slow"),)
+    )
+    monkeypatch.setattr(operators, "handed_over", lambda _file, _context: given)
+    approvers = dataclasses.replace(TWO, expires=3600.0)
+    asked = ApproveRollbackOperator(
+        task_id="approve", cluster="sim", cluster_id=CLUSTER_ID, plan="", cluster_file="/sim.yaml", approvers=approvers
+    )
+    found = asked.given(Context(), Shown("rollback/run", "cluster", {}))
+    assert (found is not None) is counts
+    assert found is None or (found.shown.run, found.answers) == ("rollback/run", given.answers)
 
 
 TOLD: list[tuple[str, str, str]] = []
