@@ -298,11 +298,20 @@ class StepRunner:
         self._window_closed = False  # nothing but the maintenance window keeps the last decision from a restart
 
     def tick(self) -> Done | Wait | StepPause:
-        """`Done` and `Wait` end this run.
+        """`Done`, `Wait` and an error end this run.
 
         Raises `Refused` with reasons, `TimedOut` when `step.patience` is over, `Failed` when acting does not help, and what the clients
         raise.
         """
+        found: Done | Wait | StepPause | None = None
+        try:
+            found = self._tick()
+            return found
+        finally:
+            if not isinstance(found, StepPause):
+                self._diary.ended()
+
+    def _tick(self) -> Done | Wait | StepPause:
         if not self._begun:
             self._step.begin(self._context)
             self._begun = True
@@ -506,6 +515,10 @@ class _Diary:
             self._context.say(f"Alarm ended: {format_reasons(self._alarms)}")
             self._context.journal.write("alarm ended", self._step.name, format_reasons(self._alarms))
         self._alarms = seen
+
+    def ended(self) -> None:
+        """Send the last gauges of this process."""
+        self._context.export(self._gauges.ended())
 
     def acted(self, decision: Act, seconds: float) -> None:
         """Journal and log an act that took so many seconds."""
