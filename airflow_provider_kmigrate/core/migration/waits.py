@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, 
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Reason, could_not_read
 from airflow_provider_kmigrate.core.phase import (
+    ASIDE,
     Intent,
     Phase,
     PhasePermit,
@@ -50,7 +51,6 @@ _KEYS = {
     Phase.DUAL_WRITE: "dual_write",
     Phase.FINALIZING: "finalize",
 }
-_NO_STAGE = frozenset({Phase.UNKNOWN, Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND})
 
 
 def watched_seconds(last: float | None, at: float, interval: float) -> float:
@@ -152,7 +152,7 @@ def stage_of(phase: Phase, before: str = "") -> str:
 
     `before`: the key of the observation before, which stays while the phase is unknown or must never be.
     """
-    return before if phase in _NO_STAGE else _KEYS.get(phase, "")
+    return before if phase in ASIDE else _KEYS.get(phase, "")
 
 
 def overdue(stage: str, since: float, deadlines: Mapping[str, float], now: float) -> tuple[Reason, ...]:
