@@ -176,7 +176,7 @@ class _ApproveOperator(HITLOperator):
         if not approves:
             self._note(context, "answered", str(answer))
             raise AirflowFailException(self.refused)
-        given = Approval(before.shown, (*before.answers, answer))
+        given = Approval(before.shown, (*before.answers, answer) if answer.option == self.yes else (answer,))
         if self._shown(context) != before.shown:
             raise AirflowFailException(format_reasons((Reason("H06", "What was shown with the request has changed since."),)))
         if answer.option == self.yes and self._missing(given):

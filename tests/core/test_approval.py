@@ -47,6 +47,8 @@ SHOWN = Shown("dag/run", "cluster 1", {"soak": digest("healthy"), "equivalent": 
         (replace(ANN, reason=""), replace(TWO, reason=False), (), True, True),
         (ANN, TWO, (ANN,), True, False),
         (BOB, TWO, (ANN,), True, True),
+        (replace(ANN, option="Roll back"), TWO, (ANN,), True, True),
+        (replace(ANN, option="Stay in dual-write", reason=""), TWO, (ANN,), False, True),
     ],
 )
 def test_whose_answer_counts(answer, approvers, earlier, approves, counts):

@@ -170,6 +170,24 @@ def test_the_second_approver_may_still_say_no(api: TestClient, sim: Rehearsal, r
     assert states(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
 
 
+@pytest.mark.parametrize("user", ["bob", "ann"])
+def test_the_second_answer_may_be_to_roll_back_and_counts_alone(
+    api: TestClient, sim: Rehearsal, run_dag: RunDag, user: str
+) -> None:
+    dag = gate(TWO, sim, rollback_task="start_rollback")
+    with dag:
+        start_rollback = PythonOperator(task_id="start_rollback", python_callable=demanded_back, trigger_rule="none_failed")
+        dag.get_task("approve").set_downstream(start_rollback)
+    given = [("ann", FINALIZE, "all is well"), (user, ROLL_BACK, "it is slow")]
+    with Users(api, dag.dag_id, given).at_work():
+        run = run_dag(dag)
+    assert states(run) == {"soak": "success", "approve": "success", "act": "skipped", "start_rollback": "success"}
+
+
+def demanded_back(**context: Any) -> None:
+    demand_answer(context, "approve", ROLL_BACK)  # type: ignore[arg-type]
+
+
 def test_an_answer_to_what_is_not_so_any_more_is_refused(
     api: TestClient, sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,7 +322,7 @@ def test_people_are_told_that_a_request_waits_and_a_broken_notifier_stops_nothin
     api: TestClient, sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     TOLD.clear()
-    monkeypatch.setattr(notify, "SEND_WITHIN", 0.5)
+    monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
     told = ClusterNotifier(
         (broken("Broken"), broken("Hanging"), MAIL), "https://wiki/runbook", "asks: {{ task.subject }}", "{{ task.body }} [G05]"
     )
@@ -327,13 +345,13 @@ def test_people_are_told_that_a_request_waits_and_a_broken_notifier_stops_nothin
 def test_a_message_was_sent_if_any_notifier_sent_it(
     targets: Sequence[NotifierSpec], sent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notify, "SEND_WITHIN", 0.1)
+    monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
     assert ClusterNotifier(targets, "", "", "").send(Context(), "title", "text") is sent
 
 
 def test_a_notifier_that_hangs_is_not_waited_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     TOLD.clear()
-    monkeypatch.setattr(notify, "SEND_WITHIN", 0.1)
+    monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
     notifier = ClusterNotifier((broken("Hanging"), MAIL), "", "", "")
     assert [notifier.send(Context(), title, "text") for title in ("first", "second")] == [True, True]
     assert [target.notifier for target in notifier.targets] == [MAIL.notifier]
