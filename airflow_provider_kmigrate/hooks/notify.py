@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from airflow.sdk import BaseNotifier, Context
-from airflow.sdk.log import mask_secret, redact
+from airflow.sdk.log import mask_secret, redact  # type: ignore[attr-defined]  # imported there, as it is used in every log line
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.core.reasons.registry import links
@@ -95,7 +95,7 @@ def _send(target: NotifierSpec, context: dict[str, Any]) -> None:
 def notifier_class(target: NotifierSpec) -> type[Any]:
     """The notifier that the cluster file names. Raises ImportError, AttributeError or TypeError if this Airflow has no such notifier."""
     module, _, name = target.notifier.rpartition(".")
-    found = getattr(import_module(module), name)
+    found: type[Any] = getattr(import_module(module), name)
     if not issubclass(found, BaseNotifier):
         raise TypeError(f"{target.notifier} is no notifier of Airflow")
     return found
