@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.migration.waits import in_window, is_open, overdue, stage_of
+from airflow_provider_kmigrate.core.migration.waits import in_window, is_open, opens_at, overdue, stage_of
 from airflow_provider_kmigrate.core.phase import Phase
 
 NIGHT = ("22:00-04:00",)
@@ -32,6 +32,21 @@ def at(clock: str) -> datetime:
 )
 def test_a_window_is_open(window, clock, there):
     assert is_open(window, at(clock)) is there
+
+
+@pytest.mark.parametrize(
+    ("windows", "clock", "opens"),
+    [
+        (NIGHT, "12:00", "27T22:00"),
+        (NIGHT, "23:00", None),
+        (NIGHT, "04:00", "27T22:00"),
+        (("08:00-10:00",), "10:00", "28T08:00"),
+        ((*NIGHT, "08:00-10:00"), "05:00", "27T08:00"),
+        ((), "12:00", None),
+    ],
+)
+def test_when_the_next_window_opens(windows, clock, opens):
+    assert opens_at(windows, at(clock)) == (opens and datetime.fromisoformat(f"2026-11-{opens}:00+00:00"))
 
 
 @pytest.mark.parametrize("phase", Phase)

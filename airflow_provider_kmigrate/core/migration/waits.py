@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 
 from airflow_provider_kmigrate.core import equivalence as equivalence_kinds
 from airflow_provider_kmigrate.core import gates, readiness
@@ -136,6 +136,14 @@ def is_open(window: str, now: datetime) -> bool:
     begin, end = (time.fromisoformat(text) for text in window.split("-"))
     at = now.time()
     return begin <= at < end if begin < end else at >= begin or at < end
+
+
+def opens_at(windows: Sequence[str], now: datetime) -> datetime | None:
+    """When the next of these windows opens, in UTC; None if one is open now, or if there are none."""
+    if any(is_open(window, now) for window in windows):
+        return None
+    begins = (datetime.combine(now, time.fromisoformat(window.partition("-")[0]), UTC) for window in windows)
+    return min((begin if begin > now else begin + timedelta(days=1) for begin in begins), default=None)
 
 
 def in_window(decision: Decision, phase: Phase, windows: Sequence[str], now: datetime) -> Decision:
