@@ -178,12 +178,12 @@ def committed(wire: Wire, groups: Sequence[str]) -> dict[str, Offsets | KMigrate
     else:
         wanted = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
         each = {one.group_id: one for one in wire.ask(OffsetFetchRequest, 8, 8, groups=wanted).groups}
-    return {group: _offsets(one, f"{wire.endpoint} OffsetFetch of {group}") for group, one in each.items()}
+    return {group: _offsets(one, f"{wire.endpoint} OffsetFetch of {printable(group)}") for group, one in each.items()}
 
 
 def _coordinators(wire: Wire, groups: Sequence[str]) -> dict[str, Address | KMigrateError]:
     where, found = f"{wire.endpoint} FindCoordinator", wire.coordinators(groups)
-    return {group: _error(one, f"{where} of {group}") or (one.host, one.port) for group, one in found.items()}
+    return {group: _error(one, f"{where} of {printable(group)}") or (one.host, one.port) for group, one in found.items()}
 
 
 def _or_raise(found: Answer | KMigrateError) -> Answer:

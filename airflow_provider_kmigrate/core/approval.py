@@ -98,7 +98,7 @@ def not_counting(
         return Reason("H10", f"{answer.name} ({answer.user or 'no user id'}) is not an approver of this cluster.")
     if approves and approvers.reason and not answer.reason.strip():
         return Reason("H10", f"{answer.name} ({answer.user}) gave no reason.")
-    if any(each.user == answer.user for each in earlier):
+    if any((each.user, each.option) == (answer.user, answer.option) for each in earlier):  # one who changes the answer may do so
         return Reason("H10", f"{answer.name} ({answer.user}) has approved already; another approver must.")
     return None
 
@@ -132,9 +132,7 @@ def _not_enough(approval: Approval, approvers: ApproverSpec | None, at: datetime
     if approvers is None or [answer.user for answer in approval.answers] == [BY_CONF]:
         return []
     strangers = [answer.name for answer in approval.answers if answer.user not in approvers.users]
-    age = (
-        (at - max(datetime.fromisoformat(answer.at) for answer in approval.answers)).total_seconds() if approval.answers else 0.0
-    )
+    age = max(((at - datetime.fromisoformat(answer.at)).total_seconds() for answer in approval.answers), default=0.0)
     missing = missing_answers(approval.answers, approvers)
     return [
         *([f"No approver of this cluster any more: {summarize(strangers)}."] if strangers else []),

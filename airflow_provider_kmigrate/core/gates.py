@@ -7,7 +7,7 @@ could not be read answers "not yet". Before every act `strangers` checks that th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
@@ -173,11 +173,11 @@ def files_in_stage(view: ClusterView, but: Collection[int] = (), *, rolling: Col
 
 def _file_in_stage(name: str, node: Broker | Controller, stage: FileStage, runs: str) -> Gate:
     if node.files.properties is None:
-        return not_yet(could_not_read(f"the properties of {name}"))
+        return not_yet(replace(could_not_read(f"the properties of {name}"), node=name))
     found = stage_on_disk(node.files)
     whose = f"of a node in stage '{found}'" if found else "of no stage"
     text = f"{name.capitalize()} runs {runs}, but its properties file is {whose}: its next start, after a reboot too, {_NEXT_START[found]}."
-    return never_if(found is not stage, Reason("O06", text))
+    return never_if(found is not stage, Reason("O06", text, node=name))
 
 
 def controllers_start_at_boot(view: ClusterView) -> Gate:

@@ -51,14 +51,21 @@ class GaugeHistory:
     ) -> tuple[GaugeHistory, tuple[Gauge, ...]]:
         """The gauges of one observation, and the history with it. `now`: monotonic seconds; `remaining`: `seconds_left`."""
         phase, codes = where(view).phase, codes_of(decision)
-        after = replace(self, blocked=codes)
+        after = replace(self, blocked=frozenset() if isinstance(decision, Refuse) else codes)
         if phase is not self.phase:
             after = replace(after, phase=phase, since=now)
-        ended = [Gauge("blocked", 0.0, {"code": code}) for code in sorted(self.blocked - codes)]
         begun = [Gauge("blocked", 1.0, {"code": code}) for code in sorted(codes)]
         more = [Gauge("phase_seconds", now - after.since), Gauge("blocked_by", float(len(codes)))]
         more += [] if remaining is None or isinstance(decision, Refuse) else [Gauge("remaining_seconds", remaining)]
-        return after, (*more, *ended, *begun, *position_gauges(view))
+        return after, (*more, *_unblocked(self.blocked - codes), *begun, *position_gauges(view))
+
+    def ended(self) -> tuple[Gauge, ...]:
+        """The gauges as the process ends: what it waited for blocks no more, since no other process knows of it. A refusal stays."""
+        return (*_unblocked(self.blocked), Gauge("blocked_by", 0.0)) if self.blocked else ()
+
+
+def _unblocked(codes: Iterable[str]) -> list[Gauge]:
+    return [Gauge("blocked", 0.0, {"code": code}) for code in sorted(codes)]
 
 
 def codes_of(decision: Decision) -> frozenset[str]:

@@ -250,7 +250,7 @@ def _continued(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupPr
             continued[name] = each.old_lag
         else:
             gone.append(name)
-    note = f"Groups without members since the restart, not waited for: {summarize(map(printable, sorted(gone)))}." if gone else ""
+    note = f"Groups without members since the restart, not waited for: {summarize(sorted(gone))}." if gone else ""
     return replace(progress, awaited=now, continued=continued, note=" ".join(filter(None, (progress.note, note))))
 
 
@@ -267,7 +267,7 @@ def _measured(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupPro
     before = {name: (base[name], now) for name, now in sweep.groups.items() if name in base and name not in exclude}
     found = {name: now.unmoved(then) for name, (then, now) in before.items() if now.moved(then)}
     again = {name: old & _lagging(sweep.groups[name]) for name, old in progress.continued.items() if name in sweep.groups}
-    unread = [*map(printable, sorted(sweep.unread - exclude)), *(f"those of broker {one}" for one in sweep.silent)]
+    unread = [*sorted(sweep.unread - exclude), *(f"those of broker {one}" for one in sweep.silent)]
     note = f"Groups that were not read before the restart, so not waited for after it: {summarize(unread)}." if unread else ""
     return replace(progress, ready=found | again, note=" ".join(filter(None, (progress.note, note))))
 
@@ -347,7 +347,7 @@ def describe(first: GroupSweep | None, last: GroupSweep | None, spec: GroupProgr
     unread = "" if last.whole else " Not every group was read."
     if not late:
         return f"Of {len(last.groups)} consumer groups with members, all with lag make progress.{unread}"
-    named = summarize((f"{printable(name)} ({lag} records behind)" for lag, name in late), SHOWN)
+    named = summarize((f"{name} ({lag} records behind)" for lag, name in late), SHOWN)
     return f"{len(late)} of {len(last.groups)} consumer groups with members have lag and committed nothing just now: {named}.{unread}"
 
 

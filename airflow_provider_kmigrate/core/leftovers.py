@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.text import cell, code_span
 
 
 class LeftoverKind(StrEnum):
@@ -65,7 +66,7 @@ def listed(left: Iterable[Leftover], view: ClusterView) -> str:
     """Everything that is left as Markdown, for the operator who decides: what would be removed, and what stays and why."""
     phase = where(view).phase
     rows = [
-        f"| {each.where} | {each.kind} | `{each.path}` | {f'stays: {why}' if (why := kept_because(each, phase)) else 'removed'} |"
+        f"| {each.where} | {each.kind} | {code_span(cell(each.path))} | {f'stays: {why}' if (why := kept_because(each, phase)) else 'removed'} |"
         for each in left
     ]
     return "\n".join(["| where | what | path | |", "| --- | --- | --- | --- |", *rows]) if rows else "Nothing is left."

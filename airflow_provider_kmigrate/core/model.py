@@ -184,7 +184,9 @@ class Reason:
     text: str  # what was observed
     remedy: str | None = None  # what to do next; None: as the registry has it
     cause: Cause | AuditCause | None = None  # for decisions that must recognise it
-    node: str = ""  # whose host did not report something, such as "broker 1"; not kept in rows
+    node: str = (
+        ""  # the one that it is about, such as "broker 1", if alarms and unread hosts must be told apart; not kept in rows
+    )
 
     @classmethod
     def of(cls, cause: AuditCause, text: str) -> Reason:

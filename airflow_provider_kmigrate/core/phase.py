@@ -71,7 +71,8 @@ class ClusterPosition:
     reasons: tuple[Reason, ...] = ()
 
 
-_ASIDE = frozenset({Phase.UNKNOWN, Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND})  # not in the order of the migration
+ASIDE = frozenset({Phase.UNKNOWN, Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND})
+"""Phases that are not in the order of the migration."""
 
 #: For each intent, one letter a phase, in the order of `Phase`: A act, D done, W wait, R refuse. Of the last three only this is
 #: allowed: to roll a broker that is isolated or was left behind, at once. A cluster with one left behind has passed the steps
@@ -109,7 +110,7 @@ def permit(position: ClusterPosition, intent: Intent) -> PhasePermit:
     """What `TABLE` says of a step here; a broker that does not respond for now turns a refusal into a wait."""
     allowed = TABLE[position.phase, intent]
     unresponsive = any(reason.cause in {Cause.BROKER_UNRESPONSIVE, Cause.UNNAMED_BROKER} for reason in position.reasons)
-    waits = unresponsive and allowed is PhasePermit.REFUSE and position.phase not in _ASIDE
+    waits = unresponsive and allowed is PhasePermit.REFUSE and position.phase not in ASIDE
     return PhasePermit.WAIT if waits else allowed
 
 

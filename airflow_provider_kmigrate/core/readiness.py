@@ -40,7 +40,7 @@ from airflow_provider_kmigrate.core.model import (
     could_not_read,
 )
 from airflow_provider_kmigrate.core.phase import Phase, alarms, ended, kraft_owns, malformed, where, zookeeper_controller
-from airflow_provider_kmigrate.core.text import join_ids, summarize
+from airflow_provider_kmigrate.core.text import cell, join_ids, summarize
 
 
 class RollbackPart(StrEnum):
@@ -311,15 +311,11 @@ def describe(readiness: Readiness, now: float) -> str:
 def as_markdown(readiness: Readiness, now: float) -> str:
     """The verdict as a page: one sentence, then a table of what does not hold, who can fix it, and how."""
     rows = [
-        f"| {each.part} | {_cell(f'[{each.reason.code}] {each.reason.text}')} | {each.fixed_by} | {_cell(each.reason.next_step)} |"
+        f"| {each.part} | {cell(f'[{each.reason.code}] {each.reason.text}')} | {each.fixed_by} | {cell(each.reason.next_step)} |"
         for each in readiness.reasons
     ]
     table = ["", "| part | observed | fixed by | next step |", "| --- | --- | --- | --- |", *rows] if rows else []
     return "\n".join([describe(readiness, now), *table, "", f"Fingerprint: `{fingerprint(readiness)}`"])
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
 
 
 def _parts(readiness: Readiness) -> str:

@@ -61,6 +61,11 @@ def code_span(text: str) -> str:
     return "`" + printable(text).replace("`", "'") + "`"
 
 
+def cell(text: str) -> str:
+    """A text of others as one cell of a Markdown table."""
+    return printable(" ".join(text.replace("|", "\\|").split()))
+
+
 def safe(value: object) -> str:
     """Any text inside an element or a quoted attribute. Control characters, which HTML cannot hold, become visible."""
     return escape(printable(str(value), "\n\t"), quote=True)

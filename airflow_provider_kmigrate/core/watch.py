@@ -8,7 +8,7 @@ on it last. What kmigrate itself is restarting is no alarm for as long as a rest
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from airflow_provider_kmigrate.core import coordinator, gates, readiness
@@ -29,6 +29,7 @@ from airflow_provider_kmigrate.core.phase import Phase, alarms, flags_taken_by_u
 from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.text import join_ids, summarize
 
+_HIDES_ALARMS = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_COORDINATORS})
 _QUIET = frozenset({Phase.ZOOKEEPER, Phase.PRE_MIGRATION, Phase.FINALIZED})
 
 
@@ -103,10 +104,18 @@ def lost(verdict: Readiness) -> tuple[Reason, ...]:
     return tuple(each.reason for each in verdict.reasons if each.loses and each.reason.cause is not Cause.FINALIZED)
 
 
+def shows_alarms(view: ClusterView) -> bool:
+    """Whether all was read that alarms depend on: one that an observation does not show has ended only then.
+
+    Nodes and hosts that do not answer are alarms themselves, and a controller may not have been started yet.
+    """
+    return where(view).phase is not Phase.UNKNOWN and not any(reason.cause in _HIDES_ALARMS for reason in view.unknowns)
+
+
 def failing_nodes(view: ClusterView, acts: KnownActs = NO_ACTS) -> tuple[Reason, ...]:
     """One reason for each node that does not answer, is out of an ISR, or is registered in a mode that cuts it off."""
     found = (*_brokers(view, acts), *_controllers(view, acts))
-    return tuple(reason for name, reason in found if not acts.under_way(name))
+    return tuple(replace(reason, node=name) for name, reason in found if not acts.under_way(name))
 
 
 def _brokers(view: ClusterView, acts: KnownActs) -> Iterator[tuple[str, Reason]]:
@@ -115,13 +124,13 @@ def _brokers(view: ClusterView, acts: KnownActs) -> Iterator[tuple[str, Reason]]
         if not broker.named:
             continue
         if broker.mode is None:
-            yield name, _silent(view, name, broker, acts)
+            yield name, _unresponsive(view, name, broker, acts)
         elif out := [p.name for p in view.missing_isr(broker.id) if broker.id not in p.isr]:
             text = f"Broker {broker.id} is out of the ISR of {len(out)} partitions: {summarize(out)}."
             yield name, Reason("R05", f"{text} {_known(view, name, broker, acts)}")
 
 
-def _silent(view: ClusterView, name: str, broker: Broker, acts: KnownActs) -> Reason:
+def _unresponsive(view: ClusterView, name: str, broker: Broker, acts: KnownActs) -> Reason:
     """P07 for a broker whose file and registration are of a ZooKeeper broker beside KRaft; else R01."""
     known = _known(view, name, broker, acts)
     plain = stage_on_disk(broker.files) is FileStage.ZOOKEEPER and broker.in_zookeeper

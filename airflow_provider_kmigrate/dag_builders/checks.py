@@ -52,5 +52,8 @@ def build_watch(spec: ClusterSpec) -> DAG:
         is_paused_upon_creation=True,
         default_args=_UNREPORTED,
     ) as dag:
-        WatchOperator(cluster_file=spec.path, task_id="watch", retries=2, retry_delay=timedelta(minutes=1))
+        # a watch that hangs must not keep the next ones from running; it changes nothing, so it may end anywhere
+        WatchOperator(
+            cluster_file=spec.path, task_id="watch", retries=2, retry_delay=timedelta(minutes=1), execution_timeout=every
+        )
     return dag

@@ -111,6 +111,6 @@ def _exists(notifier: NotifierSpec) -> bool:
     from airflow_provider_kmigrate.hooks.notify import notifier_class  # noqa: PLC0415  # only files that name notifiers need it
 
     try:
-        return callable(notifier_class(notifier))
-    except (ImportError, AttributeError):
+        return bool(notifier_class(notifier))
+    except (ImportError, AttributeError, TypeError):
         return False

@@ -11,10 +11,12 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.core.approval import Approval, Shown, digest, fingerprint, from_json, still_holds
-from airflow_provider_kmigrate.core.model import Fields, Reason
+from airflow_provider_kmigrate.core.gates import not_yet_if
+from airflow_provider_kmigrate.core.model import Fields, Reason, could_not_read
 from airflow_provider_kmigrate.hooks.step_context import asking, open_journal, opener, run_of
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.steps.run import require_gate
 
 
 def shown_now(
@@ -22,12 +24,14 @@ def shown_now(
 ) -> Shown:
     """What an approval is bound to now. `evidence`: tasks of this run that returned it; `over_waiting`: as in `finished_of`.
 
-    Raises `Fenced` if another run holds the cluster by now: an answer to this one would be too late.
+    Raises `Fenced` if another run holds the cluster by now: an answer to this one would be too late. Raises `Unavailable` if ZooKeeper is
+    not read: an approval that is bound to no migration would hold for each.
     """
     cluster = ""
     if cluster_file:
         with asking(cluster_file, context, say, over_waiting=over_waiting) as step_context:
             cluster = fingerprint(step_context.observer.observe(Fields.POSITION), step_context.spec.cluster_id)
+        require_gate(not_yet_if(not cluster, could_not_read("ZooKeeper, which shows to which migration an approval belongs")))
     return Shown(run_of(context), cluster, evidence_now(context, evidence))
 
 

@@ -1,21 +1,29 @@
-"""Messages to people, through the Airflow notifiers that the cluster file names.
+"""Messages to operators, through the Airflow notifiers that the cluster file names.
 
 Requests for an approval, failed tasks, and alarms when they begin and end. A notifier is made for each message: Airflow renders a
-notifier's templates in place. One that fails is logged; it keeps no message from the others, and no task from its work.
+notifier's templates in place. One that fails or hangs is logged; it keeps no message from the others, and no task from its work.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from concurrent.futures import Future
+from contextvars import copy_context
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from airflow.sdk import BaseNotifier, Context
+from airflow.sdk.log import mask_secret, redact  # type: ignore[attr-defined]  # imported there, as it is used in every log line
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.core.reasons.registry import links
+from airflow_provider_kmigrate.observe.reads import THREADS
 
+SEND_WITHIN = 30.0
+"""Seconds for one message through all notifiers. Their own timeouts are longer, or none: Airflow's SMTP notifier tries 6 times, for 30 s each."""
 _FAILED = "kmigrate: task {{ ti.task_id }} of {{ dag.dag_id }} failed"
+_ERROR = "{{ exception or 'Its worker was killed or lost. The log of its last try shows how far it came.' }}"
 
 
 class Message(NamedTuple):
@@ -39,7 +47,7 @@ class ClusterNotifier(BaseNotifier):
 
     def __init__(self, targets: Sequence[NotifierSpec], runbook_url: str, title: str, text: str) -> None:
         super().__init__()
-        self.targets, self.runbook_url, self.title, self.text = targets, runbook_url, title, text
+        self.targets, self.runbook_url, self.title, self.text = tuple(targets), runbook_url, title, text
 
     def __call__(self, *args: Any) -> None:
         """Send the message to all; the templates stay, for the next one."""
@@ -51,20 +59,46 @@ class ClusterNotifier(BaseNotifier):
         """As a call; for Airflow, which calls either."""
         self(context)
 
-    def send(self, context: Context, title: str, text: str) -> None:
-        """Send these words through every notifier."""
+    def send(self, context: Context, title: str, text: str) -> bool:
+        """Send these words through every notifier at once, within `SEND_WITHIN`; returns false if none of them sent it.
+
+        A notifier that hangs is left alone on its thread, and this object does not use it again.
+        """
+        title, text = str(redact(title)), str(redact(text))
         message = Message(title, text, "\n".join(links(text, self.runbook_url)))
-        for target in self.targets:
-            try:
-                notifier_class(target)(**target.arguments)({**context, "kmigrate": message})
-            except Exception:  # of whatever notifier: no run fails because a message was not sent
-                self.log.exception("Notifier %s could not send %r; continuing without it.", target.notifier, title)
+        lane, end = THREADS.lane(), time.monotonic() + SEND_WITHIN
+        calls = [
+            (target, lane.submit(copy_context().run, _send, target, {**context, "kmigrate": message})) for target in self.targets
+        ]
+        return not calls or any([self._has_sent(target, call, end, title) for target, call in calls])  # noqa: C419 - wait for all
+
+    def _has_sent(self, target: NotifierSpec, call: Future[None], end: float, title: str) -> bool:
+        try:
+            error = call.exception(max(0.0, end - time.monotonic()))
+        except TimeoutError as hangs:
+            error, self.targets = hangs, tuple(each for each in self.targets if each is not target)
+        if error is not None:
+            text = "Notifier %s could not send %r within %.0f s; continuing without it."
+            self.log.error(text, target.notifier, title, SEND_WITHIN, exc_info=error)
+        return error is None
 
 
-def notifier_class(target: NotifierSpec) -> Any:
-    """The class that the cluster file names. Raises ImportError or AttributeError if this Airflow does not have it."""
+def _send(target: NotifierSpec, context: dict[str, Any]) -> None:
+    """Send by `notify`: a call of a notifier would only log what fails."""
+    mask_secret(dict(target.arguments))  # those whose names Airflow takes for secrets: an error may show them
+    notifier = notifier_class(target)(**target.arguments)
+    context |= {name: getattr(notifier, name) for name in notifier.template_fields}
+    notifier.render_template_fields(context)
+    notifier.notify(context)
+
+
+def notifier_class(target: NotifierSpec) -> type[Any]:
+    """The notifier that the cluster file names. Raises ImportError, AttributeError or TypeError if this Airflow has no such notifier."""
     module, _, name = target.notifier.rpartition(".")
-    return getattr(import_module(module), name)
+    found: type[Any] = getattr(import_module(module), name)
+    if not issubclass(found, BaseNotifier):
+        raise TypeError(f"{target.notifier} is no notifier of Airflow")
+    return found
 
 
 def notifiers_of(spec: ClusterSpec, title: str, text: str) -> list[ClusterNotifier]:
@@ -74,5 +108,5 @@ def notifiers_of(spec: ClusterSpec, title: str, text: str) -> list[ClusterNotifi
 
 def on_failure(spec: ClusterSpec) -> dict[str, Any]:
     """Default arguments of a DAG's tasks: a failed one is reported, with its error."""
-    found = notifiers_of(spec, _FAILED, "{{ exception }}")
+    found = notifiers_of(spec, _FAILED, _ERROR)
     return {"on_failure_callback": found} if found else {}

@@ -7,6 +7,7 @@ migration under way (`core.approval`); the journal says who answered what, when 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -175,7 +176,7 @@ class _ApproveOperator(HITLOperator):
         if not approves:
             self._note(context, "answered", str(answer))
             raise AirflowFailException(self.refused)
-        given = Approval(before.shown, (*before.answers, answer))
+        given = Approval(before.shown, (*before.answers, answer) if answer.option == self.yes else (answer,))
         if self._shown(context) != before.shown:
             raise AirflowFailException(format_reasons((Reason("H06", "What was shown with the request has changed since."),)))
         if answer.option == self.yes and self._missing(given):
@@ -294,10 +295,20 @@ class ApproveRollbackOperator(_ApproveOperator):
         super().__init__(**{"cluster_id": cluster_id, "subject": self.question.format(cluster), "body": body, **kwargs})
 
     def given(self, context: Context, shown: Shown) -> Approval | None:
-        if self.cluster_file and (given := handed_over(self.cluster_file, context)) is not None:
+        given = handed_over(self.cluster_file, context) if self.cluster_file else None
+        if given is None:
+            return super().given(context, shown)
+        one = self.approvers and replace(self.approvers, required=1)
+        held = approval.still_holds(given, given.shown, one, datetime.now(UTC))  # this run may have waited: its DAG was paused
+        if held.met:
             self.log.info("Approved in the request of run %s, which handed the cluster over: %s.", given.shown.run, given)
             return Approval(shown, given.answers)
-        return super().given(context, shown)
+        self.log.warning(
+            "The approval with which run %s handed the cluster over does not count any more: asking. %s",
+            given.shown.run,
+            format_reasons(held.reasons),
+        )
+        return None
 
 
 class ApproveGroupsRollbackOperator(ApproveRollbackOperator):

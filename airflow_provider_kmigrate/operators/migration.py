@@ -55,7 +55,6 @@ and the triggerer's machine need not have the backup with exported offsets.
 """
 
 _RESTS_ON = "rests_on"  # the XCom of a readiness verdict that a finalization compares with
-_ALARMS = "kmigrate_alarms"  # the XCom that one watch leaves for the next
 _ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind, EXPANSION[-1].kind}
 _FINALIZES = {step.kind for step in after_approval(MIGRATION)}
 _ROLLS_BACK = {step.kind for step in ROLLBACK} - {step.kind for step in MIGRATION}
@@ -436,16 +435,15 @@ class WatchOperator(StepOperator):
     read_only = in_one_process = True
     _alarms: Alarms
     _watched: ClusterSpec | None = None  # the cluster file of what was observed
+    _whole = False  # everything that alarms depend on was read
 
     def execute(self, context: Context) -> str:
-        """Watch once, and tell people of each alarm that has begun or ended since the last watch."""
-        from airflow_provider_kmigrate.core import alarms
+        """Watch once, and report each alarm that has begun or ended since the last watch."""
+        from airflow_provider_kmigrate.hooks.alarms import kept_alarms
 
         ti: Any = context["ti"]
         self._shown = _Shown(context)
-        # without the map index Airflow would give those of all earlier watches
-        before = ti.xcom_pull(task_ids=self.task_id, key=_ALARMS, include_prior_dates=True, map_indexes=-1)
-        self._alarms = alarms.from_json(before)
+        self._alarms = kept_alarms(load(self.cluster_file).name)
         try:
             text = super().execute(context)
         except Unavailable as error:
@@ -456,34 +454,27 @@ class WatchOperator(StepOperator):
         return text
 
     def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
-        """Tell people what the watch fails with."""
+        """Report what the watch fails with."""
         self._report(context, reasons)
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Observe once, and judge alarms and deadlines."""
+        from airflow_provider_kmigrate.core.watch import shows_alarms
         from airflow_provider_kmigrate.steps.waits import run_watch
 
         def late(view: ClusterView, now: float) -> tuple[Reason, ...]:
-            self._alarms, self._watched = self._alarms.at_stage(stage_of(where(view).phase), now), step_context.spec
+            self._watched, self._whole = step_context.spec, shows_alarms(view)
+            self._alarms = self._alarms.at_stage(stage_of(where(view).phase, self._alarms.stage), now)
             return overdue(self._alarms.stage, self._alarms.stage_since, step_context.spec.deadlines, now)
 
         return run_watch(step_context, self._shown, late)
 
     def _report(self, context: Context, seen: Sequence[Reason]) -> None:
-        """Tell what has begun and ended, and keep it for the next watch. A watch that observed nothing ends no alarm."""
-        from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
+        """Report what has begun and ended. A watch that could not read everything ends no alarm."""
+        from airflow_provider_kmigrate.hooks.alarms import report_alarms
 
-        spec, ti = self._watched or load(self.cluster_file), context["ti"]
-        change = self._alarms.observe(seen, time.time(), whole=self._watched is not None)
-        ti.xcom_push(key=_ALARMS, value=change.alarms.to_json())
-        notifier = ClusterNotifier(spec.notify, spec.runbook_url, "", "")
-        for reason in change.begun:
-            notifier.send(context, f"kmigrate: {spec.name}: alarm {reason.code} begins", str(reason))
-        for alarm in change.ended:
-            since = datetime.fromtimestamp(alarm.since, UTC).isoformat(timespec="minutes")
-            notifier.send(
-                context, f"kmigrate: {spec.name}: an alarm has ended", f"Since {since}, not seen any more: {alarm.text}"
-            )
+        spec = self._watched or load(self.cluster_file)
+        report_alarms(context, spec, self._alarms.observe(seen, whole=self._whole), time.time())
 
 
 class LeftoversOperator(StepOperator):

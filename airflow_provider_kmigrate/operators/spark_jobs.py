@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HoldPolicy
+from airflow_provider_kmigrate.core.decision import Act, Verb, Wait
+from airflow_provider_kmigrate.core.migration.waits import in_window, opens_at
 from airflow_provider_kmigrate.core.model import ClusterView, Fields
+from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.spark.job_risks import leaderless, risks
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
@@ -63,7 +68,8 @@ class HoldSparkJobOperator(SparkJobOperator):
     """Hold a job of the cluster file between two batches, if its policy asks for it. The hold belongs to the DAG run.
 
     The job must run under `spark_hold.keep_running`. Skipped if the policy wants no hold. Fails, and withdraws the hold, if the job is not
-    held in time. Refuses while the kill switch is on (H05). Safe to be killed and run again.
+    held in time. Refuses while the kill switch is on (H05). Outside the maintenance windows, where the roll could not begin, the task is
+    deferred until one opens; a rollback's is not (`approved_by`). Safe to be killed and run again.
 
     :param risky: the step may hurt the job; None: observe whether restarting brokers one after another may leave one of its topics without
         a leader; what cannot be observed may.
@@ -99,7 +105,26 @@ class HoldSparkJobOperator(SparkJobOperator):
         if not policy.wants(risky=risky):
             raise AirflowSkipException(f"Job {self.job} is not held for this step: its policy is {policy}.")
         refuse_if_on(spec.name, stopped(spec.name))
+        self._await_window(spec)
         return control.hold(run, self.reason, logs_of(spec), needed=self.required)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> str:
+        """Decide again, now that a window has opened."""
+        del event
+        return self.execute(context)
+
+    def _await_window(self, spec: ClusterSpec) -> None:
+        """Defer the task if the roll waits for its window: the job would stand still until then."""
+        now = datetime.now(UTC)
+        opens = None if self.approved_by else opens_at(spec.windows, now)
+        if opens is None:
+            return
+        with watching(self.cluster_file) as step_context:
+            phase = where(step_context.observer.observe(Fields.POSITION)).phase
+        decision = in_window(Act(Verb.RESTART, self.reason), phase, spec.windows, now)
+        if isinstance(decision, Wait):
+            self.log.info("Job %s runs until %s. %s", self.job, opens, format_reasons(decision.reasons))
+            self.defer(trigger=DateTimeTrigger(moment=opens), method_name="resume")
 
     def _risky(self, control: JobControl) -> bool:
         reasons = leaderless(control.job, _topics(self.cluster_file))

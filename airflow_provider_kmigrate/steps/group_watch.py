@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.group_progress import GroupProgress, GroupsKept, both
 from airflow_provider_kmigrate.core.migration.roll import recovers
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields
+from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.run import StepContext
 
 
@@ -34,9 +35,9 @@ class GroupFile:
             return None
 
     def save(self, kept: GroupsKept) -> None:
-        """Raises OSError."""
+        """Raises `Failed`."""
         if self._writable:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            atomic.make_folder(self._path.parent)
             atomic.replace(self._path, json.dumps(kept.to_json(), separators=(",", ":")).encode())
 
 
@@ -78,7 +79,7 @@ class GroupWatch:
         clock = context.clock
         try:
             context.groups.save(self.progress.kept(clock.monotonic(), clock.now()))
-        except OSError as error:
+        except Failed as error:
             context.say(f"Could not keep which consumer groups make progress; the next restart measures again: {error}")
 
     def forget_decision(self) -> None:

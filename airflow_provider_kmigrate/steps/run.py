@@ -51,6 +51,7 @@ SETTLING = 5.0  # seconds after an observation without ZooKeeper
 _NARROW = 2.0  # seconds in which only what a starting node still misses is read
 _ANSWERS = Fields.PROCESSES | Fields.BROKERS | Fields.CONTROLLERS
 _REPEAT = 10.0  # seconds after which an unchanged reason is logged again
+_CLOSED = 15.0  # seconds between observations outside the maintenance windows: each reads all that a restart needs, megabytes
 
 
 class StepClock(Protocol):
@@ -105,7 +106,7 @@ class GroupStore(Protocol):
         """What was kept last; None: nothing, or it cannot be read."""
 
     def save(self, kept: GroupsKept) -> None:
-        """Keep it in place of the earlier one. Raises OSError."""
+        """Keep it in place of the earlier one. Raises `Failed`."""
 
 
 class NothingKept:
@@ -294,13 +295,23 @@ class StepRunner:
         self._acted = False
         self._narrow: _Narrow | None = None
         self._begun = False
+        self._window_closed = False  # nothing but the maintenance window keeps the last decision from a restart
 
     def tick(self) -> Done | Wait | StepPause:
-        """`Done` and `Wait` end this run.
+        """`Done`, `Wait` and an error end this run.
 
         Raises `Refused` with reasons, `TimedOut` when `step.patience` is over, `Failed` when acting does not help, and what the clients
         raise.
         """
+        found: Done | Wait | StepPause | None = None
+        try:
+            found = self._tick()
+            return found
+        finally:
+            if not isinstance(found, StepPause):
+                self._diary.ended()
+
+    def _tick(self) -> Done | Wait | StepPause:
         if not self._begun:
             self._step.begin(self._context)
             self._begun = True
@@ -341,7 +352,8 @@ class StepRunner:
         decision = self._step.of_ours(view, decision) if isinstance(self._step, NodeStep) else decision
         if self._step.in_windows:
             now = datetime.fromtimestamp(self._context.clock.now(), UTC)
-            decision = in_window(decision, where(view).phase, self._context.spec.windows, now)
+            held = in_window(decision, where(view).phase, self._context.spec.windows, now)
+            self._window_closed, decision = held is not decision, held
         return self._diary.settled(view, decision)
 
     def _has_waited(self, view: ClusterView, wait: Wait) -> bool:
@@ -357,8 +369,8 @@ class StepRunner:
         step = self._step
         self._narrow = _Narrow(step, view, view) if self._acted and isinstance(step, NodeStep) else None
         if isinstance(decision, Done):
-            return StepPause(max(0.0, self._step.interval / 2 - view.took))
-        return StepPause(self._step.interval, decision.reasons)
+            return StepPause(max(0.0, step.interval / 2 - view.took))
+        return StepPause(max(step.interval, _CLOSED if self._window_closed else 0.0), decision.reasons)
 
     def _observe_narrowly(self, narrow: _Narrow) -> StepPause | None:
         """Observe only what a node that was just started is missing; None if a whole observation is due.
@@ -503,6 +515,10 @@ class _Diary:
             self._context.say(f"Alarm ended: {format_reasons(self._alarms)}")
             self._context.journal.write("alarm ended", self._step.name, format_reasons(self._alarms))
         self._alarms = seen
+
+    def ended(self) -> None:
+        """Send the last gauges of this process."""
+        self._context.export(self._gauges.ended())
 
     def acted(self, decision: Act, seconds: float) -> None:
         """Journal and log an act that took so many seconds."""

@@ -128,6 +128,31 @@ class TestTwoRuns:
             other.check()
         assert asked == [RUN]
 
+    def test_a_run_that_begins_to_work_while_another_finds_it_waiting_keeps_the_cluster(self, place: Place) -> None:
+        """The request is answered *Finalize* at the moment in which a rollback takes the lock of the run that only waits."""
+        place.fence(RUN).take()
+        works: list[Fence] = []
+
+        def only_waits(_owner: str) -> bool:
+            waited = not works
+            if waited:
+                works.append(place.fence(RUN))
+                works[0].take()
+            return waited
+
+        with pytest.raises(Fenced) as refused:
+            place.fence(OTHER, finished=only_waits).take()
+        assert codes(refused) == ["H01"]
+        works[0].check()
+
+    def test_a_run_that_another_replaced_begins_no_work(self, place: Place) -> None:
+        place.fence(RUN).take()
+        with place.fence(OTHER, finished=lambda _: True) as other:
+            with pytest.raises(Fenced) as refused:
+                place.fence(RUN).take()
+            other.check()
+        assert codes(refused) == ["H01"]
+
     def test_breaking_the_lock_fences_its_owner_and_frees_the_cluster(self, place: Place) -> None:
         with place.fence(RUN) as broken:
             former = place.fence("a human").break_lock()

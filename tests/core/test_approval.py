@@ -47,6 +47,8 @@ SHOWN = Shown("dag/run", "cluster 1", {"soak": digest("healthy"), "equivalent": 
         (replace(ANN, reason=""), replace(TWO, reason=False), (), True, True),
         (ANN, TWO, (ANN,), True, False),
         (BOB, TWO, (ANN,), True, True),
+        (replace(ANN, option="Roll back"), TWO, (ANN,), True, True),
+        (replace(ANN, option="Stay in dual-write", reason=""), TWO, (ANN,), False, True),
     ],
 )
 def test_whose_answer_counts(answer, approvers, earlier, approves, counts):
@@ -76,6 +78,7 @@ def test_how_many_more_must_approve(answers, approvers, missing):
         (Approval(SHOWN, (ANN, BOB)), replace(SHOWN, evidence={**SHOWN.evidence, "soak": digest("")}), TWO, 0, "changed since: soak"),
         (Approval(SHOWN, (ANN, BOB)), replace(SHOWN, evidence={}), TWO, 0, "changed since: equivalent, soak"),
         (Approval(SHOWN, (ANN, BOB)), SHOWN, TWO, 1.1, "1.1 h old"),
+        (Approval(SHOWN, (ANN, replace(BOB, at=(AT + timedelta(hours=1)).isoformat()))), SHOWN, TWO, 1.1, "1.1 h old"),
         (Approval(SHOWN, (ANN,)), SHOWN, TWO, 0, "1 more"),
         (Approval(SHOWN, (ANN, EVE)), SHOWN, TWO, 0, "No approver of this cluster any more: Eve"),
         (Approval(SHOWN, (replace(ANN, user=BY_CONF),)), SHOWN, TWO, 9999, ""),

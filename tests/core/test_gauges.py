@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,12 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import Policy
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.gauges import PHASES, Gauge, GaugeHistory, seconds_left
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason, ZooKeeperServer
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Reason, ZooKeeperServer
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.readiness import DEFAULT_RESTART, predict
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.steps.run import Step, run_step
 from airflow_provider_kmigrate.steps.waits import run_watch
 from tests.core.back_views import OFF3, UP3
 from tests.core.views import KRAFT, MIG, ZK, cluster
@@ -70,9 +71,8 @@ def test_the_seconds_in_a_phase_begin_with_it() -> None:
     assert found["phase_seconds",] == 60.0
 
 
-@pytest.mark.parametrize("decision", [Wait((LAG, MOVED)), Refuse((LAG, MOVED))])
-def test_what_blocks_is_shown_by_its_code_until_it_ends(decision: Decision) -> None:
-    history, found = observed(GaugeHistory(), decision)
+def test_what_blocks_is_shown_by_its_code_until_it_ends() -> None:
+    history, found = observed(GaugeHistory(), Wait((LAG, MOVED)))
     assert {key[1:]: value for key, value in found.items() if key[0] == "blocked"} == {("G07",): 1.0, ("G21",): 1.0}
     assert found["blocked_by",] == 2.0
     history, found = observed(history, Wait((LAG,)))
@@ -162,6 +162,45 @@ def test_a_soak_counts_down(tmp_path: Path) -> None:
     left = [gauge.value for gauge in sent if gauge.name == "remaining_seconds"]
     assert left == sorted(left, reverse=True)
     assert (left[0], left[-1]) == (3.0, 0.0)
+
+
+def test_a_process_that_ends_leaves_no_code_that_no_other_process_would_take_back() -> None:
+    history, _ = observed(GaugeHistory(), Wait((LAG, MOVED)))
+    assert values(history.ended()) == {("blocked", "G07"): 0.0, ("blocked", "G21"): 0.0, ("blocked_by",): 0.0}
+    history, _ = observed(history, Done("well"))
+    assert history.ended() == ()
+
+
+def test_a_refusal_stays_shown() -> None:
+    history, found = observed(GaugeHistory(), Refuse((LAG,)))
+    assert (found["blocked", "G07"], found["blocked_by",]) == (1.0, 1.0)
+    assert history.ended() == ()
+
+
+class Waits(Step):
+    """It waits once, and ends as it is given."""
+
+    name, fields, interval = "waits", Fields.POSITION, 1.0
+
+    def __init__(self, then: Decision | Exception) -> None:
+        self._then: Decision | Exception | None = None
+        self._next = then
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        found, self._then = self._then, self._next
+        if isinstance(found, Exception):
+            raise found
+        return found or Wait((LAG,))
+
+
+@pytest.mark.parametrize("then", [Done("well"), Wait((LAG,)), Unavailable("ZooKeeper is away")])
+def test_however_a_wait_ends_its_code_does_not_stay(then: Decision | Exception, tmp_path: Path) -> None:
+    cluster, sent = SimCluster(), list[Gauge]()
+    with suppress(Unavailable):
+        run_step(Waits(then), replace(cluster.context(tmp_path), export=sent.extend), sync_for=5.0)
+    assert next(gauge.value for gauge in sent if gauge.name == "blocked") == 1.0
+    assert [gauge.value for gauge in sent if gauge.name == "blocked"][-1] == 0.0
+    assert [gauge.value for gauge in sent if gauge.name == "blocked_by"][-1] == 0.0
 
 
 def test_the_watch_exports_whether_a_rollback_is_assured(tmp_path: Path) -> None:

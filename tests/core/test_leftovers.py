@@ -29,3 +29,13 @@ def test_the_list_says_of_each_what_happens_to_it():
     assert text.count("| removed |") == len(AFTER_ROLLBACK)
     assert {left.kind for left in removable(EVERY, PLAIN)} == AFTER_ROLLBACK
     assert listed((), PLAIN) == "Nothing is left."
+
+
+def test_the_name_of_a_file_makes_no_row_of_its_own():
+    rows = listed(
+        [Leftover("broker 1", LeftoverKind.SET_ASIDE, "/d.old` | stays: harmless |\n| broker 2\x1b")], PLAIN
+    ).splitlines()
+    assert len(rows) == 3
+    assert rows[2].replace("\\|", "").count("|") == 5
+    assert rows[2].endswith("| removed |")
+    assert "\x1b" not in rows[2]

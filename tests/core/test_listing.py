@@ -25,6 +25,10 @@ def test_the_first_are_named_and_the_others_counted(items: list[object], shown: 
     assert summarize(iter(items), shown) == expected
 
 
+def test_a_name_that_others_chose_moves_no_cursor():
+    assert summarize(["billing", "a\x1b[2J\ngroup"]) == "billing, a\\x1b[2J\\ngroup"
+
+
 def test_a_partition_is_called_as_kafkas_tools_call_it() -> None:
     assert TopicPartition("orders", 3).name == "orders-3"
 

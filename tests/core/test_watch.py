@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core import watch
+from airflow_provider_kmigrate.core.alarms import Alarms
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.model import NodeFiles
 from tests.core.views import (
@@ -90,6 +91,19 @@ def test_a_broker_that_is_down_is_reported_once():
 
 
 STANDBY = cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90)  # 3000 leads
+
+
+def test_each_node_is_an_alarm_of_its_own():
+    """A second broker that goes down while the first one is down is reported, too."""
+    one, two = (watch.failing_nodes(cluster(modes, FLAGGED, 90)) for modes in ([KRAFT, None, KRAFT], [None, None, KRAFT]))
+    change = Alarms().observe(one)
+    open_ = change.reported(change.begun, 1.0)
+    assert [reason.node for reason in open_.observe(two).begun.values()] == ["broker 0"]
+    files = [with_broker(DUAL, 1, files=NodeFiles(FILES[ZK]))]
+    files.append(with_broker(files[0], 2, files=NodeFiles(FILES[ZK])))
+    one, two = (watch.if_it_stays(view) for view in files)
+    change = Alarms().observe(one)
+    assert [reason.code for reason in change.reported(change.begun, 1.0).observe(two).begun.values()] == ["O06"]
 
 
 @pytest.mark.parametrize(("by_us", "now", "later"), [(set(), ["G05"], []), ({3001}, ["G05"], []), ({3001, 3002}, [], ["G05"])])

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.migration.waits import in_window, is_open, overdue, stage_of
+from airflow_provider_kmigrate.core.migration.waits import in_window, is_open, opens_at, overdue, stage_of
 from airflow_provider_kmigrate.core.phase import Phase
 
 NIGHT = ("22:00-04:00",)
@@ -32,6 +32,21 @@ def at(clock: str) -> datetime:
 )
 def test_a_window_is_open(window, clock, there):
     assert is_open(window, at(clock)) is there
+
+
+@pytest.mark.parametrize(
+    ("windows", "clock", "opens"),
+    [
+        (NIGHT, "12:00", "27T22:00"),
+        (NIGHT, "23:00", None),
+        (NIGHT, "04:00", "27T22:00"),
+        (("08:00-10:00",), "10:00", "28T08:00"),
+        ((*NIGHT, "08:00-10:00"), "05:00", "27T08:00"),
+        ((), "12:00", None),
+    ],
+)
+def test_when_the_next_window_opens(windows, clock, opens):
+    assert opens_at(windows, at(clock)) == (opens and datetime.fromisoformat(f"2026-11-{opens}:00+00:00"))
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -69,4 +84,6 @@ def test_a_phase_that_lasts_too_long(stage, hours, late):
 def test_which_phases_have_a_deadline():
     without = {phase for phase in Phase if not stage_of(phase)}
     assert without == {Phase.ZOOKEEPER, Phase.FINALIZED, Phase.UNKNOWN, Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND}
+    assert {stage_of(phase, "copy") for phase in without} == {"", "copy"}
+    assert {phase for phase in without if not stage_of(phase, "copy")} == {Phase.ZOOKEEPER, Phase.FINALIZED}, "the copy is over"
     assert stage_of(Phase.HYBRID) == stage_of(Phase.DUAL_WRITE_ZOOKEEPER) == "second_roll", "one stage of a migration"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,12 +25,14 @@ from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
-from airflow_provider_kmigrate.core.approval import from_json
-from airflow_provider_kmigrate.core.cluster import ApproverSpec, NotifierSpec
+from airflow_provider_kmigrate.core.approval import Approval, ApproverAnswer, Shown, from_json
+from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, NotifierSpec
+from airflow_provider_kmigrate.hooks import notify
 from airflow_provider_kmigrate.hooks.approval import demand_answer
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
-from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
-from airflow_provider_kmigrate.operators.step import FINALIZE, STAY
+from airflow_provider_kmigrate.operators import approval as operators
+from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator, ApproveRollbackOperator
+from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK, STAY
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_approval import Person
 from tests.steps.sim_nodes import CLUSTER_ID
@@ -164,6 +170,24 @@ def test_the_second_approver_may_still_say_no(api: TestClient, sim: Rehearsal, r
     assert states(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
 
 
+@pytest.mark.parametrize("user", ["bob", "ann"])
+def test_the_second_answer_may_be_to_roll_back_and_counts_alone(
+    api: TestClient, sim: Rehearsal, run_dag: RunDag, user: str
+) -> None:
+    dag = gate(TWO, sim, rollback_task="start_rollback")
+    with dag:
+        start_rollback = PythonOperator(task_id="start_rollback", python_callable=demanded_back, trigger_rule="none_failed")
+        dag.get_task("approve").set_downstream(start_rollback)
+    given = [("ann", FINALIZE, "all is well"), (user, ROLL_BACK, "it is slow")]
+    with Users(api, dag.dag_id, given).at_work():
+        run = run_dag(dag)
+    assert states(run) == {"soak": "success", "approve": "success", "act": "skipped", "start_rollback": "success"}
+
+
+def demanded_back(**context: Any) -> None:
+    demand_answer(context, "approve", ROLL_BACK)  # type: ignore[arg-type]
+
+
 def test_an_answer_to_what_is_not_so_any_more_is_refused(
     api: TestClient, sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +248,36 @@ def test_an_approval_of_something_else_is_none(api: TestClient, sim: Rehearsal, 
         demand_answer(context, "approve", FINALIZE)
 
 
+def test_nobody_is_asked_while_it_is_unknown_which_migration_is_under_way(
+    sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An approval that is bound to no migration would hold for the next one, too."""
+    observe = sim.cluster.observe
+    monkeypatch.setattr(sim.cluster, "observe", lambda *given: dataclasses.replace(observe(*given), zk=None))
+    dag = gate(ONE, sim)
+    run = run_dag(dag)
+    assert states(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
+
+
+@pytest.mark.parametrize(("user", "hours", "counts"), [("ann", 0.9, True), ("ann", 1.1, False), ("eve", 0.0, False)])
+def test_an_approval_that_came_with_the_lock_counts_only_while_its_approver_does(
+    user: str, hours: float, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rollback's DAG was paused for days, or its approver has left."""
+    at = datetime.now(UTC) - timedelta(hours=hours)
+    given = Approval(
+        Shown("migration/run", "cluster", {}), (ApproverAnswer(ROLL_BACK, user, user, at.isoformat(), "it is slow"),)
+    )
+    monkeypatch.setattr(operators, "handed_over", lambda _file, _context: given)
+    approvers = dataclasses.replace(TWO, expires=3600.0)
+    asked = ApproveRollbackOperator(
+        task_id="approve", cluster="sim", cluster_id=CLUSTER_ID, plan="", cluster_file="/sim.yaml", approvers=approvers
+    )
+    found = asked.given(Context(), Shown("rollback/run", "cluster", {}))
+    assert (found is not None) is counts
+    assert found is None or (found.shown.run, found.answers) == ("rollback/run", given.answers)
+
+
 TOLD: list[tuple[str, str, str]] = []
 
 
@@ -250,14 +304,27 @@ class Broken(BaseNotifier):
 MAIL = NotifierSpec(
     f"{__name__}.Mail", {"to": "ops", "subject": "{{ kmigrate.title }}", "body": "{{ kmigrate.text }} {{ kmigrate.links }}"}
 )
+SPEC = ClusterSpec("sim", CLUSTER_ID, "zk", "kafka", (), (), notify=(MAIL,))
+
+
+class Hanging(BaseNotifier):
+    """A notifier whose server accepts connections and never answers."""
+
+    def notify(self, context: Context) -> None:
+        threading.Event().wait()
+
+
+def broken(name: str) -> NotifierSpec:
+    return NotifierSpec(f"{__name__}.{name}")
 
 
 def test_people_are_told_that_a_request_waits_and_a_broken_notifier_stops_nothing(
-    api: TestClient, sim: Rehearsal, run_dag: RunDag
+    api: TestClient, sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     TOLD.clear()
+    monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
     told = ClusterNotifier(
-        (NotifierSpec(f"{__name__}.Broken"), MAIL), "https://wiki/runbook", "asks: {{ task.subject }}", "{{ task.body }} [G05]"
+        (broken("Broken"), broken("Hanging"), MAIL), "https://wiki/runbook", "asks: {{ task.subject }}", "{{ task.body }} [G05]"
     )
     dag = gate(TWO, sim, notifiers=[told])
     given = [("ann", FINALIZE, "all is well"), ("bob", FINALIZE, "I agree")]
@@ -269,3 +336,39 @@ def test_people_are_told_that_a_request_waits_and_a_broken_notifier_stops_nothin
     assert (to, subject) == ("ops", "asks: Finalize the migration of Kafka cluster sim to KRaft?")
     assert "soak: healthy" in body
     assert "https://wiki/runbook#g05" in body
+
+
+@pytest.mark.parametrize(
+    ("targets", "sent"),
+    [((), True), ((MAIL,), True), ((broken("Broken"), MAIL), True), ((broken("Broken"),), False), ((broken("Hanging"),), False)],
+)
+def test_a_message_was_sent_if_any_notifier_sent_it(
+    targets: Sequence[NotifierSpec], sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
+    assert ClusterNotifier(targets, "", "", "").send(Context(), "title", "text") is sent
+
+
+def test_a_notifier_that_hangs_is_not_waited_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    TOLD.clear()
+    monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
+    notifier = ClusterNotifier((broken("Hanging"), MAIL), "", "", "")
+    assert [notifier.send(Context(), title, "text") for title in ("first", "second")] == [True, True]
+    assert [target.notifier for target in notifier.targets] == [MAIL.notifier]
+    assert [subject for _, subject, _ in TOLD] == ["first", "second"]
+
+
+def test_a_message_shows_no_secret_and_says_so_if_a_worker_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    TOLD.clear()
+    monkeypatch.setattr(notify, "redact", lambda text: text.replace("hunter22", "***"))
+    [notifier] = notify.on_failure(SPEC)["on_failure_callback"]
+    where = {"ti": SimpleNamespace(task_id="backup"), "dag": DAG("migrate", schedule=None)}
+    notifier({**where, "exception": ValueError("the password hunter22 was refused")})
+    notifier(where)
+    assert [(subject, body.strip()) for _, subject, body in TOLD] == [
+        ("kmigrate: task backup of migrate failed", "the password *** was refused"),
+        (
+            "kmigrate: task backup of migrate failed",
+            "Its worker was killed or lost. The log of its last try shows how far it came.",
+        ),
+    ]

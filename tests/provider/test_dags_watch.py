@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,10 @@ import yaml
 from airflow.sdk import DAG
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.model import ZooKeeperServer
+from airflow_provider_kmigrate.core.model import ClusterView, ZooKeeperServer
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
+from airflow_provider_kmigrate.observe.reads import ZOOKEEPER
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_dags import tasks
@@ -34,6 +38,7 @@ def test_it_runs_by_itself_once_somebody_lets_it(rehearse: Callable[..., Rehears
     dag = folder.dags_of(rehearse().path.parent)["kmigrate_watch__sim"]
     assert (dag.schedule, dag.catchup, dag.is_paused_upon_creation) == (timedelta(minutes=10), False, True)
     assert dag.task_dict["watch"].retries == 2, "a node that restarts is silent for a moment"
+    assert dag.task_dict["watch"].execution_timeout == timedelta(minutes=10), "one that hangs keeps no other from running"
 
 
 def test_it_is_green_takes_no_lock_and_changes_nothing(begun: Callable[..., Any], run_dag: RunDag) -> None:
@@ -92,7 +97,12 @@ def shown(run: Any) -> dict[str, str]:
 def alarms_told(sim: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The titles of what people are told from now on; a second file names who is."""
     said: list[str] = []
-    monkeypatch.setattr(ClusterNotifier, "send", lambda _self, _context, title, text: said.append(f"{title}: {text}"))
+
+    def send(_self: ClusterNotifier, _context: Any, title: str, text: str) -> bool:
+        said.append(f"{title}: {text}")
+        return True
+
+    monkeypatch.setattr(ClusterNotifier, "send", send)
     text = yaml.safe_load(sim.path.read_text()) | {
         "notify": [{"notifier": "airflow.sdk.BaseNotifier"}],
         "deadlines": {"second_roll": "1h"},
@@ -136,6 +146,52 @@ def test_a_phase_that_lasts_too_long_is_an_alarm_by_what_the_watch_has_seen(
     assert states == ["success", "success", "failed"]
     assert len(said) == 1
     assert "[T08] The cluster has been in `second_roll` for 1.1 h" in said[0]
+
+
+def test_what_cannot_be_read_ends_no_alarm_and_no_stage(
+    begun: Callable[..., Any],
+    run_dag: RunDag,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that reaches neither ZooKeeper nor a controller sees no phase and no lost flag: both alarms go on, and so does the time."""
+    sim, _ = begun(some_kraft)
+    said = alarms_told(sim, monkeypatch)
+    sim.cluster.nodes[NodeRole.CONTROLLER, sim.cluster.spec.controllers[-1].id].running = "process.roles=controller\n"
+    dag, told, whole = watching(sim), [], sim.cluster.observe
+    for number, blind in enumerate([False, True, False, True, False]):
+        monkeypatch.setattr(sim.cluster, "observe", partial(cut_off, whole) if blind else whole)
+        tasks(run_dag(dag, logical_date=datetime(2026, 4, 1, 0, number, tzinfo=UTC)))
+        told.append([text.split(":")[2] for text in said if "[T08]" in text or "[G05]" in text])
+        said.clear()
+        sim.cluster.clock.time += 2000.0
+    assert told == [[" alarm G05 begins"], [], [" alarm T08 begins"], [], []]
+
+
+def cut_off(observe: Callable[..., ClusterView], *arguments: Any) -> ClusterView:
+    view = observe(*arguments)
+    controllers = {number: replace(each, answers=False, migration_flag=None) for number, each in view.controllers.items()}
+    return replace(view, zk=None, controllers=controllers, unknowns=(ZOOKEEPER,))
+
+
+def test_a_kill_in_the_middle_of_the_messages_loses_none(
+    begun: Callable[..., Any],
+    run_dag: RunDag,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sim, _ = begun(some_kraft)
+    said = alarms_told(sim, monkeypatch)
+    send = ClusterNotifier.send
+
+    def killed(_self: ClusterNotifier, _context: Any, _title: str, _text: str) -> bool:
+        raise SystemExit
+
+    sim.cluster.nodes[NodeRole.CONTROLLER, sim.cluster.spec.controllers[-1].id].running = "process.roles=controller\n"
+    dag = watching(sim)
+    for number, sends in enumerate([killed, send, send]):
+        monkeypatch.setattr(ClusterNotifier, "send", sends)
+        with suppress(SystemExit):
+            run_dag(dag, logical_date=datetime(2026, 5, 1, 0, number, tzinfo=UTC))
+    assert sorted(text.split(":")[2] for text in said) == [" alarm G05 begins", " alarm O06 begins"]
 
 
 def test_a_node_that_is_down_alarms_once_it_has_stayed_down(

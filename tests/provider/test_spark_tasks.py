@@ -10,6 +10,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,16 +18,18 @@ from unittest.mock import Mock
 import pytest
 import yaml
 from airflow.sdk import DAG, BaseOperator, Variable
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level, as_dict, combine
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
+from airflow_provider_kmigrate.core.phase import ClusterPosition, Phase
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import JobReport, JobState, SparkHold
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.hooks.spark_jobs import ObjectFiles, control_of, files_of, stored
 from airflow_provider_kmigrate.operators import spark_audit as module
+from airflow_provider_kmigrate.operators import spark_jobs as operators
 from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
 from airflow_provider_kmigrate.operators.spark_jobs import (
     HoldSparkJobOperator,
@@ -48,6 +51,12 @@ def executed(operator: type[BaseOperator], **arguments: Any) -> Any:
     with DAG(dag_id="test", schedule=None) as dag:
         task = operator(task_id="task", **arguments)
     return task.execute({"dag": dag, "run_id": "manual__1", "ti": None, "task_state_store": {}})
+
+
+def resumed(sim: Rehearsal) -> Any:
+    with DAG(dag_id="test", schedule=None) as dag:
+        task = HoldSparkJobOperator(task_id="task", cluster_file=str(sim.path), job="orders", risky=True)
+    return task.resume({"dag": dag, "run_id": "manual__1", "ti": None, "task_state_store": {}}, {})
 
 
 @pytest.fixture
@@ -107,6 +116,25 @@ class TestHolding:
             executed(HoldSparkJobOperator, cluster_file=str(sim.path), job="known")
         with pytest.raises(KMigrateError):  # it is to be held, and nobody runs it
             executed(HoldSparkJobOperator, cluster_file=str(sim.path), job="unknown")
+
+    @pytest.mark.parametrize(("urgent", "arguments"), [(False, {}), (True, {}), (False, {"approved_by": "approve"})])
+    def test_a_job_runs_until_the_roll_may_begin(
+        self, rehearse: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch, urgent: bool, arguments: dict[str, str]
+    ) -> None:
+        """A rollback, and the roll of a broker that is cut off, wait for no window."""
+        sim, now = rehearse(), datetime.now(UTC)
+        window = f"{now + timedelta(hours=2):%H:%M}-{now + timedelta(hours=3):%H:%M}"
+        jobs = [{"name": "orders", "checkpoint": "/d", "hold_timeout": 0.1}]
+        sim.path.write_text(yaml.safe_dump({**document(sim.cluster), "spark_jobs": jobs, "windows": [window]}))
+        monkeypatch.setattr(operators, "demand_answer", Mock())
+        monkeypatch.setattr(operators, "where", lambda _: ClusterPosition(Phase.SPLIT if urgent else Phase.HYBRID))
+        waits = not urgent and not arguments
+        with pytest.raises(TaskDeferred if waits else KMigrateError) as raised:  # nobody runs the job
+            executed(HoldSparkJobOperator, cluster_file=str(sim.path), job="orders", risky=True, **arguments)
+        if isinstance(raised.value, TaskDeferred):
+            assert raised.value.trigger.serialize()[1]["moment"].strftime("%H:%M") == window[:5]
+            with pytest.raises(TaskDeferred):
+                resumed(sim)
 
     @pytest.mark.parametrize("options", [{}, {"zookeeper.connect": "zk:2181"}])
     def test_risks_warn_or_fail(self, rehearse: Callable[..., Rehearsal], options: dict[str, str]) -> None:

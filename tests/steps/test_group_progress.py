@@ -186,11 +186,9 @@ def test_the_file_keeps_what_it_was_given_unless_it_only_observes(tmp_path: Path
     assert GroupFile(path).load() is None
 
 
-def test_a_full_disk_stops_no_roll(cluster: SimCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_kept: GroupsKept) -> None:
-        raise OSError("no space left on device")
-
+def test_a_file_that_cannot_be_written_stops_no_roll(cluster: SimCluster, tmp_path: Path) -> None:
     there = Consumers(cluster)
     there.continues = 0.0
-    monkeypatch.setattr(cluster.kept, "save", full)
-    assert isinstance(roll(cluster, cluster.context(tmp_path), 1), Done)
+    (tmp_path / "groups").touch()  # where the folder should be
+    context = replace(cluster.context(tmp_path), groups=GroupFile(tmp_path / "groups" / "c.json"))
+    assert isinstance(roll(cluster, context, 1), Done)

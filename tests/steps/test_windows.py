@@ -39,6 +39,17 @@ def test_a_restart_waits_for_its_window_and_then_begins(tmp_path: Path) -> None:
     assert sum(node.stops for node in cluster.nodes.values()) == before + 1
 
 
+def test_a_closed_window_spares_the_cluster_what_only_a_restart_needs(tmp_path: Path) -> None:
+    """All that a rollback depends on costs megabytes: it is not read four times a second for a whole day."""
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.context(tmp_path))
+    context, began, looks = waiting(cluster.context(tmp_path), CLOSED, cluster), cluster.clock.time, cluster.observations
+    node = cluster.spec.node(NodeRole.BROKER, 1)
+    assert isinstance(run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), context, sync_for=600.0), Wait)
+    assert cluster.clock.time - began >= 600.0
+    assert cluster.observations - looks < 100
+
+
 def test_a_broker_that_is_down_waits_for_no_window(tmp_path: Path) -> None:
     """Killed between its stop and its start, the restart has begun."""
     cluster = SimCluster()

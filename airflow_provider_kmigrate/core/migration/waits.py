@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 
 from airflow_provider_kmigrate.core import equivalence as equivalence_kinds
 from airflow_provider_kmigrate.core import gates, readiness
@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, 
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Reason, could_not_read
 from airflow_provider_kmigrate.core.phase import (
+    ASIDE,
     Intent,
     Phase,
     PhasePermit,
@@ -137,6 +138,14 @@ def is_open(window: str, now: datetime) -> bool:
     return begin <= at < end if begin < end else at >= begin or at < end
 
 
+def opens_at(windows: Sequence[str], now: datetime) -> datetime | None:
+    """When the next of these windows opens, in UTC; None if one is open now, or if there are none."""
+    if any(is_open(window, now) for window in windows):
+        return None
+    begins = (datetime.combine(now, time.fromisoformat(window.partition("-")[0]), UTC) for window in windows)
+    return min((begin if begin > now else begin + timedelta(days=1) for begin in begins), default=None)
+
+
 def in_window(decision: Decision, phase: Phase, windows: Sequence[str], now: datetime) -> Decision:
     """The decision, or a wait (T07) if it begins a restart that can wait while no window is open. No windows: any time."""
     begins = isinstance(decision, Act) and decision.verb is Verb.RESTART and phase not in _URGENT
@@ -146,9 +155,12 @@ def in_window(decision: Decision, phase: Phase, windows: Sequence[str], now: dat
     return Wait((Reason("T07", text),), healthy=True)
 
 
-def stage_of(phase: Phase) -> str:
-    """The key under which the cluster file limits a phase; empty: it has none."""
-    return _KEYS.get(phase, "")
+def stage_of(phase: Phase, before: str = "") -> str:
+    """The key under which the cluster file limits a phase; empty: it has none.
+
+    `before`: the key of the observation before, which stays while the phase is unknown or must never be.
+    """
+    return before if phase in ASIDE else _KEYS.get(phase, "")
 
 
 def overdue(stage: str, since: float, deadlines: Mapping[str, float], now: float) -> tuple[Reason, ...]:

@@ -345,7 +345,7 @@ means: The approval was skipped or marked as success, is too old, or is of anoth
 meanwhile: Yes: this act was not made. If G05 names a controller, fix that first.
 do: Clear the skipped task, or `before_approval` (with an audit `audit_before_approval`), with *Downstream*. Read the new evidence, and answer `approve`.
 do: An approver left `approvers`, or more must approve now: clear `approve` with *Downstream*.
-do: A rollback: clear `plan` with *Downstream*, and answer `approve`.
+do: A rollback: clear `plan` with *Downstream*; a clean-up: `leftovers`. Then answer `approve`.
 never: Mark `approve` or `finalize.*` as success: it does not count as an answer.
 
 H07 The kill switch could not be read
