@@ -193,7 +193,7 @@ def test_a_sleeping_expansion_that_no_answer_shows_is_refused(tmp_path: Path) ->
         create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 3, 2)])
         commit(there)
         done(here, "coordinators")
-        admin = quiet_admin({"bootstrap.servers": there.bootstrap})
+        admin = connect({"bootstrap.servers": there.bootstrap})
         admin.create_partitions([NewPartitions(OFFSETS.name, 20)])[OFFSETS.name].result(60)
 
         def expanded(view: ClusterView) -> bool:
