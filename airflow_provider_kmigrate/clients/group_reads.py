@@ -173,10 +173,13 @@ class GroupAnswer(NamedTuple):
     committed: Offsets | None
 
 
-def describe_groups(properties: Mapping[str, str], timeout: float, names: Collection[str]) -> Iterator[GroupAnswer]:
+def describe_groups(
+    properties: Mapping[str, str], timeout: float, names: Collection[str], again: float = _AGAIN_S
+) -> Iterator[GroupAnswer]:
     """Each of these groups, known or not, by name.
 
-    `timeout`: seconds for each request. A group that does not answer twice, or has no coordinator, has None in it. Nothing if no group ever committed: asking for a coordinator
+    `timeout`: seconds for each request, `again`: seconds until the second request to a coordinator that did not answer. A group
+    that does not answer, or has no coordinator, has None in it. Nothing if no group ever committed: asking for a coordinator
     would make the brokers create `__consumer_offsets`. Raises ours if no broker answers.
     """
     with Brokers(properties, timeout) as brokers:
@@ -184,14 +187,14 @@ def describe_groups(properties: Mapping[str, str], timeout: float, names: Collec
             return
         unresponsive = Unresponsive()
         for some in batches(sorted(names), _BATCH):
-            yield from _batch(brokers, some, unresponsive)
+            yield from _batch(brokers, some, unresponsive, again)
 
 
-def _batch(brokers: Brokers, groups: Sequence[str], unresponsive: Unresponsive) -> Iterator[GroupAnswer]:
+def _batch(brokers: Brokers, groups: Sequence[str], unresponsive: Unresponsive, pause: float) -> Iterator[GroupAnswer]:
     groups_read, offsets = _asked(brokers, groups, unresponsive)
     again = [name for name in groups if isinstance(groups_read[name], Unavailable) or isinstance(offsets[name], Unavailable)]
     if again:
-        time.sleep(_AGAIN_S)
+        time.sleep(pause)
         more = _asked(brokers, again, unresponsive)
         groups_read, offsets = groups_read | more[0], offsets | more[1]
     for name in groups:
