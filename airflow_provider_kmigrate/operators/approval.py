@@ -142,6 +142,7 @@ class _ApproveOperator(HITLOperator):
         return _WHO.format(users=", ".join(self.approvers.users), required=min(self.required, self.approvers.required))
 
     def execute(self, context: Context) -> Any:
+        """Ask for approval, unless it was given beforehand."""
         shown = self._shown(context)
         if (given := self.given(context, shown)) is not None:
             return self._approved(context, given, self.yes)
@@ -165,6 +166,7 @@ class _ApproveOperator(HITLOperator):
         return Approval(shown, (ApproverAnswer(self.yes, BY_CONF, BY_CONF, datetime.now(UTC).isoformat()),))
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Judge the answer: it counts, it is asked for again, or it ends the run."""
         answer = _answer(super().execute_complete(context, event))
         self.log.info("Answered %s by %s.", answer.option, answer.name)
         before = self._kept(context)
@@ -295,6 +297,7 @@ class ApproveRollbackOperator(_ApproveOperator):
         super().__init__(**{"cluster_id": cluster_id, "subject": self.question.format(cluster), "body": body, **kwargs})
 
     def given(self, context: Context, shown: Shown) -> Approval | None:
+        """The approval with which a migration's run handed the cluster over, or one given beforehand."""
         given = handed_over(self.cluster_file, context) if self.cluster_file else None
         if given is None:
             return super().given(context, shown)
@@ -371,6 +374,7 @@ class StartRollbackOperator(TriggerDagRunOperator):
         self.cluster_file, self.answered_by = cluster_file, answered_by
 
     def execute(self, context: Context) -> Any:
+        """Hand the cluster over to a new run of the rollback; skipped after any other answer."""
         given = approval_of(context, self.answered_by)
         if given is None or given.answers[-1].option != ROLL_BACK:
             raise AirflowSkipException("The answer was not to roll back.")

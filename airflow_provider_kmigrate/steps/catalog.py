@@ -130,6 +130,7 @@ class _Asked:
 
     @property
     def approved(self) -> ApprovedState:
+        """What the approval of a finalization was given on."""
         return ApprovedState(self.get("approved") or "", self.get("rests_on") or {})
 
     @property

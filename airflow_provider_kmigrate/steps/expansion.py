@@ -44,6 +44,7 @@ class PlanExpansion(Step):
         context.tools.offsets_log().prove_readable()
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """Describe the expansion, or refuse it; what does not pass within seconds is a refusal."""
         found = expansion.decide_undo(view, self._target) if self._undo else expansion.decide_plan(view, self._target)
         if isinstance(found, Wait) and view.taken_at - first.taken_at > _PLANS_FOR:
             return Refuse(found.reasons)
@@ -65,6 +66,7 @@ class _ExpansionStep(Step):
         self._view: ClusterView | None = None
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
+        """Decide by `decided`, and keep the observation for the act."""
         self._view = view
         return self.decided(view)
 
@@ -97,6 +99,7 @@ class StopGroups(_ExpansionStep):
     patience = _A_DAY
 
     def decided(self, view: ClusterView) -> Decision:
+        """Wait until no broker has a member of a group that moves."""
         return expansion.decide_stopped(view, self._target)
 
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
@@ -110,6 +113,7 @@ class _WithExport(_ExpansionStep):
     """A step that needs the export; never deferred, since the triggerer's machine need not have the backup."""
 
     def begin(self, context: StepContext) -> None:
+        """Read the export of this expansion from the backup."""
         self._export = export_of(context.backup.export(self._target))
         self.groups = tuple(sorted(self._export.groups))  # no broker lists one that was deleted
 
@@ -120,9 +124,11 @@ class ExportOffsets(_WithExport):
     doing, verb = "export offsets", Verb.EXPORT
 
     def decided(self, view: ClusterView) -> Decision:
+        """Export the offsets of the groups that move, unless they are exported."""
         return expansion.decide_export(view, self._target, self._export)
 
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
+        """Save the offsets in the backup, twice. Refuses if the observation and the raw log differ."""
         made = expansion.exported(view, found, self._export, _stored(context, found))
         if isinstance(made, Refuse):
             raise Refused.because(*made.reasons)
@@ -137,6 +143,7 @@ class DeleteGroups(_WithExport):
     doing, verb = "delete groups", Verb.DELETE_GROUPS
 
     def decided(self, view: ClusterView) -> Decision:
+        """Delete the moving groups, if the export has all their offsets."""
         return expansion.decide_delete(view, self._target, self._export)
 
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
@@ -169,9 +176,11 @@ class ExpandTopic(_ExpansionStep):
     fields = expansion.WHAT | Fields.REASSIGNMENTS
 
     def decided(self, view: ClusterView) -> Decision:
+        """Add the partitions, or wait until all replicas of them are in sync."""
         return expansion.decide_expand(view, self._target)
 
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
+        """Add the partitions with their replicas."""
         before = sum(row.topic == OFFSETS.name for row in view.partitions or ())
         context.tools.admin.add_partitions(OFFSETS.name, expansion.replicas_wanted(view, found), before)
 
@@ -186,16 +195,20 @@ class RestartBroker(RollBroker):
         self.name, self._count = f"restart {node.name} for {target} partitions", target
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """Restart the broker in the mode in which it runs."""
         self.target = expansion.mode_of(view.broker(self.node.id)) or self.target
         return super().decide(view, first)
 
     def decide_alone(self, view: ClusterView, _before: ClusterView) -> Decision:
+        """Decide whether this broker must restart to use the new count."""
         return expansion.decide_restart(view, self.node.id, self._count, restarted=self._restarted)
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
+        """The same: consumer groups are not compared in an expansion."""
         return self.decide_alone(view, before)
 
     def expensive_fields(self, view: ClusterView) -> Fields:
+        """As a roll's, with the groups at each broker before a restart."""
         more = super().expensive_fields(view)
         return more | Fields.HOSTED_GROUPS if more else more
 
@@ -224,9 +237,11 @@ class ImportOffsets(_WithExport):
         self.fields |= Fields.FILES if undo else Fields(0)
 
     def decided(self, view: ClusterView) -> Decision:
+        """Import what brokers do not have yet, or refuse what differs."""
         return expansion.decide_import(view, self._target, self._export, undo=self._undo)
 
     def do(self, context: StepContext, view: ClusterView, _found: Expansion) -> None:
+        """Commit each missing offset at the broker that coordinates its group."""
         missing, _ = expansion.compared(view, self._export)
         for broker, groups in expansion.homes(view, missing).items():
             _commit(context, broker, {group: missing[group] for group in groups})
@@ -243,6 +258,7 @@ class VerifyOffsets(_WithExport):
         self.fields |= Fields.FILES if undo else Fields(0)
 
     def decided(self, view: ClusterView) -> Decision:
+        """Compare the offsets with the export; they must be equal in several observations in a row."""
         decision = expansion.decide_verify(view, self._target, self._export, sure=self._equal >= _VERIFIED - 1, undo=self._undo)
         self._equal = self._equal + 1 if isinstance(decision, Wait) and decision.healthy else 0
         return decision
@@ -284,14 +300,17 @@ class GroupsProgress(Step):
         self.groups = tuple(groups or ())
 
     def begin(self, context: StepContext) -> None:
+        """Read from the export which groups had members."""
         if not self._known:
             self.groups, self._known = export_of(context.backup.export(self._target)).alive, True
 
     @property
     def more_arguments(self) -> Mapping[str, Any]:
+        """These groups: the triggerer has no backup."""
         return {"groups": list(self.groups)}
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """Wait until each of these groups consumes again."""
         return expansion.decide_progress(view, first, self.groups)
 
 

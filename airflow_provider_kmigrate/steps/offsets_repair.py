@@ -40,6 +40,7 @@ class RepairOffsets(Step):
         self._removed = 0
 
     def begin(self, context: StepContext) -> None:
+        """Read the raw log of `__consumer_offsets`, and which of its topics are gone."""
         self._read(context)
 
     def _read(self, context: StepContext) -> None:

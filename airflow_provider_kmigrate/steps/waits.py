@@ -240,6 +240,7 @@ class Soak(_DualWriting):
 
     @property
     def seconds_left(self) -> float:
+        """Seconds of healthy time that the soak still needs."""
         return max(0.0, self.seconds - self._healthy_timer.held)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
