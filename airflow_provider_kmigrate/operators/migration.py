@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, after_approval
 from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.rollback import NOTHING
-from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, require_rollback_possible
 from airflow_provider_kmigrate.operators.step import FINALIZE, REMOVE, ROLL_BACK, StepOperator
 from airflow_provider_kmigrate.spec import load
@@ -434,7 +434,7 @@ class WatchOperator(StepOperator):
     ui_color = _LOOKING
     read_only = in_one_process = True
     _alarms: Alarms
-    _watched: ClusterSpec | None = None  # the cluster file of what was observed
+    _spec: ClusterSpec
     _whole = False  # everything that alarms depend on was read
 
     def execute(self, context: Context) -> str:
@@ -443,19 +443,25 @@ class WatchOperator(StepOperator):
 
         ti: Any = context["ti"]
         self._shown = _Shown(context)
-        self._alarms = kept_alarms(load(self.cluster_file).name)
+        self._spec = load(self.cluster_file)
+        self._alarms = kept_alarms(self._spec.name)
         try:
             text = super().execute(context)
-        except Unavailable as error:
+        except AirflowFailException:  # `refused` has reported it
+            raise
+        except Exception as error:
             if ti.try_number > (self.retries or 0):  # until then it may be a node that restarts
-                self._report(context, error.reasons)
+                self.refused(context, getattr(error, "reasons", ()))
             raise
         self._report(context, ())
         return text
 
     def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
-        """Report what the watch fails with."""
-        self._report(context, reasons)
+        """Report what the watch fails with; without reasons it is the watch itself that fails (T09), and no alarm ends."""
+        self._whole = self._whole and bool(reasons)
+        self._report(
+            context, reasons or (Reason("T09", "The watch failed before it could judge the cluster; its log has the error."),)
+        )
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Observe once, and judge alarms and deadlines."""
@@ -463,7 +469,7 @@ class WatchOperator(StepOperator):
         from airflow_provider_kmigrate.steps.waits import run_watch
 
         def late(view: ClusterView, now: float) -> tuple[Reason, ...]:
-            self._watched, self._whole = step_context.spec, shows_alarms(view)
+            self._whole = shows_alarms(view)
             self._alarms = self._alarms.at_stage(stage_of(where(view).phase, self._alarms.stage), now)
             return overdue(self._alarms.stage, self._alarms.stage_since, step_context.spec.deadlines, now)
 
@@ -473,8 +479,7 @@ class WatchOperator(StepOperator):
         """Report what has begun and ended. A watch that could not read everything ends no alarm."""
         from airflow_provider_kmigrate.hooks.alarms import report_alarms
 
-        spec = self._watched or load(self.cluster_file)
-        report_alarms(context, spec, self._alarms.observe(seen, whole=self._whole), time.time())
+        report_alarms(context, self._spec, self._alarms.observe(seen, whole=self._whole), time.time())
 
 
 class LeftoversOperator(StepOperator):

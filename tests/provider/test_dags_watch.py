@@ -17,6 +17,7 @@ from airflow.sdk import DAG
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import ClusterView, ZooKeeperServer
 from airflow_provider_kmigrate.dag_builders import folder
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Unavailable
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
 from airflow_provider_kmigrate.observe.reads import ZOOKEEPER
 from airflow_provider_kmigrate.steps.backup import BackupStore
@@ -171,6 +172,26 @@ def cut_off(observe: Callable[..., ClusterView], *arguments: Any) -> ClusterView
     view = observe(*arguments)
     controllers = {number: replace(each, answers=False, migration_flag=None) for number, each in view.controllers.items()}
     return replace(view, zk=None, controllers=controllers, unknowns=(ZOOKEEPER,))
+
+
+@pytest.mark.parametrize(
+    "error", [AuthenticationFailed("SASL PLAIN is refused"), Unavailable("no answer"), ValueError("a defect")]
+)
+def test_a_watch_that_does_not_work_is_an_alarm_and_ends_none(
+    begun: Callable[..., Any], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    sim, _ = begun(some_kraft)
+    said = alarms_told(sim, monkeypatch)
+    node = sim.cluster.nodes[NodeRole.CONTROLLER, sim.cluster.spec.controllers[-1].id]
+    right, dag, told = node.running, watching(sim), []
+    node.running = "process.roles=controller\n"
+    for number, failure in enumerate([None, error, error, None]):
+        sim.failure = failure
+        tasks(run_dag(dag, logical_date=datetime(2026, 6, 1, 0, number, tzinfo=UTC)))
+        told.append(sorted(text[len("kmigrate: sim: ") :].split(":")[0] for text in said))
+        said.clear()
+        node.running = right
+    assert told == [["alarm G05 begins", "alarm O06 begins"], ["alarm T09 begins"], [], ["an alarm has ended"] * 3]
 
 
 def test_a_kill_in_the_middle_of_the_messages_loses_none(

@@ -528,4 +528,12 @@ do: Find out what the run waits for: its running, waiting or failed task, and th
 do: `dual_write`: a request waits for an approver's answer, or the soak starts again and again. Its log names the gate.
 do: Decide: continue, or start the rollback. If the phase may last longer, raise its deadline.
 never: Shorten the soak to meet a deadline.
+
+T09 The watch itself fails
+means: `kmigrate_watch` ended with an error before it could judge the cluster. Until it works again it reports no new alarm, and ends none.
+meanwhile: Not known. The tasks of a run check every gate themselves before each act.
+do: Read the error at the end of the log of the task `watch`.
+do: A login or a certificate was refused: correct the connection that the log names. Clear the task.
+do: Until the watch works, run `kmigrate_preflight__<cluster>`, and look at the tasks of the migration.
+never: Pause the watch because it fails.
 """)
