@@ -4,8 +4,8 @@ A group lives in partition `hash(group) mod n` of `__consumer_offsets`; its coor
 reads n once, when it starts (KIP-895, not adopted). An expansion of the topic therefore sleeps until a broker restarts. Then old
 and restarted brokers disagree, broker by broker: groups split, stop or lose their offsets. `__transaction_state` works alike.
 
-No broker reports its n, but few n explain its FindCoordinator answers to made-up names: its fingerprint. A fingerprint cannot tell
-two counts apart that have the same leader for every name, such as 24 and 48 partitions led in turn by three brokers, or Kafka's 50
+No broker reports its n, but few n explain its FindCoordinator answers to made-up names: its fingerprint. A fingerprint does not distinguish
+two counts that have the same leader for every name, such as 24 and 48 partitions that three brokers lead alternately, or Kafka's 50
 and 100 by five. In ZooKeeper the order in which brokers and partitions were registered shows an expansion that sleeps then.
 """
 
@@ -40,9 +40,9 @@ _POOL = tuple((name, magnitude(name)) for name in (f"__coord_probe_{number}" for
 
 @lru_cache(maxsize=32)
 def probe_groups(leaders: tuple[int, ...], limit: int = DEFAULT_LIMIT) -> tuple[str, ...]:
-    """The few made-up names whose coordinators tell each count up to the topic's own from every other one.
+    """The few made-up names whose coordinators distinguish each count up to the topic's own from every other one.
 
-    `leaders`: by partition, -1 for none. If they are so regular that no name does, all names that tell any two counts apart, and
+    `leaders`: by partition, -1 for none. If they are so regular that no name does, all names that distinguish any two counts, and
     at least one: an answer shows that the broker finds its coordinators at all.
     Asking for them creates nothing if the topic exists; otherwise the broker creates it.
     """
@@ -330,7 +330,7 @@ def _offer(view: ClusterView, counts: Counts, count: int) -> str:
 def agreed(view: ClusterView, but: Collection[int] = (), only: CoordinatorTopic | None = None) -> Gate:
     """K01, K77: every broker uses the topics' own counts, so that no restart moves a coordinator; K02 if that is not known.
 
-    Counts that answers cannot tell apart are no reason to wait: leaders may be too regular, or too few, in the middle of a roll.
+    Counts that answers do not distinguish are no reason to wait: leaders may be too regular, or too few, in the middle of a roll.
     Preflight names them. `but`: brokers that need not answer. `only`: ask about this topic alone.
     """
     if view.partitions is None:

@@ -416,7 +416,7 @@ def _setting_changes(kind: StoredKind, before: Entities, stored: Stored) -> Iter
 
 
 def _change(found: Difference, missed: Iterable[Difference]) -> MetadataChange:
-    """`missed`: where both sides differ now, about the same topic or kind; a topic that one side lacks has no settings there."""
+    """`missed`: where both sides differ now, about the same topic or kind; a topic that one side does not have has no settings there."""
     lost = any(found.kind in _WHOLE or other.kind in _WHOLE or found.entity == other.entity for other in missed)
     return MetadataChange(found.kind, found.entity, found.zookeeper, found.kraft, held=not lost)
 

@@ -15,7 +15,7 @@ newer commits at any later move of a leader. So, in this order:
 6. Once all brokers use the new count and each group has one coordinator, the offsets are imported. They are compared with the
    brokers' answers and with the raw log, which must hold each of them once, in the group's new partition.
 
-An integer factor k leaves one group in k where it is, so a new expansion must have one. A topic that someone has expanded already
+An integer factor k leaves one group in k where it is, so a new expansion must have one. A topic that was expanded by hand already
 (its partitions are there, and no broker has restarted) is completed as it is, or expanded further to a multiple: Kafka cannot
 remove partitions. Where a step stands is read from the topic, the brokers' answers, the groups, and one note in ZooKeeper (`Expansion`).
 """

@@ -31,7 +31,7 @@ PHASES: Final[Mapping[Phase, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One number; `tags` tell gauges of one name apart, beside the cluster's."""
+    """One number; `tags` distinguish gauges of one name, beside the cluster's."""
 
     name: str
     value: float

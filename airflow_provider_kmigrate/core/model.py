@@ -185,7 +185,7 @@ class Reason:
     remedy: str | None = None  # what to do next; None: as the registry has it
     cause: Cause | AuditCause | None = None  # for decisions that must recognise it
     node: str = (
-        ""  # the one that it is about, such as "broker 1", if alarms and unread hosts must be told apart; not kept in rows
+        ""  # the one that it is about, such as "broker 1", if alarms and unread hosts must be distinguished; not kept in rows
     )
 
     @classmethod

@@ -1,7 +1,7 @@
 """Which stored commit of a group is current, which copies must not exist, and how a broken `__consumer_offsets` is repaired.
 
 A commit belongs into partition `hash(group) mod count` of the topic, its home. While brokers use different counts, and after an
-expansion (KIP-895), commits of one group for one partition lie in two partitions of the topic. Nothing ever removes the older
+expansion (KIP-895), commits of one group for one partition are in two partitions of the topic. Nothing ever removes the older
 copy. A broker that leads both partitions keeps the copy that it loaded first, and ignores a newer commit whose record has no higher
 offset in the log (measured, classic coordinator). So an old offset can come back whenever a leader moves.
 
@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 
 
 class StoredCommit(NamedTuple):
-    """One record of one group for one partition, as it lies in `__consumer_offsets`.
+    """One record of one group for one partition, as it is in `__consumer_offsets`.
 
     `place`: partition of `__consumer_offsets`, `at`: the record's offset there. `t_ms`: the record's time, `commit_ms`: the commit's own;
     of a tombstone both are the record's. `offset` None: a tombstone. `key`: the record's own key, empty if it is not needed.
@@ -45,7 +45,7 @@ class StoredCommit(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The commit for a person: its value, and where it lies."""
+        """The commit for a message: its value and its place."""
         value = "removed" if self.offset is None else f"offset {self.offset}"
         return f"{value} (record {self.at} of partition {self.place}, {date(self.commit_ms)})"
 
@@ -61,8 +61,8 @@ class StoredGroup(NamedTuple):
 class CopyState(StrEnum):
     """Where the commits of one group for one partition lie, worst first."""
 
-    SPLIT = "two coordinators committed in turn"
-    REVIVED = "the group went on from an older commit"
+    SPLIT = "two coordinators committed alternately"
+    REVIVED = "the group continued from an older commit"
     IGNORED = "a newer commit is ignored while one broker leads both partitions"
     AHEAD = "the newest commit is not in the partition that brokers read"
     MISPLACED = "the only commit is not in the partition that brokers read"
@@ -74,7 +74,7 @@ class CopyState(StrEnum):
 class Doubt(StrEnum):
     """Why the commit time alone does not say which offset is the group's."""
 
-    INTERLEAVED = "two coordinators committed in turn"
+    INTERLEAVED = "two coordinators committed alternately"
     EQUAL_TIME = "two different offsets were committed in the same millisecond"
     WENT_BACK = "the newer commit has the smaller offset"
     REMOVED = "the offset was removed after the last commit elsewhere"
@@ -174,7 +174,7 @@ def interleaved(course: Sequence[StoredCommit]) -> bool:
 
 
 def revivals(course: Sequence[StoredCommit]) -> list[tuple[StoredCommit, StoredCommit]]:
-    """The commits with which a group went on from an older copy in another partition, each with the newer one before it."""
+    """The commits with which a group continued from an older copy in another partition, each with the newer one before it."""
     found, latest = [], dict[int, StoredCommit]()
     for earlier, later in pairwise(course):
         elsewhere = [copy.offset or 0 for place, copy in latest.items() if place != earlier.place]
@@ -260,7 +260,7 @@ class RepairPlan:
 
     @property
     def empty(self) -> bool:
-        """True if every commit lies where it belongs."""
+        """True if every commit is where it belongs."""
         return not (self.stop or self.undecided)
 
     def as_dict(self) -> dict[str, object]:
@@ -282,7 +282,7 @@ def _shown(commit: StoredCommit) -> dict[str, object]:
 
 
 Decided = Mapping[GroupPartition, int | None]
-"""The offset that an operator chose for a doubtful commit; None: it stays removed."""
+"""The offset that an operator chose for an ambiguous commit; None: it stays removed."""
 
 
 def plan(groups: Mapping[str, GroupLog], count: int, decided: Decided | None = None, gone: Collection[str] = ()) -> RepairPlan:

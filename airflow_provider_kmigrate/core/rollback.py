@@ -431,7 +431,7 @@ def _to_zookeeper(view: ClusterView) -> Gate:
 def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, terms: RollbackTerms = SAFE) -> Decision:
     """Stop one controller, once no broker needs it: all are ZooKeeper brokers, in migration mode if KRaft owns the cluster.
 
-    And once nothing would be lost with it (G33). One that is down is stopped all the same if its unit starts at boot: a stop disables
+    And once nothing would be lost with it (G33). One that is down is stopped anyway if its unit starts at boot: a stop disables
     that. `before`: earlier observation to measure movement from, if this one alone does not prove it.
     """
     if (ended := over(view)) is not None:

@@ -1,6 +1,6 @@
 """Reports a cluster's alarms, and keeps for the next watch which of them were reported.
 
-They lie in a file beside the journals. An XCom would not do: Airflow sorts those of earlier runs by their logical date, and PostgreSQL
+They are in a file beside the journals. An XCom would not do: Airflow sorts those of earlier runs by their logical date, and PostgreSQL
 puts a run without one (`airflow dags trigger`) before all others, for good.
 """
 

@@ -58,8 +58,8 @@ def planned(context: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _kept(context: StepContext, view: ClusterView) -> tuple[tuple[str, ...], tuple[MetadataChange, ...]]:
     """What is kept, lost and was changed, in words with some examples; and every change."""
     before, why = _inventory(context)
-    told = rollback.changed(view, before, why)
-    return (*rollback.kept(view), *told), equivalence.changes(view, before) if told and before else ()
+    changed = rollback.changed(view, before, why)
+    return (*rollback.kept(view), *changed), equivalence.changes(view, before) if changed and before else ()
 
 
 def _inventory(context: StepContext) -> tuple[Inventory | None, str]:

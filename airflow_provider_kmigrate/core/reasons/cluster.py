@@ -308,7 +308,7 @@ meanwhile: Yes, more slowly. No other broker restarts. A rollback does not wait 
 do: Wait while caches are cold. The step continues by itself; a task that has failed must be cleared.
 do: The text names the slow partitions of `kmigrate-probe`: check disk, network and processor of their leaders and followers (`kafka-topics.sh --bootstrap-server $B --describe --topic kmigrate-probe`), and of the probe's worker.
 do: The load is higher than when the run began, and stays so: mark this run as failed and start a new one. It finds what is done, and its probe measures again.
-do: To go on without a probe: `probe: false` under `audit`.
+do: To continue without a probe: `probe: false` under `audit`.
 never: Mark the task as success: the next restart takes capacity from a cluster that is slow already.
 
 H Who owns the cluster

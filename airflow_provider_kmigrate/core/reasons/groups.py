@@ -275,7 +275,7 @@ means: kmigrate reads the raw log before it deletes groups, afterwards, and once
 meanwhile: Yes: offsets of the groups in the text are in the log or in the export. Keep these groups stopped.
 do: A consumer that assigns its partitions itself (Flink, `assign`) commits without being a member: stop it. Clear the task.
 do: May kmigrate's user DESCRIBE all topics and groups? Brokers leave out what it may not, without an error. Grant it, and clear the task.
-do: A copy in another partition, and all brokers use the topic's count: run `kmigrate_offsets_repair__<cluster>`, then clear the task. Brokers do not use it yet: leave the expansion (`undo`), and go on as for brokers that differ (K01, step 3).
+do: A copy in another partition, and all brokers use the topic's count: run `kmigrate_offsets_repair__<cluster>`, then clear the task. Brokers do not use it yet: leave the expansion (`undo`), and continue as for brokers that differ (K01, step 3).
 do: It stays after a deletion: is every partition of the topic in sync (S02)? Clear the task.
 never: Delete or start the groups in the text.
 
