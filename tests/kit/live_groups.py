@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.core.audit.offsets_records import OffsetCommitted
 
 _COMMIT_S = 0.5
 _PRODUCE_S = 0.5
+_SILENT_S = 15.0  # one of about 200 of kafka-python's consumers (3.0.12) never asked for its coordinator
 
 
 class Committed(NamedTuple):
@@ -46,6 +47,7 @@ class LiveGroup:
     next: dict[int, int] = field(default_factory=dict)
     safe: dict[int, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
+    got_at: float = 0.0
     asked_at: float = 0.0
     committed_at: float = 0.0
     stalled_s: float = 0.0  # the longest time between two commits that succeeded
@@ -61,6 +63,7 @@ class LiveGroup:
         if offset < safe:
             self.wrong.append(f"{offset} of {partition} again, although {safe} was committed")
         self.next[partition] = max(offset + 1, wanted)
+        self.got_at = time.monotonic()
 
     def commit_ended(self, places: Mapping[TopicPartition, OffsetAndMetadata], answer: object) -> None:
         """What became of a commit: an error, or the broker's answer."""
@@ -115,14 +118,17 @@ class LiveGroups:
             self._producer.poll(0)
 
     def _run(self, group: LiveGroup) -> None:
-        """As a supervisor runs an application: a consumer that fails is started again."""
+        """As a supervisor runs an application: a consumer that fails, or gets nothing for long, is started again."""
         while not self._left(group):
             group.failed += 1
 
     def _left(self, group: LiveGroup) -> bool:
         with suppress(KafkaError), closing(self._consumer(group.name)) as consumer:
+            group.got_at = time.monotonic()
             while not group.leaves.is_set():
                 self._work(group, consumer)
+                if time.monotonic() - group.got_at > _SILENT_S:
+                    return False
             consumer.pause(*consumer.assignment())
             while group.next != group.safe and not self._ended.is_set():
                 self._work(group, consumer)
