@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,6 +97,47 @@ def test_a_log_whose_start_moved_is_read_from_there(monkeypatch: pytest.MonkeyPa
     with pytest.raises(KMigrateError):
         OffsetsLog({"auto.offset.reset": "latest"}).read()
     assert seen[0]["auto.offset.reset"] == "earliest"
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a consumer hands out: a record, or the end of the partition without a key."""
+
+    at: int
+    raw_key: bytes | None = None
+    raw_value: bytes | None = None
+
+    def error(self) -> KafkaError | None:
+        return None if self.raw_key else KafkaError(KafkaError._PARTITION_EOF)
+
+    def partition(self) -> int:
+        return 3
+
+    def offset(self) -> int:
+        return self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_000
+
+    def key(self) -> bytes | None:
+        return self.raw_key
+
+    def value(self) -> bytes | None:
+        return self.raw_value
+
+
+def test_a_leader_that_does_not_know_its_end_yet_hides_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fetches end at the high watermark, which a leader that was just elected learns from its followers."""
+    log, key = Log(), GroupPartition("billing", "orders", 0)
+    log.commit(3, key, 7, 1_000)
+    (record,) = log.records
+    batches = [[Read(0)], [Read(0, record.key, record.value)], [Read(1)]]
+    consumer = SimpleNamespace(assign=lambda _: None, close=lambda: None, consume=lambda *_: batches.pop(0))
+    marks = {TopicPartition("__consumer_offsets", 3): LogMark(start=0, end=1)}
+    monkeypatch.setattr(offsets_log, "read_marks", lambda *_, **__: marks)
+    monkeypatch.setattr(offsets_log, "Consumer", lambda *_, **__: consumer)
+    assert [one.offset for one in OffsetsLog({}).read()["billing"].commits[key]] == [7]
+    assert batches == []
 
 
 class Ends:
