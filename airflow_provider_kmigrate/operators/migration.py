@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core import readiness
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import MET
-from airflow_provider_kmigrate.core.migration.controllers import may_begin
+from airflow_provider_kmigrate.core.migration.controllers import may_begin, too_old
 from airflow_provider_kmigrate.core.migration.waits import nothing_left, overdue, stage_of
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.phase import where
@@ -255,15 +255,25 @@ class FinalizeControllerOperator(MigrationStepOperator):
         }
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
-        """Finalize. Refuses (H06) if the audit or the approval does not hold any more and the finalization has not begun."""
+        """Finalize. Refuses (H06) if the audit or the approval does not hold any more and the finalization has not begun.
+
+        Asked again before each act, which a maintenance window may delay for hours.
+        """
         from airflow_provider_kmigrate.core.approval import fingerprint, from_json, still_holds
 
-        view, now = step_context.observer.observe(Fields.POSITION), step_context.clock.now()
-        approved, spec = from_json(arguments.pop("approval")), step_context.spec
-        shown = approved and replace(approved.shown, cluster=fingerprint(view, spec.cluster_id))
-        held = still_holds(approved, shown, spec.approvers, datetime.fromtimestamp(now, UTC)) if shown else MET
-        require_gate(may_begin(view, arguments["judged_at"], now, *held.reasons))
-        return super().run_in(step_context, arguments)
+        approved, spec, judged_at = from_json(arguments.pop("approval")), step_context.spec, arguments["judged_at"]
+        cluster = fingerprint(step_context.observer.observe(Fields.POSITION), spec.cluster_id)
+        shown = approved and replace(approved.shown, cluster=cluster)
+
+        def or_refuse() -> str:
+            now = step_context.clock.now()
+            held = still_holds(approved, shown, spec.approvers, datetime.fromtimestamp(now, UTC)) if shown else MET
+            if not held.met or too_old(judged_at, now):
+                require_gate(may_begin(step_context.observer.observe(Fields.POSITION), judged_at, now, *held.reasons))
+            return ""
+
+        or_refuse()
+        return super().run_in(replace(step_context, stopped=lambda: or_refuse() or step_context.stopped()), arguments)
 
 
 class RollbackPlanOperator(StepOperator):

@@ -12,9 +12,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import yaml
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.trigger import handle_event_submit
+from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Param, timezone
 from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
@@ -22,13 +24,17 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_kmigrate.core.approval import Approval, Shown
+from airflow_provider_kmigrate.core.migration.controllers import VERDICT_HOLDS
 from airflow_provider_kmigrate.dag_builders import zk_to_kraft
+from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
+from airflow_provider_kmigrate.operators.migration import FinalizeControllerOperator
 from airflow_provider_kmigrate.operators.step import FINALIZE, STAY
 from airflow_provider_kmigrate.spec import load
 from tests.provider.conftest import Sleep
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.steps.sim import SimCluster
+from tests.steps.test_rollback import all_kraft
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 RunDag = Callable[..., Any]
@@ -175,6 +181,29 @@ def test_its_evidence_is_what_earlier_tasks_said_and_nothing_else(tmp_path: Path
 
 def test_its_task_is_never_retried_whatever_the_dag_says() -> None:
     assert gate().get_task("approve").retries == 0
+
+
+def judged(at: float, ti: Any) -> None:
+    ti.xcom_push(JUDGED_AT, at)
+
+
+@pytest.mark.parametrize(("left", "finalized"), [(600.0, False), (40_000.0, True)])
+def test_an_audit_that_grows_too_old_while_a_window_is_awaited_finalizes_nothing(
+    begun: Callable[..., Any], run_dag: RunDag, left: float, finalized: bool
+) -> None:
+    """The simulated clock begins at 00:16 UTC; `left`: seconds for which the audit still counts then."""
+    sim, _ = begun(all_kraft)
+    sim.path.write_text(yaml.safe_dump(yaml.safe_load(sim.path.read_text()) | {"windows": ["02:00-23:00"]}))
+    with DAG(dag_id=f"gate_{next(_numbers)}", schedule=None) as dag:
+        verdict = PythonOperator(
+            task_id="verdict", python_callable=judged, op_args=[sim.cluster.clock.now() - VERDICT_HOLDS + left]
+        )
+        finalize = FinalizeControllerOperator(task_id="finalize", cluster_file=str(sim.path), verdict="verdict")
+        verdict >> finalize
+    before = sim.restarts()
+    states = {instance.task_id: str(instance.state) for instance in run_dag(dag).get_task_instances()}
+    assert states["finalize"] == ("success" if finalized else "failed")
+    assert (sim.restarts() > before) is finalized
 
 
 @pytest.mark.slow

@@ -518,7 +518,7 @@ T07 Outside the maintenance windows
 means: The cluster file says when a restart of the migration may begin (`windows`, in UTC). It is not that time now.
 meanwhile: Yes. A restart that has begun is finished, and `max_hybrid` continues counting.
 do: Nothing: it continues in the next window.
-do: To continue now: add a window to the cluster file. The waiting task reads it within five minutes. To roll back: start the rollback, which needs no window.
+do: To continue now: add a window to the cluster file. The waiting task reads it within five minutes; `finalize.*` must be cleared. To roll back: start the rollback, which needs no window.
 never: Restart a node by hand to save time.
 
 T08 A phase lasts longer than planned
