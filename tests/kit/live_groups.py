@@ -20,7 +20,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka import TopicPartition as Place
 from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, NoError
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from airflow_provider_kmigrate.core.audit.offsets_records import OffsetCommitted, OffsetRemoved, decode
 
@@ -173,6 +174,33 @@ class LiveGroups:
         return round(found, 1)
 
 
+_again = retry(
+    retry=retry_if_exception(lambda error: isinstance(error, KafkaError) and bool(error.retriable)),
+    stop=stop_after_delay(60.0),
+    wait=wait_fixed(0.5),
+    reraise=True,
+)
+
+
+@_again
+def _offsets(admin: KafkaAdminClient, group: str) -> Any:
+    return admin.list_group_offsets(group)
+
+
+@_again
+def _commit(admin: KafkaAdminClient, group: str, place: TopicPartition, offset: int) -> None:
+    error = admin.alter_group_offsets(group, {place: OffsetAndMetadata(offset, "", -1)})[place]
+    if error is not NoError:
+        raise error
+
+
+def commit(bootstrap: str, groups: Collection[str], topic: str, offset: int) -> None:
+    """Commit an offset of the topic's partition 0 for groups without members."""
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap.split(","))) as admin:
+        for group in groups:
+            _commit(admin, group, TopicPartition(topic, 0), offset)
+
+
 def committed(bootstrap: str, groups: Collection[str]) -> dict[str, dict[tuple[str, int], Committed]]:
     """Each group's offsets, as kafka-python's admin client asks for them.
 
@@ -180,7 +208,7 @@ def committed(bootstrap: str, groups: Collection[str]) -> dict[str, dict[tuple[s
     byte behind the metadata's end).
     """
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap.split(","))) as admin:
-        found = {group: admin.list_group_offsets(group)[group] for group in sorted(groups)}
+        found = {group: _offsets(admin, group)[group] for group in sorted(groups)}
     return {
         group: {(where.topic, where.partition): Committed(one.offset, one.metadata or "") for where, one in places.items()}
         for group, places in found.items()

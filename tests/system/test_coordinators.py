@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from airflow_provider_kmigrate.clients import wire_groups
@@ -27,6 +26,7 @@ from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.run import StepContext
 from airflow_provider_kmigrate.steps.waits import run_watch
 from benchmarks import direct
+from tests.kit.live_groups import commit
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
@@ -57,16 +57,6 @@ def hands(cluster: LocalCluster) -> ByHand:
 def here(cluster: LocalCluster) -> Iterator[StepContext]:
     with direct.context(cluster, "coordinators") as context:
         yield context
-
-
-def commit(cluster: LocalCluster) -> None:
-    admin = connect({"bootstrap.servers": cluster.bootstrap})
-    asked_of = [
-        admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [TopicPartition("orders", 0, 111)])])[group]
-        for group in GROUPS
-    ]
-    for one in asked_of:
-        one.result(60)
 
 
 def expand(cluster: LocalCluster, here: StepContext, partitions: int) -> None:
@@ -127,7 +117,7 @@ def test_a_topic_that_does_not_exist_is_not_made_by_asking(cluster: LocalCluster
     direct.provision(here)
     with hands.zookeeper() as zookeeper:
         assert not {OFFSETS.name, TRANSACTIONS.name} & set(zookeeper.get_children("/brokers/topics"))
-    commit(cluster)
+    commit(cluster.bootstrap, GROUPS, "orders", 111)
     settled(here, 10)
     assert done(here, "coordinators").text == "Every broker computes coordinators with the 10 partitions of __consumer_offsets."
     assert set(acceptors(here).values()) == {1}
@@ -191,7 +181,7 @@ def test_a_sleeping_expansion_that_no_answer_shows_is_refused(tmp_path: Path) ->
         direct.context(there, "hidden") as here,
     ):
         create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 3, 2)])
-        commit(there)
+        commit(there.bootstrap, GROUPS, "orders", 111)
         hands = ByHand(there)
         for node in hands.brokers:  # each has read the count of the topic, not of its own file
             hands.restart(node, FileStage.ZOOKEEPER)

@@ -20,13 +20,13 @@ from airflow_provider_kmigrate.core.model import FetchedOffset, HostedGroup
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
-from tests.kit.live_groups import committed
+from tests.kit.live_groups import commit, committed
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.kit.offsets_placed import misplaced
 from tests.system.by_hand import ByHand
-from tests.system.test_coordinators import GROUPS, commit, settled
+from tests.system.test_coordinators import GROUPS, settled
 from tests.waiting import wait_until
 
 OLD, NEW = 10, 15
@@ -63,7 +63,7 @@ def commit_at_each(here: StepContext, first: int) -> dict[str, list[int]]:
 def test_groups_that_two_brokers_served_get_one_offset_back(cluster: LocalCluster) -> None:
     hands = ByHand(cluster)
     with direct.context(cluster, "repair") as here:
-        commit(cluster)
+        commit(cluster.bootstrap, GROUPS, "orders", 111)
         settled(here, OLD)
         admin = connect({"bootstrap.servers": cluster.bootstrap})
         admin.create_partitions([NewPartitions(OFFSETS.name, NEW)])[OFFSETS.name].result(60)
