@@ -79,7 +79,7 @@ def possible_counts(answers: Mapping[str, int | None], leaders: Mapping[int, int
 def narrowed(possible: frozenset[int], present: int, registered: int | None) -> frozenset[int]:
     """The possible counts of a broker, narrowed by the number of partitions that the topic had when it registered in ZooKeeper.
 
-    `present`: how many it has now. A broker reads the count just after it registers. If the topic has grown since, it has the smaller
+    Without a topic then, the broker took the number in its own file. `present`: how many the topic has now. A broker reads the count just after it registers. If the topic has grown since, it has the smaller
     number for certain. A registration may be renewed without a restart, so one with all partitions proves nothing.
     """
     return frozenset({registered}) if registered in possible and registered != present else possible

@@ -360,10 +360,14 @@ class Reads:
         return possible if len(possible) < 2 else coordinator.narrowed(possible, len(known), self._registered(topic, node))
 
     def _registered(self, topic: CoordinatorTopic, node: NodeSpec) -> int | None:
-        """The partitions that the topic had when the broker registered; None if ZooKeeper does not answer that, which proves nothing."""
+        """The partitions that the topic had when the broker registered, or that the broker's own setting says if there was none yet.
+
+        None if neither is reported, which proves nothing.
+        """
         try:
-            return self._tools.zk.partitions_at_registration(topic.name, node.id)
-        except KMigrateError:
+            found = self._tools.zk.partitions_at_registration(topic.name, node.id)
+            return int(self._tools.admin.broker_config(node.id)[topic.setting]) if found == 0 else found
+        except (KMigrateError, KeyError, ValueError):
             return None
 
     def groups(self, node: NodeSpec) -> tuple[str, ...]:

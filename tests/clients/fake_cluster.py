@@ -141,6 +141,10 @@ class FakeZooKeeper:
 @dataclass
 class FakeAdmin:
     topics_answer: Any = field(default_factory=dict)
+    config_answer: Any = field(default_factory=dict)
+
+    def broker_config(self, _broker: int) -> dict[str, str]:
+        return _given(self.config_answer)
 
     def topics(self) -> dict[str, TopicMetadata]:
         return _given(self.topics_answer)

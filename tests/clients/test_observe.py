@@ -346,6 +346,25 @@ class TestCoordinators:
         assert self.offsets(view)[1] == expected
         assert view.unknowns == ()
 
+    @pytest.mark.parametrize(
+        ("config", "expected"),
+        [
+            ({"offsets.topic.num.partitions": "6"}, {6}),
+            ({"offsets.topic.num.partitions": "12"}, {3, 6, 9, 12}),
+            ({}, {3, 6, 9, 12}),
+            ({"offsets.topic.num.partitions": "many"}, {3, 6, 9, 12}),
+            (TimedOut("no answer"), {3, 6, 9, 12}),
+        ],
+    )
+    def test_a_broker_that_registered_before_the_topic_was_created_has_the_count_of_its_own_file(
+        self, cluster: Cluster, config: object, expected: set[int]
+    ) -> None:
+        for number in (1, 2, 3):
+            cluster.wires[number].offsets_leaders = {partition: 1 + partition % 3 for partition in range(12)}
+            cluster.wires[number].offsets_count = 6
+        cluster.zk.registrations, cluster.admin.config_answer = 0, config
+        assert self.offsets(cluster.observe(Fields.COORDINATORS))[1] == expected
+
     def test_an_absent_topic_is_not_created_by_asking(self, cluster: Cluster) -> None:
         view = cluster.observe(Fields.COORDINATORS)
         asked = {verb for wire in cluster.wires.values() for verb in wire.asked}
