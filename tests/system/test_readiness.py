@@ -66,6 +66,21 @@ def znode(cluster: LocalCluster, path: str, change: Callable[[dict[str, object]]
         client.close()
 
 
+@contextmanager
+def garbled(cluster: LocalCluster, path: str) -> Iterator[None]:
+    """Another tool writes what Kafka cannot read; KRaft's next write then fails, until another controller leads."""
+    client = KazooClient(cluster.zookeeper)
+    client.start()
+    try:
+        held = client.get(path)[0]
+        client.set(path, b"not for Kafka")
+        yield
+        client.set(path, held)
+    finally:
+        client.stop()
+        client.close()
+
+
 def original(here: StepContext, broker: int) -> Path:
     return here.backup.path(here.spec.brokers[broker])
 
@@ -204,3 +219,17 @@ def test_a_dual_write_that_stalls_is_repaired_before_the_next_restart(cluster: L
         assert after.quorum is not None
         assert before.quorum is not None
         assert after.quorum.leader_epoch > before.quorum.leader_epoch, "another controller was made to lead first"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("path", "code"), [("/migration", "P04"), ("/controller_epoch", "G00")])
+def test_the_next_restart_is_refused_while_a_znode_of_the_owner_cannot_be_read(
+    cluster: LocalCluster, path: str, code: str
+) -> None:
+    with direct.context(cluster) as here:
+        started = here.observer.observe(Fields.PROCESSES).brokers[NEXT].process.pid
+        with garbled(cluster, path):
+            wait_until(lambda: code in seen(here), f"{path} is seen to be unreadable")
+            assert code in codes(asked(here, "roll", 8.0, node=NEXT, target=BrokerMode.KRAFT))
+            assert here.observer.observe(Fields.PROCESSES).brokers[NEXT].process.pid == started, "it was never stopped"
+        assert isinstance(direct.step(here, "roll", node=NEXT, target=BrokerMode.KRAFT), Done)
