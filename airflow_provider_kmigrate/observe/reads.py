@@ -366,8 +366,11 @@ class Reads:
         """
         try:
             found = self._tools.zk.partitions_at_registration(topic.name, node.id)
-            return int(self._tools.admin.broker_config(node.id)[topic.setting]) if found == 0 else found
-        except (KMigrateError, KeyError, ValueError):
+            if found != 0:
+                return found
+            (setting,) = wire.broker_configs(self._tools.wire(node), node.id, [topic.setting])
+            return int(setting.value)
+        except (KMigrateError, TypeError, ValueError):
             return None
 
     def groups(self, node: NodeSpec) -> tuple[str, ...]:

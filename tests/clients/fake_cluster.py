@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from kafka.protocol.admin import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+from kafka.protocol.admin import ListPartitionReassignmentsResponse
 
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, NotLeader, PartitionLeader
@@ -54,6 +54,7 @@ class FakeWire:
     endpoint: str = "h:1"
     moving: Any = field(default_factory=lambda: ListPartitionReassignmentsResponse(0, 0, None, []))
     offsets_count: int = 0
+    settings: Any = ()
     listed: Any = ()
     asked: list[str] = field(default_factory=list)
 
@@ -93,8 +94,12 @@ class FakeWire:
     def groups(self) -> tuple[str, ...]:
         return self._say("groups", self.listed)
 
-    def ask(self, request: type, *_: int, **__: Any) -> Any:
-        assert request is ListPartitionReassignmentsRequest
+    def ask(self, kind: type, *_versions: int, **_fields: Any) -> Any:
+        if kind.__name__ == "DescribeConfigsRequest":
+            return SimpleNamespace(
+                results=[SimpleNamespace(error_code=0, error_message=None, configs=self._say("configs", self.settings))]
+            )
+        assert kind is ListPartitionReassignmentsRequest
         return self._say("reassignments", self.moving)
 
     def topic_configs(self, key: str, topics: list[str]) -> dict[str, str]:
@@ -141,10 +146,6 @@ class FakeZooKeeper:
 @dataclass
 class FakeAdmin:
     topics_answer: Any = field(default_factory=dict)
-    config_answer: Any = field(default_factory=dict)
-
-    def broker_config(self, _broker: int) -> dict[str, str]:
-        return _given(self.config_answer)
 
     def topics(self) -> dict[str, TopicMetadata]:
         return _given(self.topics_answer)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -349,20 +350,21 @@ class TestCoordinators:
     @pytest.mark.parametrize(
         ("config", "expected"),
         [
-            ({"offsets.topic.num.partitions": "6"}, {6}),
-            ({"offsets.topic.num.partitions": "12"}, {3, 6, 9, 12}),
-            ({}, {3, 6, 9, 12}),
-            ({"offsets.topic.num.partitions": "many"}, {3, 6, 9, 12}),
+            ("6", {6}),
+            ("12", {3, 6, 9, 12}),
+            (None, {3, 6, 9, 12}),
+            ("many", {3, 6, 9, 12}),
             (TimedOut("no answer"), {3, 6, 9, 12}),
         ],
     )
     def test_a_broker_that_registered_before_the_topic_was_created_has_the_count_of_its_own_file(
         self, cluster: Cluster, config: object, expected: set[int]
     ) -> None:
-        for number in (1, 2, 3):
-            cluster.wires[number].offsets_leaders = {partition: 1 + partition % 3 for partition in range(12)}
-            cluster.wires[number].offsets_count = 6
-        cluster.zk.registrations, cluster.admin.config_answer = 0, config
+        for wire in cluster.wires.values():
+            wire.offsets_leaders = {partition: 1 + partition % 3 for partition in range(12)}
+            wire.offsets_count = 6
+            wire.settings = config if isinstance(config, Exception) else [SimpleNamespace(value=config)]
+        cluster.zk.registrations = 0
         assert self.offsets(cluster.observe(Fields.COORDINATORS))[1] == expected
 
     def test_an_absent_topic_is_not_created_by_asking(self, cluster: Cluster) -> None:
