@@ -72,7 +72,7 @@ def settled(here: StepContext, partitions: int) -> ClusterView:
     def holds(view: ClusterView) -> bool:
         counted = sum(partition.topic == OFFSETS.name for partition in view.partitions or ())
         known = view.coordinators.counts[OFFSETS.name] if view.coordinators else {}
-        return counted == partitions and everybody_in_sync(view) and len(known) == 3 and all(known.values())
+        return counted == partitions and everybody_in_sync(view) and len(known) == len(here.spec.brokers) and all(known.values())
 
     wait_for(lambda: here.observer.observe(WHAT), holds, "all replicas in sync", 120.0)
     done(here, "leaders")
