@@ -189,7 +189,8 @@ def test_a_sleeping_expansion_that_no_answer_shows_is_refused(tmp_path: Path, *,
         done(here, "coordinators")
         rows = {row.index: list(row.replicas) for row in settled(here, 10).partitions or () if row.topic == OFFSETS.name}
         alike = NewPartitions(OFFSETS.name, 20, [rows[place % 10] for place in range(10, 20)])
-        connect({"bootstrap.servers": there.bootstrap}).create_partitions([alike])[OFFSETS.name].result(60)
+        admin = connect({"bootstrap.servers": there.bootstrap})
+        admin.create_partitions([alike])[OFFSETS.name].result(60)
         settled(here, 20)
         with pytest.raises(Refused, match="Brokers that compute with 10 partitions of __consumer_offsets, which has 20: 0, 1"):
             run_preflight(here)
