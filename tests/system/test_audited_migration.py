@@ -24,7 +24,7 @@ from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(1500)]
 GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
 SECRET = "canary-audited-5up3r"
 
