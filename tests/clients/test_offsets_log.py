@@ -176,8 +176,10 @@ def test_transactions_that_were_open_at_the_beginning_are_waited_for_and_later_o
 
 
 def test_whether_the_log_is_readable_does_not_depend_on_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets_log, "read_marks", Ends([90], [50]))
+    ends = Ends([90], [50])
+    monkeypatch.setattr(offsets_log, "read_marks", ends)
     OffsetsLog({}).prove_readable()
+    assert ends.asked == 1, "it is asked once and waits for nothing"
 
 
 def test_the_newest_record_of_each_partition_alone_is_kept_and_a_removal_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,8 @@ def test_a_journal_that_cannot_be_read_stops_no_step(tmp_path: Path) -> None:
     cluster = SimCluster()
     all_in_migration(cluster, cluster.context(tmp_path))
     (tmp_path / "journals" / "folder.jsonl").mkdir(parents=True)
-    run_step(build(cluster.spec, "copied", {}), replace(cluster.context(tmp_path), journals=tmp_path / "journals"))
+    found = run_step(build(cluster.spec, "copied", {}), replace(cluster.context(tmp_path), journals=tmp_path / "journals"))
+    assert isinstance(found, Done)
 
 
 def test_a_restart_that_was_never_measured_takes_as_long_as_the_forecast_of_a_rollback_says() -> None:

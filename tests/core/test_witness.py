@@ -103,9 +103,10 @@ ANSWERS = st.binary() | st.text().map(lambda text: f"zkmigrationstate{text}".enc
 @given(ANSWERS | JSON.map(lambda value: json.dumps({"value": value}).encode()))
 def test_nothing_but_a_value_error_comes_of_any_content(body: bytes) -> None:
     try:
-        read_gauges(body)
+        found = read_gauges(body)
     except ValueError:
         return
+    assert {type(found.state), type(found.lag)} in ({int}, {int, type(None)})
 
 
 FIRST_ROLL, PRE, NONE = cluster([ZK, ZK, MIG], UP3, -1), cluster([ZK] * 3, UP3, -1), cluster([ZK] * 3, (None,) * 3)
