@@ -17,7 +17,7 @@ newer commits at any later move of a leader. So, in this order:
 
 An integer factor k leaves one group in k where it is, so a new expansion must have one. A topic that was expanded by hand already
 (its partitions are there, and no broker has restarted) is completed as it is, or expanded further to a multiple: Kafka cannot
-remove partitions. Where a step stands is read from the topic, the brokers' answers, the groups, and one note in ZooKeeper (`Expansion`).
+remove partitions. The state of a step is read from the topic, the brokers' answers, the groups, and one note in ZooKeeper (`Expansion`).
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ WHAT = Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.COORDINATO
 """What the steps about groups observe."""
 PLANNED = WHAT | Fields.FILES | Fields.REASSIGNMENTS
 """What the plan observes."""
+VERSION = 3
+"""Of the stored form of an `Export`."""
 _DEFAULT_COUNT = "50"  # Kafka's, of offsets.topic.num.partitions
 _MULTIPLES = 3  # that a refusal names
 
@@ -68,11 +70,11 @@ _MULTIPLES = 3  # that a refusal names
 class Export:
     """The offsets of the groups that move, as they were before the groups were deleted; the backup keeps two copies.
 
-    `alive`: groups that move and had members when the expansion began. `number`: grows with each writing. `times`: when each offset
-    was committed, in ms since the epoch; an import cannot restore it, and brokers count retention from the import.
+    `with_members`: groups that move and had members when the expansion began. `number`: grows with each writing. `times`: when each
+    offset was committed, in ms since the epoch; an import cannot restore it, and brokers count retention from the import.
     """
 
-    alive: tuple[str, ...] = ()
+    with_members: tuple[str, ...] = ()
     groups: Mapping[str, Offsets] = field(default_factory=dict)
     number: int = 0
     times: Mapping[GroupPartition, int] = field(default_factory=dict)
@@ -86,18 +88,18 @@ class Export:
             ]
             for group, offsets in sorted(self.groups.items())
         }
-        return {"version": 2, "number": self.number, "alive": list(self.alive), "groups": rows}
+        return {"version": VERSION, "number": self.number, "with_members": list(self.with_members), "groups": rows}
 
 
 def export_of(found: Mapping[str, Any]) -> Export:
-    """What `Export.to_json` returned, also in version 1 without times. Raises ValueError, TypeError or KeyError for anything else."""
-    if found["version"] not in {1, 2}:
+    """Read the output of `Export.to_json`. Raises ValueError, TypeError or KeyError for anything else."""
+    if found["version"] != VERSION:
         raise ValueError(f"version {found['version']}")
     groups, times = dict[str, Offsets](), dict[GroupPartition, int]()
     for group, rows in found["groups"].items():
         groups[group] = {TopicPartition(topic, at): FetchedOffset(*rest[:3]) for topic, at, *rest in rows}
-        times |= {GroupPartition(group, *row[:2]): row[5] for row in rows if row[5:] not in ([], [None])}
-    return Export(tuple(found["alive"]), groups, int(found["number"]), times)
+        times |= {GroupPartition(group, *row[:2]): row[5] for row in rows if row[5] is not None}
+    return Export(tuple(found["with_members"]), groups, int(found["number"]), times)
 
 
 def commits_of(groups: Mapping[str, Offsets]) -> dict[GroupPartition, FetchedOffset]:
@@ -124,46 +126,17 @@ def moving(view: ClusterView, expansion: Expansion) -> list[str]:
 # The plan
 
 
-@dataclass(frozen=True, slots=True)
-class ExpansionPlan:
-    """What an expansion will do. `present`: partitions of the topic now; `alive`: moving groups with members -> their number."""
-
-    expansion: Expansion
-    present: int
-    moving: tuple[str, ...]
-    staying: int
-    alive: Mapping[str, int]
-    replicas: Sequence[Sequence[int]]
-    begun: bool
-    brokers: tuple[int, ...]
-
-
-def decide_plan(view: ClusterView, target: int) -> ExpansionPlan | Wait | Refuse:
-    """The plan of an expansion to `target` partitions, from a view of `PLANNED`; of one under way, what is left of it."""
+def decide_plan(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
+    """The expansion to `target` partitions that may begin, or is under way; from a view of `PLANNED`."""
     expansion = under_way(view, target)
-    if not isinstance(expansion, Expansion):
+    if not isinstance(expansion, Expansion) or expansion == _note(view):  # a broker may be down, between its stop and its start
         return expansion
-    begun = expansion == _note(view)
-    known = (_groups_known(view), roll.no_reassignment(view), _no_transaction(view, expansion))
-    gate = MET if begun else together(known)  # a broker may be down, between its stop and its start
-    if not gate.met:
-        return unmet(gate)
-    those, rows = moving(view, expansion), _topic(view)
-    everything = {*(view.coordinators.groups if view.coordinators else ()), *those}
-    return ExpansionPlan(
-        expansion,
-        len(rows),
-        tuple(those),
-        len(everything) - len(those),
-        alive(view, expansion),
-        replicas_wanted(view, expansion),
-        begun,
-        tuple(sorted(view.brokers)),
-    )
+    gate = together((_groups_known(view), roll.no_reassignment(view), _no_transaction(view, expansion)))
+    return expansion if gate.met else unmet(gate)
 
 
-def decide_undo(view: ClusterView, target: int) -> ExpansionPlan | Wait | Refuse:
-    """The plan of an undo, if an expansion is under way and no broker uses the new count."""
+def decide_undo(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
+    """The expansion to undo, if one is under way and no broker uses the new count."""
     found = _undoable(view, target)
     return decide_plan(view, target) if isinstance(found, Expansion) else found
 
@@ -180,29 +153,30 @@ def _too_late(who: str) -> Reason:
     return Reason("K83", f"{who} use the new count: this can only be completed now, not undone.")
 
 
-def describe(plan: ExpansionPlan, *, undo: bool = False) -> str:
-    """The plan as Markdown, for the administrator who approves it."""
-    old, new = _said(plan.expansion.old), plan.expansion.new
+def describe(view: ClusterView, expansion: Expansion, *, undo: bool) -> str:
+    """What an expansion does, or its undo, as Markdown for the administrator who approves it."""
+    old, new = _said(expansion.old), expansion.new
     if undo:
-        return "\n".join((*_numbered(_undone(plan)), f"\n{_stays(plan.present, plan.expansion)}"))
-    multiple = all(new % each == 0 for each in plan.expansion.old)
-    alive = summarize((f"{code_span(group)} ({many})" for group, many in plan.alive.items()), 200)
-    moving = f"**{len(plan.moving)} groups move and must stop now**, until their offsets are imported"
+        return "\n".join((*_numbered(_undone(old)), f"\n{_stays(view, expansion)}"))
+    multiple = all(new % each == 0 for each in expansion.old)
+    move, members = moving(view, expansion), with_members(view, expansion)
+    staying = {*(view.coordinators.groups if view.coordinators else ())} - {*move}
+    named = summarize((f"{code_span(group)} ({many})" for group, many in members.items()), 200)
     paragraphs = (
-        "An earlier run has begun this; each step does what is left." if plan.begun else "",
+        "An earlier run has begun this; each step does what is left." if expansion == _note(view) else "",
         f"`{OFFSETS.name}` goes from {old} to {new} partitions."
         + ("" if multiple else f" {new} is no multiple of {old}: a multiple would move fewer."),
-        f"{moving}: {summarize(map(code_span, plan.moving), 200)}."
-        + (f" With members now: {alive}." if alive else "")
-        + f" {plan.staying} groups stay in their partitions and are not touched.",
-        "\n".join(_numbered(_steps(plan))),
+        f"**{len(move)} groups move and must stop now**, until their offsets are imported: {summarize(map(code_span, move), 200)}."
+        + (f" With members now: {named}." if named else "")
+        + f" {len(staying)} groups stay in their partitions and are not touched.",
+        "\n".join(_numbered(_steps(view, expansion))),
         "Until step 5 this can be undone (`undo`). From the first restart on it can only be completed.",
     )
     return "\n\n".join(filter(None, paragraphs))
 
 
-def _steps(plan: ExpansionPlan) -> list[str]:
-    added = [f"{plan.present + place}: {join_ids(row)}" for place, row in enumerate(plan.replicas)]
+def _steps(view: ClusterView, expansion: Expansion) -> list[str]:
+    added = [f"{index}: {join_ids(row)}" for index, row in enumerate(replicas_wanted(view, expansion), len(_topic(view)))]
     grow = (
         f"the topic gets {len(added)} partitions; replicas of each: {summarize(added, 30, '; ')}"
         if added
@@ -213,23 +187,24 @@ def _steps(plan: ExpansionPlan) -> list[str]:
         f"export their offsets into the backup, in two copies with SHA-256, and compare them with the log of {OFFSETS.name}",
         f"delete these groups, under the count that brokers use now, until {OFFSETS.name} holds nothing of them",
         grow,
-        f"restart every broker ({join_ids(plan.brokers)}), one after the other, with `{OFFSETS.setting}={plan.expansion.new}` in its file",
+        f"restart every broker ({join_ids(sorted(view.brokers))}), one after the other, with `{OFFSETS.setting}={expansion.new}` in its file",
         "wait until all brokers use the new count and every group has one coordinator",
         f"import the offsets and compare them with the brokers' answers and with the log of {OFFSETS.name}",
         "wait until the groups that moved consume again: start them then",
     ]
 
 
-def _undone(plan: ExpansionPlan) -> list[str]:
+def _undone(old: str) -> list[str]:
     return [
         "refuse if any broker uses the new count already",
-        f"import the exported offsets under the count that brokers use ({_said(plan.expansion.old)}), and read them back",
+        f"import the exported offsets under the count that brokers use ({old}), and read them back",
         "forget this expansion; start the groups then",
     ]
 
 
-def _stays(present: int, expansion: Expansion) -> str:
+def _stays(view: ClusterView, expansion: Expansion) -> str:
     """What an undo does not restore."""
+    present = len(_topic(view))
     if present in expansion.old:
         return "Nothing else was changed."
     return (
@@ -447,15 +422,15 @@ def _copies(view: ClusterView, group: str) -> list[tuple[int, HostedGroup]]:
     return [(broker, groups[group]) for broker, groups in sorted((view.hosted or {}).items()) if group in groups]
 
 
-def alive(view: ClusterView, expansion: Expansion) -> dict[str, int]:
-    """The groups that move and have members, with their number."""
+def with_members(view: ClusterView, expansion: Expansion) -> dict[str, int]:
+    """The groups that move and have members, with the number of members."""
     found = {group: sum(copy.members for _, copy in _copies(view, group)) for group in moving(view, expansion)}
     return {group: members for group, members in found.items() if members}
 
 
 def _stopped(view: ClusterView, expansion: Expansion) -> Gate:
     """K79: no broker has a member of a group that moves."""
-    named = [f"{group} ({members})" for group, members in alive(view, expansion).items()]
+    named = [f"{group} ({members})" for group, members in with_members(view, expansion).items()]
     return not_yet_if(named, Reason("K79", f"{len(named)} groups that move have members: {summarize(named, 20)}."))
 
 
@@ -493,7 +468,7 @@ def decide_stopped(view: ClusterView, target: int) -> Decision:
         return past
     known = _groups_known(view)
     if known.met and expansion != _note(view):
-        there = alive(view, expansion)
+        there = with_members(view, expansion)
         return Act(Verb.NOTE, f"The expansion begins. {len(there)} groups that move have members: {summarize(there, 20)}.")
     gate = together((known, _stopped(view, expansion)))
     return gates.as_decision(gate, f"No broker has a member of the {len(moving(view, expansion))} groups that move.")
@@ -529,7 +504,7 @@ def exported(view: ClusterView, expansion: Expansion, export: Export, log: Mappi
         return Refuse((unlike_log(wrong),))
     before, now = commits_of(export.groups), commits_of(groups)
     unchanged = {key: time for key, time in export.times.items() if key in now and before.get(key) == now[key]}
-    return Export(export.alive, groups, export.number + 1, {**offsets_repair.commit_times(log), **unchanged})
+    return Export(export.with_members, groups, export.number + 1, {**offsets_repair.commit_times(log), **unchanged})
 
 
 def unlike_log(wrong: Sequence[str]) -> Reason:
@@ -733,7 +708,7 @@ def decide_verify(view: ClusterView, target: int, export: Export, *, sure: bool,
         return decision
     if not sure:
         return Wait((Reason("T01", "Comparing the offsets again."),), healthy=True)
-    return Act(Verb.NOTE, f"{decision.text} The groups may start. {_stays(len(_topic(view)), note) if undo else ''}".strip())
+    return Act(Verb.NOTE, f"{decision.text} The groups may start. {_stays(view, note) if undo else ''}".strip())
 
 
 def _may_import(view: ClusterView, target: int, export: Export, *, undo: bool) -> Expansion | Done | Wait | Refuse:

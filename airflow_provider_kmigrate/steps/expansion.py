@@ -50,7 +50,7 @@ class PlanExpansion(Step):
             return Refuse(found.reasons)
         if isinstance(found, Wait | Refuse):
             return found
-        return Done(expansion.describe(found, undo=self._undo))
+        return Done(expansion.describe(view, found, undo=self._undo))
 
 
 class _ExpansionStep(Step):
@@ -91,7 +91,7 @@ class _ExpansionStep(Step):
 
 
 class StopGroups(_ExpansionStep):
-    """Note that the expansion begins, with the groups that are alive, and wait until no group that moves has a member."""
+    """Note that the expansion begins, with the groups that have members, and wait until no group that moves has a member."""
 
     doing, verb = "stop groups", Verb.NOTE
     fields = expansion.WHAT | Fields.FILES
@@ -105,7 +105,7 @@ class StopGroups(_ExpansionStep):
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
         """Save the originals, which the restarts render files from, while every broker is up. The note comes last: it needs both."""
         run_backup(context)
-        context.backup.keep_export(self._target, Export(tuple(expansion.alive(view, found))).to_json())
+        context.backup.keep_export(self._target, Export(tuple(expansion.with_members(view, found))).to_json())
         note_expansion(context, found)
 
 
@@ -302,7 +302,7 @@ class GroupsProgress(Step):
     def begin(self, context: StepContext) -> None:
         """Read from the export which groups had members."""
         if not self._known:
-            self.groups, self._known = export_of(context.backup.export(self._target)).alive, True
+            self.groups, self._known = export_of(context.backup.export(self._target)).with_members, True
 
     @property
     def more_arguments(self) -> Mapping[str, Any]:
