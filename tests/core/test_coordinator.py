@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pytest
@@ -25,9 +25,9 @@ from airflow_provider_kmigrate.core.coordinator import (
     probe_groups,
     uniform,
 )
-from airflow_provider_kmigrate.core.decision import Decision, Done
+from airflow_provider_kmigrate.core.decision import Decision, Done, waits_for
 from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.model import ClusterView, CoordinatorFacts, Partition
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, CoordinatorFacts, Partition
 from airflow_provider_kmigrate.core.text import summarize
 from tests.core.views import ZK, cluster
 
@@ -118,8 +118,8 @@ def test_a_broker_that_registered_before_the_topic_grew_has_the_smaller_count(re
 
 
 def test_counts_above_the_limit_are_tried_when_the_topic_has_them() -> None:
-    leaders = {p: p % 7 for p in range(300)}
-    assert possible_counts(answers_of(300, leaders), leaders, limit=100) == {300}
+    leaders = {p: p % 7 for p in range(1200)}
+    assert 1200 in possible_counts(answers_of(1200, leaders), leaders)
 
 
 def test_the_only_broker_of_a_large_topic_still_answers_something() -> None:
@@ -251,9 +251,7 @@ def test_every_group_has_the_class_of_the_model_in_every_state_of_a_roll(roll: t
                 assert {GroupClass.SPLIT: number > 1, GroupClass.BLACKOUT: number == 0}.get(kind, number == 1)
                 assert kind is model.kind(group, new)
         if broker is not None:
-            state = states[place - 1]
-            found = (state.broker, state.split, state.blackout)
-            assert found == (broker, len(classes[GroupClass.SPLIT]), len(classes[GroupClass.BLACKOUT]))
+            assert states[place - 1] == (len(classes[GroupClass.SPLIT]), len(classes[GroupClass.BLACKOUT]))
 
 
 @settings(max_examples=60, deadline=None)
@@ -265,16 +263,15 @@ def test_the_calmest_order_restarts_each_broker_once_and_is_no_worse_than_the_us
     moving = Coordinators(dict.fromkeys(brokers, old), dict(enumerate(rows)), new).moving(GROUPS)
     order = calmest_order(moving, (), brokers)
     assert sorted(order) == sorted(brokers)
-    first = [forecast(moving, (), [broker])[0] for broker in brokers]
-    assert sum(asdict(forecast(moving, (), order)[0]).values()) - order[0] == min(one.split + one.blackout for one in first)
+    assert sum(forecast(moving, (), order)[0]) == min(sum(forecast(moving, (), [broker])[0]) for broker in brokers)
 
 
 def test_an_order_that_pays_is_found() -> None:
     """Groups move from 0 to 1 and from 2 to 3: 0, 2, 1, 3 would keep both pairs between two coordinators at once."""
     moving = {(0, 1): 5, (2, 3): 5}
     assert calmest_order(moving, (), range(4)) == (0, 1, 2, 3)
-    assert max(state.blackout for state in forecast(moving, (), (0, 1, 2, 3))) == 5
-    assert max(state.blackout for state in forecast(moving, (), (0, 2, 1, 3))) == 10
+    assert max(blackout for _, blackout in forecast(moving, (), (0, 1, 2, 3))) == 5
+    assert max(blackout for _, blackout in forecast(moving, (), (0, 2, 1, 3))) == 10
 
 
 def test_more_than_two_counts_are_classed_by_who_accepts() -> None:
@@ -393,6 +390,5 @@ def test_counts_with_the_same_coordinators_give_the_same_groups() -> None:
 
 
 def test_only_a_wait_for_the_coordinators_asks_for_them() -> None:
-    assert coordinator.wants_coordinators(coordinator.decide_agreement(seen(None)))
-    assert not coordinator.wants_coordinators(coordinator.decide_agreement(seen({0: FIFTEEN})))
-    assert not coordinator.wants_coordinators(coordinator.decide_agreement(replace(seen(None), partitions=None)))
+    for view, expected in ((seen(None), True), (seen({0: FIFTEEN}), False), (replace(seen(None), partitions=None), False)):
+        assert waits_for(coordinator.decide_agreement(view), Cause.COORDINATORS_NOT_ASKED) is expected
