@@ -478,13 +478,13 @@ Entities = Mapping[str, Mapping[str, str]]
 class Stored:
     """One kind of metadata as both sides store it.
 
-    `untold`: entity -> why no node can report KRaft's side of it; `EVERY` stands for all entities. These are not compared.
+    `unreported`: entity -> why no node can report KRaft's side of it; `EVERY` stands for all entities. These are not compared.
     """
 
     EVERY: ClassVar = ""
     zookeeper: Entities
     kraft: Entities = field(default_factory=dict)
-    untold: Mapping[str, str] = field(default_factory=dict)
+    unreported: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

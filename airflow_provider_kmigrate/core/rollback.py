@@ -187,23 +187,18 @@ def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) ->
     strict = not _quorum_gone(view)
     moving = (gates.dual_write_alive(view, before), gates.lag_below(view, gates.MOST_LAG)) if strict and terms.failover else ()
     differing = (*_unread(view, strict=strict and (terms.failover or _kraft_reportable(view))), *_found(view))
-    return _said(together((*moving, not_yet_if(differing, *differing))))
+    return _with_g33(together((*moving, not_yet_if(differing, *differing))))
 
 
 def before_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms) -> Gate:
     """G33: brokers, which KRaft informed last, hold the same topics as ZooKeeper; never, if two observations differ alike."""
     if not readiness.holds_more(view) or terms.accepts:
         return MET
-    pair = [_more(_topics(each)) for each in (first, view)]
-    lasting = equivalence.reasons(equivalence.lasting_differences(*pair))
-    if lasting:
-        return _said(never(*lasting))
+    pair = [_more(equivalence.topic_differences(each)) for each in (first, view)]
+    if lost := equivalence.reasons(equivalence.persisting(*pair)):
+        return _with_g33(never(*lost))
     now = (*_unread(view, strict=False), *equivalence.reasons(pair[1]))
-    return _said(not_yet_if(now, *now))
-
-
-def _topics(view: ClusterView) -> tuple[Difference, ...]:
-    return equivalence.compare(*view.topics, view.zk.pending_deletions if view.zk else ()) if view.topics else ()
+    return _with_g33(not_yet_if(now, *now))
 
 
 def _found(view: ClusterView) -> tuple[Reason, ...]:
@@ -222,7 +217,11 @@ def _no_node_reports(view: ClusterView) -> bool:
 
 
 def _unknown_topics(view: ClusterView) -> str:
-    missing = [found.entity for found in _topics(view) if found.kind is DifferenceKind.MISSING_TOPIC and found.counts]
+    missing = [
+        found.entity
+        for found in equivalence.topic_differences(view)
+        if found.kind is DifferenceKind.MISSING_TOPIC and found.counts
+    ]
     return f" The broker that was asked does not know {len(missing)} of them: {summarize(missing)}." if missing else ""
 
 
@@ -259,7 +258,7 @@ def _knows_no_topic(view: ClusterView) -> tuple[Reason, ...]:
     return (Reason("G00", text),)
 
 
-def _said(gate: Gate) -> Gate:
+def _with_g33(gate: Gate) -> Gate:
     reason = Reason("G33", "ZooKeeper is not known to hold all that KRaft holds.")
     return gate if gate.met else Gate(gate.state, (reason, *gate.reasons))
 
@@ -644,8 +643,8 @@ def changed(view: ClusterView, before: Inventory | None, why: str = "") -> tuple
     said = [f"Changed since the backup of {at}, {text}: {listed}." for text, listed in texts.items() if listed]
     said = said or [f"Changed since the backup of {at}: nothing that was read."]
     late = [f"changes before {at}, because KRaft may have taken the cluster over before the backup"] if before.late else []
-    unseen = [*late, *equivalence.unseen(view)]
-    return (*said, *([f"Not known whether changed: {'; '.join(unseen)}."] if unseen else ()))
+    unknown = [*late, *equivalence.unknown_changes(view)]
+    return (*said, *([f"Not known whether changed: {'; '.join(unknown)}."] if unknown else ()))
 
 
 def _metrics(view: ClusterView) -> str:

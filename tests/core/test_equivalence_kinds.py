@@ -75,7 +75,7 @@ def test_what_is_not_told_is_not_compared_and_said() -> None:
     assert equivalence.found(one) == ()
     assert "1 broker settings" in equivalence.same(one)
     assert "Not compared: broker settings of a, c (silent)." in equivalence.same(one)
-    whole = with_kind(StoredKind.ACLS, Stored(SOME, untold={Stored.EVERY: "no authorizer"}))
+    whole = with_kind(StoredKind.ACLS, Stored(SOME, unreported={Stored.EVERY: "no authorizer"}))
     assert equivalence.found(whole) == ()
     assert "Not compared: ACLs (no authorizer)." in equivalence.same(whole)
     assert " ACLs," not in equivalence.same(whole)

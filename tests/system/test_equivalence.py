@@ -150,8 +150,8 @@ def check_copied(view: ClusterView) -> None:
     settings = stored[StoredKind.BROKER_SETTINGS]
     assert settings.kraft["broker 0"] == {"kmigrate.plugin.password": "(hidden)", "log.cleaner.threads": "2"}
     assert settings.kraft["all brokers"] == {"log.retention.ms": "86400000"}
-    assert set(settings.untold) == {"broker 1"}, "it is in migration mode"
-    assert set(stored[StoredKind.TOKENS].untold) == {Stored.EVERY}, "the brokers have no key for tokens"
+    assert set(settings.unreported) == {"broker 1"}, "it is in migration mode"
+    assert set(stored[StoredKind.TOKENS].unreported) == {Stored.EVERY}, "the brokers have no key for tokens"
     assert stored[StoredKind.PRODUCER_IDS].kraft, "a transaction has a producer id"
     assert "4 quotas, 2 SCRAM credentials and 2 ACLs" in same(view)
 
