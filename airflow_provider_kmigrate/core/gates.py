@@ -229,12 +229,15 @@ def controllers_answer(view: ClusterView, but: int | None = None) -> Gate:
     return not_yet_if(unresponsive, Reason("G23", f"Controllers that do not answer: {join_ids(unresponsive)}."))
 
 
-def quorum_healthy(view: ClusterView, max_lag: int = 1000) -> Gate:
-    """G20: a leader exists and every voter has fetched up to `max_lag` records behind the high watermark."""
+_VOTER_LAG = 1000  # records
+
+
+def quorum_healthy(view: ClusterView) -> Gate:
+    """G20: a leader exists and every voter has fetched up to `_VOTER_LAG` records behind the high watermark."""
     quorum = view.quorum
     if quorum is None or quorum.leader_id < 0:
         return quorum_leads(view)
-    behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < max(0, quorum.high_watermark - max_lag)]
+    behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < max(0, quorum.high_watermark - _VOTER_LAG)]
     return not_yet_if(behind, Reason("G20", f"Voters behind the high watermark {quorum.high_watermark}: {join_ids(behind)}."))
 
 
@@ -395,10 +398,10 @@ def mover(cluster: str) -> str:
     return f"kmigrate_consumers__{cluster}"
 
 
-def living(view: ClusterView, limit: int = 10) -> str:
+def living(view: ClusterView) -> str:
     """The groups that live on ZooKeeper, with the number and kind of their members; empty if there is none, or none was read."""
     groups, members = (view.zk.live_groups, view.zk.live_members) if view.zk is not None else ((), {})
-    return summarize((f"{group} ({members[group]})" if group in members else group for group in groups), limit)
+    return summarize((f"{group} ({members[group]})" if group in members else group for group in groups), 10)
 
 
 def alarm_of_living(view: ClusterView) -> str:
@@ -428,17 +431,17 @@ def all_kraft(view: ClusterView) -> Gate:
     return not_yet_if(registered, Reason("G22", f"Brokers still registered in ZooKeeper: {join_ids(registered)}."))
 
 
-def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
+def after_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
     """G12, judged right after a broker has stopped: its controlled shutdown moved every leader that could move.
 
     A stop of ten seconds or more that leaves leaders behind means that the controller could not move them: an epoch trap or an
-    isolated broker (measured). A partition whose only in-sync replica was this broker cannot move and does not count.
+    isolated broker (measured). A partition whose only in-sync replica was this broker cannot move and does not count. Partitions
+    that were not read keep no broker down.
     """
-    if view.partitions is None:
-        return not_yet(could_not_read("the partitions"))
-    stuck = [p for p in view.partitions if p.leader == broker and set(p.isr) - {broker}]
+    rows = view.partitions or ()
+    stuck = [p for p in rows if p.leader == broker and set(p.isr) - {broker}]
     text = f"Broker {broker} took {stop_seconds:.1f} s to stop and still leads {len(stuck)} partitions: {summarize(p.name for p in sorted(stuck))}."
-    return never_if(stuck and stop_seconds >= slow_stop_limit(len(view.partitions)), Reason("G12", text))
+    return never_if(stuck and stop_seconds >= slow_stop_limit(len(rows)), Reason("G12", text))
 
 
 PROBE_FRESH, PROBE_GONE = 10.0, 60.0
@@ -480,12 +483,6 @@ def probe_ended(view: ClusterView) -> str:
     if view.probe is None or view.probe.age <= PROBE_GONE:
         return ""
     return " The probe's figures are missing or old: its produce latency was not waited for (Y05)."
-
-
-def after_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
-    """G12 if it says never; anything else, unread facts included, keeps no broker down."""
-    gate = left_in_charge(view, broker, stop_seconds)
-    return gate if gate.state is GateState.NEVER else MET
 
 
 def slow_stop_limit(partitions: int) -> float:
