@@ -403,15 +403,16 @@ def run_watch(
     view, now, verdict = found.view, found.acts.now, found.readiness
     reasons = (*watch.at_once(view, context.spec.policy.max_hybrid, now), *watch.lost(verdict), *overdue(view, now))
     gauges, contradictions = _second_witness(context, view)
-    stands = f"{watch.summary(waits.describe_phase(view, now), verdict, now)} {_progress_of_groups(context, view)}{gauges}"
-    context.say(stands)
+    phase, rollback = waits.describe_phase(view, now), readiness.describe(verdict, now)
+    state = f"{phase} {rollback} {_progress_of_groups(context, view)}{gauges}"
+    context.say(state)
     shows(verdict, now)
     note_readiness(context, found, "watch")
     staying = watch.if_it_stays(view, found.acts)
     staying = (*staying, *watch.beside(staying, verdict, found.acts), *contradictions)
     if reasons:
         context.journal.write("alarm", "watch", format_reasons(reasons))
-        raise Refused(f"watch: {stands} {format_reasons(reasons)}", (*reasons, *staying))
+        raise Refused(f"watch: {state} {format_reasons(reasons)}", (*reasons, *staying))
     if staying:
-        raise Unavailable(f"watch: {stands} {format_reasons(staying)}", staying)
-    return Done(stands)
+        raise Unavailable(f"watch: {state} {format_reasons(staying)}", staying)
+    return Done(state)
