@@ -275,9 +275,7 @@ class ClusterSpec:
     controller_security: str = "PLAINTEXT"
     controller_security_written: bool = True  # in the cluster file; false: its default
     controller_conn_id: str = ""  # TLS and SASL of the controller listener; empty: as the Kafka connection has them
-    unverified: frozenset[str] = (
-        frozenset()
-    )  # sections whose connection may leave host names unverified: `verify_hostname: false`
+    unverified: frozenset[str] = frozenset()  # sections whose connection need not verify host names: `verify_hostname: false`
     controller_properties: Mapping[str, str] = field(default_factory=dict)  # extra keys for every controller
     kafka_release: str = ""  # the release that every broker runs, such as 3.9.2; brokers report only 3.9
     path: str = ""

@@ -228,14 +228,10 @@ def _compare_topic(
     elif kraft is None:
         yield Difference(DifferenceKind.MISSING_TOPIC, name, "present", ABSENT, PENDING if name in pending else "")
     else:
-        yield from _compare_ids(zookeeper, kraft)
+        if zookeeper.topic_id is None or zookeeper.topic_id != kraft.topic_id:
+            yield Difference(DifferenceKind.TOPIC_ID, name, zookeeper.topic_id or ABSENT, kraft.topic_id or ABSENT)
         yield from _compare_partitions(zookeeper, kraft)
         yield from _compare_entity(DifferenceKind.TOPIC_CONFIG, name, zookeeper.configs, kraft.configs)
-
-
-def _compare_ids(zookeeper: TopicMetadata, kraft: TopicMetadata) -> Iterator[Difference]:
-    if zookeeper.topic_id is None or zookeeper.topic_id != kraft.topic_id:
-        yield Difference(DifferenceKind.TOPIC_ID, zookeeper.name, zookeeper.topic_id or ABSENT, kraft.topic_id or ABSENT)
 
 
 def _compare_partitions(zookeeper: TopicMetadata, kraft: TopicMetadata) -> Iterator[Difference]:

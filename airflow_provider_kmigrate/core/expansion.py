@@ -155,7 +155,7 @@ def _too_late(who: str) -> Reason:
 
 def describe(view: ClusterView, expansion: Expansion, *, undo: bool) -> str:
     """What an expansion does, or its undo, as Markdown for the administrator who approves it."""
-    old, new = _said(expansion.old), expansion.new
+    old, new = _either(expansion.old), expansion.new
     if undo:
         return "\n".join((*_numbered(_undone(old)), f"\n{_stays(view, expansion)}"))
     multiple = all(new % each == 0 for each in expansion.old)
@@ -208,7 +208,7 @@ def _stays(view: ClusterView, expansion: Expansion) -> str:
     if present in expansion.old:
         return "Nothing else was changed."
     return (
-        f"What stays: {OFFSETS.name} has {present} partitions, and Kafka cannot remove any. Brokers use {_said(expansion.old)} until one "
+        f"What stays: {OFFSETS.name} has {present} partitions, and Kafka cannot remove any. Brokers use {_either(expansion.old)} until one "
         "restarts (K01): restart none before this expansion is run again."
     )
 
@@ -217,7 +217,7 @@ def _numbered(lines: Sequence[str]) -> Iterator[str]:
     return (f"{number}. {line}" for number, line in enumerate(lines, 1))
 
 
-def _said(counts: Collection[int]) -> str:
+def _either(counts: Collection[int]) -> str:
     return " or ".join(map(str, sorted(counts, reverse=True)))
 
 
@@ -313,7 +313,7 @@ def _all_alike(view: ClusterView, old: frozenset[int]) -> Gate:
     unread = [broker for broker in view.brokers if not counts.get(broker)]
     if unread or not counts:
         return not_yet(Reason("K02", f"Which count of {OFFSETS.name} brokers {join_ids(unread) or 'all'} use is not known."))
-    named = "; ".join(f"broker {broker} with {_said(found)}" for broker, found in sorted(counts.items()))
+    named = "; ".join(f"broker {broker} with {_either(found)}" for broker, found in sorted(counts.items()))
     return never(Reason("K01", f"Brokers compute with different counts of {OFFSETS.name}: {named}."))
 
 
@@ -406,15 +406,14 @@ def _may_use_new(view: ClusterView, expansion: Expansion) -> list[int]:
 def _groups_known(view: ClusterView) -> Gate:
     """Every broker has listed its groups, and has said which of all groups it coordinates."""
     if view.coordinators is None or view.hosted is None:
-        return not_yet(_not_asked())
+        return not_yet(_NOT_ASKED)
     unread = [reason for reason in view.unknowns if reason.cause is Cause.UNREAD_COORDINATORS]
     missing = sorted(view.brokers.keys() - view.hosted.keys())
     text = f"Brokers {join_ids(missing)} did not report the groups that they coordinate."
     return not_yet_if(missing or unread, *((Reason("K02", text),) if missing else ()), *unread)
 
 
-def _not_asked() -> Reason:
-    return Reason("K02", "The brokers' groups and coordinators were not read.", cause=Cause.COORDINATORS_NOT_ASKED)
+_NOT_ASKED = Reason("K02", "The brokers' groups and coordinators were not read.", cause=Cause.COORDINATORS_NOT_ASKED)
 
 
 def _copies(view: ClusterView, group: str) -> list[tuple[int, HostedGroup]]:
@@ -606,7 +605,7 @@ def decide_restart(view: ClusterView, broker_id: int, target: int, *, restarted:
 
 def _reread(view: ClusterView, broker: Broker, expansion: Expansion, mode: BrokerMode, *, ours: bool) -> Decision:
     if ours and view.coordinators is None:
-        return Wait((_not_asked(),))
+        return Wait((_NOT_ASKED,))
     if not uses_new(view, broker.id, expansion):
         return _restart(view, broker, expansion)
     if ours:
@@ -657,12 +656,11 @@ def decide_one_coordinator(view: ClusterView, target: int) -> Decision:
     """Wait until every broker uses the new count and each group has exactly one coordinator, the leader of its partition."""
     if view.partitions is None or len(_topic(view)) != target:
         return Wait((Reason("K83", f"{OFFSETS.name} does not have {target} partitions yet."),))
+    groups = view.coordinators.groups if view.coordinators else ()
     gate = together((coordinator.agreed(view), _groups_known(view)))
-    if gate.met:
-        gate = _one_each(view, target, view.coordinators.groups if view.coordinators else ())
-    every = len(view.coordinators.groups) if view.coordinators else 0
-    text = f"Every broker uses {target} partitions of {OFFSETS.name}, and each of {every} groups has one coordinator."
-    return Wait(gate.reasons) if not gate.met else Done(text)
+    gate = _one_each(view, target, groups) if gate.met else gate
+    text = f"Every broker uses {target} partitions of {OFFSETS.name}, and each of {len(groups)} groups has one coordinator."
+    return Done(text) if gate.met else Wait(gate.reasons)
 
 
 def _one_each(view: ClusterView, count: int, groups: Collection[str]) -> Gate:
@@ -728,7 +726,7 @@ def _all_use(view: ClusterView, expansion: Expansion, *, undo: bool) -> Gate:
     counts, allowed = _counts(view), set(expansion.old if undo else (expansion.new,))
     unread = [broker for broker in sorted(view.brokers) if not counts.get(broker)]
     wrong = [broker for broker in sorted(view.brokers) if broker not in unread and not counts[broker] & allowed]
-    others = f"Brokers {join_ids(wrong)} do not use {_said(allowed)} partitions of {OFFSETS.name} yet."
+    others = f"Brokers {join_ids(wrong)} do not use {_either(allowed)} partitions of {OFFSETS.name} yet."
     unknown = f"Which count brokers {join_ids(unread)} use is not known."
     return together((not_yet_if(wrong, Reason("K01", others)), not_yet_if(unread, Reason("K02", unknown))))
 

@@ -272,8 +272,12 @@ def dual_write_moves(view: ClusterView, before: ClusterView | None) -> Gate:
 
     What the leader has just written at the end of the copy is no dual-write yet: it first goes through the topics in ZooKeeper.
     """
-    claimed = _claimed(view)
-    return _advanced(view, before) if claimed.met else claimed
+    if not (claimed := _claimed(view)).met:
+        return claimed
+    now, earlier = view.migration, before.migration if before else None
+    moved = now and earlier and earlier.metadata_offset > 0 and _stamp(now) > _stamp(earlier)
+    offset = now.metadata_offset if now else None
+    return not_yet_if(not moved, no_dual_write(f"/migration has not advanced from offset {offset} yet."))
 
 
 def _claimed(view: ClusterView) -> Gate:
@@ -305,13 +309,6 @@ def _written_just_now(view: ClusterView) -> bool:
     if migration is None or migration.age is None or lag is None:
         return False
     return migration.age.most < JUST_NOW and lag <= _CAUGHT_UP
-
-
-def _advanced(view: ClusterView, before: ClusterView | None) -> Gate:
-    now, earlier = view.migration, before.migration if before else None
-    moved = now and earlier and earlier.metadata_offset > 0 and _stamp(now) > _stamp(earlier)
-    offset = now.metadata_offset if now else None
-    return not_yet_if(not moved, no_dual_write(f"/migration has not advanced from offset {offset} yet."))
 
 
 def no_dual_write(text: str) -> Reason:

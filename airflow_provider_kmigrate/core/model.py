@@ -136,12 +136,8 @@ class Fields(Flag):
     REASSIGNMENTS = auto()  # partitions that are being reassigned, from the controller
     ENSEMBLE = auto()  # every ZooKeeper server of the connection, from itself
     BACKUP = auto()  # the originals in the backup; a step's process reads them, no observer
-    GROUP_PROGRESS = (
-        auto()
-    )  # committed offsets and lag of every consumer group with members; the members of those that a step names
-    HOSTED_GROUPS = (
-        auto()
-    )  # each broker's consumer groups with their offsets: those listed (COORDINATORS), and those that a step names
+    GROUP_PROGRESS = auto()  # offsets and lag of every consumer group with members; the members of those that a step names
+    HOSTED_GROUPS = auto()  # each broker's consumer groups with offsets: those listed (COORDINATORS), those that a step names
     PROBE = auto()  # what the probe measures of its own records; a step's process reads it, no observer
 
     POSITION = BROKERS | CONTROLLERS | ZOOKEEPER | QUORUM  # what shows the phase
@@ -184,9 +180,7 @@ class Reason:
     text: str  # what was observed
     remedy: str | None = None  # what to do next; None: as the registry has it
     cause: Cause | AuditCause | None = None  # for decisions that must recognise it
-    node: str = (
-        ""  # the one that it is about, such as "broker 1", if alarms and unread hosts must be distinguished; not kept in rows
-    )
+    node: str = ""  # such as "broker 1", if alarms and unread hosts of several must be distinguished; not kept in rows
 
     @classmethod
     def of(cls, cause: AuditCause, text: str) -> Reason:
@@ -409,9 +403,7 @@ class ZkView:
     topic_versions: Mapping[str, int] = field(default_factory=dict)  # data versions of coordinator topics; 0: as it was created
     registered: frozenset[int] = frozenset()  # by our note: brokers that a roll has moved into migration mode
     unflagged: frozenset[int] = frozenset()  # by our note: controllers whose flag a finalization takes, or has taken
-    rolled_back: Mapping[int, BrokerMode] = field(
-        default_factory=dict
-    )  # brokers that kmigrate rolled back alone: into which mode
+    rolled_back: Mapping[int, BrokerMode] = field(default_factory=dict)  # brokers that were rolled back alone: into which mode
     expansion: Expansion | None = None  # by our note: the last expansion of __consumer_offsets
 
 

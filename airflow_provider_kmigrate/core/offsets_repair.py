@@ -49,6 +49,10 @@ class StoredCommit(NamedTuple):
         value = "removed" if self.offset is None else f"offset {self.offset}"
         return f"{value} (record {self.at} of partition {self.place}, {date(self.commit_ms)})"
 
+    def as_dict(self) -> dict[str, object]:
+        """For JSON: all but the key."""
+        return {name: value for name, value in self._asdict().items() if name != "key"}
+
 
 class StoredGroup(NamedTuple):
     """The newest state of a classic group in one partition of `__consumer_offsets`."""
@@ -268,17 +272,13 @@ class RepairPlan:
         return {
             "count": self.count,
             "stop": list(self.stop),
-            "imports": [{**key._asdict(), **_shown(commit)} for key, commit in sorted(self.imports.items())],
+            "imports": [{**key._asdict(), **commit.as_dict()} for key, commit in sorted(self.imports.items())],
             "strays": [{"group": one.group, "place": one.place, "key": one.raw_key.hex()} for one in self.strays],
             "undecided": [
-                {**one.key._asdict(), "doubts": list(one.doubts), "copies": list(map(_shown, one.values))}
+                {**one.key._asdict(), "doubts": list(one.doubts), "copies": [commit.as_dict() for commit in one.values]}
                 for one in self.undecided
             ],
         }
-
-
-def _shown(commit: StoredCommit) -> dict[str, object]:
-    return {name: value for name, value in commit._asdict().items() if name != "key"}
 
 
 Decided = Mapping[GroupPartition, int | None]

@@ -587,9 +587,9 @@ NOTHING = Reason("P13", "Nothing to roll back: the cluster shows no trace of a m
 
 def plan(view: ClusterView) -> tuple[str, ...]:
     """What a rollback would do now, step by step, in words; empty if there is nothing to roll back."""
-    kraft, plain, silent = (view.in_mode(mode) for mode in (BrokerMode.KRAFT, BrokerMode.ZOOKEEPER, None))
+    kraft, plain, unread = (view.in_mode(mode) for mode in (BrokerMode.KRAFT, BrokerMode.ZOOKEEPER, None))
     unnamed = view.unnamed_brokers()
-    unresponsive = sorted(set(silent) - set(unnamed))
+    unresponsive = sorted(set(unread) - set(unnamed))
     owned = kraft_owns(view)
     up = sorted(c.id for c in view.controllers.values() if not c.down)
     unflagged = sorted(c.id for c in view.controllers.values() if c.migration_flag is False) if owned else []
@@ -610,8 +610,8 @@ def plan(view: ClusterView) -> tuple[str, ...]:
     )
     planned = tuple(text for needed, text in steps if needed)
     waits = f"wait for brokers that do not answer now, or start them again: {join_ids(unresponsive)}"
-    strange = f"wait until the brokers that the cluster file does not name have gone: {join_ids(unnamed)} (G39)"
-    more = (*([waits] if unresponsive else []), *([strange] if unnamed else []))
+    waits_for_unnamed = f"wait until the brokers that the cluster file does not name have gone: {join_ids(unnamed)} (G39)"
+    more = (*([waits] if unresponsive else []), *([waits_for_unnamed] if unnamed else []))
     return (*planned, *more) if planned else planned
 
 

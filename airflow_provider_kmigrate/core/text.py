@@ -8,15 +8,13 @@ from datetime import UTC, datetime
 from html import escape
 from math import inf
 
-_SHOWN = 8
-
 
 def join_ids(items: Iterable[object]) -> str:
     """All of them, for nodes: there are few."""
     return ", ".join(map(str, items))
 
 
-def summarize(items: Iterable[object], shown: int = _SHOWN, apart: str = ", ") -> str:
+def summarize(items: Iterable[object], shown: int = 8, apart: str = ", ") -> str:
     """The first of them by name, the others counted; `apart`: what separates two. Control characters become visible."""
     named = [str(item) for item in items]
     return apart.join(map(printable, named[:shown])) + (f" and {len(named) - shown} more" if len(named) > shown else "")
