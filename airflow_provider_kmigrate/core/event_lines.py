@@ -139,7 +139,7 @@ def _range_of(name: str) -> range | None:
     """The values that a number of this name may have: what a column of 32 bits or a date can hold."""
     if name in {"partition", "count"}:
         return range(-(2**31), 2**31)
-    is_time = name in {"until_ms", "epoch_ms"} or (name.startswith("t_") and name.endswith("_ms"))
+    is_time = name in {"until_ms", "wall_ms"} or (name.startswith("t_") and name.endswith("_ms"))
     return range(-_YEAR_9999_MS, _YEAR_9999_MS) if is_time else None
 
 
