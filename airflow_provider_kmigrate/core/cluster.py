@@ -286,7 +286,7 @@ class ClusterSpec:
     audit: AuditSpec | None = None
     approvers: ApproverSpec | None = None  # None: every user who may edit the DAG
     notify: tuple[NotifierSpec, ...] = ()
-    runbook_url: str = ""  # where people read the runbook; empty: messages name the command that prints an entry
+    runbook_url: str = ""  # where operators read the runbook; empty: messages name the command that prints an entry
     controller_metrics: str = ""  # where each controller shows Kafka's gauges, with {host} or {id}; empty: they are not read
     rehearsal: bool = False  # a run's conf may approve beforehand
     windows: tuple[str, ...] = ()  # daily times in UTC in which a restart of a migration may begin; none: any time

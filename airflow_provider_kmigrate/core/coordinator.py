@@ -1,6 +1,6 @@
 """Which broker coordinates a group, whether all brokers agree on that, and what a roll does to the groups if they do not.
 
-A group lives in partition `hash(group) mod n` of `__consumer_offsets`; its coordinator is that partition's leader. Every broker
+The offsets of a group are in partition `hash(group) mod n` of `__consumer_offsets`; its coordinator is that partition's leader. Every broker
 reads n once, when it starts (KIP-895, not adopted). An expansion of the topic therefore sleeps until a broker restarts. Then old
 and restarted brokers disagree, broker by broker: groups split, stop or lose their offsets. `__transaction_state` works alike.
 
@@ -373,14 +373,14 @@ def _effect(view: ClusterView, counts: Counts, count: int) -> str:
     classes = known.classes(groups)
     untouched = classes.pop(GroupClass.INVARIANT)
     named = [f"{len(names)} {kind}: {summarize(names)}" for kind, names in classes.items() if names]
-    said = "; ".join([*named, f"{len(untouched)} {GroupClass.INVARIANT}"])
-    return f"Of {len(groups)} consumer groups: {said}.{_ahead(known, groups)}"
+    counted = "; ".join([*named, f"{len(untouched)} {GroupClass.INVARIANT}"])
+    return f"Of {len(groups)} consumer groups: {counted}.{_ahead(known, groups)}"
 
 
 def _likely(view: ClusterView, counts: Counts, count: int) -> Coordinators | None:
     """Each broker's count: the topic's own, or the highest that explains its answers; None if one did not answer.
 
-    Counts that explain the same answers name the same coordinators, so who accepts a group does not depend on the choice.
+    Counts that explain the same answers name the same coordinators, so which broker accepts a group does not depend on the choice.
     """
     if not all(counts.get(broker) for broker in view.brokers):
         return None

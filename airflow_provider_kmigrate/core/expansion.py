@@ -149,8 +149,8 @@ def _undoable(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
     return Refuse((_too_late(f"Brokers {join_ids(using)}"),)) if using else found
 
 
-def _too_late(who: str) -> Reason:
-    return Reason("K83", f"{who} use the new count: this can only be completed now, not undone.")
+def _too_late(brokers: str) -> Reason:
+    return Reason("K83", f"{brokers} use the new count: this can only be completed now, not undone.")
 
 
 def describe(view: ClusterView, expansion: Expansion, *, undo: bool) -> str:
@@ -320,7 +320,7 @@ def _all_alike(view: ClusterView, old: frozenset[int]) -> Gate:
 def _allowed(old: frozenset[int], present: int, target: int) -> Gate:
     """K78: `target` is a multiple of the count in use, or what the topic already has while brokers do not use it yet."""
     if not old:
-        return MET  # said by `_all_alike`
+        return MET  # refused by `_all_alike`
     base = present if present in old else max(old)
     unused = present not in old
     good = [base * factor for factor in range(1, present // base + _MULTIPLES + 1) if base * factor > present]
@@ -404,7 +404,7 @@ def _may_use_new(view: ClusterView, expansion: Expansion) -> list[int]:
 
 
 def _groups_known(view: ClusterView) -> Gate:
-    """Every broker has listed its groups, and has said which of all groups it coordinates."""
+    """Every broker has listed its groups, and has reported which of all groups it coordinates."""
     if view.coordinators is None or view.hosted is None:
         return not_yet(_NOT_ASKED)
     unread = [reason for reason in view.unknowns if reason.cause is Cause.UNREAD_COORDINATORS]

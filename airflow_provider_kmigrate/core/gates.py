@@ -1,7 +1,7 @@
 """Named conditions over a view: each gate is *met*, *not yet* (waiting may help) or *never* (the operator must act).
 
 The numbers are those of the measured gates: each prevents a failure that was seen on real brokers. A gate over something that
-could not be read answers "not yet". Before every act `strangers` checks that this is the cluster that the cluster file names.
+could not be read answers "not yet". Before every act `wrong_cluster` checks that this is the cluster that the cluster file names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def all_named(view: ClusterView) -> Gate:
     return not_yet_if(found, *found)
 
 
-def strangers(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
+def wrong_cluster(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
     """I01 for each source that names another cluster id, G00 if no source names one; empty if all agree."""
     named = _named(view)
     if not named:
@@ -175,8 +175,8 @@ def _file_in_stage(name: str, node: Broker | Controller, stage: FileStage, runs:
     if node.files.properties is None:
         return not_yet(replace(could_not_read(f"the properties of {name}"), node=name))
     found = stage_on_disk(node.files)
-    whose = f"of a node in stage '{found}'" if found else "of no stage"
-    text = f"{name.capitalize()} runs {runs}, but its properties file is {whose}: its next start, after a reboot too, {_NEXT_START[found]}."
+    stage_text = f"of a node in stage '{found}'" if found else "of no stage"
+    text = f"{name.capitalize()} runs {runs}, but its properties file is {stage_text}: its next start, after a reboot too, {_NEXT_START[found]}."
     return never_if(found is not stage, Reason("O06", text, node=name))
 
 
@@ -244,12 +244,9 @@ def quorum_healthy(view: ClusterView) -> Gate:
 def quorum_leads(view: ClusterView) -> Gate:
     """G20: one controller answers as the leader of the quorum."""
     led = view.quorum is not None and view.quorum.leader_id >= 0
-    wedged = view.controllers and not view.unresponsive_controllers()
-    why = (
-        " Every controller runs: search their logs for `UnknownHostException`, a name that did not resolve at their start."
-        if wedged
-        else ""
-    )
+    all_run = view.controllers and not view.unresponsive_controllers()
+    hint = " Every controller runs: search their logs for `UnknownHostException`, a name that did not resolve at their start."
+    why = hint if all_run else ""
     return not_yet_if(not led, Reason("G20", f"The KRaft quorum has no leader that answers.{why}"))
 
 
@@ -374,15 +371,15 @@ def leaderless(view: ClusterView) -> tuple[Partition, ...]:
 
 
 def no_live_groups(view: ClusterView) -> Gate:
-    """No consumer group lives on ZooKeeper when the last ZooKeeper-mode broker leaves: those consumers would starve (measured)."""
+    """G21: no consumer group uses ZooKeeper when the last ZooKeeper-mode broker leaves: its members would get no records (measured)."""
     if view.zk is None:
         return not_yet(could_not_read("ZooKeeper"))
-    text = f"Groups still coordinate through ZooKeeper: {living(view)}. The DAG {mover(view.name)} moves them."
+    text = f"Groups still coordinate through ZooKeeper: {zookeeper_groups(view)}. The DAG {mover(view.name)} moves them."
     return never_if(view.zk.live_groups, Reason("G21", text))
 
 
 def no_group_without_coordinator(view: ClusterView) -> Gate:
-    """G21 once no broker is in a ZooKeeper mode: groups that start to live there, or were missed, consume nothing (measured)."""
+    """G21 once no broker is in a ZooKeeper mode: groups that start to use it, or were missed, consume nothing (measured)."""
     gate = no_live_groups(view)
     if gate.state is not GateState.NEVER:
         return gate
@@ -395,15 +392,15 @@ def mover(cluster: str) -> str:
     return f"kmigrate_consumers__{cluster}"
 
 
-def living(view: ClusterView) -> str:
-    """The groups that live on ZooKeeper, with the number and kind of their members; empty if there is none, or none was read."""
+def zookeeper_groups(view: ClusterView) -> str:
+    """The groups that use ZooKeeper, with the number and kind of their members; empty if there is none, or none was read."""
     groups, members = (view.zk.live_groups, view.zk.live_members) if view.zk is not None else ((), {})
     return summarize((f"{group} ({members[group]})" if group in members else group for group in groups), 10)
 
 
-def alarm_of_living(view: ClusterView) -> str:
+def warn_of_zookeeper_groups(view: ClusterView) -> str:
     """Warning shown before brokers leave ZooKeeper mode while groups still use it."""
-    if not (groups := living(view)):
+    if not (groups := zookeeper_groups(view)):
         return ""
     return (
         f" ALARM: groups use ZooKeeper: {groups}. They work until the last ZooKeeper-mode broker leaves, and that restart will be refused"
@@ -413,7 +410,7 @@ def alarm_of_living(view: ClusterView) -> str:
 
 def after_rollback(view: ClusterView) -> str:
     """Advice after a time without brokers in ZooKeeper: ZooKeeper consumers watch `/brokers/ids`, and rebalance at each change."""
-    groups = living(view)
+    groups = zookeeper_groups(view)
     return f" Restart the ZooKeeper consumers of these groups once, at a quiet time: {groups}." if groups else ""
 
 

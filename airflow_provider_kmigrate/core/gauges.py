@@ -122,9 +122,9 @@ def seconds_left(
 
 def _until_approval(view: ClusterView, step: str, waits: float, policy: Policy, restart_seconds: float | None) -> float:
     """Each ZooKeeper broker restarts twice, each in migration mode once; the first of each pass bakes."""
-    kraft, plain, silent = (len(view.in_mode(mode)) for mode in (BrokerMode.KRAFT, BrokerMode.ZOOKEEPER, None))
+    kraft, plain, unresponsive = (len(view.in_mode(mode)) for mode in (BrokerMode.KRAFT, BrokerMode.ZOOKEEPER, None))
     moved = kraft + len(view.in_mode(BrokerMode.MIGRATION))
-    restarts = 2 * plain + (moved - kraft) + (1 if kraft else 2) * silent
+    restarts = 2 * plain + (moved - kraft) + (1 if kraft else 2) * unresponsive
     each = readiness.DEFAULT_RESTART if restart_seconds is None else restart_seconds
     bakes = policy.canary_bake * ((not moved) + (not kraft))
     down = sum(not controller.answers for controller in view.controllers.values())

@@ -65,15 +65,6 @@ class ActSpan:
     settled_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AlarmMark:
-    """A forbidden state was observed."""
-
-    at_ms: int
-    step: str
-    text: str
-
-
 _PHASES = {
     "rollback": re.compile(
         r"rollback|roll(ed)? back| to zookeeper$|^(restore flag|controller failover|stop controller|handover|ZooKeeper controller|wipe)"
@@ -207,6 +198,6 @@ def last_readiness(lines: Sequence[Line]) -> tuple[str, float] | None:
 _READY = "ready"
 
 
-def alarms(lines: Iterable[Line]) -> tuple[AlarmMark, ...]:
-    """Every alarm, oldest first."""
-    return tuple(AlarmMark(line.at_ms, line.step, line.text) for line in lines if line.kind == "alarm")
+def alarms(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """Every alarm, oldest first: a forbidden state was observed."""
+    return tuple(line for line in lines if line.kind == "alarm")

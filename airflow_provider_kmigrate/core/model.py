@@ -146,7 +146,7 @@ class Fields(Flag):
 
 
 class Cause(StrEnum):
-    """What a decision must recognise in a reason. Codes are for people; decisions compare causes."""
+    """What a decision must recognise in a reason. Codes are for operators; decisions compare causes."""
 
     UNFLAGGED_CONTROLLER = auto()  # a controller answers without the migration flag
     CONTROLLER_UNRESPONSIVE = auto()

@@ -220,16 +220,16 @@ def unlike(groups: Mapping[str, GroupLog], wanted: Mapping[GroupPartition, Fetch
     """
     homes = {group: {magnitude(group) % count for count in counts} for group in (*groups, *(key.group for key in wanted))}
     copies = {key: judge(key, records, 1).copies for log in groups.values() for key, records in log.commits.items()}
-    said = []
+    wrong = []
     for key in sorted({*copies, *wanted}):
         there, must = copies.get(key, ()), wanted.get(key)
         found = [FetchedOffset(one.offset or 0, one.leader_epoch, one.metadata) for one in there if one.place in homes[key.group]]
         if found != ([] if must is None else [must]) or len(found) != len(there):
             stored = " and ".join(copy.text for copy in there) or "nothing"
-            said.append(f"{_name(key)} must be {'nothing' if must is None else f'offset {must.offset}'}, and {stored} is stored")
+            wrong.append(f"{_name(key)} must be {'nothing' if must is None else f'offset {must.offset}'}, and {stored} is stored")
     for group, log in sorted(groups.items()):
-        said += [f"{group} is stored as a group in partition {at.place}" for at in log.states if at.place not in homes[group]]
-    return said
+        wrong += [f"{group} is stored as a group in partition {at.place}" for at in log.states if at.place not in homes[group]]
+    return wrong
 
 
 def commit_times(groups: Mapping[str, GroupLog]) -> dict[GroupPartition, int]:

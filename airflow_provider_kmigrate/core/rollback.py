@@ -15,7 +15,7 @@ Each step finds out by itself whether it has anything to do. The order:
    (measured).
 
 G33 and `RollbackTerms` guard what would be lost with the controllers. The comparison of `controller_failover` may be days old by
-then, and a leading quorum accepts changes that a dead dual-write never delivers. Brokers in migration mode do not learn those
+then, and a leading quorum accepts changes that a stalled dual-write never delivers. Brokers in migration mode do not learn those
 (measured), so both sides look equal: lag and movement must be checked too. The handover compares once more what is still readable.
 
 Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and experiments on real brokers.
@@ -356,7 +356,7 @@ def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, targ
 def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
     """Roll the first broker of a pass back to its previous mode, while the migration stays where it is.
 
-    Into ZooKeeper mode under living controllers only while other brokers have never registered with them: the last registration
+    Into ZooKeeper mode under running controllers only while other brokers have never registered with them: the last registration
     triggers the takeover, which isolates a ZooKeeper broker (measured).
     """
     broker, to_migration = view.broker(broker_id), target is BrokerMode.MIGRATION
@@ -504,7 +504,7 @@ def decide_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms 
 def handover(zk: ZkView, state_epoch: int) -> HandoverWrites:
     """The change that `decide_handover` asks for. Raises ValueError if /controller_epoch is unknown.
 
-    If ZooKeeper owns the cluster already, /controller is a living broker's and stays. Exception: repairing a cluster that was
+    If ZooKeeper owns the cluster already, /controller is a running broker's and stays. Exception: repairing a cluster that was
     rolled back without raising the epoch. Its controller must be elected again, above the epochs in the partition states
     (measured: every partition takes writes again 0.6 s later).
     """
@@ -640,11 +640,11 @@ def changed(view: ClusterView, before: Inventory | None, why: str = "") -> tuple
     found, at = equivalence.changes(view, before), date(round(1000 * before.at))
     by_holding = {"and ZooKeeper has it": True, "and ZooKeeper does not have it": False}
     texts = {text: equivalence.describe_changes(each for each in found if each.held is held) for text, held in by_holding.items()}
-    said = [f"Changed since the backup of {at}, {text}: {listed}." for text, listed in texts.items() if listed]
-    said = said or [f"Changed since the backup of {at}: nothing that was read."]
+    lines = [f"Changed since the backup of {at}, {text}: {listed}." for text, listed in texts.items() if listed]
+    lines = lines or [f"Changed since the backup of {at}: nothing that was read."]
     late = [f"changes before {at}, because KRaft may have taken the cluster over before the backup"] if before.late else []
     unknown = [*late, *equivalence.unknown_changes(view)]
-    return (*said, *([f"Not known whether changed: {'; '.join(unknown)}."] if unknown else ()))
+    return (*lines, *([f"Not known whether changed: {'; '.join(unknown)}."] if unknown else ()))
 
 
 def _metrics(view: ClusterView) -> str:

@@ -244,11 +244,11 @@ def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
 
 def test_groups_are_named_with_their_members():
     groups = {f"g{number:02}": LiveMembers(number, 1) for number in range(12)}
-    named = gates.living(with_zk(DUAL_ZK, live_groups=tuple(groups), live_members=groups))
+    named = gates.zookeeper_groups(with_zk(DUAL_ZK, live_groups=tuple(groups), live_members=groups))
     assert named.startswith("g00 (1 migrating), g01 (1 ZooKeeper, 1 migrating), ")
     assert named.endswith(" and 2 more")
-    assert gates.living(with_zk(DUAL_ZK, live_groups=("g",))) == "g", "members unread"
-    assert (gates.living(DUAL_ZK), gates.living(BLIND), gates.alarm_of_living(BLIND)) == ("", "", "")
+    assert gates.zookeeper_groups(with_zk(DUAL_ZK, live_groups=("g",))) == "g", "members unread"
+    assert (gates.zookeeper_groups(DUAL_ZK), gates.zookeeper_groups(BLIND), gates.warn_of_zookeeper_groups(BLIND)) == ("", "", "")
     [reason] = gates.no_live_groups(
         with_zk(replace(DUAL_ZK, name="prod"), live_groups=("g",), live_members={"g": LiveMembers(3, 0)})
     ).reasons
@@ -262,7 +262,7 @@ def test_groups_that_starve_are_told_what_cures_them():
     assert reason.code == "G21"
     assert "kmigrate_consumers__prod" in reason.text
     assert "they consume nothing" in reason.text
-    assert "kmigrate_consumers__prod" in gates.alarm_of_living(view)
+    assert "kmigrate_consumers__prod" in gates.warn_of_zookeeper_groups(view)
 
 
 def test_a_quorum_without_leader_whose_controllers_all_answer_names_the_first_suspect() -> None:

@@ -116,7 +116,7 @@ class TestActs:
 
 def test_alarms() -> None:
     [alarm] = alarms(read([line(1, "alarm", "s", "[G05] x"), line(2, "done", "s")]).lines)
-    assert alarm == journal_lines.AlarmMark(1000, "s", "[G05] x")
+    assert (alarm.at_ms, alarm.step, alarm.text) == (1000, "s", "[G05] x")
 
 
 class TestNodes:

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
 from airflow_provider_kmigrate.core.events import Event, Ownership
-from airflow_provider_kmigrate.core.journal_lines import ActSpan, AlarmMark, JournalLines, PhaseSpan
+from airflow_provider_kmigrate.core.journal_lines import ActSpan, JournalLines, Line, PhaseSpan
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap
 from airflow_provider_kmigrate.core.ledger.ownership import OwnershipStep, in_log, steps_of
@@ -245,7 +245,7 @@ class ReportFacts:
     ledgers: tuple[Ledger, ...] = ()
     phases: tuple[PhaseSpan, ...] = ()
     acts: tuple[ActSpan, ...] = ()
-    alarms: tuple[AlarmMark, ...] = ()
+    alarms: tuple[Line, ...] = ()
     stalls: tuple[Stall, ...] = ()
     gaps: tuple[Gap, ...] = ()
     owners: tuple[OwnerTrack, ...] = ()
