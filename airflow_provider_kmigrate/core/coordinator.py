@@ -12,7 +12,7 @@ and 100 by five. In ZooKeeper the order in which brokers and partitions were reg
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -20,8 +20,8 @@ from math import lcm
 
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, java_hash
 from airflow_provider_kmigrate.core.decision import Decision, Done
-from airflow_provider_kmigrate.core.gates import MET, Gate, never, never_if, not_yet, together, unmet
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Partition, Reason, could_not_read
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, never_if, not_yet, not_yet_if, together, unmet
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, HostedGroup, Partition, Reason, could_not_read
 from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 
@@ -327,6 +327,40 @@ def agreed(view: ClusterView, but: Collection[int] = (), only: CoordinatorTopic 
     if view.partitions is None:
         return not_yet(could_not_read("the partitions"))
     return together(_agreed(view, topic, counts, count, but) for topic, counts, count in topics(view) if only in {None, topic})
+
+
+def groups_known(view: ClusterView) -> Gate:
+    """K02: every broker has listed its groups, and has reported which of all groups it coordinates."""
+    if view.coordinators is None or view.hosted is None:
+        return not_yet(NOT_ASKED)
+    unread = [reason for reason in view.unknowns if reason.cause is Cause.UNREAD_COORDINATORS]
+    missing = sorted(view.brokers.keys() - view.hosted.keys())
+    text = f"Brokers {join_ids(missing)} did not report the groups that they coordinate."
+    return not_yet_if(missing or unread, *((Reason("K02", text),) if missing else ()), *unread)
+
+
+NOT_ASKED = Reason("K02", "The brokers' groups and coordinators were not read.", cause=Cause.COORDINATORS_NOT_ASKED)
+
+
+def hosts(view: ClusterView, group: str) -> dict[int, HostedGroup]:
+    """The brokers that report to be the group's coordinator, ascending, with what each has of it."""
+    return {broker: groups[group] for broker, groups in sorted((view.hosted or {}).items()) if group in groups}
+
+
+def with_members(view: ClusterView, groups: Iterable[str]) -> dict[str, int]:
+    """Those of these groups that have members, with the number of members at all their coordinators."""
+    found = {group: sum(copy.members for copy in hosts(view, group).values()) for group in groups}
+    return {group: members for group, members in found.items() if members}
+
+
+def by_coordinator(view: ClusterView, groups: Iterable[str]) -> dict[int, list[str]]:
+    """Broker -> those of these groups that it alone coordinates."""
+    found: dict[int, list[str]] = {}
+    for group in sorted(groups):
+        match list(hosts(view, group)):
+            case [broker]:
+                found.setdefault(broker, []).append(group)
+    return found
 
 
 def _agreed(view: ClusterView, topic: CoordinatorTopic, counts: Counts | None, count: int, but: Collection[int]) -> Gate:

@@ -28,7 +28,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.core import coordinator, gates, offsets_repair
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, TRANSACTIONS, magnitude
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, TRANSACTIONS, hosts, magnitude
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.files.config_matrix import setting, stage_on_disk
@@ -44,7 +44,6 @@ from airflow_provider_kmigrate.core.model import (
     ExpansionStage,
     FetchedOffset,
     Fields,
-    HostedGroup,
     Partition,
     ProcessState,
     Reason,
@@ -131,7 +130,7 @@ def decide_plan(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
     expansion = under_way(view, target)
     if not isinstance(expansion, Expansion) or expansion == _note(view):  # a broker may be down, between its stop and its start
         return expansion
-    gate = together((_groups_known(view), roll.no_reassignment(view), _no_transaction(view, expansion)))
+    gate = together((coordinator.groups_known(view), roll.no_reassignment(view), _no_transaction(view, expansion)))
     return expansion if gate.met else unmet(gate)
 
 
@@ -403,28 +402,9 @@ def _may_use_new(view: ClusterView, expansion: Expansion) -> list[int]:
 # Groups that move: stopped, exported, deleted
 
 
-def _groups_known(view: ClusterView) -> Gate:
-    """Every broker has listed its groups, and has reported which of all groups it coordinates."""
-    if view.coordinators is None or view.hosted is None:
-        return not_yet(_NOT_ASKED)
-    unread = [reason for reason in view.unknowns if reason.cause is Cause.UNREAD_COORDINATORS]
-    missing = sorted(view.brokers.keys() - view.hosted.keys())
-    text = f"Brokers {join_ids(missing)} did not report the groups that they coordinate."
-    return not_yet_if(missing or unread, *((Reason("K02", text),) if missing else ()), *unread)
-
-
-_NOT_ASKED = Reason("K02", "The brokers' groups and coordinators were not read.", cause=Cause.COORDINATORS_NOT_ASKED)
-
-
-def _copies(view: ClusterView, group: str) -> list[tuple[int, HostedGroup]]:
-    """Each broker that takes itself for the group's coordinator, with what it has of it."""
-    return [(broker, groups[group]) for broker, groups in sorted((view.hosted or {}).items()) if group in groups]
-
-
 def with_members(view: ClusterView, expansion: Expansion) -> dict[str, int]:
     """The groups that move and have members, with the number of members."""
-    found = {group: sum(copy.members for _, copy in _copies(view, group)) for group in moving(view, expansion)}
-    return {group: members for group, members in found.items() if members}
+    return coordinator.with_members(view, moving(view, expansion))
 
 
 def _stopped(view: ClusterView, expansion: Expansion) -> Gate:
@@ -435,26 +415,16 @@ def _stopped(view: ClusterView, expansion: Expansion) -> Gate:
 
 def _no_transaction(view: ClusterView, expansion: Expansion) -> Gate:
     """K81: no open transaction delays a commit of a group that moves."""
-    held = [name for name in moving(view, expansion) if any(copy.unstable for _, copy in _copies(view, name))]
+    held = [name for name in moving(view, expansion) if any(copy.unstable for copy in hosts(view, name).values())]
     return not_yet_if(held, Reason("K81", f"Open transactions hold back commits of groups that move: {summarize(held, 20)}."))
 
 
 def existing(view: ClusterView, expansion: Expansion) -> dict[str, Offsets]:
     """The groups that move and that a broker has anything of, with their offsets."""
-    copies = {group: [copy for _, copy in _copies(view, group) if copy.exists] for group in moving(view, expansion)}
+    copies = {group: [copy for copy in hosts(view, group).values() if copy.exists] for group in moving(view, expansion)}
     return {
         group: {where: one for copy in those for where, one in copy.offsets.items()} for group, those in copies.items() if those
     }
-
-
-def homes(view: ClusterView, groups: Collection[str]) -> dict[int, list[str]]:
-    """Broker -> those of these groups that it alone coordinates."""
-    found: dict[int, list[str]] = {}
-    for group in sorted(groups):
-        match _copies(view, group):
-            case [(broker, _)]:
-                found.setdefault(broker, []).append(group)
-    return found
 
 
 def decide_stopped(view: ClusterView, target: int) -> Decision:
@@ -465,7 +435,7 @@ def decide_stopped(view: ClusterView, target: int) -> Decision:
         return expansion
     if past := _restarting(view, expansion):
         return past
-    known = _groups_known(view)
+    known = coordinator.groups_known(view)
     if known.met and expansion != _note(view):
         there = with_members(view, expansion)
         return Act(Verb.NOTE, f"The expansion begins. {len(there)} groups that move have members: {summarize(there, 20)}.")
@@ -534,7 +504,7 @@ def _quiet(view: ClusterView, target: int) -> Expansion | Done | Wait | Refuse:
         return expansion
     if past := _restarting(view, expansion):
         return past
-    gate = together((_groups_known(view), _stopped(view, expansion), _no_transaction(view, expansion)))
+    gate = together((coordinator.groups_known(view), _stopped(view, expansion), _no_transaction(view, expansion)))
     return expansion if gate.met else unmet(gate)
 
 
@@ -564,7 +534,7 @@ def _ready(view: ClusterView, expansion: Expansion) -> Gate:
     if expansion.stage is not ExpansionStage.DELETED:
         text = "The groups that move were not deleted yet. Clear `moving_groups.stopped` and its downstream tasks."
         return never(Reason("K83", text))
-    known = together((_groups_known(view), _stopped(view, expansion)))
+    known = together((coordinator.groups_known(view), _stopped(view, expansion)))
     left = sorted(existing(view, expansion)) if known.met else []
     text = f"{len(left)} groups that move appeared since the export: {summarize(left, 20)}."
     return together((known, never_if(left, Reason("K82", text))))
@@ -605,7 +575,7 @@ def decide_restart(view: ClusterView, broker_id: int, target: int, *, restarted:
 
 def _reread(view: ClusterView, broker: Broker, expansion: Expansion, mode: BrokerMode, *, ours: bool) -> Decision:
     if ours and view.coordinators is None:
-        return Wait((_NOT_ASKED,))
+        return Wait((coordinator.NOT_ASKED,))
     if not uses_new(view, broker.id, expansion):
         return _restart(view, broker, expansion)
     if ours:
@@ -638,7 +608,7 @@ def _restart(view: ClusterView, broker: Broker, expansion: Expansion) -> Decisio
     # Read last: several requests to every broker. Once one broker uses the new count, the others must follow soon: groups that
     # appeared since are split, or without a coordinator, exactly as long as brokers disagree.
     if gate.met:
-        gate = together((coordinator.agreed(view, only=TRANSACTIONS), _groups_known(view)))
+        gate = together((coordinator.agreed(view, only=TRANSACTIONS), coordinator.groups_known(view)))
     if gate.met and not _using_new(view, expansion):
         gate = _ready(view, expansion)
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas, and no group that moves has members."
@@ -657,7 +627,7 @@ def decide_one_coordinator(view: ClusterView, target: int) -> Decision:
     if view.partitions is None or len(_topic(view)) != target:
         return Wait((Reason("K83", f"{OFFSETS.name} does not have {target} partitions yet."),))
     groups = view.coordinators.groups if view.coordinators else ()
-    gate = together((coordinator.agreed(view), _groups_known(view)))
+    gate = together((coordinator.agreed(view), coordinator.groups_known(view)))
     gate = _one_each(view, target, groups) if gate.met else gate
     text = f"Every broker uses {target} partitions of {OFFSETS.name}, and each of {len(groups)} groups has one coordinator."
     return Done(text) if gate.met else Wait(gate.reasons)
@@ -665,7 +635,7 @@ def decide_one_coordinator(view: ClusterView, target: int) -> Decision:
 
 def _one_each(view: ClusterView, count: int, groups: Collection[str]) -> Gate:
     leaders = {row.index: row.leader for row in _topic(view)}
-    accepted = {group: [broker for broker, _ in _copies(view, group)] for group in sorted(groups)}
+    accepted = {group: list(hosts(view, group)) for group in sorted(groups)}
     wrong = [
         f"{group} ({join_ids(brokers) or 'none'}, not {leaders.get(magnitude(group) % count, -1)})"
         for group, brokers in accepted.items()
@@ -716,7 +686,7 @@ def _may_import(view: ClusterView, target: int, export: Export, *, undo: bool) -
     note = _undoable(view, target) if undo else _begun(view, target)
     if not isinstance(note, Expansion):
         return note
-    gate = together((_groups_known(view), _all_use(view, note, undo=undo)))
+    gate = together((coordinator.groups_known(view), _all_use(view, note, undo=undo)))
     if gate.met and not undo:
         gate = _one_each(view, target, export.groups)
     return note if gate.met else Wait(gate.reasons)
@@ -735,7 +705,7 @@ def compared(view: ClusterView, export: Export) -> tuple[dict[str, Offsets], lis
     """The groups that miss their offsets, and those that have others or members."""
     missing, conflicts, there = dict[str, Offsets](), list[str](), _existing_places(view)
     for group, wanted in sorted(importable(view, export.groups).items()):
-        found = [copy for _, copy in _copies(view, group)]
+        found = list(hosts(view, group).values())
         offsets = {where: one for copy in found for where, one in copy.offsets.items() if where in there}
         if offsets == wanted:
             continue

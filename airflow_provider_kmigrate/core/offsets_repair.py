@@ -18,11 +18,11 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, groups_known, magnitude, with_members
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import ClusterView, FetchedOffset, Reason
-from airflow_provider_kmigrate.core.text import date, join_ids, printable, summarize
+from airflow_provider_kmigrate.core.text import date, printable, summarize
 from airflow_provider_kmigrate.exceptions import Refused
 
 
@@ -339,12 +339,10 @@ def decide_repair(repair: RepairPlan, view: ClusterView) -> Decision:
         return Done(f"Every commit lies only where the {repair.count} partitions of {OFFSETS.name} put it.")
     if repair.undecided:
         return Refuse(tuple(Reason("K90", _question(one)) for one in repair.undecided))
-    hosted = view.hosted or {}
-    if missing := sorted(view.brokers.keys() - hosted.keys()):
-        return Wait((Reason("K02", f"Brokers {join_ids(missing)} did not report the groups that they coordinate."),))
-    members = {group: sum(groups[group].members for groups in hosted.values() if group in groups) for group in repair.stop}
-    if alive := [f"{group} ({many})" for group, many in members.items() if many]:
-        return Wait((Reason("K91", f"{len(alive)} groups that are repaired have members: {summarize(alive)}."),))
+    if not (known := groups_known(view)).met:
+        return Wait(known.reasons)
+    if named := [f"{group} ({many})" for group, many in with_members(view, repair.stop).items()]:
+        return Wait((Reason("K91", f"{len(named)} groups that are repaired have members: {summarize(named)}."),))
     if repair.imports:
         return Act(Verb.IMPORT, f"{len(repair.imports)} commits are newer in another partition of {OFFSETS.name}.")
     return Act(

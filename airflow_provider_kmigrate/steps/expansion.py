@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.core import expansion, offsets_repair
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
-from airflow_provider_kmigrate.core.coordinator import OFFSETS
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, by_coordinator
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.expansion import Export, export_of
 from airflow_provider_kmigrate.core.migration import roll
@@ -149,7 +149,7 @@ class DeleteGroups(_WithExport):
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
         """Commit each group's own offsets once before it is deleted: missing rights would show only when they are gone."""
         there = expansion.importable(view, expansion.existing(view, found))
-        homes = expansion.homes(view, there)
+        homes = by_coordinator(view, there)
         for broker, groups in homes.items():
             _commit(context, broker, {group: there[group] for group in groups})
         note_expansion(context, replace(found, stage=ExpansionStage.DELETING))
@@ -243,7 +243,7 @@ class ImportOffsets(_WithExport):
     def do(self, context: StepContext, view: ClusterView, _found: Expansion) -> None:
         """Commit each missing offset at the broker that coordinates its group."""
         missing, _ = expansion.compared(view, self._export)
-        for broker, groups in expansion.homes(view, missing).items():
+        for broker, groups in by_coordinator(view, missing).items():
             _commit(context, broker, {group: missing[group] for group in groups})
 
 
