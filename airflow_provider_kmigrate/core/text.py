@@ -81,9 +81,9 @@ def number(value: float) -> str:
 
 def duration(ms: float) -> str:
     """The two largest units: `1.3 s`, `4 min 10 s`, `1 d 2 h`."""
-    if ms < 1_000:
+    if ms < 999.5:
         return f"{ms:.0f} ms"
-    if ms < 60_000:
+    if ms < 59_950:
         return f"{ms / 1000:.1f} s"
     whole = round(ms / 1000) * 1000
     place = next(index for index, (size, _) in enumerate(_UNITS) if whole >= size)
