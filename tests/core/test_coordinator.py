@@ -86,7 +86,7 @@ def test_the_true_count_is_always_possible_and_every_possible_one_explains_the_a
 
 @settings(max_examples=60, deadline=None)
 @given(ROWS)
-def test_names_that_were_left_out_would_tell_nothing_more(rows: list[int]) -> None:
+def test_names_that_were_left_out_would_show_nothing_more(rows: list[int]) -> None:
     """The few names chosen leave no count beside the topic's that all names of the pool would rule out."""
     leaders = dict(enumerate(rows))
     every = {f"__coord_probe_{number}": magnitude(f"__coord_probe_{number}") for number in range(128)}
@@ -105,7 +105,7 @@ def test_leaders_spread_over_three_brokers_give_the_count_away(count: int) -> No
     assert possible_counts(answers_of(count, leaders), leaders) == {count}
 
 
-def test_regular_leaders_cannot_tell_multiples_apart() -> None:
+def test_regular_leaders_do_not_distinguish_multiples() -> None:
     leaders = {p: p % 3 for p in range(48)}
     assert {24, 48} <= possible_counts(answers_of(48, leaders), leaders)
 
@@ -133,10 +133,10 @@ def test_answers_from_before_a_leader_moved_fit_no_count() -> None:
     assert possible_counts(answers_of(50, leaders), moved) == frozenset()
 
 
-def test_a_broker_that_names_nobody_for_a_led_partition_uses_another_count() -> None:
+def test_a_broker_that_names_no_coordinator_for_a_led_partition_uses_another_count() -> None:
     leaders = {p: (p + 2) % 3 for p in range(50)}
     assert 50 not in possible_counts(answers_of(60, leaders), leaders)
-    assert possible_counts(dict.fromkeys(answers_of(50, leaders)), leaders) == frozenset(), "it named nobody at all"
+    assert possible_counts(dict.fromkeys(answers_of(50, leaders)), leaders) == frozenset(), "it named no broker at all"
 
 
 FIFTY, BOTH = frozenset({50}), frozenset({24, 50})
@@ -311,7 +311,18 @@ def shape(decision: Decision) -> tuple[str, list[str]]:
         (cluster([ZK, ZK, ZK]), ("Done", [])),
         (replace(seen(None), partitions=None), ("Wait", ["G00"])),
     ],
-    ids=["all", "ambiguous", "asleep", "half", "silent", "moving", "wrong and silent", "unread", "no topic", "partitions unread"],
+    ids=[
+        "all",
+        "ambiguous",
+        "asleep",
+        "half",
+        "unresponsive",
+        "moving",
+        "wrong and unresponsive",
+        "unread",
+        "no topic",
+        "partitions unread",
+    ],
 )
 def test_what_the_sensor_answers(view: ClusterView, expected: tuple[str, list[str]]) -> None:
     assert shape(coordinator.decide_agreement(view)) == expected
@@ -346,7 +357,7 @@ def test_an_expansion_shows_in_the_topic_even_if_no_answer_shows_it() -> None:
     assert coordinator.unexpanded(regular, replace(expanded, partitions=None)).met
 
 
-def test_a_silent_broker_is_named_and_only_waited_for_if_it_must_answer() -> None:
+def test_an_unresponsive_broker_is_named_and_only_waited_for_if_it_must_answer() -> None:
     view = seen({0: FIFTEEN, 1: FIFTEEN})
     assert "brokers 2, or they did not answer" in coordinator.agreed(view).reasons[0].text
     assert coordinator.agreed(view, but=(2,)).met
@@ -360,10 +371,10 @@ def test_the_groups_that_suffer_are_named() -> None:
     split, blackout = (sorted(g for g in GROUPS if len(model.acceptors(g)) in number) for number in ({2, 3}, {0}))
     assert split
     assert blackout
-    (*_, told) = coordinator.decide_agreement(view).reasons  # type: ignore[union-attr]
-    assert f"{len(split)} accepted by more than one broker (split brain): {summarize(split)};" in told.text
-    assert f"{len(blackout)} accepted by no broker (blackout): {summarize(blackout)};" in told.text
-    assert told.text.endswith("if brokers restart in the order 1, 2.") or told.text.endswith(
+    (*_, reason) = coordinator.decide_agreement(view).reasons  # type: ignore[union-attr]
+    assert f"{len(split)} accepted by more than one broker (split brain): {summarize(split)};" in reason.text
+    assert f"{len(blackout)} accepted by no broker (blackout): {summarize(blackout)};" in reason.text
+    assert reason.text.endswith("if brokers restart in the order 1, 2.") or reason.text.endswith(
         "if brokers restart in the order 2, 1."
     )
 

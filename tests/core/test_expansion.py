@@ -80,7 +80,7 @@ def described(view: ClusterView, target: int) -> str:
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(2, 6), st.integers(1, 40), st.integers(2, 4), st.integers(1, 3))
-def test_new_partitions_are_spread_and_their_leaders_tell_the_counts_apart(
+def test_new_partitions_are_spread_and_their_leaders_distinguish_the_counts(
     brokers: int, old: int, times: int, factor: int
 ) -> None:
     assume(factor <= brokers)
@@ -183,7 +183,7 @@ def noted(view: ClusterView, stage: ExpansionStage, old: int = 10, new: int = 20
     return replace(view, zk=replace(view.zk or ZkView(), expansion=Expansion((old,), new, stage)))
 
 
-def test_an_import_waits_until_every_broker_and_every_group_is_of_one_mind() -> None:
+def test_an_import_waits_until_every_broker_and_every_group_agree() -> None:
     whole = noted(seen(20), ExpansionStage.DELETING)
     saved = Export(groups={group: {TopicPartition("t", 0): FetchedOffset(1)} for group in GROUPS})
     assert isinstance(expansion.decide_import(whole, 20, saved), Done)
@@ -257,7 +257,7 @@ def test_another_format_is_no_export(wrong: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(("count", "kind"), [(None, Refuse), ("20", Refuse), ("10", Done)])
-def test_an_undo_does_not_believe_answers_that_fit_both_counts(count: str | None, kind: type) -> None:
+def test_an_undo_does_not_rely_on_answers_that_fit_both_counts(count: str | None, kind: type) -> None:
     """A broker's file has the new count before the broker restarts."""
     view = noted(seen(20, frozenset({10, 20})), ExpansionStage.BEGUN)
     files = {
@@ -315,7 +315,7 @@ def joined(view: ClusterView, group: HostedGroup) -> ClusterView:
 
 
 KRAFT_OWNS = cluster([KRAFT] * 3, [True] * 3, 50)
-WOKEN = replace(expanded(), coordinators=counted(NEW, OLD, OLD))
+ONE_RESTARTED = replace(expanded(), coordinators=counted(NEW, OLD, OLD))
 BEHIND = replace(expanded(), partitions=tuple(replace(p, isr=p.replicas[:1]) for p in expanded().partitions or ()))
 RESTARTS = [
     ("ready", expanded(), 0, ("Act", "restart")),
@@ -331,13 +331,13 @@ RESTARTS = [
     ("process unknown", with_file(expanded(), 0, None, process=Process()), 0, ("Wait", "U04")),
     ("transactions agree", with_transactions(expanded(), frozenset({5})), 0, ("Act", "restart")),
     ("transactions do not", with_transactions(expanded(), frozenset({4})), 0, ("Refuse", "K77")),
-    ("once one has woken, whichever group has members", joined(WOKEN, HostedGroup("Stable", 1)), 1, ("Act", "restart")),
-    ("woken, and the file is there", with_file(WOKEN, 0, "20"), 0, ("Done", "")),
-    ("woken without the file", WOKEN, 0, ("Act", "rewrite")),
+    ("once one uses the new count, whichever group has members", joined(ONE_RESTARTED, HostedGroup("Stable", 1)), 1, ("Act", "restart")),
+    ("it uses the new count, and so does its file", with_file(ONE_RESTARTED, 0, "20"), 0, ("Done", "")),
+    ("it uses the new count without the file", ONE_RESTARTED, 0, ("Act", "rewrite")),
     ("answers that fit both", with_file(replace(expanded(), coordinators=counted(*3 * [OLD | NEW])), 0, "20"), 0, ("Act", "restart")),
     ("does not answer", with_file(expanded(), 0, "20", mode=None), 0, ("Wait", "R01")),
     ("stopped by us", with_file(expanded(), 0, "20", mode=None, process=DOWN, in_zookeeper=False), 0, ("Act", "start")),
-    ("its session lives", with_file(expanded(), 0, "20", mode=None, process=DOWN), 0, ("Wait", "R03")),
+    ("its session is not over", with_file(expanded(), 0, "20", mode=None, process=DOWN), 0, ("Wait", "R03")),
     ("stopped by another", with_file(expanded(), 0, "10", mode=None, process=DOWN, in_zookeeper=False), 0, ("Wait", "R02")),
     ("file unread", replace(expanded(), brokers={**expanded().brokers, 0: replace(expanded().brokers[0], files=NodeFiles())}), 0, ("Wait", "G00")),
 ]  # fmt: skip
@@ -350,7 +350,7 @@ def test_when_a_broker_may_restart(view: ClusterView, broker: int, expected: tup
     assert (type(decision).__name__, said) == expected
 
 
-def test_a_process_believes_its_own_restart_where_answers_fit_both_counts() -> None:
+def test_a_process_relies_on_its_own_restart_if_answers_fit_both_counts() -> None:
     both = with_file(replace(expanded(), coordinators=counted(*3 * [OLD | NEW])), 0, "20")
     assert isinstance(expansion.decide_restart(both, 0, 20, restarted=True), Done)
 

@@ -43,7 +43,7 @@ FINAL = {"process.roles": "controller"}
 
 
 def written(most: float, offset: int = 89, epoch: int = 5) -> ClusterView:
-    """DUAL_ZK, of which ZooKeeper's clock tells too when /migration was written; its last record is 92."""
+    """DUAL_ZK, of which ZooKeeper's clock shows too when /migration was written; its last record is 92."""
     return with_zk(DUAL_ZK, migration=replace(migration(offset, epoch=epoch), age=Age(0.0, most)))
 
 
@@ -79,7 +79,7 @@ CASES = [
     ("G42 half as many", gates.latency_recovered(probed(rate=2.5)), GateState.MET),
     ("G42 fewer", gates.latency_recovered(probed(rate=2.4)), GateState.NOT_YET),
     (
-        "G42 one partition silent",
+        "G42 one partition without records",
         gates.latency_recovered(replace(PRE, probe=ProbeFigures(1.0, BEFORE, dict([*BEFORE.items()][:1])))),
         GateState.NOT_YET,
     ),
@@ -97,11 +97,11 @@ CASES = [
     ("G4 used by this migration", gates.empty_controllers(PRE, CONTROLLERS), GateState.MET),
     ("G4 not in view", gates.empty_controllers(UNUSED, (3009,)), GateState.NOT_YET),
     ("G5 all", gates.all_flagged(PRE), GateState.MET),
-    ("G5 one silent", gates.all_flagged(cluster([ZK], (True, True, None), -1)), GateState.NOT_YET),
+    ("G5 one unresponsive", gates.all_flagged(cluster([ZK], (True, True, None), -1)), GateState.NOT_YET),
     ("G5 one bare", gates.all_flagged(cluster([ZK], (True, True, False), -1)), GateState.NEVER),
     ("G7 moved", gates.dual_write_alive(DUAL_ZK, DUAL_ZK_EARLIER), GateState.MET),
     ("G7 frozen", gates.dual_write_alive(DUAL_ZK, DUAL_ZK), GateState.NOT_YET),
-    ("G7 first look", gates.dual_write_alive(DUAL_ZK, None), GateState.NOT_YET),
+    ("G7 first observation", gates.dual_write_alive(DUAL_ZK, None), GateState.NOT_YET),
     ("G7 not copied", gates.dual_write_alive(PRE, None), GateState.NOT_YET),
     ("G7 claimed, with the first record", gates._claimed(with_zk(DUAL_ZK, migration=migration(1))), GateState.MET),
     ("G7 claimed, nothing copied", gates._claimed(with_zk(DUAL_ZK, migration=migration(0))), GateState.NOT_YET),
@@ -131,7 +131,7 @@ CASES = [
     ("G8 all", gates.all_in_migration_mode(DUAL_ZK), GateState.MET),
     ("G8 one plain", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1)), GateState.NOT_YET),
     ("G8 one plain, the one to roll", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1), but=(2,)), GateState.MET),
-    ("G8 a broker nobody listed", gates.all_in_migration_mode(with_zk(DUAL_ZK, broker_ids=(0, 1, 2, 7))), GateState.NOT_YET),
+    ("G8 a broker that is not listed", gates.all_in_migration_mode(with_zk(DUAL_ZK, broker_ids=(0, 1, 2, 7))), GateState.NOT_YET),
     ("G9 none", gates.no_client_metrics(DUAL_ZK), GateState.MET),
     ("G9 one", gates.no_client_metrics(replace(DUAL_ZK, client_metrics=("sub1",))), GateState.NEVER),
     ("G13 all led", gates.no_leaderless(DUAL_ZK), GateState.MET),
@@ -171,7 +171,7 @@ OTHER_CODES = {
     "the probe has not measured before": "T01",
     "figures of a while ago, though good": "T01",
     "G4 not in view": "G00",
-    "G5 one silent": "G23",
+    "G5 one unresponsive": "G23",
     "G7 written just now, the quorum unread": "G00",
     "a live old group": "G21",
     "one not": "G22",
@@ -256,7 +256,7 @@ def test_groups_are_named_with_their_members():
     assert "kmigrate_consumers__prod " in reason.text
 
 
-def test_groups_that_starve_are_told_what_cures_them():
+def test_groups_without_records_are_named_with_the_remedy():
     view = with_zk(replace(DUAL_ZK, name="prod"), live_groups=("g",))
     [reason] = gates.no_group_without_coordinator(view).reasons
     assert reason.code == "G21"

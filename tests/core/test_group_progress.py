@@ -263,7 +263,7 @@ def test_without_an_owner_every_member_is_named() -> None:
 
 
 def test_a_client_that_hangs_and_loses_its_membership_is_waited_for_and_named() -> None:
-    """A stopped process looks like one that was ended, once its session is over: it is waited for a while, and said."""
+    """Once its session is over, a stopped process cannot be distinguished from one that ended: it is waited for a while, and named."""
     there = restarted()
     there.after(*STILL[:3])
     found = there.after(NOBODY)

@@ -106,7 +106,7 @@ CASES = [
     ("a plain broker beside KRaft", plain, P.ALARMS, "P07", NEVER),
     ("a znode is malformed", lambda v: with_zk(v, migration=Malformed("/migration", "x")), P.OPEN, "P04", NEVER),
     ("an autoscaler started a broker", joined, P.BROKERS, "G39", NOT_YET),
-    ("a controller is silent", lambda v: with_controller(v, 3001, answers=False, migration_flag=None), P.CONTROLLERS, "G23", NOT_YET),
+    ("a controller is unresponsive", lambda v: with_controller(v, 3001, answers=False, migration_flag=None), P.CONTROLLERS, "G23", NOT_YET),
     ("no controller leads", lambda v: replace(v, quorum=replace(v.quorum, voters={3000: 93, 3001: -9999})), P.CONTROLLERS, "G20", NOT_YET),
     ("ZooKeeper is a million records behind", behind, P.DUAL_WRITE, "G07", NOT_YET),
     ("the dual-write does not move", still, P.DUAL_WRITE, "G07", NOT_YET),
@@ -254,7 +254,7 @@ def test_a_finalization_of_ours_that_has_begun_is_completed_on_other_evidence_to
     other = replace(begun, metadata_version="4.0-IV0")
     assert isinstance(finalize(other, APPROVED), Act)
     meddled = with_zk(other, unflagged=frozenset())
-    assert isinstance(finalize(meddled, APPROVED), Refuse), "whoever took that flag, it was not kmigrate"
+    assert isinstance(finalize(meddled, APPROVED), Refuse), "kmigrate did not take that flag"
 
 
 def test_alarms_are_part_of_it():
