@@ -326,6 +326,10 @@ def test_a_group_that_stays_unread_before_the_restart_is_named_and_not_waited_fo
     assert "secret" in found.text
     assert "broker 3" in found.text
     assert there.groups.ready == {"billing": frozenset()}
+    there.now += BASELINE_FRESH  # the gates were closed meanwhile
+    again = there.before(sweeps[-1])
+    assert isinstance(again, Act)
+    assert again.text.count("secret") == 1
 
 
 def test_another_process_continues_with_what_was_left() -> None:
