@@ -19,10 +19,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from airflow_provider_kmigrate.core import coordinator, equivalence, gates
 from airflow_provider_kmigrate.core.files import config_matrix
@@ -112,38 +112,28 @@ class RollbackForecast:
     loses: tuple[str, ...] = ()
 
 
+class ReadinessLevel(StrEnum):
+    """Whether a rollback is possible; the values are in journals."""
+
+    READY = "ready"  # it is possible now, and loses nothing that ZooKeeper should hold
+    DEGRADED = "degraded"  # it is possible, but something that it depends on does not hold or is not known
+    LOST = "lost"  # it is not possible
+
+
 @dataclass(frozen=True, slots=True)
-class _Outlook:
-    forecast: RollbackForecast = RollbackForecast()
-    evidence: Mapping[str, str] = field(default_factory=dict)
+class Readiness:
+    """The verdict on a rollback from here. `evidence`: what it rests on (`evidence_of`).
+
+    `since`: if it is not ready, since when, in seconds since the epoch. `brings_back`: what would make a lost rollback possible
+    again; empty after the finalization.
+    """
+
+    level: ReadinessLevel
+    forecast: RollbackForecast
+    evidence: Mapping[str, str]
     reasons: tuple[ReadinessReason, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Ready(_Outlook):
-    """A rollback is possible now, and loses nothing that ZooKeeper should hold."""
-
-    name: ClassVar = "ready"
-
-
-@dataclass(frozen=True, slots=True)
-class Degraded(_Outlook):
-    """A rollback is possible, but something it depends on does not hold or is not known. `since`: seconds since the epoch."""
-
-    name: ClassVar = "degraded"
-    since: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Lost(_Outlook):
-    """No rollback is possible. `brings_back`: what would make it possible again; empty after the finalization."""
-
-    name: ClassVar = "lost"
     since: float = 0.0
     brings_back: tuple[str, ...] = ()
-
-
-Readiness = Ready | Degraded | Lost
 
 
 class _Check(NamedTuple):
@@ -216,14 +206,16 @@ def judge(
     since = now if unready_since is None else unready_since
     if any(each.loses for each in found):
         remedies = () if ended(view) else tuple(dict.fromkeys(each.reason.next_step for each in found if each.loses))
-        return Lost(replace(forecast, seconds=0.0, restarts=0), evidence, found, since, remedies)
-    return Degraded(forecast, evidence, found, since) if found else Ready(forecast, evidence)
+        return Readiness(ReadinessLevel.LOST, replace(forecast, seconds=0.0, restarts=0), evidence, found, since, remedies)
+    if found:
+        return Readiness(ReadinessLevel.DEGRADED, forecast, evidence, found, since)
+    return Readiness(ReadinessLevel.READY, forecast, evidence)
 
 
 def fingerprint(readiness: Readiness) -> str:
     """A short hash of the verdict, its reasons and its evidence; figures such as a lag and a time do not change it."""
     reasons = sorted({(each.part.name, each.reason.code) for each in readiness.reasons})
-    content = [readiness.name, reasons, sorted(readiness.evidence.items())]
+    content = [readiness.level, reasons, sorted(readiness.evidence.items())]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
@@ -291,13 +283,13 @@ def losses(view: ClusterView) -> tuple[str, ...]:
 
 def describe(readiness: Readiness, now: float) -> str:
     """The verdict in a few sentences, for a log, a task's result or a page."""
-    match readiness:
-        case Ready():
+    match readiness.level:
+        case ReadinessLevel.READY:
             return f"A rollback is possible now. {_forecast(readiness.forecast)}"
-        case Degraded():
+        case ReadinessLevel.DEGRADED:
             head = f"A rollback is not assured, since {_ago(now - readiness.since)}: {_parts(readiness)}."
             return f"{head} {_forecast(readiness.forecast)}"
-        case Lost():
+        case ReadinessLevel.LOST:
             remedies = " ".join(readiness.brings_back) or "Nothing brings it back."
             return f"No rollback is possible: {_parts(readiness)}. {remedies}"
 

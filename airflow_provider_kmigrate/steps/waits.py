@@ -362,7 +362,7 @@ def assess(context: StepContext) -> Assessment:
     verdict = readiness.judge(view, ReadinessAsk(before=before), now, unready_since=since, restart_seconds=took)
     context.export((*position_gauges(view), *readiness_gauges(verdict, now)))
     acts = KnownActs(journal_lines.last_acts(spans), now, context.spec.policy.start_timeout)
-    return Assessment(view, verdict, acts, changed=depends and (last is None or last[0] != verdict.name))
+    return Assessment(view, verdict, acts, changed=depends and (last is None or last[0] != verdict.level))
 
 
 def note_readiness(context: StepContext, found: Assessment, step: str) -> None:
@@ -370,7 +370,7 @@ def note_readiness(context: StepContext, found: Assessment, step: str) -> None:
     if found.changed:
         text = readiness.describe(found.readiness, found.acts.now)
         hashed = readiness.fingerprint(found.readiness)
-        context.journal.write(journal_lines.readiness_kind(found.readiness.name), step, text, fingerprint=hashed)
+        context.journal.write(journal_lines.readiness_kind(found.readiness.level), step, text, fingerprint=hashed)
 
 
 def require_rollback_assured(context: StepContext) -> Readiness:
