@@ -53,7 +53,7 @@ from airflow_provider_kmigrate.core.offsets_repair import GroupLog
 from airflow_provider_kmigrate.core.phase import alarms, ended, kraft_owns
 from airflow_provider_kmigrate.core.text import code_span, join_ids, summarize
 
-Offsets = Mapping[TopicPartition, FetchedOffset]
+FetchedOffsets = Mapping[TopicPartition, FetchedOffset]
 
 WHAT = Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.COORDINATORS | Fields.HOSTED_GROUPS
 """What the steps about groups observe."""
@@ -74,7 +74,7 @@ class Export:
     """
 
     with_members: tuple[str, ...] = ()
-    groups: Mapping[str, Offsets] = field(default_factory=dict)
+    groups: Mapping[str, FetchedOffsets] = field(default_factory=dict)
     number: int = 0
     times: Mapping[GroupPartition, int] = field(default_factory=dict)
 
@@ -94,14 +94,14 @@ def export_of(found: Mapping[str, Any]) -> Export:
     """Read the output of `Export.to_json`. Raises ValueError, TypeError or KeyError for anything else."""
     if found["version"] != VERSION:
         raise ValueError(f"version {found['version']}")
-    groups, times = dict[str, Offsets](), dict[GroupPartition, int]()
+    groups, times = dict[str, FetchedOffsets](), dict[GroupPartition, int]()
     for group, rows in found["groups"].items():
         groups[group] = {TopicPartition(topic, at): FetchedOffset(*rest[:3]) for topic, at, *rest in rows}
         times |= {GroupPartition(group, *row[:2]): row[5] for row in rows if row[5] is not None}
     return Export(tuple(found["with_members"]), groups, int(found["number"]), times)
 
 
-def commits_of(groups: Mapping[str, Offsets]) -> dict[GroupPartition, FetchedOffset]:
+def commits_of(groups: Mapping[str, FetchedOffsets]) -> dict[GroupPartition, FetchedOffset]:
     """The offsets of groups, by group and partition."""
     return {GroupPartition(group, *where): one for group, offsets in groups.items() for where, one in offsets.items()}
 
@@ -419,7 +419,7 @@ def _no_transaction(view: ClusterView, expansion: Expansion) -> Gate:
     return not_yet_if(held, Reason("K81", f"Open transactions hold back commits of groups that move: {summarize(held, 20)}."))
 
 
-def existing(view: ClusterView, expansion: Expansion) -> dict[str, Offsets]:
+def existing(view: ClusterView, expansion: Expansion) -> dict[str, FetchedOffsets]:
     """The groups that move and that a broker has anything of, with their offsets."""
     copies = {group: [copy for copy in hosts(view, group).values() if copy.exists] for group in moving(view, expansion)}
     return {
@@ -457,7 +457,7 @@ def decide_export(view: ClusterView, target: int, export: Export) -> Decision:
     return Done(f"The offsets of {len(saved)} groups that move are in the backup, in two copies.")
 
 
-def to_export(view: ClusterView, expansion: Expansion, export: Export) -> Mapping[str, Offsets]:
+def to_export(view: ClusterView, expansion: Expansion, export: Export) -> Mapping[str, FetchedOffsets]:
     """The groups as the export must have them: what brokers have, and what was deleted since the export."""
     there = existing(view, expansion)
     return there if expansion.stage is ExpansionStage.BEGUN else {**export.groups, **there}
@@ -701,9 +701,9 @@ def _all_use(view: ClusterView, expansion: Expansion, *, undo: bool) -> Gate:
     return together((not_yet_if(wrong, Reason("K01", others)), not_yet_if(unread, Reason("K02", unknown))))
 
 
-def compared(view: ClusterView, export: Export) -> tuple[dict[str, Offsets], list[str]]:
+def compared(view: ClusterView, export: Export) -> tuple[dict[str, FetchedOffsets], list[str]]:
     """The groups that miss their offsets, and those that have others or members."""
-    missing, conflicts, there = dict[str, Offsets](), list[str](), _existing_places(view)
+    missing, conflicts, there = dict[str, FetchedOffsets](), list[str](), _existing_places(view)
     for group, wanted in sorted(importable(view, export.groups).items()):
         found = list(hosts(view, group).values())
         offsets = {where: one for copy in found for where, one in copy.offsets.items() if where in there}
@@ -716,7 +716,7 @@ def compared(view: ClusterView, export: Export) -> tuple[dict[str, Offsets], lis
     return missing, conflicts
 
 
-def importable(view: ClusterView, groups: Mapping[str, Offsets]) -> dict[str, Offsets]:
+def importable(view: ClusterView, groups: Mapping[str, FetchedOffsets]) -> dict[str, FetchedOffsets]:
     """The offsets of partitions that exist: brokers refuse all others."""
     there = _existing_places(view)
     return {group: {where: one for where, one in offsets.items() if where in there} for group, offsets in groups.items()}

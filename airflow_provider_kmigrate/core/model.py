@@ -39,7 +39,7 @@ class Written(NamedTuple):
     zxid: int
 
 
-class Span(NamedTuple):
+class RequestTime(NamedTuple):
     """A request and its answer, in seconds on our monotonic clock; what it reports was true at some moment in between."""
 
     asked: float
@@ -51,9 +51,9 @@ class LeaderTime:
     """A write of ours and when we made it."""
 
     ours: Written
-    made: Span
+    made: RequestTime
 
-    def age(self, znode: Written, seen: Span) -> Age | None:
+    def age(self, znode: Written, seen: RequestTime) -> Age | None:
         """The age of a znode that was `seen` later.
 
         None if another leader, with another clock, wrote it, or its time is in the future. Wrong if a clock was set since our

@@ -320,7 +320,7 @@ def _stored(context: StepContext, found: Expansion) -> dict[str, GroupLog]:
     return {group: log for group, log in everything.items() if expansion.moves(group, found)}
 
 
-def _commit(context: StepContext, broker: int, groups: Mapping[str, expansion.Offsets]) -> None:
+def _commit(context: StepContext, broker: int, groups: Mapping[str, expansion.FetchedOffsets]) -> None:
     there = context.tools.groups_at(_node(context, broker))
     for group, offsets in groups.items():
         if offsets:
