@@ -103,7 +103,7 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
     assert healed.zookeeper["user alice"] == {"producer_byte_rate": "2000000"}
     assert not healed.zookeeper.get("ip 10.0.0.1"), "an empty znode may stay"
     said += [same(view), same(changed), *map(str, gate.reasons), repr((view, changed, earlier, later, before))]
-    said.append(describe_changes(changes(later, before), shown=100))
+    said.append(describe_changes(changes(later, before)))
     journals = (cluster.folder.parent / "kmigrate" / "journal").glob("*.jsonl")
     assert CANARY not in "".join([*said, *(path.read_text() for path in journals)])
 
