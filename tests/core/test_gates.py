@@ -177,7 +177,7 @@ OTHER_CODES = {
     "one not": "G22",
     "one still in ZooKeeper": "G22",
     "too much lag": "G07",
-    "voter behind": "G20",
+    "voter far behind": "G20",
     "an older file": "O06",
     "a file of no mode": "O06",
     "a file unread": "G00",
