@@ -442,7 +442,7 @@ class TestWatch:
         bare = [each.id for each in cluster.observe(Fields(0)).controllers.values() if each.migration_flag is False]
         for controller in bare:
             note_unflagged(context, controller)
-        assert require_rollback_assured(context).name == "degraded"
+        assert require_rollback_assured(context).level == "degraded"
 
 
 def test_a_roll_killed_anywhere_and_begun_again_is_not_stopped_by_its_own_traces(tmp_path: Path) -> None:
