@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration.roll import MIN_OBSERVATIONS, next_to_roll
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.core.plan import MIGRATION, stage, stages
+from airflow_provider_kmigrate.core.plan import MIGRATION, stages
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
@@ -65,7 +65,7 @@ def step(here: StepContext, kind: str, **arguments: Any) -> Done | Wait:
 
 def go(here: StepContext, name: str) -> None:
     """One stage of the plan."""
-    run_plan(here, stage(MIGRATION, name))
+    run_plan(here, dict(stages(MIGRATION))[name])
 
 
 def provision(here: StepContext) -> None:
@@ -116,7 +116,7 @@ def to_dual_write(here: StepContext) -> None:
 
 def until(here: StepContext, name: str) -> None:
     """The plan up to a stage, without it."""
-    run_plan(here, tuple(takewhile(lambda step: step not in stage(MIGRATION, name), MIGRATION)))
+    run_plan(here, tuple(takewhile(lambda step: step not in dict(stages(MIGRATION))[name], MIGRATION)))
 
 
 def forward(here: StepContext) -> None:

@@ -158,8 +158,7 @@ class AuditedConsumer(AuditedClient):
         names = tuple(sorted(topics))
         first, self._started = not self._started, True
         reset = "earliest" if RESETS.get(self._reset or "") == OFFSET_BEGINNING else "latest"
-        stamp, clock = self.log.stamp(), self.log.clock.reading()
-        self.log.write(Start(stamp, WriterRole.CONSUMER, clock, group=self.group, topics=names, reset=reset))
+        self.log.write(Start(self.log.stamp(), WriterRole.CONSUMER, group=self.group, topics=names, reset=reset))
         self.log.flush()
         if first and self._beats:
             self._pulse.start()

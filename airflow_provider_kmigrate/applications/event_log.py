@@ -34,7 +34,6 @@ from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import error_of
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode, encode
 from airflow_provider_kmigrate.core.events import (
-    ClockReading,
     Event,
     Heartbeat,
     Ownership,
@@ -60,11 +59,6 @@ class SteadyClock:
     def at_ms(self, monotonic: float) -> int:
         """The value of `now_ms` at this time of `time.monotonic`."""
         return (int(monotonic * 1_000_000_000) + self._offset_ns) // 1_000_000
-
-    @staticmethod
-    def reading() -> ClockReading:
-        """Read both of the machine's clocks now."""
-        return ClockReading(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
 
 
 class Sink(Protocol):
@@ -118,7 +112,7 @@ class EventLog:
     def beat(self) -> None:
         """Queue a heartbeat."""
         with self._lock:
-            self.write(Heartbeat(self.stamp(), self.clock.reading()))
+            self.write(Heartbeat(self.stamp(), time.time_ns() // 1_000_000))
 
     def flush(self) -> None:
         """Append the queued lines to the sink. If that fails: raises with `must_write`, else gives them up."""
@@ -160,7 +154,7 @@ class EventLog:
         with self._lock:
             if self._given_up:
                 clean, reason = False, f"{reason}; {self._why}".lstrip("; ")
-            self.write(Stop(self.stamp(), clean, reason, self.clock.reading()))
+            self.write(Stop(self.stamp(), clean, reason))
             self.flush()
             self._try(lambda: self._sink.close(self.writer, self._next, clean=clean), 0)
 

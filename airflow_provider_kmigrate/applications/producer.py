@@ -58,8 +58,7 @@ class AuditedProducer(AuditedClient):
         self._numbers: Counter[TopicPartition] = Counter()
         self._in_transaction: list[tuple[KafkaError | None, Message]] | None = None
         self._closed = False
-        stamp, clock = self.log.stamp(), self.log.clock.reading()
-        self.log.write(Start(stamp, WriterRole.PRODUCER, clock, topics=tuple(topics)))
+        self.log.write(Start(self.log.stamp(), WriterRole.PRODUCER, topics=tuple(topics)))
         self.log.flush()
         if not must_write:
             self._pulse.start()

@@ -98,7 +98,7 @@ def _placed(event: Event) -> tuple[RowKind, Sequence[Row]]:
         case Commit():
             return RowKind.SIGN, [{"consumer_group": event.group, "member": event.member}]
         case Heartbeat():
-            return RowKind.SIGN, [{"t_last_ms": event.clock.epoch_ms}]
+            return RowKind.SIGN, [{"t_last_ms": event.wall_ms}]
     return RowKind.LATENCY if isinstance(event, Latencies | Slow) else RowKind.CONTROL, [{}]
 
 

@@ -52,7 +52,7 @@ from airflow_provider_kmigrate.core.model import (
     Migration,
     PartitionMetadata,
     Reason,
-    Span,
+    RequestTime,
     TopicMetadata,
     Written,
     ZkAcl,
@@ -359,7 +359,7 @@ class ZooKeeper:
             ZnodeRead(ReadKind.DATA, "/admin/reassign_partitions"),
             *(ZnodeRead(ReadKind.DATA, path) for path in (*NOTES, EXPANSION, *_COORDINATOR_TOPICS.values())),
         )
-        read = Span(asked, time.monotonic())
+        read = RequestTime(asked, time.monotonic())
         back, registered, unflagged, expansion, *coordinators = others
         versions = zip(_COORDINATOR_TOPICS, coordinators, strict=True)
         living = self._live_members() if groups else {}
@@ -380,7 +380,7 @@ class ZooKeeper:
             expansion=znodes.expansion(_data(expansion)) if expansion else None,
         )
 
-    def _migration(self, found: tuple[bytes | None, ZnodeStat], read: Span) -> Migration | Malformed:
+    def _migration(self, found: tuple[bytes | None, ZnodeStat], read: RequestTime) -> Migration | Malformed:
         stat = found[1]
         age = self._time.age(_written(stat), read) if self._time else None
         return znodes.migration(_data(found), stat.version, stat.created, age)
@@ -484,7 +484,7 @@ class ZooKeeper:
             self._add(transaction, operation)
         asked = time.monotonic()
         results = self._session.result("commit", transaction.commit_async())
-        made = Span(asked, time.monotonic())
+        made = RequestTime(asked, time.monotonic())
         self._check_results(paths, results, fenced=holding is not None)
         for stat in results:
             if isinstance(stat, ZnodeStat):

@@ -98,7 +98,7 @@ def not_counting(
         return Reason("H10", f"{answer.name} ({answer.user or 'no user id'}) is not an approver of this cluster.")
     if approves and approvers.reason and not answer.reason.strip():
         return Reason("H10", f"{answer.name} ({answer.user}) gave no reason.")
-    if any((each.user, each.option) == (answer.user, answer.option) for each in earlier):  # one who changes the answer may do so
+    if any((each.user, each.option) == (answer.user, answer.option) for each in earlier):  # an answer may be changed
         return Reason("H10", f"{answer.name} ({answer.user}) has approved already; another approver must.")
     return None
 

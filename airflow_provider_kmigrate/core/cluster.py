@@ -275,9 +275,7 @@ class ClusterSpec:
     controller_security: str = "PLAINTEXT"
     controller_security_written: bool = True  # in the cluster file; false: its default
     controller_conn_id: str = ""  # TLS and SASL of the controller listener; empty: as the Kafka connection has them
-    unverified: frozenset[str] = (
-        frozenset()
-    )  # sections whose connection may leave host names unverified: `verify_hostname: false`
+    unverified: frozenset[str] = frozenset()  # sections whose connection need not verify host names: `verify_hostname: false`
     controller_properties: Mapping[str, str] = field(default_factory=dict)  # extra keys for every controller
     kafka_release: str = ""  # the release that every broker runs, such as 3.9.2; brokers report only 3.9
     path: str = ""
@@ -288,7 +286,7 @@ class ClusterSpec:
     audit: AuditSpec | None = None
     approvers: ApproverSpec | None = None  # None: every user who may edit the DAG
     notify: tuple[NotifierSpec, ...] = ()
-    runbook_url: str = ""  # where people read the runbook; empty: messages name the command that prints an entry
+    runbook_url: str = ""  # where operators read the runbook; empty: messages name the command that prints an entry
     controller_metrics: str = ""  # where each controller shows Kafka's gauges, with {host} or {id}; empty: they are not read
     rehearsal: bool = False  # a run's conf may approve beforehand
     windows: tuple[str, ...] = ()  # daily times in UTC in which a restart of a migration may begin; none: any time

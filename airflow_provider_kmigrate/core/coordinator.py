@@ -1,6 +1,6 @@
 """Which broker coordinates a group, whether all brokers agree on that, and what a roll does to the groups if they do not.
 
-A group lives in partition `hash(group) mod n` of `__consumer_offsets`; its coordinator is that partition's leader. Every broker
+The offsets of a group are in partition `hash(group) mod n` of `__consumer_offsets`; its coordinator is that partition's leader. Every broker
 reads n once, when it starts (KIP-895, not adopted). An expansion of the topic therefore sleeps until a broker restarts. Then old
 and restarted brokers disagree, broker by broker: groups split, stop or lose their offsets. `__transaction_state` works alike.
 
@@ -12,34 +12,30 @@ and 100 by five. In ZooKeeper the order in which brokers and partitions were reg
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from math import lcm
 
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, java_hash
-from airflow_provider_kmigrate.core.decision import Decision, Done, Wait
-from airflow_provider_kmigrate.core.gates import MET, Gate, never, never_if, not_yet, together, unmet
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Partition, Reason, could_not_read
+from airflow_provider_kmigrate.core.decision import Decision, Done
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, never_if, not_yet, not_yet_if, together, unmet
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, HostedGroup, Partition, Reason, could_not_read
 from airflow_provider_kmigrate.core.text import join_ids, summarize
-
-_MIN_INT = -(2**31)
 
 
 def magnitude(group: str) -> int:
-    """A group's partition is this modulo their count; Kafka's `Utils.abs` maps the number without an absolute value to 0."""
-    number = java_hash(group)
-    return 0 if number == _MIN_INT else abs(number)
+    """A group's partition is this modulo their count; Kafka's `Utils.abs` maps -2**31, which has no absolute value, to 0."""
+    return abs(java_hash(group)) % 2**31
 
 
-DEFAULT_LIMIT = 1000
-"""Counts up to this are tried (or up to the topic's own, if that is higher)."""
+_LIMIT = 1000  # counts up to this are tried, or up to the topic's own, if that is higher
 _POOL = tuple((name, magnitude(name)) for name in (f"__coord_probe_{number}" for number in range(128)))
 
 
 @lru_cache(maxsize=32)
-def probe_groups(leaders: tuple[int, ...], limit: int = DEFAULT_LIMIT) -> tuple[str, ...]:
+def probe_groups(leaders: tuple[int, ...]) -> tuple[str, ...]:
     """The few made-up names whose coordinators distinguish each count up to the topic's own from every other one.
 
     `leaders`: by partition, -1 for none. If they are so regular that no name does, all names that distinguish any two counts, and
@@ -47,7 +43,7 @@ def probe_groups(leaders: tuple[int, ...], limit: int = DEFAULT_LIMIT) -> tuple[
     Asking for them creates nothing if the topic exists; otherwise the broker creates it.
     """
     led, names = dict(enumerate(leaders)), []
-    unclear = [list(range(1, max(limit, len(leaders)) + 1))]  # counts that are answered alike so far
+    unclear = [list(range(1, max(_LIMIT, len(leaders)) + 1))]  # counts that are answered alike so far
     for name, number in _POOL:
         split = [part for alike in unclear for part in _by_answer(alike, number, led)]
         if len(split) > len(unclear):
@@ -63,7 +59,7 @@ def _by_answer(counts: list[int], number: int, leaders: Mapping[int, int]) -> li
     return list(found.values())
 
 
-def possible_counts(answers: Mapping[str, int | None], leaders: Mapping[int, int], limit: int = DEFAULT_LIMIT) -> frozenset[int]:
+def possible_counts(answers: Mapping[str, int | None], leaders: Mapping[int, int]) -> frozenset[int]:
     """The counts that explain what one broker answered: group -> coordinator, None if it named none.
 
     `leaders` is partition -> leader (-1: none) at the time of the answers. A broker names none for a partition without a leader,
@@ -72,7 +68,7 @@ def possible_counts(answers: Mapping[str, int | None], leaders: Mapping[int, int
     evidence = {magnitude(group): -1 if broker is None else broker for group, broker in answers.items()}
     if set(evidence.values()) <= {-1}:
         return frozenset()
-    candidates = range(1, max(limit, len(leaders)) + 1)
+    candidates = range(1, max(_LIMIT, len(leaders)) + 1)
     return frozenset(n for n in candidates if all(leaders.get(h % n, -1) == broker for h, broker in evidence.items()))
 
 
@@ -196,9 +192,12 @@ def uniform(
     return CountVerdict(Agreement.PROVEN)
 
 
-def _some(counts: frozenset[int], shown: int = 6) -> str:
-    some = " or ".join(map(str, sorted(counts)[:shown]))
-    return f"{some} or more" if len(counts) > shown else some
+def _some(counts: frozenset[int]) -> str:
+    some = " or ".join(map(str, sorted(counts)[:_SHOWN]))
+    return f"{some} or more" if len(counts) > _SHOWN else some
+
+
+_SHOWN = 6
 
 
 class GroupClass(StrEnum):
@@ -209,15 +208,6 @@ class GroupClass(StrEnum):
     MOVED = "served from the new partition, without the offsets of the old one"
     REDIRECT = "served from the old partition"  # brokers with another count may name another coordinator
     INVARIANT = "in the same partition by every count"
-
-
-@dataclass(frozen=True, slots=True)
-class RollState:
-    """How many groups two brokers accept, and how many none does, after the restart of `broker`."""
-
-    broker: int
-    split: int
-    blackout: int
 
 
 @dataclass(frozen=True)
@@ -264,18 +254,19 @@ def _class(accepted: Sequence[int], home: int, *, stays: bool) -> GroupClass:
     return GroupClass.MOVED if accepted[0] == home else GroupClass.REDIRECT
 
 
-def forecast(moving: Mapping[tuple[int, int], int], restarted: Collection[int], order: Sequence[int]) -> tuple[RollState, ...]:
-    """What each restart of a roll does to the groups, if every partition's leader leads it again afterwards.
+def forecast(moving: Mapping[tuple[int, int], int], restarted: Collection[int], order: Sequence[int]) -> list[tuple[int, int]]:
+    """After each restart of a roll: how many groups two brokers accept, and how many none does.
 
-    `moving`: as `Coordinators.moving`; `restarted`: brokers with the topic's count already.
+    If every partition's leader leads it again afterwards. `moving`: as `Coordinators.moving`; `restarted`: brokers with the
+    topic's count already.
     """
-    done, states = set(restarted), []
+    done, states = set(restarted), list[tuple[int, int]]()
     for broker in order:
         done.add(broker)
         split = sum(groups for (old, new), groups in moving.items() if new in done and old not in done)
         blackout = sum(groups for (old, new), groups in moving.items() if old in done and new not in done)
-        states.append(RollState(broker, split, blackout))
-    return tuple(states)
+        states.append((split, blackout))
+    return states
 
 
 def calmest_order(moving: Mapping[tuple[int, int], int], restarted: Collection[int], left: Collection[int]) -> tuple[int, ...]:
@@ -338,6 +329,40 @@ def agreed(view: ClusterView, but: Collection[int] = (), only: CoordinatorTopic 
     return together(_agreed(view, topic, counts, count, but) for topic, counts, count in topics(view) if only in {None, topic})
 
 
+def groups_known(view: ClusterView) -> Gate:
+    """K02: every broker has listed its groups, and has reported which of all groups it coordinates."""
+    if view.coordinators is None or view.hosted is None:
+        return not_yet(NOT_ASKED)
+    unread = [reason for reason in view.unknowns if reason.cause is Cause.UNREAD_COORDINATORS]
+    missing = sorted(view.brokers.keys() - view.hosted.keys())
+    text = f"Brokers {join_ids(missing)} did not report the groups that they coordinate."
+    return not_yet_if(missing or unread, *((Reason("K02", text),) if missing else ()), *unread)
+
+
+NOT_ASKED = Reason("K02", "The brokers' groups and coordinators were not read.", cause=Cause.COORDINATORS_NOT_ASKED)
+
+
+def hosts(view: ClusterView, group: str) -> dict[int, HostedGroup]:
+    """The brokers that report to be the group's coordinator, ascending, with what each has of it."""
+    return {broker: groups[group] for broker, groups in sorted((view.hosted or {}).items()) if group in groups}
+
+
+def with_members(view: ClusterView, groups: Iterable[str]) -> dict[str, int]:
+    """Those of these groups that have members, with the number of members at all their coordinators."""
+    found = {group: sum(copy.members for copy in hosts(view, group).values()) for group in groups}
+    return {group: members for group, members in found.items() if members}
+
+
+def by_coordinator(view: ClusterView, groups: Iterable[str]) -> dict[int, list[str]]:
+    """Broker -> those of these groups that it alone coordinates."""
+    found: dict[int, list[str]] = {}
+    for group in sorted(groups):
+        match list(hosts(view, group)):
+            case [broker]:
+                found.setdefault(broker, []).append(group)
+    return found
+
+
 def _agreed(view: ClusterView, topic: CoordinatorTopic, counts: Counts | None, count: int, but: Collection[int]) -> Gate:
     if counts is None:
         return not_yet(
@@ -361,11 +386,6 @@ def unexpanded(before: ClusterView, view: ClusterView) -> Gate:
     return never_if(changed, *(Reason(code, text) for code, text in texts))
 
 
-def wants_coordinators(decision: Decision) -> bool:
-    """Whether a decision only waits for the coordinators to be read: reading them costs several requests to every broker."""
-    return isinstance(decision, Wait) and any(reason.cause is Cause.COORDINATORS_NOT_ASKED for reason in decision.reasons)
-
-
 def decide_agreement(view: ClusterView) -> Decision:
     """Done once every broker uses the topics' own counts; refused if one certainly does not, naming the groups that suffer."""
     gate = agreed(view)
@@ -387,14 +407,14 @@ def _effect(view: ClusterView, counts: Counts, count: int) -> str:
     classes = known.classes(groups)
     untouched = classes.pop(GroupClass.INVARIANT)
     named = [f"{len(names)} {kind}: {summarize(names)}" for kind, names in classes.items() if names]
-    said = "; ".join([*named, f"{len(untouched)} {GroupClass.INVARIANT}"])
-    return f"Of {len(groups)} consumer groups: {said}.{_ahead(known, groups)}"
+    counted = "; ".join([*named, f"{len(untouched)} {GroupClass.INVARIANT}"])
+    return f"Of {len(groups)} consumer groups: {counted}.{_ahead(known, groups)}"
 
 
 def _likely(view: ClusterView, counts: Counts, count: int) -> Coordinators | None:
     """Each broker's count: the topic's own, or the highest that explains its answers; None if one did not answer.
 
-    Counts that explain the same answers name the same coordinators, so who accepts a group does not depend on the choice.
+    Counts that explain the same answers name the same coordinators, so which broker accepts a group does not depend on the choice.
     """
     if not all(counts.get(broker) for broker in view.brokers):
         return None
@@ -407,8 +427,7 @@ def _ahead(known: Coordinators, groups: Collection[str]) -> str:
     order = calmest_order(moving, done, known.counts.keys() - done)
     if not moving:
         return ""
-    states = forecast(moving, done, order)
-    split, blackout = max(state.split for state in states), max(state.blackout for state in states)
+    split, blackout = map(max, zip(*forecast(moving, done, order), strict=True))
     return (
         f" Once all have restarted, {moving.total()} groups are in partitions without their offsets. On the way up to {split} are accepted "
         f"twice and up to {blackout} by no broker, if brokers restart in the order {join_ids(order)}."

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeGuard
 
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import Cause, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +85,8 @@ class Act:
 
 
 Decision = Done | Wait | Refuse | Act
+
+
+def waits_for(decision: Decision, cause: Cause) -> TypeGuard[Wait]:
+    """Whether a decision is a wait because of `cause`, such as for facts that are read only if nothing else is missing."""
+    return isinstance(decision, Wait) and any(reason.cause is cause for reason in decision.reasons)

@@ -1,12 +1,12 @@
 """Whether ZooKeeper holds what KRaft holds: every kind of metadata, in one spelling, compared.
 
-A dual-write lag of 0 does not prove it: lost writes are never repeated (measured). A lasting difference means that a rollback
-would restore something other than what is in force.
+A dual-write lag of 0 does not prove it: lost writes are never repeated (measured). A difference that persists means that a
+rollback would restore something other than what is in force.
 
 * Secrets end here. A broker's setting has its value only if it is on the list of those that may be shown; of a SCRAM credential
   there are mechanism and iterations; of a delegation token there is no HMAC. Hidden values are compared by presence only.
-* The two sides are read one after the other from a living cluster. Only what two comparisons agree on (`lasting_differences`) is
-  a finding. Differences with an explanation are shown and do not count.
+* The two sides are read one after the other from a running cluster. Only what two comparisons agree on (`persisting`) is a
+  finding. Differences with an explanation are shown and do not count.
 * If one side of a kind was not read, it is unknown, and unknown is not equal. What no node can report of KRaft's side is *not
   compared*: the reason is shown, and it does not count.
 * What was changed since the takeover (`changes`) follows from an inventory of before it, compared in the same way: whether
@@ -198,22 +198,25 @@ def compare_settings(kind: DifferenceKind, zookeeper: Entities, kraft: Entities)
     )
 
 
-def lasting_differences(earlier: Iterable[Difference], later: Iterable[Difference]) -> tuple[Difference, ...]:
+def persisting(earlier: Iterable[Difference], later: Iterable[Difference]) -> tuple[Difference, ...]:
     """What both of two comparisons show, unchanged; other differences were in transit."""
-    seen = set(earlier)
-    return tuple(difference for difference in later if difference in seen)
+    before = set(earlier)
+    return tuple(difference for difference in later if difference in before)
 
 
-def reasons(differences: Iterable[Difference], shown: int = 5) -> tuple[Reason, ...]:
+_EXAMPLES = 5  # of each kind, in a text
+
+
+def reasons(differences: Iterable[Difference]) -> tuple[Reason, ...]:
     """One reason for each kind of difference that counts, with its number and some examples."""
     counted = [difference for difference in differences if difference.counts]
     groups = {kind: [difference for difference in counted if difference.kind is kind] for kind in DifferenceKind}
-    return tuple(_summary(kind, found, shown) for kind, found in groups.items() if found)
+    return tuple(_summary(kind, found) for kind, found in groups.items() if found)
 
 
-def _summary(kind: DifferenceKind, found: list[Difference], shown: int) -> Reason:
+def _summary(kind: DifferenceKind, found: list[Difference]) -> Reason:
     code = "E01" if kind is DifferenceKind.MISSING_TOPIC else "E08" if kind in _SETTINGS else "E02"
-    text = f"{len(found)} {kind.value}: {summarize(found, shown, '; ')}."
+    text = f"{len(found)} {kind.value}: {summarize(found, _EXAMPLES, '; ')}."
     return Reason(code, text, cause=Cause.ZOOKEEPER_MISSES if kind in _MISSED else None)
 
 
@@ -225,22 +228,18 @@ def _compare_topic(
     elif kraft is None:
         yield Difference(DifferenceKind.MISSING_TOPIC, name, "present", ABSENT, PENDING if name in pending else "")
     else:
-        yield from _compare_ids(zookeeper, kraft)
+        if zookeeper.topic_id is None or zookeeper.topic_id != kraft.topic_id:
+            yield Difference(DifferenceKind.TOPIC_ID, name, zookeeper.topic_id or ABSENT, kraft.topic_id or ABSENT)
         yield from _compare_partitions(zookeeper, kraft)
         yield from _compare_entity(DifferenceKind.TOPIC_CONFIG, name, zookeeper.configs, kraft.configs)
 
 
-def _compare_ids(zookeeper: TopicMetadata, kraft: TopicMetadata) -> Iterator[Difference]:
-    if zookeeper.topic_id is None or zookeeper.topic_id != kraft.topic_id:
-        yield Difference(DifferenceKind.TOPIC_ID, zookeeper.name, zookeeper.topic_id or ABSENT, kraft.topic_id or ABSENT)
-
-
 def _compare_partitions(zookeeper: TopicMetadata, kraft: TopicMetadata) -> Iterator[Difference]:
-    theirs, ours = zookeeper.partitions, kraft.partitions
-    if theirs.keys() != ours.keys():
-        yield Difference(DifferenceKind.PARTITIONS, zookeeper.name, _indexes(theirs), _indexes(ours))
-    for index in sorted(theirs.keys() & ours.keys()):
-        yield from _compare_partition(f"{zookeeper.name}-{index}", theirs[index], ours[index])
+    before, after = zookeeper.partitions, kraft.partitions
+    if before.keys() != after.keys():
+        yield Difference(DifferenceKind.PARTITIONS, zookeeper.name, _indexes(before), _indexes(after))
+    for index in sorted(before.keys() & after.keys()):
+        yield from _compare_partition(f"{zookeeper.name}-{index}", before[index], after[index])
 
 
 def _compare_partition(name: str, zookeeper: PartitionMetadata, kraft: PartitionMetadata) -> Iterator[Difference]:
@@ -254,9 +253,9 @@ def _compare_entity(
     kind: DifferenceKind, entity: str, zookeeper: Mapping[str, str], kraft: Mapping[str, str]
 ) -> Iterator[Difference]:
     for key in sorted(zookeeper.keys() | kraft.keys()):
-        theirs, ours = zookeeper.get(key), kraft.get(key)
-        if theirs != ours:
-            yield Difference(kind, f"{entity} {key}", *(ABSENT if value is None else value for value in (theirs, ours)))
+        values = zookeeper.get(key), kraft.get(key)
+        if values[0] != values[1]:
+            yield Difference(kind, f"{entity} {key}", *(ABSENT if value is None else value for value in values))
 
 
 def _indexes(partitions: Mapping[int, PartitionMetadata]) -> str:
@@ -267,18 +266,21 @@ def _indexes(partitions: Mapping[int, PartitionMetadata]) -> str:
 
 def differences(view: ClusterView) -> tuple[Difference, ...]:
     """All differences of all kinds that were read, explained ones too."""
-    pending = view.zk.pending_deletions if view.zk else ()
-    topics = compare(*view.topics, pending) if view.topics else ()
-    return (*topics, *(found for kind, stored in _known(view) for found in compare_kinds(kind, stored)))
+    return (*topic_differences(view), *(found for kind, stored in _known(view) for found in compare_kinds(kind, stored)))
+
+
+def topic_differences(view: ClusterView) -> tuple[Difference, ...]:
+    """All differences of topics, explained ones too; none if the topics were not read."""
+    return compare(*view.topics, view.zk.pending_deletions if view.zk else ()) if view.topics else ()
 
 
 def compare_kinds(kind: StoredKind, stored: Stored) -> tuple[Difference, ...]:
     """The differences of one kind, without what KRaft does not report."""
     if kind is StoredKind.PRODUCER_IDS:
         return _ids_beyond(stored)
-    if Stored.EVERY in stored.untold:
+    if Stored.EVERY in stored.unreported:
         return ()
-    known = {entity: settings for entity, settings in stored.zookeeper.items() if entity not in stored.untold}
+    known = {entity: settings for entity, settings in stored.zookeeper.items() if entity not in stored.unreported}
     return compare_settings(_KINDS[kind], known, stored.kraft)
 
 
@@ -312,9 +314,8 @@ def lost(earlier: ClusterView, later: ClusterView) -> Gate:
 
     Not yet if neither observation could compare everything; met for what only one of them showed.
     """
-    lasting = reasons(lasting_differences(differences(earlier), differences(later)))
-    if lasting:
-        return never(*lasting)
+    if found := reasons(persisting(differences(earlier), differences(later))):
+        return never(*found)
     gaps = unread_kinds(later) if unread_kinds(earlier) else ()
     return not_yet_if(gaps, *gaps)
 
@@ -322,7 +323,7 @@ def lost(earlier: ClusterView, later: ClusterView) -> Gate:
 def same(view: ClusterView) -> str:
     """What is equal, counted, and what was not compared, with its reason; for a view without differences."""
     counted = [f"{len(view.topics[0])} topics"] if view.topics else []
-    counted += [f"{_count(kind, stored)} {kind}" for kind, stored in _known(view) if Stored.EVERY not in stored.untold]
+    counted += [f"{_count(kind, stored)} {kind}" for kind, stored in _known(view) if Stored.EVERY not in stored.unreported]
     text = f"ZooKeeper and KRaft store the same {_listed(counted)}."
     reasons = list(_not_reported(view))
     return f"{text} Not compared: {'; '.join(reasons)}." if reasons else text
@@ -337,7 +338,7 @@ def _not_reported(view: ClusterView) -> Iterator[str]:
     """Why something was not compared, each reason once, with its entities."""
     for kind, stored in _known(view):
         by_reason: dict[str, list[str]] = {}
-        for entity, why in sorted(stored.untold.items()):
+        for entity, why in sorted(stored.unreported.items()):
             by_reason.setdefault(why, []).append(entity)
         for why, entities in by_reason.items():
             named = f" of {', '.join(entities)}" if Stored.EVERY not in entities else ""
@@ -346,7 +347,7 @@ def _not_reported(view: ClusterView) -> Iterator[str]:
 
 def _count(kind: StoredKind, stored: Stored) -> int:
     """Counts tokens, and of everything else the settings: a user with two quotas has two."""
-    sizes = [len(settings) for entity, settings in stored.zookeeper.items() if entity not in stored.untold]
+    sizes = [len(settings) for entity, settings in stored.zookeeper.items() if entity not in stored.unreported]
     return sum(map(bool, sizes)) if kind is StoredKind.TOKENS else sum(sizes)
 
 
@@ -403,16 +404,16 @@ def _topic_changes(
     before: Mapping[str, TopicMetadata], zookeeper: Mapping[str, TopicMetadata], kraft: Mapping[str, TopicMetadata]
 ) -> Iterator[MetadataChange]:
     for name in sorted(before.keys() | kraft.keys()):
-        first, theirs, ours = ({name: side[name]} if name in side else {} for side in (before, zookeeper, kraft))
-        missed = [found for found in compare(theirs, ours) if found.kind in _CHANGED]
-        yield from (_change(found, missed) for found in compare(first, ours) if found.kind in _CHANGED)
+        first, stored, now = ({name: side[name]} if name in side else {} for side in (before, zookeeper, kraft))
+        missed = [found for found in compare(stored, now) if found.kind in _CHANGED]
+        yield from (_change(found, missed) for found in compare(first, now) if found.kind in _CHANGED)
 
 
 def _setting_changes(kind: StoredKind, before: Entities, stored: Stored) -> Iterator[MetadataChange]:
-    untold = stored.zookeeper if Stored.EVERY in stored.untold else stored.untold
-    unreported = {entity: settings for entity, settings in stored.zookeeper.items() if entity in untold}
+    hidden = stored.zookeeper if Stored.EVERY in stored.unreported else stored.unreported
+    now = {**stored.kraft, **{entity: settings for entity, settings in stored.zookeeper.items() if entity in hidden}}
     missed = compare_kinds(kind, stored)
-    return (_change(found, missed) for found in compare_settings(_KINDS[kind], before, {**stored.kraft, **unreported}))
+    return (_change(found, missed) for found in compare_settings(_KINDS[kind], before, now))
 
 
 def _change(found: Difference, missed: Iterable[Difference]) -> MetadataChange:
@@ -421,15 +422,15 @@ def _change(found: Difference, missed: Iterable[Difference]) -> MetadataChange:
     return MetadataChange(found.kind, found.entity, found.zookeeper, found.kraft, held=not lost)
 
 
-def describe_changes(found: Iterable[MetadataChange], shown: int = 5) -> str:
+def describe_changes(found: Iterable[MetadataChange]) -> str:
     """The changes counted by kind, each with some examples, such as `topics created (2): a, b; quotas (1): ...`; empty without any."""
     groups: dict[str, list[MetadataChange]] = {}
     for change in found:
         groups.setdefault(change.what, []).append(change)
-    return "; ".join(f"{what} ({len(each)}): {summarize(each, shown)}" for what, each in groups.items())
+    return "; ".join(f"{what} ({len(each)}): {summarize(each, _EXAMPLES)}" for what, each in groups.items())
 
 
-def unseen(view: ClusterView) -> tuple[str, ...]:
+def unknown_changes(view: ClusterView) -> tuple[str, ...]:
     """What may have changed without being among the `changes`, each with its reason."""
     hidden = any(
         value == HIDDEN or kind is StoredKind.CREDENTIALS

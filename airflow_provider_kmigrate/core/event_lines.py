@@ -1,7 +1,4 @@
-"""Reads and writes events as lines of JSON: one flat object a line, with the schema's version.
-
-A line that is no event is an error of its own kind.
-"""
+"""Reads and writes events as lines of JSON: one flat object a line, with the schema's version."""
 
 from __future__ import annotations
 
@@ -20,14 +17,6 @@ from airflow_provider_kmigrate.exceptions import Refused
 
 class BadEvent(Refused):
     """A line that is no event. Count it, keep it aside and report it: its content is unknown."""
-
-
-class MalformedEvent(BadEvent):
-    """Not JSON, a field missing, unknown or of the wrong type, or values that contradict each other."""
-
-
-class ForeignEvent(BadEvent):
-    """JSON, but not of this vocabulary."""
 
 
 class UnknownVersion(BadEvent):
@@ -65,17 +54,17 @@ def encode(event: Event) -> str:
 
 
 def decode(line: str) -> Event:
-    """The event of one line. Raises `MalformedEvent`, `ForeignEvent` or `UnknownVersion`, which name what is wrong."""
+    """The event of one line. Raises `BadEvent`, which says what is wrong; `UnknownVersion` if another release wrote it."""
     value = _parse(line)
     cls = KINDS[value.pop("kind")]
     try:
         stamp = _read_stamp([value.pop(name) for name in Stamp._fields])
         event = cls(stamp, **_read_fields(cls, value))
     except (KeyError, TypeError, ValueError) as error:
-        raise MalformedEvent(f"an event of kind {_NAMES[cls]} is malformed: {error}") from error
+        raise BadEvent(f"an event of kind {_NAMES[cls]} is malformed: {error}") from error
     flaw = event.flaw()
     if flaw is not None:
-        raise MalformedEvent(f"an event of kind {_NAMES[cls]} contradicts itself: {flaw}")
+        raise BadEvent(f"an event of kind {_NAMES[cls]} contradicts itself: {flaw}")
     return event
 
 
@@ -83,14 +72,14 @@ def _parse(line: str) -> dict[str, Any]:
     try:
         value = read_json(line, EXACT)
     except ValueError as error:
-        raise MalformedEvent(f"no JSON: {error}") from error
+        raise BadEvent(f"no JSON: {error}") from error
     if not isinstance(value, dict) or "v" not in value or "kind" not in value:
-        raise ForeignEvent("no event of kmigrate: it has no version and kind")
+        raise BadEvent("no event of kmigrate: it has no version and kind")
     version = value.pop("v")
     if version != SCHEMA_VERSION or isinstance(version, bool):
         raise UnknownVersion(f"schema version {version!r}; this release reads version {SCHEMA_VERSION}")
     if not isinstance(value["kind"], str) or value["kind"] not in KINDS:
-        raise ForeignEvent(f"version {version} has no event of kind {value['kind']!r}")
+        raise BadEvent(f"version {version} has no event of kind {value['kind']!r}")
     return value
 
 
@@ -139,7 +128,7 @@ def _range_of(name: str) -> range | None:
     """The values that a number of this name may have: what a column of 32 bits or a date can hold."""
     if name in {"partition", "count"}:
         return range(-(2**31), 2**31)
-    is_time = name in {"until_ms", "epoch_ms"} or (name.startswith("t_") and name.endswith("_ms"))
+    is_time = name in {"until_ms", "wall_ms"} or (name.startswith("t_") and name.endswith("_ms"))
     return range(-_YEAR_9999_MS, _YEAR_9999_MS) if is_time else None
 
 

@@ -15,7 +15,7 @@ islands are then a plain aggregate, and a lost event shows as a hole in `seq` in
 report. `Expect` names the writers that must appear at all.
 
 **Time.** `*_ms` are milliseconds since the epoch on the writer's steady clock: its wall clock at start, carried on by its
-monotonic clock, so a stepped wall clock moves no event. `ClockReading` keeps both readings, to compare machines. Latencies are
+monotonic clock, so a stepped wall clock moves no event. Heartbeats carry the wall clock, to compare machines. Latencies are
 microseconds, `*_us`. Ownership needs no clock: all members of a group append to one log, and `position` is the place in it.
 
 **Latencies** are whole microseconds in buckets that every engine computes alike. A bucket is an integer function of the value (no
@@ -99,13 +99,6 @@ class Stamp(NamedTuple):
     t_ms: int
 
 
-class ClockReading(NamedTuple):
-    """One reading of both clocks: wall time in ms since the epoch, monotonic time of that machine in ms."""
-
-    epoch_ms: int
-    monotonic_ms: int
-
-
 class TopicPartition(NamedTuple):
     """A topic by name, a partition by number from 0."""
 
@@ -174,8 +167,6 @@ class Start(Event):
     """
 
     role: WriterRole
-    clock: ClockReading | None = None
-    pid: int | None = None
     group: str | None = None
     topics: tuple[str, ...] = ()
     reset: str = "earliest"
@@ -183,9 +174,9 @@ class Start(Event):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Event):
-    """A sign that the writer runs."""
+    """A sign that the writer runs. `wall_ms`: its machine's clock, in ms since the epoch."""
 
-    clock: ClockReading
+    wall_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +185,6 @@ class Stop(Event):
 
     clean: bool
     reason: str = ""
-    clock: ClockReading | None = None
 
 
 @dataclass(frozen=True, slots=True)

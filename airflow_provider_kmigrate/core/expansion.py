@@ -17,7 +17,7 @@ newer commits at any later move of a leader. So, in this order:
 
 An integer factor k leaves one group in k where it is, so a new expansion must have one. A topic that was expanded by hand already
 (its partitions are there, and no broker has restarted) is completed as it is, or expanded further to a multiple: Kafka cannot
-remove partitions. Where a step stands is read from the topic, the brokers' answers, the groups, and one note in ZooKeeper (`Expansion`).
+remove partitions. The state of a step is read from the topic, the brokers' answers, the groups, and one note in ZooKeeper (`Expansion`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.core import coordinator, gates, offsets_repair
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, TRANSACTIONS, magnitude
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, TRANSACTIONS, hosts, magnitude
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.files.config_matrix import setting, stage_on_disk
@@ -44,7 +44,6 @@ from airflow_provider_kmigrate.core.model import (
     ExpansionStage,
     FetchedOffset,
     Fields,
-    HostedGroup,
     Partition,
     ProcessState,
     Reason,
@@ -54,12 +53,14 @@ from airflow_provider_kmigrate.core.offsets_repair import GroupLog
 from airflow_provider_kmigrate.core.phase import alarms, ended, kraft_owns
 from airflow_provider_kmigrate.core.text import code_span, join_ids, summarize
 
-Offsets = Mapping[TopicPartition, FetchedOffset]
+FetchedOffsets = Mapping[TopicPartition, FetchedOffset]
 
 WHAT = Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.COORDINATORS | Fields.HOSTED_GROUPS
 """What the steps about groups observe."""
 PLANNED = WHAT | Fields.FILES | Fields.REASSIGNMENTS
 """What the plan observes."""
+VERSION = 3
+"""Of the stored form of an `Export`."""
 _DEFAULT_COUNT = "50"  # Kafka's, of offsets.topic.num.partitions
 _MULTIPLES = 3  # that a refusal names
 
@@ -68,12 +69,12 @@ _MULTIPLES = 3  # that a refusal names
 class Export:
     """The offsets of the groups that move, as they were before the groups were deleted; the backup keeps two copies.
 
-    `alive`: groups that move and had members when the expansion began. `number`: grows with each writing. `times`: when each offset
-    was committed, in ms since the epoch; an import cannot restore it, and brokers count retention from the import.
+    `with_members`: groups that move and had members when the expansion began. `number`: grows with each writing. `times`: when each
+    offset was committed, in ms since the epoch; an import cannot restore it, and brokers count retention from the import.
     """
 
-    alive: tuple[str, ...] = ()
-    groups: Mapping[str, Offsets] = field(default_factory=dict)
+    with_members: tuple[str, ...] = ()
+    groups: Mapping[str, FetchedOffsets] = field(default_factory=dict)
     number: int = 0
     times: Mapping[GroupPartition, int] = field(default_factory=dict)
 
@@ -86,21 +87,21 @@ class Export:
             ]
             for group, offsets in sorted(self.groups.items())
         }
-        return {"version": 2, "number": self.number, "alive": list(self.alive), "groups": rows}
+        return {"version": VERSION, "number": self.number, "with_members": list(self.with_members), "groups": rows}
 
 
 def export_of(found: Mapping[str, Any]) -> Export:
-    """What `Export.to_json` returned, also in version 1 without times. Raises ValueError, TypeError or KeyError for anything else."""
-    if found["version"] not in {1, 2}:
+    """Read the output of `Export.to_json`. Raises ValueError, TypeError or KeyError for anything else."""
+    if found["version"] != VERSION:
         raise ValueError(f"version {found['version']}")
-    groups, times = dict[str, Offsets](), dict[GroupPartition, int]()
+    groups, times = dict[str, FetchedOffsets](), dict[GroupPartition, int]()
     for group, rows in found["groups"].items():
         groups[group] = {TopicPartition(topic, at): FetchedOffset(*rest[:3]) for topic, at, *rest in rows}
-        times |= {GroupPartition(group, *row[:2]): row[5] for row in rows if row[5:] not in ([], [None])}
-    return Export(tuple(found["alive"]), groups, int(found["number"]), times)
+        times |= {GroupPartition(group, *row[:2]): row[5] for row in rows if row[5] is not None}
+    return Export(tuple(found["with_members"]), groups, int(found["number"]), times)
 
 
-def commits_of(groups: Mapping[str, Offsets]) -> dict[GroupPartition, FetchedOffset]:
+def commits_of(groups: Mapping[str, FetchedOffsets]) -> dict[GroupPartition, FetchedOffset]:
     """The offsets of groups, by group and partition."""
     return {GroupPartition(group, *where): one for group, offsets in groups.items() for where, one in offsets.items()}
 
@@ -124,46 +125,17 @@ def moving(view: ClusterView, expansion: Expansion) -> list[str]:
 # The plan
 
 
-@dataclass(frozen=True, slots=True)
-class ExpansionPlan:
-    """What an expansion will do. `present`: partitions of the topic now; `alive`: moving groups with members -> their number."""
-
-    expansion: Expansion
-    present: int
-    moving: tuple[str, ...]
-    staying: int
-    alive: Mapping[str, int]
-    replicas: Sequence[Sequence[int]]
-    begun: bool
-    brokers: tuple[int, ...]
-
-
-def decide_plan(view: ClusterView, target: int) -> ExpansionPlan | Wait | Refuse:
-    """The plan of an expansion to `target` partitions, from a view of `PLANNED`; of one under way, what is left of it."""
+def decide_plan(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
+    """The expansion to `target` partitions that may begin, or is under way; from a view of `PLANNED`."""
     expansion = under_way(view, target)
-    if not isinstance(expansion, Expansion):
+    if not isinstance(expansion, Expansion) or expansion == _note(view):  # a broker may be down, between its stop and its start
         return expansion
-    begun = expansion == _note(view)
-    known = (_groups_known(view), roll.no_reassignment(view), _no_transaction(view, expansion))
-    gate = MET if begun else together(known)  # a broker may be down, between its stop and its start
-    if not gate.met:
-        return unmet(gate)
-    those, rows = moving(view, expansion), _topic(view)
-    everything = {*(view.coordinators.groups if view.coordinators else ()), *those}
-    return ExpansionPlan(
-        expansion,
-        len(rows),
-        tuple(those),
-        len(everything) - len(those),
-        alive(view, expansion),
-        replicas_wanted(view, expansion),
-        begun,
-        tuple(sorted(view.brokers)),
-    )
+    gate = together((coordinator.groups_known(view), roll.no_reassignment(view), _no_transaction(view, expansion)))
+    return expansion if gate.met else unmet(gate)
 
 
-def decide_undo(view: ClusterView, target: int) -> ExpansionPlan | Wait | Refuse:
-    """The plan of an undo, if an expansion is under way and no broker uses the new count."""
+def decide_undo(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
+    """The expansion to undo, if one is under way and no broker uses the new count."""
     found = _undoable(view, target)
     return decide_plan(view, target) if isinstance(found, Expansion) else found
 
@@ -176,33 +148,34 @@ def _undoable(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
     return Refuse((_too_late(f"Brokers {join_ids(using)}"),)) if using else found
 
 
-def _too_late(who: str) -> Reason:
-    return Reason("K83", f"{who} use the new count: this can only be completed now, not undone.")
+def _too_late(brokers: str) -> Reason:
+    return Reason("K83", f"{brokers} use the new count: this can only be completed now, not undone.")
 
 
-def describe(plan: ExpansionPlan, *, undo: bool = False) -> str:
-    """The plan as Markdown, for the administrator who approves it."""
-    old, new = _said(plan.expansion.old), plan.expansion.new
+def describe(view: ClusterView, expansion: Expansion, *, undo: bool) -> str:
+    """What an expansion does, or its undo, as Markdown for the administrator who approves it."""
+    old, new = _either(expansion.old), expansion.new
     if undo:
-        return "\n".join((*_numbered(_undone(plan)), f"\n{_stays(plan.present, plan.expansion)}"))
-    multiple = all(new % each == 0 for each in plan.expansion.old)
-    alive = summarize((f"{code_span(group)} ({many})" for group, many in plan.alive.items()), 200)
-    moving = f"**{len(plan.moving)} groups move and must stop now**, until their offsets are imported"
+        return "\n".join((*_numbered(_undone(old)), f"\n{_stays(view, expansion)}"))
+    multiple = all(new % each == 0 for each in expansion.old)
+    move, members = moving(view, expansion), with_members(view, expansion)
+    staying = {*(view.coordinators.groups if view.coordinators else ())} - {*move}
+    named = summarize((f"{code_span(group)} ({many})" for group, many in members.items()), 200)
     paragraphs = (
-        "An earlier run has begun this; each step does what is left." if plan.begun else "",
+        "An earlier run has begun this; each step does what is left." if expansion == _note(view) else "",
         f"`{OFFSETS.name}` goes from {old} to {new} partitions."
         + ("" if multiple else f" {new} is no multiple of {old}: a multiple would move fewer."),
-        f"{moving}: {summarize(map(code_span, plan.moving), 200)}."
-        + (f" With members now: {alive}." if alive else "")
-        + f" {plan.staying} groups stay in their partitions and are not touched.",
-        "\n".join(_numbered(_steps(plan))),
+        f"**{len(move)} groups move and must stop now**, until their offsets are imported: {summarize(map(code_span, move), 200)}."
+        + (f" With members now: {named}." if named else "")
+        + f" {len(staying)} groups stay in their partitions and are not touched.",
+        "\n".join(_numbered(_steps(view, expansion))),
         "Until step 5 this can be undone (`undo`). From the first restart on it can only be completed.",
     )
     return "\n\n".join(filter(None, paragraphs))
 
 
-def _steps(plan: ExpansionPlan) -> list[str]:
-    added = [f"{plan.present + place}: {join_ids(row)}" for place, row in enumerate(plan.replicas)]
+def _steps(view: ClusterView, expansion: Expansion) -> list[str]:
+    added = [f"{index}: {join_ids(row)}" for index, row in enumerate(replicas_wanted(view, expansion), len(_topic(view)))]
     grow = (
         f"the topic gets {len(added)} partitions; replicas of each: {summarize(added, 30, '; ')}"
         if added
@@ -213,27 +186,28 @@ def _steps(plan: ExpansionPlan) -> list[str]:
         f"export their offsets into the backup, in two copies with SHA-256, and compare them with the log of {OFFSETS.name}",
         f"delete these groups, under the count that brokers use now, until {OFFSETS.name} holds nothing of them",
         grow,
-        f"restart every broker ({join_ids(plan.brokers)}), one after the other, with `{OFFSETS.setting}={plan.expansion.new}` in its file",
+        f"restart every broker ({join_ids(sorted(view.brokers))}), one after the other, with `{OFFSETS.setting}={expansion.new}` in its file",
         "wait until all brokers use the new count and every group has one coordinator",
         f"import the offsets and compare them with the brokers' answers and with the log of {OFFSETS.name}",
         "wait until the groups that moved consume again: start them then",
     ]
 
 
-def _undone(plan: ExpansionPlan) -> list[str]:
+def _undone(old: str) -> list[str]:
     return [
         "refuse if any broker uses the new count already",
-        f"import the exported offsets under the count that brokers use ({_said(plan.expansion.old)}), and read them back",
+        f"import the exported offsets under the count that brokers use ({old}), and read them back",
         "forget this expansion; start the groups then",
     ]
 
 
-def _stays(present: int, expansion: Expansion) -> str:
+def _stays(view: ClusterView, expansion: Expansion) -> str:
     """What an undo does not restore."""
+    present = len(_topic(view))
     if present in expansion.old:
         return "Nothing else was changed."
     return (
-        f"What stays: {OFFSETS.name} has {present} partitions, and Kafka cannot remove any. Brokers use {_said(expansion.old)} until one "
+        f"What stays: {OFFSETS.name} has {present} partitions, and Kafka cannot remove any. Brokers use {_either(expansion.old)} until one "
         "restarts (K01): restart none before this expansion is run again."
     )
 
@@ -242,7 +216,7 @@ def _numbered(lines: Sequence[str]) -> Iterator[str]:
     return (f"{number}. {line}" for number, line in enumerate(lines, 1))
 
 
-def _said(counts: Collection[int]) -> str:
+def _either(counts: Collection[int]) -> str:
     return " or ".join(map(str, sorted(counts, reverse=True)))
 
 
@@ -338,14 +312,14 @@ def _all_alike(view: ClusterView, old: frozenset[int]) -> Gate:
     unread = [broker for broker in view.brokers if not counts.get(broker)]
     if unread or not counts:
         return not_yet(Reason("K02", f"Which count of {OFFSETS.name} brokers {join_ids(unread) or 'all'} use is not known."))
-    named = "; ".join(f"broker {broker} with {_said(found)}" for broker, found in sorted(counts.items()))
+    named = "; ".join(f"broker {broker} with {_either(found)}" for broker, found in sorted(counts.items()))
     return never(Reason("K01", f"Brokers compute with different counts of {OFFSETS.name}: {named}."))
 
 
 def _allowed(old: frozenset[int], present: int, target: int) -> Gate:
     """K78: `target` is a multiple of the count in use, or what the topic already has while brokers do not use it yet."""
     if not old:
-        return MET  # said by `_all_alike`
+        return MET  # refused by `_all_alike`
     base = present if present in old else max(old)
     unused = present not in old
     good = [base * factor for factor in range(1, present // base + _MULTIPLES + 1) if base * factor > present]
@@ -428,59 +402,29 @@ def _may_use_new(view: ClusterView, expansion: Expansion) -> list[int]:
 # Groups that move: stopped, exported, deleted
 
 
-def _groups_known(view: ClusterView) -> Gate:
-    """Every broker has listed its groups, and has said which of all groups it coordinates."""
-    if view.coordinators is None or view.hosted is None:
-        return not_yet(_not_asked())
-    unread = [reason for reason in view.unknowns if reason.cause is Cause.UNREAD_COORDINATORS]
-    missing = sorted(view.brokers.keys() - view.hosted.keys())
-    text = f"Brokers {join_ids(missing)} did not report the groups that they coordinate."
-    return not_yet_if(missing or unread, *((Reason("K02", text),) if missing else ()), *unread)
-
-
-def _not_asked() -> Reason:
-    return Reason("K02", "The brokers' groups and coordinators were not read.", cause=Cause.COORDINATORS_NOT_ASKED)
-
-
-def _copies(view: ClusterView, group: str) -> list[tuple[int, HostedGroup]]:
-    """Each broker that takes itself for the group's coordinator, with what it has of it."""
-    return [(broker, groups[group]) for broker, groups in sorted((view.hosted or {}).items()) if group in groups]
-
-
-def alive(view: ClusterView, expansion: Expansion) -> dict[str, int]:
-    """The groups that move and have members, with their number."""
-    found = {group: sum(copy.members for _, copy in _copies(view, group)) for group in moving(view, expansion)}
-    return {group: members for group, members in found.items() if members}
+def with_members(view: ClusterView, expansion: Expansion) -> dict[str, int]:
+    """The groups that move and have members, with the number of members."""
+    return coordinator.with_members(view, moving(view, expansion))
 
 
 def _stopped(view: ClusterView, expansion: Expansion) -> Gate:
     """K79: no broker has a member of a group that moves."""
-    named = [f"{group} ({members})" for group, members in alive(view, expansion).items()]
+    named = [f"{group} ({members})" for group, members in with_members(view, expansion).items()]
     return not_yet_if(named, Reason("K79", f"{len(named)} groups that move have members: {summarize(named, 20)}."))
 
 
 def _no_transaction(view: ClusterView, expansion: Expansion) -> Gate:
     """K81: no open transaction delays a commit of a group that moves."""
-    held = [name for name in moving(view, expansion) if any(copy.unstable for _, copy in _copies(view, name))]
+    held = [name for name in moving(view, expansion) if any(copy.unstable for copy in hosts(view, name).values())]
     return not_yet_if(held, Reason("K81", f"Open transactions hold back commits of groups that move: {summarize(held, 20)}."))
 
 
-def existing(view: ClusterView, expansion: Expansion) -> dict[str, Offsets]:
+def existing(view: ClusterView, expansion: Expansion) -> dict[str, FetchedOffsets]:
     """The groups that move and that a broker has anything of, with their offsets."""
-    copies = {group: [copy for _, copy in _copies(view, group) if copy.exists] for group in moving(view, expansion)}
+    copies = {group: [copy for copy in hosts(view, group).values() if copy.exists] for group in moving(view, expansion)}
     return {
         group: {where: one for copy in those for where, one in copy.offsets.items()} for group, those in copies.items() if those
     }
-
-
-def homes(view: ClusterView, groups: Collection[str]) -> dict[int, list[str]]:
-    """Broker -> those of these groups that it alone coordinates."""
-    found: dict[int, list[str]] = {}
-    for group in sorted(groups):
-        match _copies(view, group):
-            case [(broker, _)]:
-                found.setdefault(broker, []).append(group)
-    return found
 
 
 def decide_stopped(view: ClusterView, target: int) -> Decision:
@@ -491,9 +435,9 @@ def decide_stopped(view: ClusterView, target: int) -> Decision:
         return expansion
     if past := _restarting(view, expansion):
         return past
-    known = _groups_known(view)
+    known = coordinator.groups_known(view)
     if known.met and expansion != _note(view):
-        there = alive(view, expansion)
+        there = with_members(view, expansion)
         return Act(Verb.NOTE, f"The expansion begins. {len(there)} groups that move have members: {summarize(there, 20)}.")
     gate = together((known, _stopped(view, expansion)))
     return gates.as_decision(gate, f"No broker has a member of the {len(moving(view, expansion))} groups that move.")
@@ -513,7 +457,7 @@ def decide_export(view: ClusterView, target: int, export: Export) -> Decision:
     return Done(f"The offsets of {len(saved)} groups that move are in the backup, in two copies.")
 
 
-def to_export(view: ClusterView, expansion: Expansion, export: Export) -> Mapping[str, Offsets]:
+def to_export(view: ClusterView, expansion: Expansion, export: Export) -> Mapping[str, FetchedOffsets]:
     """The groups as the export must have them: what brokers have, and what was deleted since the export."""
     there = existing(view, expansion)
     return there if expansion.stage is ExpansionStage.BEGUN else {**export.groups, **there}
@@ -529,7 +473,7 @@ def exported(view: ClusterView, expansion: Expansion, export: Export, log: Mappi
         return Refuse((unlike_log(wrong),))
     before, now = commits_of(export.groups), commits_of(groups)
     unchanged = {key: time for key, time in export.times.items() if key in now and before.get(key) == now[key]}
-    return Export(export.alive, groups, export.number + 1, {**offsets_repair.commit_times(log), **unchanged})
+    return Export(export.with_members, groups, export.number + 1, {**offsets_repair.commit_times(log), **unchanged})
 
 
 def unlike_log(wrong: Sequence[str]) -> Reason:
@@ -560,7 +504,7 @@ def _quiet(view: ClusterView, target: int) -> Expansion | Done | Wait | Refuse:
         return expansion
     if past := _restarting(view, expansion):
         return past
-    gate = together((_groups_known(view), _stopped(view, expansion), _no_transaction(view, expansion)))
+    gate = together((coordinator.groups_known(view), _stopped(view, expansion), _no_transaction(view, expansion)))
     return expansion if gate.met else unmet(gate)
 
 
@@ -590,7 +534,7 @@ def _ready(view: ClusterView, expansion: Expansion) -> Gate:
     if expansion.stage is not ExpansionStage.DELETED:
         text = "The groups that move were not deleted yet. Clear `moving_groups.stopped` and its downstream tasks."
         return never(Reason("K83", text))
-    known = together((_groups_known(view), _stopped(view, expansion)))
+    known = together((coordinator.groups_known(view), _stopped(view, expansion)))
     left = sorted(existing(view, expansion)) if known.met else []
     text = f"{len(left)} groups that move appeared since the export: {summarize(left, 20)}."
     return together((known, never_if(left, Reason("K82", text))))
@@ -631,7 +575,7 @@ def decide_restart(view: ClusterView, broker_id: int, target: int, *, restarted:
 
 def _reread(view: ClusterView, broker: Broker, expansion: Expansion, mode: BrokerMode, *, ours: bool) -> Decision:
     if ours and view.coordinators is None:
-        return Wait((_not_asked(),))
+        return Wait((coordinator.NOT_ASKED,))
     if not uses_new(view, broker.id, expansion):
         return _restart(view, broker, expansion)
     if ours:
@@ -664,7 +608,7 @@ def _restart(view: ClusterView, broker: Broker, expansion: Expansion) -> Decisio
     # Read last: several requests to every broker. Once one broker uses the new count, the others must follow soon: groups that
     # appeared since are split, or without a coordinator, exactly as long as brokers disagree.
     if gate.met:
-        gate = together((coordinator.agreed(view, only=TRANSACTIONS), _groups_known(view)))
+        gate = together((coordinator.agreed(view, only=TRANSACTIONS), coordinator.groups_known(view)))
     if gate.met and not _using_new(view, expansion):
         gate = _ready(view, expansion)
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas, and no group that moves has members."
@@ -682,17 +626,16 @@ def decide_one_coordinator(view: ClusterView, target: int) -> Decision:
     """Wait until every broker uses the new count and each group has exactly one coordinator, the leader of its partition."""
     if view.partitions is None or len(_topic(view)) != target:
         return Wait((Reason("K83", f"{OFFSETS.name} does not have {target} partitions yet."),))
-    gate = together((coordinator.agreed(view), _groups_known(view)))
-    if gate.met:
-        gate = _one_each(view, target, view.coordinators.groups if view.coordinators else ())
-    every = len(view.coordinators.groups) if view.coordinators else 0
-    text = f"Every broker uses {target} partitions of {OFFSETS.name}, and each of {every} groups has one coordinator."
-    return Wait(gate.reasons) if not gate.met else Done(text)
+    groups = view.coordinators.groups if view.coordinators else ()
+    gate = together((coordinator.agreed(view), coordinator.groups_known(view)))
+    gate = _one_each(view, target, groups) if gate.met else gate
+    text = f"Every broker uses {target} partitions of {OFFSETS.name}, and each of {len(groups)} groups has one coordinator."
+    return Done(text) if gate.met else Wait(gate.reasons)
 
 
 def _one_each(view: ClusterView, count: int, groups: Collection[str]) -> Gate:
     leaders = {row.index: row.leader for row in _topic(view)}
-    accepted = {group: [broker for broker, _ in _copies(view, group)] for group in sorted(groups)}
+    accepted = {group: list(hosts(view, group)) for group in sorted(groups)}
     wrong = [
         f"{group} ({join_ids(brokers) or 'none'}, not {leaders.get(magnitude(group) % count, -1)})"
         for group, brokers in accepted.items()
@@ -733,7 +676,7 @@ def decide_verify(view: ClusterView, target: int, export: Export, *, sure: bool,
         return decision
     if not sure:
         return Wait((Reason("T01", "Comparing the offsets again."),), healthy=True)
-    return Act(Verb.NOTE, f"{decision.text} The groups may start. {_stays(len(_topic(view)), note) if undo else ''}".strip())
+    return Act(Verb.NOTE, f"{decision.text} The groups may start. {_stays(view, note) if undo else ''}".strip())
 
 
 def _may_import(view: ClusterView, target: int, export: Export, *, undo: bool) -> Expansion | Done | Wait | Refuse:
@@ -743,7 +686,7 @@ def _may_import(view: ClusterView, target: int, export: Export, *, undo: bool) -
     note = _undoable(view, target) if undo else _begun(view, target)
     if not isinstance(note, Expansion):
         return note
-    gate = together((_groups_known(view), _all_use(view, note, undo=undo)))
+    gate = together((coordinator.groups_known(view), _all_use(view, note, undo=undo)))
     if gate.met and not undo:
         gate = _one_each(view, target, export.groups)
     return note if gate.met else Wait(gate.reasons)
@@ -753,16 +696,16 @@ def _all_use(view: ClusterView, expansion: Expansion, *, undo: bool) -> Gate:
     counts, allowed = _counts(view), set(expansion.old if undo else (expansion.new,))
     unread = [broker for broker in sorted(view.brokers) if not counts.get(broker)]
     wrong = [broker for broker in sorted(view.brokers) if broker not in unread and not counts[broker] & allowed]
-    others = f"Brokers {join_ids(wrong)} do not use {_said(allowed)} partitions of {OFFSETS.name} yet."
+    others = f"Brokers {join_ids(wrong)} do not use {_either(allowed)} partitions of {OFFSETS.name} yet."
     unknown = f"Which count brokers {join_ids(unread)} use is not known."
     return together((not_yet_if(wrong, Reason("K01", others)), not_yet_if(unread, Reason("K02", unknown))))
 
 
-def compared(view: ClusterView, export: Export) -> tuple[dict[str, Offsets], list[str]]:
+def compared(view: ClusterView, export: Export) -> tuple[dict[str, FetchedOffsets], list[str]]:
     """The groups that miss their offsets, and those that have others or members."""
-    missing, conflicts, there = dict[str, Offsets](), list[str](), _existing_places(view)
+    missing, conflicts, there = dict[str, FetchedOffsets](), list[str](), _existing_places(view)
     for group, wanted in sorted(importable(view, export.groups).items()):
-        found = [copy for _, copy in _copies(view, group)]
+        found = list(hosts(view, group).values())
         offsets = {where: one for copy in found for where, one in copy.offsets.items() if where in there}
         if offsets == wanted:
             continue
@@ -773,7 +716,7 @@ def compared(view: ClusterView, export: Export) -> tuple[dict[str, Offsets], lis
     return missing, conflicts
 
 
-def importable(view: ClusterView, groups: Mapping[str, Offsets]) -> dict[str, Offsets]:
+def importable(view: ClusterView, groups: Mapping[str, FetchedOffsets]) -> dict[str, FetchedOffsets]:
     """The offsets of partitions that exist: brokers refuse all others."""
     there = _existing_places(view)
     return {group: {where: one for where, one in offsets.items() if where in there} for group, offsets in groups.items()}

@@ -1,7 +1,7 @@
 """Named conditions over a view: each gate is *met*, *not yet* (waiting may help) or *never* (the operator must act).
 
 The numbers are those of the measured gates: each prevents a failure that was seen on real brokers. A gate over something that
-could not be read answers "not yet". Before every act `strangers` checks that this is the cluster that the cluster file names.
+could not be read answers "not yet". Before every act `wrong_cluster` checks that this is the cluster that the cluster file names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def all_named(view: ClusterView) -> Gate:
     return not_yet_if(found, *found)
 
 
-def strangers(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
+def wrong_cluster(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
     """I01 for each source that names another cluster id, G00 if no source names one; empty if all agree."""
     named = _named(view)
     if not named:
@@ -175,8 +175,8 @@ def _file_in_stage(name: str, node: Broker | Controller, stage: FileStage, runs:
     if node.files.properties is None:
         return not_yet(replace(could_not_read(f"the properties of {name}"), node=name))
     found = stage_on_disk(node.files)
-    whose = f"of a node in stage '{found}'" if found else "of no stage"
-    text = f"{name.capitalize()} runs {runs}, but its properties file is {whose}: its next start, after a reboot too, {_NEXT_START[found]}."
+    stage_text = f"of a node in stage '{found}'" if found else "of no stage"
+    text = f"{name.capitalize()} runs {runs}, but its properties file is {stage_text}: its next start, after a reboot too, {_NEXT_START[found]}."
     return never_if(found is not stage, Reason("O06", text, node=name))
 
 
@@ -229,24 +229,24 @@ def controllers_answer(view: ClusterView, but: int | None = None) -> Gate:
     return not_yet_if(unresponsive, Reason("G23", f"Controllers that do not answer: {join_ids(unresponsive)}."))
 
 
-def quorum_healthy(view: ClusterView, max_lag: int = 1000) -> Gate:
-    """G20: a leader exists and every voter has fetched up to `max_lag` records behind the high watermark."""
+_VOTER_LAG = 1000  # records
+
+
+def quorum_healthy(view: ClusterView) -> Gate:
+    """G20: a leader exists and every voter has fetched up to `_VOTER_LAG` records behind the high watermark."""
     quorum = view.quorum
     if quorum is None or quorum.leader_id < 0:
         return quorum_leads(view)
-    behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < max(0, quorum.high_watermark - max_lag)]
+    behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < max(0, quorum.high_watermark - _VOTER_LAG)]
     return not_yet_if(behind, Reason("G20", f"Voters behind the high watermark {quorum.high_watermark}: {join_ids(behind)}."))
 
 
 def quorum_leads(view: ClusterView) -> Gate:
     """G20: one controller answers as the leader of the quorum."""
     led = view.quorum is not None and view.quorum.leader_id >= 0
-    wedged = view.controllers and not view.unresponsive_controllers()
-    why = (
-        " Every controller runs: search their logs for `UnknownHostException`, a name that did not resolve at their start."
-        if wedged
-        else ""
-    )
+    all_run = view.controllers and not view.unresponsive_controllers()
+    hint = " Every controller runs: search their logs for `UnknownHostException`, a name that did not resolve at their start."
+    why = hint if all_run else ""
     return not_yet_if(not led, Reason("G20", f"The KRaft quorum has no leader that answers.{why}"))
 
 
@@ -269,8 +269,12 @@ def dual_write_moves(view: ClusterView, before: ClusterView | None) -> Gate:
 
     What the leader has just written at the end of the copy is no dual-write yet: it first goes through the topics in ZooKeeper.
     """
-    claimed = _claimed(view)
-    return _advanced(view, before) if claimed.met else claimed
+    if not (claimed := _claimed(view)).met:
+        return claimed
+    now, earlier = view.migration, before.migration if before else None
+    moved = now and earlier and earlier.metadata_offset > 0 and _stamp(now) > _stamp(earlier)
+    offset = now.metadata_offset if now else None
+    return not_yet_if(not moved, no_dual_write(f"/migration has not advanced from offset {offset} yet."))
 
 
 def _claimed(view: ClusterView) -> Gate:
@@ -302,13 +306,6 @@ def _written_just_now(view: ClusterView) -> bool:
     if migration is None or migration.age is None or lag is None:
         return False
     return migration.age.most < JUST_NOW and lag <= _CAUGHT_UP
-
-
-def _advanced(view: ClusterView, before: ClusterView | None) -> Gate:
-    now, earlier = view.migration, before.migration if before else None
-    moved = now and earlier and earlier.metadata_offset > 0 and _stamp(now) > _stamp(earlier)
-    offset = now.metadata_offset if now else None
-    return not_yet_if(not moved, no_dual_write(f"/migration has not advanced from offset {offset} yet."))
 
 
 def no_dual_write(text: str) -> Reason:
@@ -374,15 +371,15 @@ def leaderless(view: ClusterView) -> tuple[Partition, ...]:
 
 
 def no_live_groups(view: ClusterView) -> Gate:
-    """No consumer group lives on ZooKeeper when the last ZooKeeper-mode broker leaves: those consumers would starve (measured)."""
+    """G21: no consumer group uses ZooKeeper when the last ZooKeeper-mode broker leaves: its members would get no records (measured)."""
     if view.zk is None:
         return not_yet(could_not_read("ZooKeeper"))
-    text = f"Groups still coordinate through ZooKeeper: {living(view)}. The DAG {mover(view.name)} moves them."
+    text = f"Groups still coordinate through ZooKeeper: {zookeeper_groups(view)}. The DAG {mover(view.name)} moves them."
     return never_if(view.zk.live_groups, Reason("G21", text))
 
 
 def no_group_without_coordinator(view: ClusterView) -> Gate:
-    """G21 once no broker is in a ZooKeeper mode: groups that start to live there, or were missed, consume nothing (measured)."""
+    """G21 once no broker is in a ZooKeeper mode: groups that start to use it, or were missed, consume nothing (measured)."""
     gate = no_live_groups(view)
     if gate.state is not GateState.NEVER:
         return gate
@@ -395,15 +392,15 @@ def mover(cluster: str) -> str:
     return f"kmigrate_consumers__{cluster}"
 
 
-def living(view: ClusterView, limit: int = 10) -> str:
-    """The groups that live on ZooKeeper, with the number and kind of their members; empty if there is none, or none was read."""
+def zookeeper_groups(view: ClusterView) -> str:
+    """The groups that use ZooKeeper, with the number and kind of their members; empty if there is none, or none was read."""
     groups, members = (view.zk.live_groups, view.zk.live_members) if view.zk is not None else ((), {})
-    return summarize((f"{group} ({members[group]})" if group in members else group for group in groups), limit)
+    return summarize((f"{group} ({members[group]})" if group in members else group for group in groups), 10)
 
 
-def alarm_of_living(view: ClusterView) -> str:
+def warn_of_zookeeper_groups(view: ClusterView) -> str:
     """Warning shown before brokers leave ZooKeeper mode while groups still use it."""
-    if not (groups := living(view)):
+    if not (groups := zookeeper_groups(view)):
         return ""
     return (
         f" ALARM: groups use ZooKeeper: {groups}. They work until the last ZooKeeper-mode broker leaves, and that restart will be refused"
@@ -413,7 +410,7 @@ def alarm_of_living(view: ClusterView) -> str:
 
 def after_rollback(view: ClusterView) -> str:
     """Advice after a time without brokers in ZooKeeper: ZooKeeper consumers watch `/brokers/ids`, and rebalance at each change."""
-    groups = living(view)
+    groups = zookeeper_groups(view)
     return f" Restart the ZooKeeper consumers of these groups once, at a quiet time: {groups}." if groups else ""
 
 
@@ -428,17 +425,17 @@ def all_kraft(view: ClusterView) -> Gate:
     return not_yet_if(registered, Reason("G22", f"Brokers still registered in ZooKeeper: {join_ids(registered)}."))
 
 
-def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
+def after_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
     """G12, judged right after a broker has stopped: its controlled shutdown moved every leader that could move.
 
     A stop of ten seconds or more that leaves leaders behind means that the controller could not move them: an epoch trap or an
-    isolated broker (measured). A partition whose only in-sync replica was this broker cannot move and does not count.
+    isolated broker (measured). A partition whose only in-sync replica was this broker cannot move and does not count. Partitions
+    that were not read keep no broker down.
     """
-    if view.partitions is None:
-        return not_yet(could_not_read("the partitions"))
-    stuck = [p for p in view.partitions if p.leader == broker and set(p.isr) - {broker}]
+    rows = view.partitions or ()
+    stuck = [p for p in rows if p.leader == broker and set(p.isr) - {broker}]
     text = f"Broker {broker} took {stop_seconds:.1f} s to stop and still leads {len(stuck)} partitions: {summarize(p.name for p in sorted(stuck))}."
-    return never_if(stuck and stop_seconds >= slow_stop_limit(len(view.partitions)), Reason("G12", text))
+    return never_if(stuck and stop_seconds >= slow_stop_limit(len(rows)), Reason("G12", text))
 
 
 PROBE_FRESH, PROBE_GONE = 10.0, 60.0
@@ -480,12 +477,6 @@ def probe_ended(view: ClusterView) -> str:
     if view.probe is None or view.probe.age <= PROBE_GONE:
         return ""
     return " The probe's figures are missing or old: its produce latency was not waited for (Y05)."
-
-
-def after_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
-    """G12 if it says never; anything else, unread facts included, keeps no broker down."""
-    gate = left_in_charge(view, broker, stop_seconds)
-    return gate if gate.state is GateState.NEVER else MET
 
 
 def slow_stop_limit(partitions: int) -> float:

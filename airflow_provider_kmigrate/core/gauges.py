@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.gates import all_kraft, dual_write_lag
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, after_approval
-from airflow_provider_kmigrate.core.readiness import Degraded, Lost, Readiness, Ready, RollbackPart
+from airflow_provider_kmigrate.core.readiness import Readiness, ReadinessLevel, RollbackPart
 
 #: Phases in the order of the migration from 0; those that must never be, and an unknown one, are below 0.
 PHASES: Final[Mapping[Phase, int]] = {
@@ -84,16 +84,16 @@ def position_gauges(view: ClusterView) -> tuple[Gauge, ...]:
     return (Gauge("phase", float(PHASES[where(view).phase])), *brokers, *lags)
 
 
-_LEVELS: Final[Mapping[str, float]] = {Lost.name: 0.0, Degraded.name: 1.0, Ready.name: 2.0}
+_LEVELS: Final = {ReadinessLevel.LOST: 0.0, ReadinessLevel.DEGRADED: 1.0, ReadinessLevel.READY: 2.0}
 
 
 def readiness_gauges(found: Readiness, now: float) -> tuple[Gauge, ...]:
     """The verdict on a rollback, and each of its parts. `now`: seconds since the epoch. A rollback that is not possible has no duration."""
     failing = {each.part for each in found.reasons}
-    since = 0.0 if isinstance(found, Ready) else max(0.0, now - found.since)
-    takes = () if isinstance(found, Lost) else (Gauge("rollback_seconds", found.forecast.seconds),)
+    since = 0.0 if found.level is ReadinessLevel.READY else max(0.0, now - found.since)
+    takes = () if found.level is ReadinessLevel.LOST else (Gauge("rollback_seconds", found.forecast.seconds),)
     parts = (Gauge("readiness_part", float(part not in failing), {"part": part.name.lower()}) for part in RollbackPart)
-    return (Gauge("readiness", _LEVELS[found.name]), Gauge("unready_seconds", since), *takes, *parts)
+    return (Gauge("readiness", _LEVELS[found.level]), Gauge("unready_seconds", since), *takes, *parts)
 
 
 _ROLLS_BACK, _FINALIZES = {step.kind for step in ROLLBACK}, {step.kind for step in after_approval(MIGRATION)}
@@ -122,9 +122,9 @@ def seconds_left(
 
 def _until_approval(view: ClusterView, step: str, waits: float, policy: Policy, restart_seconds: float | None) -> float:
     """Each ZooKeeper broker restarts twice, each in migration mode once; the first of each pass bakes."""
-    kraft, plain, silent = (len(view.in_mode(mode)) for mode in (BrokerMode.KRAFT, BrokerMode.ZOOKEEPER, None))
+    kraft, plain, unresponsive = (len(view.in_mode(mode)) for mode in (BrokerMode.KRAFT, BrokerMode.ZOOKEEPER, None))
     moved = kraft + len(view.in_mode(BrokerMode.MIGRATION))
-    restarts = 2 * plain + (moved - kraft) + (1 if kraft else 2) * silent
+    restarts = 2 * plain + (moved - kraft) + (1 if kraft else 2) * unresponsive
     each = readiness.DEFAULT_RESTART if restart_seconds is None else restart_seconds
     bakes = policy.canary_bake * ((not moved) + (not kraft))
     down = sum(not controller.answers for controller in view.controllers.values())

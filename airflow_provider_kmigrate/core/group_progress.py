@@ -251,7 +251,7 @@ def _continued(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupPr
         else:
             gone.append(name)
     note = f"Groups without members since the restart, not waited for: {summarize(sorted(gone))}." if gone else ""
-    return replace(progress, awaited=now, continued=continued, note=" ".join(filter(None, (progress.note, note))))
+    return replace(progress, awaited=now, continued=continued, note=_noted(progress, note))
 
 
 def _measured(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupProgress:
@@ -269,7 +269,12 @@ def _measured(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupPro
     again = {name: old & _lagging(sweep.groups[name]) for name, old in progress.continued.items() if name in sweep.groups}
     unread = [*sorted(sweep.unread - exclude), *(f"those of broker {one}" for one in sweep.silent)]
     note = f"Groups that were not read before the restart, so not waited for after it: {summarize(unread)}." if unread else ""
-    return replace(progress, ready=found | again, note=" ".join(filter(None, (progress.note, note))))
+    return replace(progress, ready=found | again, note=_noted(progress, note))
+
+
+def _noted(progress: GroupProgress, note: str) -> str:
+    """The note with one more; groups that are measured again, because the gates closed meanwhile, are named once."""
+    return progress.note if note in progress.note else f"{progress.note} {note}".strip()
 
 
 def _lagging(position: GroupPosition) -> frozenset[str]:

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.foreign_json import read_json
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JournalLine:
     """One line; `seconds`: how long an act or a step took, if the line says so."""
 
     at_ms: int
@@ -36,7 +36,7 @@ class Line:
 class JournalLines(NamedTuple):
     """What could be read, oldest first, and how many lines could not."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[JournalLine, ...]
     unreadable: int = 0
 
 
@@ -65,15 +65,6 @@ class ActSpan:
     settled_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AlarmMark:
-    """A forbidden state was observed."""
-
-    at_ms: int
-    step: str
-    text: str
-
-
 _PHASES = {
     "rollback": re.compile(
         r"rollback|roll(ed)? back| to zookeeper$|^(restore flag|controller failover|stop controller|handover|ZooKeeper controller|wipe)"
@@ -97,12 +88,12 @@ def read(texts: Iterable[str]) -> JournalLines:
     return JournalLines(tuple(lines), len(found) - len(lines))
 
 
-def _line(text: str) -> Line | None:
+def _line(text: str) -> JournalLine | None:
     try:
         fields = read_json(text)
         seconds = fields.get("seconds")
         run, kind, step, words = (str(fields[name]) for name in ("run", "kind", "step", "text"))
-        return Line(round(1000 * fields["at"]), run, kind, step, words, None if seconds is None else float(seconds))
+        return JournalLine(round(1000 * fields["at"]), run, kind, step, words, None if seconds is None else float(seconds))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
 
@@ -114,7 +105,7 @@ def phase_of(step: str) -> str | None:
     return next((name for name, pattern in _PHASES.items() if pattern.search(step)), step)
 
 
-def phases(lines: Sequence[Line]) -> tuple[PhaseSpan, ...]:
+def phases(lines: Sequence[JournalLine]) -> tuple[PhaseSpan, ...]:
     """Stretches of lines of one phase, oldest first, never overlapping."""
     spans: list[PhaseSpan] = []
     for line in lines:
@@ -128,7 +119,7 @@ def phases(lines: Sequence[Line]) -> tuple[PhaseSpan, ...]:
     return tuple(spans)
 
 
-def acts(lines: Sequence[Line]) -> tuple[ActSpan, ...]:
+def acts(lines: Sequence[JournalLine]) -> tuple[ActSpan, ...]:
     """Every act, oldest first."""
     found: list[ActSpan] = []
     last: dict[tuple[str, str], int] = {}  # (run, step) -> place in `found`
@@ -142,7 +133,7 @@ def acts(lines: Sequence[Line]) -> tuple[ActSpan, ...]:
     return tuple(found)
 
 
-def _ended(act: ActSpan, line: Line) -> ActSpan:
+def _ended(act: ActSpan, line: JournalLine) -> ActSpan:
     if line.kind == "acted":
         return replace(act, to_ms=line.at_ms) if act.to_ms is None else act
     return replace(act, settled_ms=line.at_ms) if act.settled_ms is None else act
@@ -191,7 +182,7 @@ def readiness_kind(verdict: str) -> str:
 _READINESS = "readiness: "
 
 
-def last_readiness(lines: Sequence[Line]) -> tuple[str, float] | None:
+def last_readiness(lines: Sequence[JournalLine]) -> tuple[str, float] | None:
     """The last recorded verdict (ready, degraded or lost), and since when it holds, in seconds since the epoch; None if there is none.
 
     Degraded and lost count as one stretch: since when a rollback is not assured.
@@ -207,6 +198,6 @@ def last_readiness(lines: Sequence[Line]) -> tuple[str, float] | None:
 _READY = "ready"
 
 
-def alarms(lines: Iterable[Line]) -> tuple[AlarmMark, ...]:
-    """Every alarm, oldest first."""
-    return tuple(AlarmMark(line.at_ms, line.step, line.text) for line in lines if line.kind == "alarm")
+def alarms(lines: Iterable[JournalLine]) -> tuple[JournalLine, ...]:
+    """Every alarm, oldest first: a forbidden state was observed."""
+    return tuple(line for line in lines if line.kind == "alarm")

@@ -39,7 +39,7 @@ class Written(NamedTuple):
     zxid: int
 
 
-class Span(NamedTuple):
+class RequestTime(NamedTuple):
     """A request and its answer, in seconds on our monotonic clock; what it reports was true at some moment in between."""
 
     asked: float
@@ -51,9 +51,9 @@ class LeaderTime:
     """A write of ours and when we made it."""
 
     ours: Written
-    made: Span
+    made: RequestTime
 
-    def age(self, znode: Written, seen: Span) -> Age | None:
+    def age(self, znode: Written, seen: RequestTime) -> Age | None:
         """The age of a znode that was `seen` later.
 
         None if another leader, with another clock, wrote it, or its time is in the future. Wrong if a clock was set since our
@@ -136,12 +136,8 @@ class Fields(Flag):
     REASSIGNMENTS = auto()  # partitions that are being reassigned, from the controller
     ENSEMBLE = auto()  # every ZooKeeper server of the connection, from itself
     BACKUP = auto()  # the originals in the backup; a step's process reads them, no observer
-    GROUP_PROGRESS = (
-        auto()
-    )  # committed offsets and lag of every consumer group with members; the members of those that a step names
-    HOSTED_GROUPS = (
-        auto()
-    )  # each broker's consumer groups with their offsets: those listed (COORDINATORS), and those that a step names
+    GROUP_PROGRESS = auto()  # offsets and lag of every consumer group with members; the members of those that a step names
+    HOSTED_GROUPS = auto()  # each broker's consumer groups with offsets: those listed (COORDINATORS), those that a step names
     PROBE = auto()  # what the probe measures of its own records; a step's process reads it, no observer
 
     POSITION = BROKERS | CONTROLLERS | ZOOKEEPER | QUORUM  # what shows the phase
@@ -150,7 +146,7 @@ class Fields(Flag):
 
 
 class Cause(StrEnum):
-    """What a decision must recognise in a reason. Codes are for people; decisions compare causes."""
+    """What a decision must recognise in a reason. Codes are for operators; decisions compare causes."""
 
     UNFLAGGED_CONTROLLER = auto()  # a controller answers without the migration flag
     CONTROLLER_UNRESPONSIVE = auto()
@@ -184,9 +180,7 @@ class Reason:
     text: str  # what was observed
     remedy: str | None = None  # what to do next; None: as the registry has it
     cause: Cause | AuditCause | None = None  # for decisions that must recognise it
-    node: str = (
-        ""  # the one that it is about, such as "broker 1", if alarms and unread hosts must be distinguished; not kept in rows
-    )
+    node: str = ""  # such as "broker 1", if alarms and unread hosts of several must be distinguished; not kept in rows
 
     @classmethod
     def of(cls, cause: AuditCause, text: str) -> Reason:
@@ -409,9 +403,7 @@ class ZkView:
     topic_versions: Mapping[str, int] = field(default_factory=dict)  # data versions of coordinator topics; 0: as it was created
     registered: frozenset[int] = frozenset()  # by our note: brokers that a roll has moved into migration mode
     unflagged: frozenset[int] = frozenset()  # by our note: controllers whose flag a finalization takes, or has taken
-    rolled_back: Mapping[int, BrokerMode] = field(
-        default_factory=dict
-    )  # brokers that kmigrate rolled back alone: into which mode
+    rolled_back: Mapping[int, BrokerMode] = field(default_factory=dict)  # brokers that were rolled back alone: into which mode
     expansion: Expansion | None = None  # by our note: the last expansion of __consumer_offsets
 
 
@@ -478,13 +470,13 @@ Entities = Mapping[str, Mapping[str, str]]
 class Stored:
     """One kind of metadata as both sides store it.
 
-    `untold`: entity -> why no node can report KRaft's side of it; `EVERY` stands for all entities. These are not compared.
+    `unreported`: entity -> why no node can report KRaft's side of it; `EVERY` stands for all entities. These are not compared.
     """
 
     EVERY: ClassVar = ""
     zookeeper: Entities
     kraft: Entities = field(default_factory=dict)
-    untold: Mapping[str, str] = field(default_factory=dict)
+    unreported: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

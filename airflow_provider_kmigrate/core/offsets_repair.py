@@ -18,11 +18,11 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, groups_known, magnitude, with_members
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import ClusterView, FetchedOffset, Reason
-from airflow_provider_kmigrate.core.text import date, join_ids, printable, summarize
+from airflow_provider_kmigrate.core.text import date, printable, summarize
 from airflow_provider_kmigrate.exceptions import Refused
 
 
@@ -48,6 +48,10 @@ class StoredCommit(NamedTuple):
         """The commit for a message: its value and its place."""
         value = "removed" if self.offset is None else f"offset {self.offset}"
         return f"{value} (record {self.at} of partition {self.place}, {date(self.commit_ms)})"
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON: all but the key."""
+        return {name: value for name, value in self._asdict().items() if name != "key"}
 
 
 class StoredGroup(NamedTuple):
@@ -216,16 +220,16 @@ def unlike(groups: Mapping[str, GroupLog], wanted: Mapping[GroupPartition, Fetch
     """
     homes = {group: {magnitude(group) % count for count in counts} for group in (*groups, *(key.group for key in wanted))}
     copies = {key: judge(key, records, 1).copies for log in groups.values() for key, records in log.commits.items()}
-    said = []
+    wrong = []
     for key in sorted({*copies, *wanted}):
         there, must = copies.get(key, ()), wanted.get(key)
         found = [FetchedOffset(one.offset or 0, one.leader_epoch, one.metadata) for one in there if one.place in homes[key.group]]
         if found != ([] if must is None else [must]) or len(found) != len(there):
             stored = " and ".join(copy.text for copy in there) or "nothing"
-            said.append(f"{_name(key)} must be {'nothing' if must is None else f'offset {must.offset}'}, and {stored} is stored")
+            wrong.append(f"{_name(key)} must be {'nothing' if must is None else f'offset {must.offset}'}, and {stored} is stored")
     for group, log in sorted(groups.items()):
-        said += [f"{group} is stored as a group in partition {at.place}" for at in log.states if at.place not in homes[group]]
-    return said
+        wrong += [f"{group} is stored as a group in partition {at.place}" for at in log.states if at.place not in homes[group]]
+    return wrong
 
 
 def commit_times(groups: Mapping[str, GroupLog]) -> dict[GroupPartition, int]:
@@ -268,17 +272,13 @@ class RepairPlan:
         return {
             "count": self.count,
             "stop": list(self.stop),
-            "imports": [{**key._asdict(), **_shown(commit)} for key, commit in sorted(self.imports.items())],
+            "imports": [{**key._asdict(), **commit.as_dict()} for key, commit in sorted(self.imports.items())],
             "strays": [{"group": one.group, "place": one.place, "key": one.raw_key.hex()} for one in self.strays],
             "undecided": [
-                {**one.key._asdict(), "doubts": list(one.doubts), "copies": list(map(_shown, one.values))}
+                {**one.key._asdict(), "doubts": list(one.doubts), "copies": [commit.as_dict() for commit in one.values]}
                 for one in self.undecided
             ],
         }
-
-
-def _shown(commit: StoredCommit) -> dict[str, object]:
-    return {name: value for name, value in commit._asdict().items() if name != "key"}
 
 
 Decided = Mapping[GroupPartition, int | None]
@@ -339,12 +339,10 @@ def decide_repair(repair: RepairPlan, view: ClusterView) -> Decision:
         return Done(f"Every commit lies only where the {repair.count} partitions of {OFFSETS.name} put it.")
     if repair.undecided:
         return Refuse(tuple(Reason("K90", _question(one)) for one in repair.undecided))
-    hosted = view.hosted or {}
-    if missing := sorted(view.brokers.keys() - hosted.keys()):
-        return Wait((Reason("K02", f"Brokers {join_ids(missing)} did not report the groups that they coordinate."),))
-    members = {group: sum(groups[group].members for groups in hosted.values() if group in groups) for group in repair.stop}
-    if alive := [f"{group} ({many})" for group, many in members.items() if many]:
-        return Wait((Reason("K91", f"{len(alive)} groups that are repaired have members: {summarize(alive)}."),))
+    if not (known := groups_known(view)).met:
+        return Wait(known.reasons)
+    if named := [f"{group} ({many})" for group, many in with_members(view, repair.stop).items()]:
+        return Wait((Reason("K91", f"{len(named)} groups that are repaired have members: {summarize(named)}."),))
     if repair.imports:
         return Act(Verb.IMPORT, f"{len(repair.imports)} commits are newer in another partition of {OFFSETS.name}.")
     return Act(

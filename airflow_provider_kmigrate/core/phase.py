@@ -139,7 +139,7 @@ def alarms(view: ClusterView) -> tuple[Reason, ...]:
 
 def _finalized(view: ClusterView) -> ClusterPosition | None:
     everywhere = {controller.migration_flag for controller in view.controllers.values()} == {False}
-    if not _copied(view) or not (everywhere or _led_without_flag(view)) or not _kraft_had_it(view):
+    if not _copied(view) or not (everywhere or _leads_with_flag(view) is False) or not _kraft_had_it(view):
         return None
     if left := view.in_mode(BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION):
         text = f"Brokers are still in ZooKeeper mode after finalization: {join_ids(left)}."
@@ -233,7 +233,7 @@ def ended(view: ClusterView) -> bool:
 
     A leader without the flag is enough: once elected it has finalized a migration whose copy was over, at once (measured).
     """
-    return where(view).phase in {Phase.FINALIZED, Phase.LEFT_BEHIND} or (_led_without_flag(view) and _kraft_had_it(view))
+    return where(view).phase in {Phase.FINALIZED, Phase.LEFT_BEHIND} or (_leads_with_flag(view) is False and _kraft_had_it(view))
 
 
 def _leads_with_flag(view: ClusterView) -> bool | None:
@@ -244,10 +244,6 @@ def _leads_with_flag(view: ClusterView) -> bool | None:
 def ending(view: ClusterView) -> bool:
     """Whether the finalization has begun, or has happened."""
     return ended(view) or where(view).phase is Phase.FINALIZING
-
-
-def _led_without_flag(view: ClusterView) -> bool:
-    return _leads_with_flag(view) is False
 
 
 def flags_taken_by_us(view: ClusterView) -> bool:

@@ -111,11 +111,6 @@ def stages(plan: Iterable[PlanStep]) -> tuple[tuple[str, Plan], ...]:
     return tuple((name, tuple(steps)) for name, steps in groupby(plan, lambda step: step.group or step.task))
 
 
-def stage(plan: Iterable[PlanStep], name: str) -> Plan:
-    """The steps of one stage. Raises KeyError if the plan has no such stage."""
-    return dict(stages(plan))[name]
-
-
 def find(plan: Iterable[PlanStep], kind: str, group: str = "") -> PlanStep:
     """The first step of a kind, of one group if it is given. Raises StopIteration if there is none."""
     return next(step for step in plan if step.kind == kind and group in ("", step.group))

@@ -18,7 +18,7 @@ VERSION = 1
 class StepProgress:
     """What one step passes to its next process: another worker, the triggerer, or a retry of the task.
 
-    The cluster shows where a migration stands; no field repeats that. Times are seconds, and only of what was observed.
+    The cluster shows how far a migration is; no field repeats that. Times are seconds, and only of what was observed.
 
     `healthy_seconds`: all was healthy without interruption. `waited_seconds`: no act and no healthy observation, counted against
     the step's timeout. `watched_seconds`, `lapses`: a consumer group was watched, and how often it became unhealthy in that time.

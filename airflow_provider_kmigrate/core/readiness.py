@@ -19,13 +19,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
-from typing import ClassVar, NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from airflow_provider_kmigrate.core import coordinator, equivalence, gates
-from airflow_provider_kmigrate.core.decision import Decision, Wait
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.gates import MET, Gate, GateState, never, never_if, not_yet, not_yet_if, together
@@ -113,38 +112,28 @@ class RollbackForecast:
     loses: tuple[str, ...] = ()
 
 
+class ReadinessLevel(StrEnum):
+    """Whether a rollback is possible; the values are in journals."""
+
+    READY = "ready"  # it is possible now, and loses nothing that ZooKeeper should hold
+    DEGRADED = "degraded"  # it is possible, but something that it depends on does not hold or is not known
+    LOST = "lost"  # it is not possible
+
+
 @dataclass(frozen=True, slots=True)
-class _Outlook:
-    forecast: RollbackForecast = RollbackForecast()
-    evidence: Mapping[str, str] = field(default_factory=dict)
+class Readiness:
+    """The verdict on a rollback from here. `evidence`: what it rests on (`evidence_of`).
+
+    `since`: if it is not ready, since when, in seconds since the epoch. `brings_back`: what would make a lost rollback possible
+    again; empty after the finalization.
+    """
+
+    level: ReadinessLevel
+    forecast: RollbackForecast
+    evidence: Mapping[str, str]
     reasons: tuple[ReadinessReason, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Ready(_Outlook):
-    """A rollback is possible now, and loses nothing that ZooKeeper should hold."""
-
-    name: ClassVar = "ready"
-
-
-@dataclass(frozen=True, slots=True)
-class Degraded(_Outlook):
-    """A rollback is possible, but something it depends on does not hold or is not known. `since`: seconds since the epoch."""
-
-    name: ClassVar = "degraded"
-    since: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Lost(_Outlook):
-    """No rollback is possible. `brings_back`: what would make it possible again; empty after the finalization."""
-
-    name: ClassVar = "lost"
     since: float = 0.0
     brings_back: tuple[str, ...] = ()
-
-
-Readiness = Ready | Degraded | Lost
 
 
 class _Check(NamedTuple):
@@ -201,11 +190,6 @@ def before_step(view: ClusterView, ask: ReadinessAsk) -> Gate:
     return closed if closed.met else Gate(closed.state, (Reason("G37", text), *closed.reasons))
 
 
-def wants_reading(decision: Decision) -> TypeGuard[Wait]:
-    """Whether a decision only waits for a rollback's prerequisites to be read, which costs requests to every node."""
-    return isinstance(decision, Wait) and any(reason.cause is Cause.READINESS_NOT_ASKED for reason in decision.reasons)
-
-
 def judge(
     view: ClusterView,
     ask: ReadinessAsk,
@@ -222,14 +206,16 @@ def judge(
     since = now if unready_since is None else unready_since
     if any(each.loses for each in found):
         remedies = () if ended(view) else tuple(dict.fromkeys(each.reason.next_step for each in found if each.loses))
-        return Lost(replace(forecast, seconds=0.0, restarts=0), evidence, found, since, remedies)
-    return Degraded(forecast, evidence, found, since) if found else Ready(forecast, evidence)
+        return Readiness(ReadinessLevel.LOST, replace(forecast, seconds=0.0, restarts=0), evidence, found, since, remedies)
+    if found:
+        return Readiness(ReadinessLevel.DEGRADED, forecast, evidence, found, since)
+    return Readiness(ReadinessLevel.READY, forecast, evidence)
 
 
 def fingerprint(readiness: Readiness) -> str:
     """A short hash of the verdict, its reasons and its evidence; figures such as a lag and a time do not change it."""
     reasons = sorted({(each.part.name, each.reason.code) for each in readiness.reasons})
-    content = [readiness.name, reasons, sorted(readiness.evidence.items())]
+    content = [readiness.level, reasons, sorted(readiness.evidence.items())]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
@@ -297,13 +283,13 @@ def losses(view: ClusterView) -> tuple[str, ...]:
 
 def describe(readiness: Readiness, now: float) -> str:
     """The verdict in a few sentences, for a log, a task's result or a page."""
-    match readiness:
-        case Ready():
+    match readiness.level:
+        case ReadinessLevel.READY:
             return f"A rollback is possible now. {_forecast(readiness.forecast)}"
-        case Degraded():
+        case ReadinessLevel.DEGRADED:
             head = f"A rollback is not assured, since {_ago(now - readiness.since)}: {_parts(readiness)}."
             return f"{head} {_forecast(readiness.forecast)}"
-        case Lost():
+        case ReadinessLevel.LOST:
             remedies = " ".join(readiness.brings_back) or "Nothing brings it back."
             return f"No rollback is possible: {_parts(readiness)}. {remedies}"
 
@@ -355,10 +341,6 @@ def _alarms(view: ClusterView, _ask: ReadinessAsk) -> Gate:
     return never_if(found, *found)
 
 
-def _brokers(view: ClusterView, _ask: ReadinessAsk) -> Gate:
-    return gates.all_named(view)
-
-
 def _controllers(view: ClusterView, _ask: ReadinessAsk) -> Gate:
     """While ZooKeeper owns the cluster, a rollback needs no controller."""
     owned_by_zookeeper = view.zk is not None and zookeeper_controller(view) is not None
@@ -384,27 +366,15 @@ def _dual_write(view: ClusterView, ask: ReadinessAsk) -> Gate:
 def _equality(view: ClusterView, ask: ReadinessAsk) -> Gate:
     if not holds_more(view):
         return MET
-    lasting = equivalence.lost(ask.compared, view) if ask.compared is not None else MET
+    lost = equivalence.lost(ask.compared, view) if ask.compared is not None else MET
     differing = (*equivalence.unread_kinds(view), *equivalence.found(view))
-    return not_yet_if(differing, *differing) if lasting.met else lasting
+    return not_yet_if(differing, *differing) if lost.met else lost
 
 
 def _epochs(view: ClusterView, ask: ReadinessAsk) -> Gate:
     states = RollbackPart.EQUALITY in ask.parts
     reach = MET if holds_more(view) else gates.states_in_reach(view)
     return together((gates.epochs_known(view, states=states), reach))
-
-
-def _client_metrics(view: ClusterView, _ask: ReadinessAsk) -> Gate:
-    return gates.no_client_metrics(view)
-
-
-def _coordinators(view: ClusterView, _ask: ReadinessAsk) -> Gate:
-    return coordinator.agreed(view)
-
-
-def _ensemble(view: ClusterView, _ask: ReadinessAsk) -> Gate:
-    return ensemble_spares_one(view.ensemble)
 
 
 def ensemble_spares_one(ensemble: tuple[ZooKeeperServer, ...] | None) -> Gate:
@@ -414,17 +384,13 @@ def ensemble_spares_one(ensemble: tuple[ZooKeeperServer, ...] | None) -> Gate:
     """
     if not ensemble:
         return not_yet(could_not_read("the servers of the ZooKeeper ensemble"))
-    silent = [server.address for server in ensemble if not server.mode]
-    needed = min(len(ensemble), len(ensemble) // 2 + 2)
+    others = [server.address for server in ensemble if not server.mode]
+    serving, needed = len(ensemble) - len(others), min(len(ensemble), len(ensemble) // 2 + 2)
     text = (
-        f"Of the {len(ensemble)} ZooKeeper servers of the connection {len(ensemble) - len(silent)} report that they serve, and {needed} "
-        f"must, so that one more may fail. Not serving, or not reporting it: {', '.join(silent)}."
+        f"Of the {len(ensemble)} ZooKeeper servers of the connection {serving} report that they serve, and {needed} "
+        f"must, so that one more may fail. Not serving, or not reporting it: {', '.join(others)}."
     )
-    return not_yet_if(len(ensemble) - len(silent) < needed, Reason("Z05", text))
-
-
-def _files(view: ClusterView, ask: ReadinessAsk) -> Gate:
-    return gates.files_in_stage(view, rolling=ask.rolling)
+    return not_yet_if(serving < needed, Reason("Z05", text))
 
 
 def _directories(view: ClusterView, _ask: ReadinessAsk) -> Gate:
@@ -490,15 +456,25 @@ _BACKUP = "the operator of kmigrate, who owns the backup"
 _CHECKS: Mapping[RollbackPart, _Check] = {
     RollbackPart.OPEN: _Check(Fields.POSITION, "no one once it is finalized; otherwise Kafka's administrators", _open),
     RollbackPart.ALARMS: _Check(Fields.POSITION, _KAFKA, _alarms),
-    RollbackPart.BROKERS: _Check(Fields.POSITION, "the operator of kmigrate, or what starts brokers", _brokers),
+    RollbackPart.BROKERS: _Check(
+        Fields.POSITION, "the operator of kmigrate, or what starts brokers", lambda view, _: gates.all_named(view)
+    ),
     RollbackPart.CONTROLLERS: _Check(Fields.POSITION, _KAFKA, _controllers),
     RollbackPart.DUAL_WRITE: _Check(Fields.POSITION, _KMIGRATE, _dual_write),
     RollbackPart.EQUALITY: _Check(Fields.METADATA, _KMIGRATE, _equality),
     RollbackPart.EPOCHS: _Check(Fields.POSITION, _KAFKA, _epochs),
-    RollbackPart.CLIENT_METRICS: _Check(Fields.CLIENT_METRICS, "the owner of the subscriptions", _client_metrics),
-    RollbackPart.COORDINATORS: _Check(Fields.COORDINATORS | Fields.PARTITIONS, _KAFKA, _coordinators),
-    RollbackPart.ENSEMBLE: _Check(Fields.ENSEMBLE, "ZooKeeper's administrators", _ensemble),
-    RollbackPart.FILES: _Check(Fields.FILES, "what writes the file, such as configuration management", _files),
+    RollbackPart.CLIENT_METRICS: _Check(
+        Fields.CLIENT_METRICS, "the owner of the subscriptions", lambda view, _: gates.no_client_metrics(view)
+    ),
+    RollbackPart.COORDINATORS: _Check(Fields.COORDINATORS | Fields.PARTITIONS, _KAFKA, lambda view, _: coordinator.agreed(view)),
+    RollbackPart.ENSEMBLE: _Check(
+        Fields.ENSEMBLE, "ZooKeeper's administrators", lambda view, _: ensemble_spares_one(view.ensemble)
+    ),
+    RollbackPart.FILES: _Check(
+        Fields.FILES,
+        "what writes the file, such as configuration management",
+        lambda view, ask: gates.files_in_stage(view, rolling=ask.rolling),
+    ),
     RollbackPart.DIRECTORIES: _Check(Fields.FILES, _MACHINES, _directories),
     RollbackPart.SPACE: _Check(Fields.FILES, _MACHINES, _space),
     RollbackPart.ORIGINALS: _Check(Fields.BACKUP, _BACKUP, _originals),

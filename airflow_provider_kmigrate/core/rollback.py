@@ -15,7 +15,7 @@ Each step finds out by itself whether it has anything to do. The order:
    (measured).
 
 G33 and `RollbackTerms` guard what would be lost with the controllers. The comparison of `controller_failover` may be days old by
-then, and a leading quorum accepts changes that a dead dual-write never delivers. Brokers in migration mode do not learn those
+then, and a leading quorum accepts changes that a stalled dual-write never delivers. Brokers in migration mode do not learn those
 (measured), so both sides look equal: lag and movement must be checked too. The handover compares once more what is still readable.
 
 Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and experiments on real brokers.
@@ -187,23 +187,18 @@ def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) ->
     strict = not _quorum_gone(view)
     moving = (gates.dual_write_alive(view, before), gates.lag_below(view, gates.MOST_LAG)) if strict and terms.failover else ()
     differing = (*_unread(view, strict=strict and (terms.failover or _kraft_reportable(view))), *_found(view))
-    return _said(together((*moving, not_yet_if(differing, *differing))))
+    return _with_g33(together((*moving, not_yet_if(differing, *differing))))
 
 
 def before_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms) -> Gate:
     """G33: brokers, which KRaft informed last, hold the same topics as ZooKeeper; never, if two observations differ alike."""
     if not readiness.holds_more(view) or terms.accepts:
         return MET
-    pair = [_more(_topics(each)) for each in (first, view)]
-    lasting = equivalence.reasons(equivalence.lasting_differences(*pair))
-    if lasting:
-        return _said(never(*lasting))
+    pair = [_more(equivalence.topic_differences(each)) for each in (first, view)]
+    if lost := equivalence.reasons(equivalence.persisting(*pair)):
+        return _with_g33(never(*lost))
     now = (*_unread(view, strict=False), *equivalence.reasons(pair[1]))
-    return _said(not_yet_if(now, *now))
-
-
-def _topics(view: ClusterView) -> tuple[Difference, ...]:
-    return equivalence.compare(*view.topics, view.zk.pending_deletions if view.zk else ()) if view.topics else ()
+    return _with_g33(not_yet_if(now, *now))
 
 
 def _found(view: ClusterView) -> tuple[Reason, ...]:
@@ -222,7 +217,11 @@ def _no_node_reports(view: ClusterView) -> bool:
 
 
 def _unknown_topics(view: ClusterView) -> str:
-    missing = [found.entity for found in _topics(view) if found.kind is DifferenceKind.MISSING_TOPIC and found.counts]
+    missing = [
+        found.entity
+        for found in equivalence.topic_differences(view)
+        if found.kind is DifferenceKind.MISSING_TOPIC and found.counts
+    ]
     return f" The broker that was asked does not know {len(missing)} of them: {summarize(missing)}." if missing else ""
 
 
@@ -259,7 +258,7 @@ def _knows_no_topic(view: ClusterView) -> tuple[Reason, ...]:
     return (Reason("G00", text),)
 
 
-def _said(gate: Gate) -> Gate:
+def _with_g33(gate: Gate) -> Gate:
     reason = Reason("G33", "ZooKeeper is not known to hold all that KRaft holds.")
     return gate if gate.met else Gate(gate.state, (reason, *gate.reasons))
 
@@ -357,7 +356,7 @@ def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, targ
 def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
     """Roll the first broker of a pass back to its previous mode, while the migration stays where it is.
 
-    Into ZooKeeper mode under living controllers only while other brokers have never registered with them: the last registration
+    Into ZooKeeper mode under running controllers only while other brokers have never registered with them: the last registration
     triggers the takeover, which isolates a ZooKeeper broker (measured).
     """
     broker, to_migration = view.broker(broker_id), target is BrokerMode.MIGRATION
@@ -505,7 +504,7 @@ def decide_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms 
 def handover(zk: ZkView, state_epoch: int) -> HandoverWrites:
     """The change that `decide_handover` asks for. Raises ValueError if /controller_epoch is unknown.
 
-    If ZooKeeper owns the cluster already, /controller is a living broker's and stays. Exception: repairing a cluster that was
+    If ZooKeeper owns the cluster already, /controller is a running broker's and stays. Exception: repairing a cluster that was
     rolled back without raising the epoch. Its controller must be elected again, above the epochs in the partition states
     (measured: every partition takes writes again 0.6 s later).
     """
@@ -588,9 +587,9 @@ NOTHING = Reason("P13", "Nothing to roll back: the cluster shows no trace of a m
 
 def plan(view: ClusterView) -> tuple[str, ...]:
     """What a rollback would do now, step by step, in words; empty if there is nothing to roll back."""
-    kraft, plain, silent = (view.in_mode(mode) for mode in (BrokerMode.KRAFT, BrokerMode.ZOOKEEPER, None))
+    kraft, plain, unread = (view.in_mode(mode) for mode in (BrokerMode.KRAFT, BrokerMode.ZOOKEEPER, None))
     unnamed = view.unnamed_brokers()
-    unresponsive = sorted(set(silent) - set(unnamed))
+    unresponsive = sorted(set(unread) - set(unnamed))
     owned = kraft_owns(view)
     up = sorted(c.id for c in view.controllers.values() if not c.down)
     unflagged = sorted(c.id for c in view.controllers.values() if c.migration_flag is False) if owned else []
@@ -611,8 +610,8 @@ def plan(view: ClusterView) -> tuple[str, ...]:
     )
     planned = tuple(text for needed, text in steps if needed)
     waits = f"wait for brokers that do not answer now, or start them again: {join_ids(unresponsive)}"
-    strange = f"wait until the brokers that the cluster file does not name have gone: {join_ids(unnamed)} (G39)"
-    more = (*([waits] if unresponsive else []), *([strange] if unnamed else []))
+    waits_for_unnamed = f"wait until the brokers that the cluster file does not name have gone: {join_ids(unnamed)} (G39)"
+    more = (*([waits] if unresponsive else []), *([waits_for_unnamed] if unnamed else []))
     return (*planned, *more) if planned else planned
 
 
@@ -641,11 +640,11 @@ def changed(view: ClusterView, before: Inventory | None, why: str = "") -> tuple
     found, at = equivalence.changes(view, before), date(round(1000 * before.at))
     by_holding = {"and ZooKeeper has it": True, "and ZooKeeper does not have it": False}
     texts = {text: equivalence.describe_changes(each for each in found if each.held is held) for text, held in by_holding.items()}
-    said = [f"Changed since the backup of {at}, {text}: {listed}." for text, listed in texts.items() if listed]
-    said = said or [f"Changed since the backup of {at}: nothing that was read."]
+    lines = [f"Changed since the backup of {at}, {text}: {listed}." for text, listed in texts.items() if listed]
+    lines = lines or [f"Changed since the backup of {at}: nothing that was read."]
     late = [f"changes before {at}, because KRaft may have taken the cluster over before the backup"] if before.late else []
-    unseen = [*late, *equivalence.unseen(view)]
-    return (*said, *([f"Not known whether changed: {'; '.join(unseen)}."] if unseen else ()))
+    unknown = [*late, *equivalence.unknown_changes(view)]
+    return (*lines, *([f"Not known whether changed: {'; '.join(unknown)}."] if unknown else ()))
 
 
 def _metrics(view: ClusterView) -> str:

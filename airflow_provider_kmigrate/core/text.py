@@ -8,15 +8,13 @@ from datetime import UTC, datetime
 from html import escape
 from math import inf
 
-_SHOWN = 8
-
 
 def join_ids(items: Iterable[object]) -> str:
     """All of them, for nodes: there are few."""
     return ", ".join(map(str, items))
 
 
-def summarize(items: Iterable[object], shown: int = _SHOWN, apart: str = ", ") -> str:
+def summarize(items: Iterable[object], shown: int = 8, apart: str = ", ") -> str:
     """The first of them by name, the others counted; `apart`: what separates two. Control characters become visible."""
     named = [str(item) for item in items]
     return apart.join(map(printable, named[:shown])) + (f" and {len(named) - shown} more" if len(named) > shown else "")
@@ -83,9 +81,9 @@ def number(value: float) -> str:
 
 def duration(ms: float) -> str:
     """The two largest units: `1.3 s`, `4 min 10 s`, `1 d 2 h`."""
-    if ms < 1_000:
+    if ms < 999.5:
         return f"{ms:.0f} ms"
-    if ms < 60_000:
+    if ms < 59_950:
         return f"{ms / 1000:.1f} s"
     whole = round(ms / 1000) * 1000
     place = next(index for index, (size, _) in enumerate(_UNITS) if whole >= size)

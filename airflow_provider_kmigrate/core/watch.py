@@ -1,17 +1,20 @@
 """What the watch reports: alarms that need an operator at once, and what is normal for the time of a restart only.
 
-No step runs while a run has failed, waits for an approval, or was left; the watch looks then, and in every other phase too. A node
+No step runs while a run has failed, waits for an approval, or was left; the watch observes then, and in every other phase too. A node
 that is down or out of its ISRs is reported with all that is known of it: its unit, its file, its registration, and which run acted
 on it last. What kmigrate itself is restarting is no alarm for as long as a restart may take.
+
+Operators get two messages about an alarm: when it begins, and when it ends (`Alarms`). One alarm is one code about one node or one
+cause; new figures in its text make no new alarm. A message that could not be sent is sent again by the next watch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from typing import Any
 
-from airflow_provider_kmigrate.core import coordinator, gates, readiness
+from airflow_provider_kmigrate.core import coordinator, gates
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.journal_lines import ActSpan
 from airflow_provider_kmigrate.core.migration.waits import alarming
@@ -23,11 +26,10 @@ from airflow_provider_kmigrate.core.model import (
     Process,
     ProcessState,
     Reason,
-    ZkController,
 )
 from airflow_provider_kmigrate.core.phase import Phase, alarms, flags_taken_by_us, kraft_owns, unnamed_brokers, where
 from airflow_provider_kmigrate.core.readiness import Readiness
-from airflow_provider_kmigrate.core.text import join_ids, summarize
+from airflow_provider_kmigrate.core.text import date, join_ids, summarize
 
 _HIDES_ALARMS = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_COORDINATORS})
 _QUIET = frozenset({Phase.ZOOKEEPER, Phase.PRE_MIGRATION, Phase.FINALIZED})
@@ -54,11 +56,7 @@ class KnownActs:
         act = self.of.get(node)
         if act is None:
             return "No run of kmigrate has acted on it."
-        at = datetime.fromtimestamp(act.from_ms / 1000, UTC).isoformat(timespec="seconds")
-        return f"The last act on it was '{act.verb}' in step '{act.step}' of run {act.run}, at {at}."
-
-
-NO_ACTS = KnownActs()
+        return f"The last act on it was '{act.verb}' in step '{act.step}' of run {act.run}, at {date(act.from_ms)}."
 
 
 def at_once(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, ...]:
@@ -73,7 +71,7 @@ def at_once(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, .
     return (*known, *others)
 
 
-def if_it_stays(view: ClusterView, acts: KnownActs = NO_ACTS) -> tuple[Reason, ...]:
+def if_it_stays(view: ClusterView, acts: KnownActs) -> tuple[Reason, ...]:
     """Alarms for what is normal for the time of a restart only: nodes that are not as they should be, an unfinished finalization.
 
     Files are checked once every broker runs in KRaft mode: before that a roll writes them.
@@ -88,7 +86,7 @@ def if_it_stays(view: ClusterView, acts: KnownActs = NO_ACTS) -> tuple[Reason, .
     return (*nodes, *flags, *files) or unknown
 
 
-def beside(known: Sequence[Reason], verdict: Readiness, acts: KnownActs = NO_ACTS) -> tuple[Reason, ...]:
+def beside(known: Sequence[Reason], verdict: Readiness, acts: KnownActs) -> tuple[Reason, ...]:
     """What a rollback misses now, without what is reported already; a finalized cluster misses nothing.
 
     While kmigrate restarts a node, what may pass by itself is no alarm.
@@ -112,7 +110,7 @@ def shows_alarms(view: ClusterView) -> bool:
     return where(view).phase is not Phase.UNKNOWN and not any(reason.cause in _HIDES_ALARMS for reason in view.unknowns)
 
 
-def failing_nodes(view: ClusterView, acts: KnownActs = NO_ACTS) -> tuple[Reason, ...]:
+def failing_nodes(view: ClusterView, acts: KnownActs) -> tuple[Reason, ...]:
     """One reason for each node that does not answer, is out of an ISR, or is registered in a mode that cuts it off."""
     found = (*_brokers(view, acts), *_controllers(view, acts))
     return tuple(replace(reason, node=name) for name, reason in found if not acts.under_way(name))
@@ -171,9 +169,7 @@ def _known(view: ClusterView, name: str, node: Broker | Controller, acts: KnownA
 def _unit(process: Process) -> str:
     if process.state is ProcessState.UNKNOWN:
         return "Its host does not report whether its unit runs."
-    since = (
-        f" since {datetime.fromtimestamp(process.started_at, UTC).isoformat(timespec='seconds')}" if process.started_at else ""
-    )
+    since = f" since {date(round(1000 * process.started_at))}" if process.started_at else ""
     boot = {True: ", and starts at boot", False: ", and does not start at boot", None: ""}[process.at_boot]
     return f"Its unit is {process.state}{since if process.state is ProcessState.RUNNING else ''}{boot}."
 
@@ -182,13 +178,71 @@ def _registration(view: ClusterView, broker: Broker) -> str:
     """What its registrations say of its mode."""
     if broker.in_zookeeper is None:
         return "Whether it is registered in ZooKeeper could not be read."
-    owner = view.zk.controller if view.zk else None
-    beside = ", while KRaft owns the cluster" if isinstance(owner, ZkController) and owner.is_kraft else ""
+    beside = ", while KRaft owns the cluster" if kraft_owns(view) else ""
     listed = f"brokers {join_ids(sorted(broker.listed_by))} list it" if broker.listed_by else "no broker lists it"
     registered = f"It is registered under /brokers/ids{beside}" if broker.in_zookeeper else "It is not registered in ZooKeeper"
     return f"{registered}; {listed}."
 
 
-def summary(stands: str, verdict: Readiness, now: float) -> str:
-    """Where the cluster stands and whether a rollback is assured, for the result of a watch."""
-    return f"{stands} {readiness.describe(verdict, now)}"
+# From one watch to the next
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAlarm:
+    """An alarm that has begun and not ended. `since`: seconds since the epoch; `text`: what was observed first."""
+
+    since: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alarms:
+    """What one watch passes to the next. `open`: by their names; `stage`: of the cluster, and since when a watch has observed it."""
+
+    open: Mapping[str, OpenAlarm] = field(default_factory=dict)
+    stage: str = ""
+    stage_since: float = 0.0
+
+    def at_stage(self, stage: str, now: float) -> Alarms:
+        """Add the stage that is observed now."""
+        return self if stage == self.stage else replace(self, stage=stage, stage_since=now)
+
+    def observe(self, found: Sequence[Reason], *, complete: bool = True) -> AlarmChange:
+        """Compare with what a watch found. `complete` false: not everything could be read, so no alarm ends."""
+        named = {_alarm_name(reason): reason for reason in reversed(found)}
+        begun = {name: reason for name, reason in reversed(named.items()) if name not in self.open}
+        ended = {name: alarm for name, alarm in self.open.items() if complete and name not in named}
+        return AlarmChange(self, begun, ended)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        rows = {name: [alarm.since, alarm.text] for name, alarm in self.open.items()}
+        return {"open": rows, "stage": self.stage, "stage_since": self.stage_since}
+
+    @classmethod
+    def from_json(cls, stored: Any) -> Alarms:
+        """What an earlier watch stored. Without it, or if it is damaged, every alarm begins now: it is reported again, never left out."""
+        try:
+            found = {str(name): OpenAlarm(float(since), str(text)) for name, (since, text) in stored["open"].items()}
+            return cls(found, str(stored["stage"]), float(stored["stage_since"]))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmChange:
+    """The alarms that began and ended with one watch, by their names; `before`: those of the watch before."""
+
+    before: Alarms
+    begun: Mapping[str, Reason]
+    ended: Mapping[str, OpenAlarm]
+
+    def reported(self, names: Collection[str], now: float) -> Alarms:
+        """The alarms for the next watch. `names`: the alarms whose message was sent; `now`: seconds since the epoch."""
+        kept = {name: alarm for name, alarm in self.before.open.items() if name not in self.ended or name not in names}
+        begun = {name: OpenAlarm(now, str(reason)) for name, reason in self.begun.items() if name in names}
+        return replace(self.before, open=kept | begun)
+
+
+def _alarm_name(reason: Reason) -> str:
+    return " ".join(filter(None, (reason.code, str(reason.cause or ""), reason.node)))

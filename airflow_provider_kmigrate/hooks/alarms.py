@@ -14,9 +14,9 @@ from pathlib import Path
 from airflow.sdk import Context
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.alarms import AlarmChange, Alarms, from_json
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.foreign_json import read_json
+from airflow_provider_kmigrate.core.watch import AlarmChange, Alarms
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
 from airflow_provider_kmigrate.hooks.step_context import folder
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 def kept_alarms(cluster: str) -> Alarms:
     """What the last watch of a cluster kept."""
     try:
-        return from_json(read_json(_path(cluster).read_bytes()))
+        return Alarms.from_json(read_json(_path(cluster).read_bytes()))
     except (OSError, ValueError):
         return Alarms()
 

@@ -329,7 +329,7 @@ class StoredReads:
         try:
             return Stored(zookeeper, self._kraft(kind, _in_kraft_mode(modes)))
         except NotReported as error:
-            return Stored(zookeeper, untold={Stored.EVERY: str(error)})
+            return Stored(zookeeper, unreported={Stored.EVERY: str(error)})
 
     def _kraft(self, kind: StoredKind, reporters: Sequence[NodeSpec]) -> Entities:
         if kind is StoredKind.ACLS:

@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.steps.catalog import STEPS, postponed, postponing
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
 
 if TYPE_CHECKING:
-    from airflow_provider_kmigrate.core.alarms import Alarms
+    from airflow_provider_kmigrate.core.watch import Alarms
 
 IN_ONE_PROCESS = frozenset(
     {
@@ -489,7 +489,7 @@ class WatchOperator(StepOperator):
         """Report what has begun and ended. A watch that could not read everything ends no alarm."""
         from airflow_provider_kmigrate.hooks.alarms import report_alarms
 
-        report_alarms(context, self._spec, self._alarms.observe(seen, whole=self._whole), time.time())
+        report_alarms(context, self._spec, self._alarms.observe(seen, complete=self._whole), time.time())
 
 
 class LeftoversOperator(StepOperator):

@@ -205,7 +205,7 @@ class Stream:
     def _testify(self, what: str, say: Callable[[EventLog], None]) -> None:
         """Write statements, each by a writer of its own, so that a killed caller leaves no record without its stop."""
         log = EventLog(FileSink(self.events), f"control-{what}-{os.urandom(3).hex()}")
-        log.write(Start(log.stamp(), WriterRole.CONTROL, log.clock.reading(), os.getpid()))
+        log.write(Start(log.stamp(), WriterRole.CONTROL))
         say(log)
         log.close(clean=True)
 

@@ -8,14 +8,14 @@ from typing import NoReturn, Self
 from airflow_provider_kmigrate.clients.hosts.agent import MetaTexts
 from airflow_provider_kmigrate.core import coordinator, gates, readiness, rollback
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec, NodeSpec, Policy
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait, waits_for
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
 from airflow_provider_kmigrate.core.migration import recovery, roll
 from airflow_provider_kmigrate.core.migration.recovery import Recoveries, explain_stalled_dual_write
 from airflow_provider_kmigrate.core.migration.roll import CanaryBake, MovedSince, moved_since
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_again
@@ -124,9 +124,9 @@ class RollBroker(NodeStep):
         """What a restart needs to know beyond the rest: readiness, coordinators, consumer groups."""
         decision = self.decide_alone(view, self._moved.old if self._moved else view)
         more = Fields(0)
-        if readiness.wants_reading(decision):
+        if waits_for(decision, Cause.READINESS_NOT_ASKED):
             more = self._whole_readiness(view)
-        elif coordinator.wants_coordinators(decision):
+        elif waits_for(decision, Cause.COORDINATORS_NOT_ASKED):
             more = Fields.COORDINATORS
         decision = Act(Verb.RESTART, "if what is read now allows it") if more else decision
         return more | (Fields(0) if self._groups is None else self._groups.fields(view, decision))
@@ -157,7 +157,7 @@ class RollBroker(NodeStep):
 
     def _with_readiness(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision; if something was not read this time, the last decision that had it."""
-        if readiness.wants_reading(decision):
+        if waits_for(decision, Cause.READINESS_NOT_ASKED):
             measured = Act(Verb.RESTART, "The restart follows once the canary was measured.")
             return measured if self._canary.measures(view) else Wait(self._unready or decision.reasons)
         if view.backup is not None:

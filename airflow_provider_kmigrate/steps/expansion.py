@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.core import expansion, offsets_repair
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
-from airflow_provider_kmigrate.core.coordinator import OFFSETS
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, by_coordinator
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.expansion import Export, export_of
 from airflow_provider_kmigrate.core.migration import roll
@@ -50,7 +50,7 @@ class PlanExpansion(Step):
             return Refuse(found.reasons)
         if isinstance(found, Wait | Refuse):
             return found
-        return Done(expansion.describe(found, undo=self._undo))
+        return Done(expansion.describe(view, found, undo=self._undo))
 
 
 class _ExpansionStep(Step):
@@ -91,7 +91,7 @@ class _ExpansionStep(Step):
 
 
 class StopGroups(_ExpansionStep):
-    """Note that the expansion begins, with the groups that are alive, and wait until no group that moves has a member."""
+    """Note that the expansion begins, with the groups that have members, and wait until no group that moves has a member."""
 
     doing, verb = "stop groups", Verb.NOTE
     fields = expansion.WHAT | Fields.FILES
@@ -105,7 +105,7 @@ class StopGroups(_ExpansionStep):
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
         """Save the originals, which the restarts render files from, while every broker is up. The note comes last: it needs both."""
         run_backup(context)
-        context.backup.keep_export(self._target, Export(tuple(expansion.alive(view, found))).to_json())
+        context.backup.keep_export(self._target, Export(tuple(expansion.with_members(view, found))).to_json())
         note_expansion(context, found)
 
 
@@ -149,7 +149,7 @@ class DeleteGroups(_WithExport):
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
         """Commit each group's own offsets once before it is deleted: missing rights would show only when they are gone."""
         there = expansion.importable(view, expansion.existing(view, found))
-        homes = expansion.homes(view, there)
+        homes = by_coordinator(view, there)
         for broker, groups in homes.items():
             _commit(context, broker, {group: there[group] for group in groups})
         note_expansion(context, replace(found, stage=ExpansionStage.DELETING))
@@ -243,7 +243,7 @@ class ImportOffsets(_WithExport):
     def do(self, context: StepContext, view: ClusterView, _found: Expansion) -> None:
         """Commit each missing offset at the broker that coordinates its group."""
         missing, _ = expansion.compared(view, self._export)
-        for broker, groups in expansion.homes(view, missing).items():
+        for broker, groups in by_coordinator(view, missing).items():
             _commit(context, broker, {group: missing[group] for group in groups})
 
 
@@ -302,7 +302,7 @@ class GroupsProgress(Step):
     def begin(self, context: StepContext) -> None:
         """Read from the export which groups had members."""
         if not self._known:
-            self.groups, self._known = export_of(context.backup.export(self._target)).alive, True
+            self.groups, self._known = export_of(context.backup.export(self._target)).with_members, True
 
     @property
     def more_arguments(self) -> Mapping[str, Any]:
@@ -320,7 +320,7 @@ def _stored(context: StepContext, found: Expansion) -> dict[str, GroupLog]:
     return {group: log for group, log in everything.items() if expansion.moves(group, found)}
 
 
-def _commit(context: StepContext, broker: int, groups: Mapping[str, expansion.Offsets]) -> None:
+def _commit(context: StepContext, broker: int, groups: Mapping[str, expansion.FetchedOffsets]) -> None:
     there = context.tools.groups_at(_node(context, broker))
     for group, offsets in groups.items():
         if offsets:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core import expansion, offsets_repair
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, agreed
+from airflow_provider_kmigrate.core.coordinator import OFFSETS, agreed, by_coordinator
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.gates import unmet
@@ -98,7 +98,7 @@ class RepairOffsets(Step):
         wanted: dict[str, dict[TopicPartition, FetchedOffset]] = defaultdict(dict)
         for key, commit in plan.imports.items():
             wanted[key.group][key.where] = FetchedOffset(commit.offset or 0, commit.leader_epoch, commit.metadata)
-        for broker, groups in expansion.homes(view, wanted).items():
+        for broker, groups in by_coordinator(view, wanted).items():
             node = next(node for node in context.spec.brokers if node.id == broker)
             for group in groups:
                 context.tools.groups_at(node).commit(group, wanted[group])

@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self
 from airflow_provider_kmigrate.clients.zookeeper import Holding
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import Gate, GateState, strangers, unidentified
+from airflow_provider_kmigrate.core.gates import Gate, GateState, unidentified, wrong_cluster
 from airflow_provider_kmigrate.core.gauges import ESTIMATED, Gauge, GaugeHistory, seconds_left
 from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.migration.roll import takes_part
@@ -444,7 +444,7 @@ def require_gate(gate: Gate) -> None:
 
 def refuse_strangers(name: str, context: StepContext, view: ClusterView) -> None:
     """Raise `WrongCluster` if the view names another cluster than the cluster file, or none. `name`: the step's."""
-    if reasons := strangers(view, context.spec):
+    if reasons := wrong_cluster(view, context.spec):
         raise WrongCluster(f"{name}: {format_reasons(reasons)}", reasons)
 
 

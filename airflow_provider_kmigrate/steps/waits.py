@@ -362,7 +362,7 @@ def assess(context: StepContext) -> Assessment:
     verdict = readiness.judge(view, ReadinessAsk(before=before), now, unready_since=since, restart_seconds=took)
     context.export((*position_gauges(view), *readiness_gauges(verdict, now)))
     acts = KnownActs(journal_lines.last_acts(spans), now, context.spec.policy.start_timeout)
-    return Assessment(view, verdict, acts, changed=depends and (last is None or last[0] != verdict.name))
+    return Assessment(view, verdict, acts, changed=depends and (last is None or last[0] != verdict.level))
 
 
 def note_readiness(context: StepContext, found: Assessment, step: str) -> None:
@@ -370,7 +370,7 @@ def note_readiness(context: StepContext, found: Assessment, step: str) -> None:
     if found.changed:
         text = readiness.describe(found.readiness, found.acts.now)
         hashed = readiness.fingerprint(found.readiness)
-        context.journal.write(journal_lines.readiness_kind(found.readiness.name), step, text, fingerprint=hashed)
+        context.journal.write(journal_lines.readiness_kind(found.readiness.level), step, text, fingerprint=hashed)
 
 
 def require_rollback_assured(context: StepContext) -> Readiness:
@@ -403,15 +403,16 @@ def run_watch(
     view, now, verdict = found.view, found.acts.now, found.readiness
     reasons = (*watch.at_once(view, context.spec.policy.max_hybrid, now), *watch.lost(verdict), *overdue(view, now))
     gauges, contradictions = _second_witness(context, view)
-    stands = f"{watch.summary(waits.describe_phase(view, now), verdict, now)} {_progress_of_groups(context, view)}{gauges}"
-    context.say(stands)
+    phase, rollback = waits.describe_phase(view, now), readiness.describe(verdict, now)
+    state = f"{phase} {rollback} {_progress_of_groups(context, view)}{gauges}"
+    context.say(state)
     shows(verdict, now)
     note_readiness(context, found, "watch")
     staying = watch.if_it_stays(view, found.acts)
     staying = (*staying, *watch.beside(staying, verdict, found.acts), *contradictions)
     if reasons:
         context.journal.write("alarm", "watch", format_reasons(reasons))
-        raise Refused(f"watch: {stands} {format_reasons(reasons)}", (*reasons, *staying))
+        raise Refused(f"watch: {state} {format_reasons(reasons)}", (*reasons, *staying))
     if staying:
-        raise Unavailable(f"watch: {stands} {format_reasons(staying)}", staying)
-    return Done(stands)
+        raise Unavailable(f"watch: {state} {format_reasons(staying)}", staying)
+    return Done(state)

@@ -36,7 +36,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 class TestText:
     @pytest.mark.parametrize(
         ("ms", "text"),
-        [(0, "0 ms"), (999, "999 ms"), (1_300, "1.3 s"), (61_000, "1 min 1 s"), (60_000, "1 min"), (93_600_000, "1 d 2 h"), (3_599_999, "1 h")],
+        [(0, "0 ms"), (999, "999 ms"), (1_300, "1.3 s"), (61_000, "1 min 1 s"), (60_000, "1 min"), (93_600_000, "1 d 2 h"), (3_599_999, "1 h"), (999.7, "1.0 s"), (59_990, "1 min")],
     )  # fmt: skip
     def test_durations(self, ms: float, text: str) -> None:
         assert duration(ms) == text

@@ -119,15 +119,15 @@ def test_a_broker_in_kraft_mode_tells_everything() -> None:
 def test_before_that_controllers_tell_acls_and_nobody_the_rest() -> None:
     stored = Cluster(MIGRATION, MIGRATION).reads.everything().stored
     assert set(stored[StoredKind.ACLS].kraft) == {"topic 3000"}
-    assert {kind for kind in REPORTED if Stored.EVERY in stored[kind].untold} == set(REPORTED) - {StoredKind.ACLS}
+    assert {kind for kind in REPORTED if Stored.EVERY in stored[kind].unreported} == set(REPORTED) - {StoredKind.ACLS}
 
 
 def test_each_broker_tells_its_own_settings() -> None:
     cluster = Cluster(KRAFT, MIGRATION, TimedOut("slow"), zk=NoZnodes(("0", "1", "7", "<default>")))
     settings = cluster.stored(StoredKind.BROKER_SETTINGS)
     assert settings.kraft == {"broker 0": {"num.io.threads": "0"}, "all brokers": {"num.io.threads": "0"}}
-    assert set(settings.untold) == {"broker 1", "broker 2", "broker 7"}
-    assert len(set(settings.untold.values())) == 3, "each for a reason of its own"
+    assert set(settings.unreported) == {"broker 1", "broker 2", "broker 7"}
+    assert len(set(settings.unreported.values())) == 3, "each for a reason of its own"
 
 
 def test_the_default_is_told_by_a_controller_while_no_broker_can() -> None:
@@ -163,7 +163,7 @@ def test_a_broker_that_fails_to_tell_its_settings_leaves_them_unread() -> None:
 def test_no_authorizer_is_an_answer_and_nobody_else_is_asked() -> None:
     cluster = Cluster(KRAFT, KRAFT)
     cluster.wires[0].refuses = {DescribeAclsRequest: 54}
-    assert Stored.EVERY in cluster.stored(StoredKind.ACLS).untold
+    assert Stored.EVERY in cluster.stored(StoredKind.ACLS).unreported
     assert "DescribeAclsRequest" not in cluster.wires[1].asked
 
 

@@ -24,7 +24,7 @@ def left_behind(place: Path, run: str, machine: str) -> Path:
     (folder / "plan.json").write_text(json.dumps({"schema": 2, "rate": 15.0, "max_seconds": 60.0, "run": "r"}))
     (folder / "machine").write_text(machine)
     log = EventLog(FileSink(folder / "events"), "producer0-r")
-    log.write(Start(log.stamp(), WriterRole.PRODUCER, log.clock.reading(), os.getpid()))
+    log.write(Start(log.stamp(), WriterRole.PRODUCER))
     log.close(clean=True)
     return folder
 

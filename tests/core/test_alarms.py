@@ -1,11 +1,11 @@
-"""People are told of an alarm when it begins and when it ends, and not in between."""
+"""An alarm is reported when it begins and when it ends, and not in between."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.alarms import Alarms, from_json
 from airflow_provider_kmigrate.core.model import Cause, Reason
+from airflow_provider_kmigrate.core.watch import Alarms
 
 FLAG = Reason("G05", "Controller 3000 has no flag.")
 LATE = Reason("T06", "For 4.1 h.")
@@ -22,12 +22,12 @@ def after(change, now):
 
 
 def test_an_alarm_begins_once_and_ends_once():
-    alarms, told = Alarms(), []
+    alarms, changes = Alarms(), []
     for seen in ([], [FLAG], [FLAG, LATE], [Reason("T06", "For 4.3 h."), FLAG], [LATE], [], []):
         change = alarms.observe(seen)
-        alarms = from_json(after(change, 7.0).to_json())
-        told.append(codes(change))
-    assert told == [
+        alarms = Alarms.from_json(after(change, 7.0).to_json())
+        changes.append(codes(change))
+    assert changes == [
         ([], []),
         (["G05"], []),
         (["T06"], []),
@@ -49,7 +49,7 @@ def test_two_things_under_one_code_are_two_alarms_and_the_same_twice_is_one():
 
 def test_a_watch_that_saw_nothing_ends_no_alarm():
     open_ = after(Alarms().observe([FLAG]), 1.0)
-    change = open_.observe([DOWN], whole=False)
+    change = open_.observe([DOWN], complete=False)
     assert codes(change) == (["G23"], [])
     assert len(after(change, 2.0).open) == 2
 
@@ -67,10 +67,10 @@ def test_a_message_that_was_not_sent_is_sent_by_the_next_watch():
 def test_how_long_a_stage_lasts_is_counted_from_its_first_watch():
     alarms = Alarms().at_stage("copy", 10.0).at_stage("copy", 20.0)
     assert (alarms.stage, alarms.stage_since) == ("copy", 10.0)
-    assert from_json(alarms.to_json()) == alarms
+    assert Alarms.from_json(alarms.to_json()) == alarms
     assert alarms.at_stage("second_roll", 30.0).stage_since == 30.0
 
 
 @pytest.mark.parametrize("stored", [None, "", {}, {"open": []}, {"open": {"G05": [1]}, "stage": "", "stage_since": 0}])
 def test_what_cannot_be_read_makes_every_alarm_new(stored):
-    assert from_json(stored) == Alarms()
+    assert Alarms.from_json(stored) == Alarms()

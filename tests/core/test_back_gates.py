@@ -32,7 +32,7 @@ def zk_ids(view: ClusterView, *ids: int) -> ClusterView:
         (with_broker(BACK, 2, controller_id=None), False),
         (with_broker(cluster([MIG, MIG, KRAFT]), 0, controller_id=0), False),
         (with_broker(BACK, 2, mode=KRAFT, controller_id=3000), True),  # it has another one
-        (with_broker(BACK, 2, mode=None, controller_id=None), True),  # nobody asks a broker that is down
+        (with_broker(BACK, 2, mode=None, controller_id=None), True),  # a broker that is down is not asked
         (replace(BACK, zk=None), False),
         (with_zk(BACK, controller=None), False),
         (zk_ids(BACK, 1, 2), False),  # the broker that /controller names is not registered

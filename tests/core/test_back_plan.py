@@ -35,7 +35,7 @@ def test_the_plan_of_every_phase_ends_with_what_is_left():
         (replace(DUAL, client_metrics=None), ["Kept", "Not known to be kept: Could not read the topics", "could not be read"]),
     ],
 )
-def test_what_is_kept_and_what_is_lost_is_said_before_anybody_says_yes(view, said):
+def test_what_is_kept_and_what_is_lost_is_named_before_the_approval(view, said):
     text = " ".join(back_plan.kept(view))
     assert [part for part in said if part not in text] == []
 

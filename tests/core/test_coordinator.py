@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pytest
@@ -25,9 +25,9 @@ from airflow_provider_kmigrate.core.coordinator import (
     probe_groups,
     uniform,
 )
-from airflow_provider_kmigrate.core.decision import Decision, Done
+from airflow_provider_kmigrate.core.decision import Decision, Done, waits_for
 from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.model import ClusterView, CoordinatorFacts, Partition
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, CoordinatorFacts, Partition
 from airflow_provider_kmigrate.core.text import summarize
 from tests.core.views import ZK, cluster
 
@@ -86,7 +86,7 @@ def test_the_true_count_is_always_possible_and_every_possible_one_explains_the_a
 
 @settings(max_examples=60, deadline=None)
 @given(ROWS)
-def test_names_that_were_left_out_would_tell_nothing_more(rows: list[int]) -> None:
+def test_names_that_were_left_out_would_show_nothing_more(rows: list[int]) -> None:
     """The few names chosen leave no count beside the topic's that all names of the pool would rule out."""
     leaders = dict(enumerate(rows))
     every = {f"__coord_probe_{number}": magnitude(f"__coord_probe_{number}") for number in range(128)}
@@ -105,7 +105,7 @@ def test_leaders_spread_over_three_brokers_give_the_count_away(count: int) -> No
     assert possible_counts(answers_of(count, leaders), leaders) == {count}
 
 
-def test_regular_leaders_cannot_tell_multiples_apart() -> None:
+def test_regular_leaders_do_not_distinguish_multiples() -> None:
     leaders = {p: p % 3 for p in range(48)}
     assert {24, 48} <= possible_counts(answers_of(48, leaders), leaders)
 
@@ -118,8 +118,8 @@ def test_a_broker_that_registered_before_the_topic_grew_has_the_smaller_count(re
 
 
 def test_counts_above_the_limit_are_tried_when_the_topic_has_them() -> None:
-    leaders = {p: p % 7 for p in range(300)}
-    assert possible_counts(answers_of(300, leaders), leaders, limit=100) == {300}
+    leaders = {p: p % 7 for p in range(1200)}
+    assert 1200 in possible_counts(answers_of(1200, leaders), leaders)
 
 
 def test_the_only_broker_of_a_large_topic_still_answers_something() -> None:
@@ -133,10 +133,10 @@ def test_answers_from_before_a_leader_moved_fit_no_count() -> None:
     assert possible_counts(answers_of(50, leaders), moved) == frozenset()
 
 
-def test_a_broker_that_names_nobody_for_a_led_partition_uses_another_count() -> None:
+def test_a_broker_that_names_no_coordinator_for_a_led_partition_uses_another_count() -> None:
     leaders = {p: (p + 2) % 3 for p in range(50)}
     assert 50 not in possible_counts(answers_of(60, leaders), leaders)
-    assert possible_counts(dict.fromkeys(answers_of(50, leaders)), leaders) == frozenset(), "it named nobody at all"
+    assert possible_counts(dict.fromkeys(answers_of(50, leaders)), leaders) == frozenset(), "it named no broker at all"
 
 
 FIFTY, BOTH = frozenset({50}), frozenset({24, 50})
@@ -251,9 +251,7 @@ def test_every_group_has_the_class_of_the_model_in_every_state_of_a_roll(roll: t
                 assert {GroupClass.SPLIT: number > 1, GroupClass.BLACKOUT: number == 0}.get(kind, number == 1)
                 assert kind is model.kind(group, new)
         if broker is not None:
-            state = states[place - 1]
-            found = (state.broker, state.split, state.blackout)
-            assert found == (broker, len(classes[GroupClass.SPLIT]), len(classes[GroupClass.BLACKOUT]))
+            assert states[place - 1] == (len(classes[GroupClass.SPLIT]), len(classes[GroupClass.BLACKOUT]))
 
 
 @settings(max_examples=60, deadline=None)
@@ -265,16 +263,15 @@ def test_the_calmest_order_restarts_each_broker_once_and_is_no_worse_than_the_us
     moving = Coordinators(dict.fromkeys(brokers, old), dict(enumerate(rows)), new).moving(GROUPS)
     order = calmest_order(moving, (), brokers)
     assert sorted(order) == sorted(brokers)
-    first = [forecast(moving, (), [broker])[0] for broker in brokers]
-    assert sum(asdict(forecast(moving, (), order)[0]).values()) - order[0] == min(one.split + one.blackout for one in first)
+    assert sum(forecast(moving, (), order)[0]) == min(sum(forecast(moving, (), [broker])[0]) for broker in brokers)
 
 
 def test_an_order_that_pays_is_found() -> None:
     """Groups move from 0 to 1 and from 2 to 3: 0, 2, 1, 3 would keep both pairs between two coordinators at once."""
     moving = {(0, 1): 5, (2, 3): 5}
     assert calmest_order(moving, (), range(4)) == (0, 1, 2, 3)
-    assert max(state.blackout for state in forecast(moving, (), (0, 1, 2, 3))) == 5
-    assert max(state.blackout for state in forecast(moving, (), (0, 2, 1, 3))) == 10
+    assert max(blackout for _, blackout in forecast(moving, (), (0, 1, 2, 3))) == 5
+    assert max(blackout for _, blackout in forecast(moving, (), (0, 2, 1, 3))) == 10
 
 
 def test_more_than_two_counts_are_classed_by_who_accepts() -> None:
@@ -314,7 +311,18 @@ def shape(decision: Decision) -> tuple[str, list[str]]:
         (cluster([ZK, ZK, ZK]), ("Done", [])),
         (replace(seen(None), partitions=None), ("Wait", ["G00"])),
     ],
-    ids=["all", "ambiguous", "asleep", "half", "silent", "moving", "wrong and silent", "unread", "no topic", "partitions unread"],
+    ids=[
+        "all",
+        "ambiguous",
+        "asleep",
+        "half",
+        "unresponsive",
+        "moving",
+        "wrong and unresponsive",
+        "unread",
+        "no topic",
+        "partitions unread",
+    ],
 )
 def test_what_the_sensor_answers(view: ClusterView, expected: tuple[str, list[str]]) -> None:
     assert shape(coordinator.decide_agreement(view)) == expected
@@ -349,7 +357,7 @@ def test_an_expansion_shows_in_the_topic_even_if_no_answer_shows_it() -> None:
     assert coordinator.unexpanded(regular, replace(expanded, partitions=None)).met
 
 
-def test_a_silent_broker_is_named_and_only_waited_for_if_it_must_answer() -> None:
+def test_an_unresponsive_broker_is_named_and_only_waited_for_if_it_must_answer() -> None:
     view = seen({0: FIFTEEN, 1: FIFTEEN})
     assert "brokers 2, or they did not answer" in coordinator.agreed(view).reasons[0].text
     assert coordinator.agreed(view, but=(2,)).met
@@ -363,10 +371,10 @@ def test_the_groups_that_suffer_are_named() -> None:
     split, blackout = (sorted(g for g in GROUPS if len(model.acceptors(g)) in number) for number in ({2, 3}, {0}))
     assert split
     assert blackout
-    (*_, told) = coordinator.decide_agreement(view).reasons  # type: ignore[union-attr]
-    assert f"{len(split)} accepted by more than one broker (split brain): {summarize(split)};" in told.text
-    assert f"{len(blackout)} accepted by no broker (blackout): {summarize(blackout)};" in told.text
-    assert told.text.endswith("if brokers restart in the order 1, 2.") or told.text.endswith(
+    (*_, reason) = coordinator.decide_agreement(view).reasons  # type: ignore[union-attr]
+    assert f"{len(split)} accepted by more than one broker (split brain): {summarize(split)};" in reason.text
+    assert f"{len(blackout)} accepted by no broker (blackout): {summarize(blackout)};" in reason.text
+    assert reason.text.endswith("if brokers restart in the order 1, 2.") or reason.text.endswith(
         "if brokers restart in the order 2, 1."
     )
 
@@ -393,6 +401,5 @@ def test_counts_with_the_same_coordinators_give_the_same_groups() -> None:
 
 
 def test_only_a_wait_for_the_coordinators_asks_for_them() -> None:
-    assert coordinator.wants_coordinators(coordinator.decide_agreement(seen(None)))
-    assert not coordinator.wants_coordinators(coordinator.decide_agreement(seen({0: FIFTEEN})))
-    assert not coordinator.wants_coordinators(coordinator.decide_agreement(replace(seen(None), partitions=None)))
+    for view, expected in ((seen(None), True), (seen({0: FIFTEEN}), False), (replace(seen(None), partitions=None), False)):
+        assert waits_for(coordinator.decide_agreement(view), Cause.COORDINATORS_NOT_ASKED) is expected

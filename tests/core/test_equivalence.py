@@ -17,9 +17,9 @@ from airflow_provider_kmigrate.core.equivalence import (
     compare,
     compare_settings,
     describe_changes,
-    lasting_differences,
+    persisting,
     reasons,
-    unseen,
+    unknown_changes,
 )
 from airflow_provider_kmigrate.core.model import ClusterView, Entities, Inventory, Stored, StoredKind
 
@@ -81,19 +81,19 @@ def test_only_what_two_comparisons_show_lasts() -> None:
     moving = Difference(DifferenceKind.LEADER, "orders-0", "0", "1")
     stays = Difference(DifferenceKind.TOPIC_CONFIG, "orders retention.ms", "1", "2")
 
-    assert lasting_differences([moving, stays], [replace(moving, zookeeper="2"), stays]) == (stays,)
-    assert lasting_differences([], [stays]) == ()
+    assert persisting([moving, stays], [replace(moving, zookeeper="2"), stays]) == (stays,)
+    assert persisting([], [stays]) == ()
 
 
 def test_differences_are_summed_up_by_kind_with_examples() -> None:
     found = compare({f"t{i}": replace(ORDERS, name=f"t{i}") for i in range(7)}, {"new": ORDERS})
 
-    missing, extra = reasons(found, shown=2)
+    missing, extra = reasons(found)
 
     assert (missing.code, extra.code) == ("E01", "E02")
     assert missing.text.startswith("7 ")
-    assert "t1" in missing.text
-    assert "t2" not in missing.text
+    assert "t4" in missing.text
+    assert "t5" not in missing.text
 
 
 PARTITIONS = st.builds(PartitionMetadata, st.permutations((0, 1, 2)).map(tuple), st.integers(-1, 2))
@@ -170,9 +170,9 @@ FASTER: Entities = {"user alice": {"rate": "2"}}
         (Stored(FORMER, FASTER), [("user alice rate", False)]),
         (Stored({}, {}), [("user alice rate", True)]),
         (Stored(FORMER, {}), [("user alice rate", False)]),
-        (Stored(FASTER, untold={Stored.EVERY: "no broker reports it"}), [("user alice rate", True)]),
-        (Stored(FASTER, untold={"user alice": "it does not answer"}), [("user alice rate", True)]),
-        (Stored(FORMER, untold={Stored.EVERY: "no broker reports it"}), []),
+        (Stored(FASTER, unreported={Stored.EVERY: "no broker reports it"}), [("user alice rate", True)]),
+        (Stored(FASTER, unreported={"user alice": "it does not answer"}), [("user alice rate", True)]),
+        (Stored(FORMER, unreported={Stored.EVERY: "no broker reports it"}), []),
     ],
 )
 @pytest.mark.parametrize("kind", sorted(set(StoredKind) - {StoredKind.PRODUCER_IDS}))
@@ -190,18 +190,18 @@ def test_given_out_producer_ids_are_no_change() -> None:
 
 def test_changes_are_counted_by_kind() -> None:
     view = ClusterView(0.0, topics=({}, {f"t{n}": replace(NEW, name=f"t{n}") for n in range(7)} | {"orders": LONGER}))
-    text = describe_changes(changes(view, Inventory(0.0, ZOOKEEPER, {})), shown=2)
-    assert text == "topic settings (1): orders retention.ms (1000 before, 2000 now); topics created (7): t0, t1 and 5 more"
+    text = describe_changes(changes(view, Inventory(0.0, ZOOKEEPER, {})))
+    assert text == "topic settings (1): orders retention.ms (1000 before, 2000 now); topics created (7): t0, t1, t2, t3, t4 and 2 more"
 
 
 def test_what_cannot_be_seen_to_have_changed_is_named() -> None:
     read = {kind: Stored({}) for kind in StoredKind}
-    assert unseen(ClusterView(0.0, topics=({}, {}), stored=read)) == ()
-    untold = {**read, StoredKind.QUOTAS: Stored({}, untold={Stored.EVERY: "no broker is in KRaft mode"})}
-    assert unseen(ClusterView(0.0, topics=({}, {}), stored=untold)) == ("quotas (no broker is in KRaft mode)",)
+    assert unknown_changes(ClusterView(0.0, topics=({}, {}), stored=read)) == ()
+    unreported = {**read, StoredKind.QUOTAS: Stored({}, unreported={Stored.EVERY: "no broker is in KRaft mode"})}
+    assert unknown_changes(ClusterView(0.0, topics=({}, {}), stored=unreported)) == ("quotas (no broker is in KRaft mode)",)
     for kind, value in ((StoredKind.CREDENTIALS, "4096 iterations"), (StoredKind.BROKER_SETTINGS, "(hidden)")):
-        (hidden,) = unseen(
+        (hidden,) = unknown_changes(
             ClusterView(0.0, topics=({}, {}), stored={**read, kind: Stored({"x": {"k": value}}, {"x": {"k": value}})})
         )
         assert "hidden settings" in hidden
-    assert len(unseen(ClusterView(0.0))) == 2
+    assert len(unknown_changes(ClusterView(0.0))) == 2

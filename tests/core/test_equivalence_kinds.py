@@ -1,4 +1,4 @@
-"""All kinds together: equal, different, unread, not told, lost."""
+"""All kinds together: equal, different, unread, not reported, lost."""
 
 from __future__ import annotations
 
@@ -68,25 +68,26 @@ def test_nothing_read_at_all_is_unknown_with_its_reason() -> None:
     assert "elsewhere" not in equivalence.unread_kinds(view)[1].text
 
 
-def test_what_is_not_told_is_not_compared_and_said() -> None:
+def test_what_is_not_reported_is_not_compared_and_named() -> None:
     one = with_kind(
-        StoredKind.BROKER_SETTINGS, Stored({**SOME, "c": {"k": "1"}}, {"b": {"k": "1"}}, {"a": "silent", "c": "silent"})
+        StoredKind.BROKER_SETTINGS,
+        Stored({**SOME, "c": {"k": "1"}}, {"b": {"k": "1"}}, {"a": "unresponsive", "c": "unresponsive"}),
     )
     assert equivalence.found(one) == ()
     assert "1 broker settings" in equivalence.same(one)
-    assert "Not compared: broker settings of a, c (silent)." in equivalence.same(one)
-    whole = with_kind(StoredKind.ACLS, Stored(SOME, untold={Stored.EVERY: "no authorizer"}))
+    assert "Not compared: broker settings of a, c (unresponsive)." in equivalence.same(one)
+    whole = with_kind(StoredKind.ACLS, Stored(SOME, unreported={Stored.EVERY: "no authorizer"}))
     assert equivalence.found(whole) == ()
     assert "Not compared: ACLs (no authorizer)." in equivalence.same(whole)
     assert " ACLs," not in equivalence.same(whole)
 
 
-def test_an_entity_that_is_told_counts_beside_one_that_is_not() -> None:
-    view = with_kind(StoredKind.BROKER_SETTINGS, Stored(SOME, {"b": {}}, {"a": "silent"}))
+def test_an_entity_that_is_reported_counts_beside_one_that_is_not() -> None:
+    view = with_kind(StoredKind.BROKER_SETTINGS, Stored(SOME, {"b": {}}, {"a": "unresponsive"}))
     assert [found.entity for found in equivalence.differences(view)] == ["b k"]
 
 
-def test_equality_is_told_with_its_numbers() -> None:
+def test_equality_is_reported_with_its_numbers() -> None:
     stored = {**NOTHING, StoredKind.QUOTAS: Stored(SOME, SOME), StoredKind.TOKENS: Stored(SOME, SOME)}
     text = equivalence.same(replace(EQUAL, stored=stored))
     assert "0 topics, 0 broker settings, 3 quotas, 0 SCRAM credentials, 0 ACLs, 2 delegation tokens" in text
@@ -129,9 +130,9 @@ def test_nothing_is_found_exactly_where_both_sides_are_equal(one: Entities, othe
 
 @settings(max_examples=100, deadline=None)
 @given(ENTITIES, ENTITIES, st.sets(st.sampled_from("abc")))
-def test_only_what_is_told_is_found(one: Entities, other: Entities, unresponsive: set[str]) -> None:
+def test_only_what_is_reported_is_found(one: Entities, other: Entities, unresponsive: set[str]) -> None:
     reported = {entity: values for entity, values in other.items() if entity not in unresponsive}
-    found = equivalence.compare_kinds(StoredKind.QUOTAS, Stored(one, reported, dict.fromkeys(unresponsive, "silent")))
+    found = equivalence.compare_kinds(StoredKind.QUOTAS, Stored(one, reported, dict.fromkeys(unresponsive, "unresponsive")))
     assert not {each.entity[0] for each in found} & unresponsive
     spoken = {entity: values for entity, values in one.items() if entity not in unresponsive}
     assert (found == ()) == (filled(spoken) == filled(reported))

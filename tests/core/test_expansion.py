@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.coordinator import (
 )
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.expansion import ExpansionPlan, Export, export_of
+from airflow_provider_kmigrate.core.expansion import Export, export_of
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import (
@@ -68,15 +68,19 @@ def seen(count: int = 10, used: frozenset[int] | None = None, **changes: object)
     return replace(view, **changes)
 
 
-def plan_of(view: ClusterView, target: int) -> ExpansionPlan:
+def plan_of(view: ClusterView, target: int) -> Expansion:
     found = expansion.decide_plan(view, target)
-    assert isinstance(found, ExpansionPlan), found
+    assert isinstance(found, Expansion), found
     return found
+
+
+def described(view: ClusterView, target: int) -> str:
+    return expansion.describe(view, plan_of(view, target), undo=False)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(2, 6), st.integers(1, 40), st.integers(2, 4), st.integers(1, 3))
-def test_new_partitions_are_spread_and_their_leaders_tell_the_counts_apart(
+def test_new_partitions_are_spread_and_their_leaders_distinguish_the_counts(
     brokers: int, old: int, times: int, factor: int
 ) -> None:
     assume(factor <= brokers)
@@ -123,23 +127,23 @@ def test_the_groups_that_stay_are_the_invariant_ones_of_every_state_of_a_roll(ta
 def test_where_several_counts_explain_the_answers_a_group_moves_if_it_moves_from_any() -> None:
     view = seen(12, frozenset({3, 6, 12}))
     plan = plan_of(view, 24)
-    assert plan.expansion == Expansion((3, 6, 12), 24)
+    assert plan == Expansion((3, 6, 12), 24)
     numbers = {group: {magnitude(group) % count for count in (3, 6, 12, 24)} for group in GROUPS}
-    assert list(plan.moving) == sorted(group for group, each in numbers.items() if len(each) > 1)
+    assert expansion.moving(view, plan) == sorted(group for group, each in numbers.items() if len(each) > 1)
     unchanged = replace(view, zk=replace(view.zk or ZkView(), topic_versions={OFFSETS.name: 0}))
     files = {
         b.id: replace(b, files=replace(b.files, properties={**b.files.properties, OFFSETS.setting: "12"}))
         for b in view.brokers.values()
     }
-    assert plan_of(replace(unchanged, brokers=files), 24).expansion == Expansion((12,), 24), "never changed, and configured so"
+    assert plan_of(replace(unchanged, brokers=files), 24) == Expansion((12,), 24), "never changed, and configured so"
 
 
 def test_the_plan_names_who_must_stop_and_what_is_done() -> None:
     view = seen()
     moving = sorted(group for group in GROUPS if magnitude(group) % 10 != magnitude(group) % 20)
     home = next(broker for broker, groups in (view.hosted or {}).items() if moving[0] in groups)
-    alive = {**(view.hosted or {}), home: {**(view.hosted or {})[home], moving[0]: HostedGroup("Stable", 2)}}
-    text = expansion.describe(plan_of(replace(view, hosted=alive), 20))
+    joined = {**(view.hosted or {}), home: {**(view.hosted or {})[home], moving[0]: HostedGroup("Stable", 2)}}
+    text = described(replace(view, hosted=joined), 20)
     assert f"**{len(moving)} groups move and must stop now**" in text
     assert all(group in text for group in moving)
     assert f"With members now: `{moving[0]}` (2)." in text
@@ -150,7 +154,7 @@ def test_the_plan_names_who_must_stop_and_what_is_done() -> None:
 
 def test_a_group_with_a_name_like_a_link_is_code_in_the_plan() -> None:
     view, name = seen(), next(n for k in range(99) if expansion.moves(n := f"[{k}](http://x)\n**go**", Expansion((10,), 20)))
-    text = expansion.describe(plan_of(replace(view, coordinators=replace(view.coordinators, groups=(*GROUPS, name))), 20))  # type: ignore[type-var]
+    text = described(replace(view, coordinators=replace(view.coordinators, groups=(*GROUPS, name))), 20)  # type: ignore[type-var]
     assert f"`{name[:-7]}\\n**go**`" in text
 
 
@@ -179,7 +183,7 @@ def noted(view: ClusterView, stage: ExpansionStage, old: int = 10, new: int = 20
     return replace(view, zk=replace(view.zk or ZkView(), expansion=Expansion((old,), new, stage)))
 
 
-def test_an_import_waits_until_every_broker_and_every_group_is_of_one_mind() -> None:
+def test_an_import_waits_until_every_broker_and_every_group_agree() -> None:
     whole = noted(seen(20), ExpansionStage.DELETING)
     saved = Export(groups={group: {TopicPartition("t", 0): FetchedOffset(1)} for group in GROUPS})
     assert isinstance(expansion.decide_import(whole, 20, saved), Done)
@@ -246,19 +250,14 @@ def test_an_offset_that_a_killed_deletion_committed_again_keeps_its_time() -> No
     }
 
 
-def test_an_export_of_the_first_version_which_has_no_times_is_read() -> None:
-    found = export_of({"version": 1, "number": 1, "alive": [], "groups": {"a": [["t", 0, 5, -1, "m"]]}})
-    assert found == Export((), {"a": {TopicPartition("t", 0): FetchedOffset(5, -1, "m")}}, 1)
-
-
-@pytest.mark.parametrize("wrong", [{}, {"version": 3, "number": 1, "alive": [], "groups": {}}])
+@pytest.mark.parametrize("wrong", [{}, {"version": 99, "number": 1, "with_members": [], "groups": {}}])
 def test_another_format_is_no_export(wrong: dict[str, object]) -> None:
     with pytest.raises((KeyError, ValueError)):
         export_of(wrong)
 
 
 @pytest.mark.parametrize(("count", "kind"), [(None, Refuse), ("20", Refuse), ("10", Done)])
-def test_an_undo_does_not_believe_answers_that_fit_both_counts(count: str | None, kind: type) -> None:
+def test_an_undo_does_not_rely_on_answers_that_fit_both_counts(count: str | None, kind: type) -> None:
     """A broker's file has the new count before the broker restarts."""
     view = noted(seen(20, frozenset({10, 20})), ExpansionStage.BEGUN)
     files = {
@@ -311,20 +310,20 @@ def with_transactions(view: ClusterView, count: frozenset[int]) -> ClusterView:
     return replace(view, partitions=rows, coordinators=facts, min_insync={**(view.min_insync or {}), TRANSACTIONS.name: 1})
 
 
-def alive(view: ClusterView, group: HostedGroup) -> ClusterView:
+def joined(view: ClusterView, group: HostedGroup) -> ClusterView:
     return replace(view, hosted={**HOSTED, 0: {**HOSTED[0], ONE_MOVING: group}})
 
 
 KRAFT_OWNS = cluster([KRAFT] * 3, [True] * 3, 50)
-WOKEN = replace(expanded(), coordinators=counted(NEW, OLD, OLD))
+ONE_RESTARTED = replace(expanded(), coordinators=counted(NEW, OLD, OLD))
 BEHIND = replace(expanded(), partitions=tuple(replace(p, isr=p.replicas[:1]) for p in expanded().partitions or ()))
 RESTARTS = [
     ("ready", expanded(), 0, ("Act", "restart")),
     ("no note", replace(expanded(), zk=replace(expanded().zk or ZkView(), expansion=None)), 0, ("Refuse", "K83")),
     ("not expanded", noted(seen(10), ExpansionStage.DELETING), 0, ("Refuse", "K83")),
     ("the log may hold old commits", noted(expanded(), ExpansionStage.DELETING), 0, ("Refuse", "K83")),
-    ("a member", alive(expanded(), HostedGroup("Stable", 1)), 0, ("Wait", "K79")),
-    ("something is left", alive(expanded(), HostedGroup("Empty")), 0, ("Refuse", "K82")),
+    ("a member", joined(expanded(), HostedGroup("Stable", 1)), 0, ("Wait", "K79")),
+    ("something is left", joined(expanded(), HostedGroup("Empty")), 0, ("Refuse", "K82")),
     ("groups unread", replace(expanded(), hosted={0: {}, 1: {}}), 0, ("Wait", "K02")),
     ("not asked", replace(expanded(), coordinators=None), 0, ("Wait", "K02")),
     ("out of sync", BEHIND, 0, ("Wait", "S02")),
@@ -332,13 +331,13 @@ RESTARTS = [
     ("process unknown", with_file(expanded(), 0, None, process=Process()), 0, ("Wait", "U04")),
     ("transactions agree", with_transactions(expanded(), frozenset({5})), 0, ("Act", "restart")),
     ("transactions do not", with_transactions(expanded(), frozenset({4})), 0, ("Refuse", "K77")),
-    ("once one has woken, whoever lives", alive(WOKEN, HostedGroup("Stable", 1)), 1, ("Act", "restart")),
-    ("woken, and the file is there", with_file(WOKEN, 0, "20"), 0, ("Done", "")),
-    ("woken without the file", WOKEN, 0, ("Act", "rewrite")),
+    ("once one uses the new count, whichever group has members", joined(ONE_RESTARTED, HostedGroup("Stable", 1)), 1, ("Act", "restart")),
+    ("it uses the new count, and so does its file", with_file(ONE_RESTARTED, 0, "20"), 0, ("Done", "")),
+    ("it uses the new count without the file", ONE_RESTARTED, 0, ("Act", "rewrite")),
     ("answers that fit both", with_file(replace(expanded(), coordinators=counted(*3 * [OLD | NEW])), 0, "20"), 0, ("Act", "restart")),
     ("does not answer", with_file(expanded(), 0, "20", mode=None), 0, ("Wait", "R01")),
     ("stopped by us", with_file(expanded(), 0, "20", mode=None, process=DOWN, in_zookeeper=False), 0, ("Act", "start")),
-    ("its session lives", with_file(expanded(), 0, "20", mode=None, process=DOWN), 0, ("Wait", "R03")),
+    ("its session is not over", with_file(expanded(), 0, "20", mode=None, process=DOWN), 0, ("Wait", "R03")),
     ("stopped by another", with_file(expanded(), 0, "10", mode=None, process=DOWN, in_zookeeper=False), 0, ("Wait", "R02")),
     ("file unread", replace(expanded(), brokers={**expanded().brokers, 0: replace(expanded().brokers[0], files=NodeFiles())}), 0, ("Wait", "G00")),
 ]  # fmt: skip
@@ -351,7 +350,7 @@ def test_when_a_broker_may_restart(view: ClusterView, broker: int, expected: tup
     assert (type(decision).__name__, said) == expected
 
 
-def test_a_process_believes_its_own_restart_where_answers_fit_both_counts() -> None:
+def test_a_process_relies_on_its_own_restart_if_answers_fit_both_counts() -> None:
     both = with_file(replace(expanded(), coordinators=counted(*3 * [OLD | NEW])), 0, "20")
     assert isinstance(expansion.decide_restart(both, 0, 20, restarted=True), Done)
 

@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.model import (
     Partition,
     ProbeFigures,
     ProduceLatency,
+    Quorum,
     ZkController,
 )
 from tests.core.views import (
@@ -42,7 +43,7 @@ FINAL = {"process.roles": "controller"}
 
 
 def written(most: float, offset: int = 89, epoch: int = 5) -> ClusterView:
-    """DUAL_ZK, of which ZooKeeper's clock tells too when /migration was written; its last record is 92."""
+    """DUAL_ZK, of which ZooKeeper's clock shows too when /migration was written; its last record is 92."""
     return with_zk(DUAL_ZK, migration=replace(migration(offset, epoch=epoch), age=Age(0.0, most)))
 
 
@@ -65,6 +66,11 @@ def probed(age: float = 1.0, **second: float) -> ClusterView:
     return replace(PRE, probe=ProbeFigures(age, BEFORE, now))
 
 
+def behind(records: int) -> ClusterView:
+    """DUAL_ZK, with voters that have fetched so many records less than the leader."""
+    return replace(DUAL_ZK, quorum=Quorum(3000, 5, 93 + records, dict.fromkeys(CONTROLLERS, 93), {}))
+
+
 CASES = [
     ("G42 no probe", gates.latency_recovered(PRE), GateState.MET),
     ("G42 as fast as before", gates.latency_recovered(probed()), GateState.MET),
@@ -73,7 +79,7 @@ CASES = [
     ("G42 half as many", gates.latency_recovered(probed(rate=2.5)), GateState.MET),
     ("G42 fewer", gates.latency_recovered(probed(rate=2.4)), GateState.NOT_YET),
     (
-        "G42 one partition silent",
+        "G42 one partition without records",
         gates.latency_recovered(replace(PRE, probe=ProbeFigures(1.0, BEFORE, dict([*BEFORE.items()][:1])))),
         GateState.NOT_YET,
     ),
@@ -91,11 +97,11 @@ CASES = [
     ("G4 used by this migration", gates.empty_controllers(PRE, CONTROLLERS), GateState.MET),
     ("G4 not in view", gates.empty_controllers(UNUSED, (3009,)), GateState.NOT_YET),
     ("G5 all", gates.all_flagged(PRE), GateState.MET),
-    ("G5 one silent", gates.all_flagged(cluster([ZK], (True, True, None), -1)), GateState.NOT_YET),
+    ("G5 one unresponsive", gates.all_flagged(cluster([ZK], (True, True, None), -1)), GateState.NOT_YET),
     ("G5 one bare", gates.all_flagged(cluster([ZK], (True, True, False), -1)), GateState.NEVER),
     ("G7 moved", gates.dual_write_alive(DUAL_ZK, DUAL_ZK_EARLIER), GateState.MET),
     ("G7 frozen", gates.dual_write_alive(DUAL_ZK, DUAL_ZK), GateState.NOT_YET),
-    ("G7 first look", gates.dual_write_alive(DUAL_ZK, None), GateState.NOT_YET),
+    ("G7 first observation", gates.dual_write_alive(DUAL_ZK, None), GateState.NOT_YET),
     ("G7 not copied", gates.dual_write_alive(PRE, None), GateState.NOT_YET),
     ("G7 claimed, with the first record", gates._claimed(with_zk(DUAL_ZK, migration=migration(1))), GateState.MET),
     ("G7 claimed, nothing copied", gates._claimed(with_zk(DUAL_ZK, migration=migration(0))), GateState.NOT_YET),
@@ -125,7 +131,7 @@ CASES = [
     ("G8 all", gates.all_in_migration_mode(DUAL_ZK), GateState.MET),
     ("G8 one plain", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1)), GateState.NOT_YET),
     ("G8 one plain, the one to roll", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1), but=(2,)), GateState.MET),
-    ("G8 a broker nobody listed", gates.all_in_migration_mode(with_zk(DUAL_ZK, broker_ids=(0, 1, 2, 7))), GateState.NOT_YET),
+    ("G8 a broker that is not listed", gates.all_in_migration_mode(with_zk(DUAL_ZK, broker_ids=(0, 1, 2, 7))), GateState.NOT_YET),
     ("G9 none", gates.no_client_metrics(DUAL_ZK), GateState.MET),
     ("G9 one", gates.no_client_metrics(replace(DUAL_ZK, client_metrics=("sub1",))), GateState.NEVER),
     ("G13 all led", gates.no_leaderless(DUAL_ZK), GateState.MET),
@@ -138,7 +144,8 @@ CASES = [
     ("lag", gates.lag_below(DUAL_ZK, 5), GateState.MET),
     ("too much lag", gates.lag_below(DUAL_ZK, 1), GateState.NOT_YET),
     ("quorum", gates.quorum_healthy(DUAL_ZK), GateState.MET),
-    ("voter behind", gates.quorum_healthy(DUAL_ZK, max_lag=-1), GateState.NOT_YET),
+    ("voter far behind", gates.quorum_healthy(behind(1001)), GateState.NOT_YET),
+    ("voter nearly as far", gates.quorum_healthy(behind(1000)), GateState.MET),
     ("files of their modes", gates.files_in_stage(DUAL), GateState.MET),
     ("an older file", gates.files_in_stage(SET_BACK), GateState.NEVER),
     ("an older file of the node that is restarted", gates.files_in_stage(SET_BACK, but=[1]), GateState.MET),
@@ -164,13 +171,13 @@ OTHER_CODES = {
     "the probe has not measured before": "T01",
     "figures of a while ago, though good": "T01",
     "G4 not in view": "G00",
-    "G5 one silent": "G23",
+    "G5 one unresponsive": "G23",
     "G7 written just now, the quorum unread": "G00",
     "a live old group": "G21",
     "one not": "G22",
     "one still in ZooKeeper": "G22",
     "too much lag": "G07",
-    "voter behind": "G20",
+    "voter far behind": "G20",
     "an older file": "O06",
     "a file of no mode": "O06",
     "a file unread": "G00",
@@ -200,7 +207,6 @@ def test_a_gate_that_is_not_met_says_which_it_is(name, gate):
         gates.no_client_metrics(BLIND),
         gates.no_leaderless(BLIND),
         gates.no_live_groups(BLIND),
-        gates.left_in_charge(BLIND, 0, 60.0),
         coordinator.agreed(BLIND),
     ],
 )
@@ -220,11 +226,12 @@ def test_a_controller_whose_directory_was_not_read_is_not_empty():
         ((Partition("t", 0, 0, (0, 1), (0, 1)),), 2.0, GateState.MET),
         ((Partition("t", 0, 0, (0, 1), (0, 1)),), 11.0, GateState.NEVER),
         ((Partition("t", 0, 0, (0,), (0,)),), 11.0, GateState.MET),
+        (None, 60.0, GateState.MET),
     ],
-    ids=["moved away", "quick", "stuck", "nowhere to go"],
+    ids=["moved away", "quick", "stuck", "nowhere to go", "unread"],
 )
 def test_a_slow_stop_that_leaves_leaders_behind_is_an_alarm(rows, seconds, state):
-    assert gates.left_in_charge(replace(DUAL_ZK, partitions=rows), 0, seconds).state is state
+    assert gates.after_stop(replace(DUAL_ZK, partitions=rows), 0, seconds).state is state
 
 
 def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
@@ -237,11 +244,11 @@ def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
 
 def test_groups_are_named_with_their_members():
     groups = {f"g{number:02}": LiveMembers(number, 1) for number in range(12)}
-    named = gates.living(with_zk(DUAL_ZK, live_groups=tuple(groups), live_members=groups))
+    named = gates.zookeeper_groups(with_zk(DUAL_ZK, live_groups=tuple(groups), live_members=groups))
     assert named.startswith("g00 (1 migrating), g01 (1 ZooKeeper, 1 migrating), ")
     assert named.endswith(" and 2 more")
-    assert gates.living(with_zk(DUAL_ZK, live_groups=("g",))) == "g", "members unread"
-    assert (gates.living(DUAL_ZK), gates.living(BLIND), gates.alarm_of_living(BLIND)) == ("", "", "")
+    assert gates.zookeeper_groups(with_zk(DUAL_ZK, live_groups=("g",))) == "g", "members unread"
+    assert (gates.zookeeper_groups(DUAL_ZK), gates.zookeeper_groups(BLIND), gates.warn_of_zookeeper_groups(BLIND)) == ("", "", "")
     [reason] = gates.no_live_groups(
         with_zk(replace(DUAL_ZK, name="prod"), live_groups=("g",), live_members={"g": LiveMembers(3, 0)})
     ).reasons
@@ -249,13 +256,13 @@ def test_groups_are_named_with_their_members():
     assert "kmigrate_consumers__prod " in reason.text
 
 
-def test_groups_that_starve_are_told_what_cures_them():
+def test_groups_without_records_are_named_with_the_remedy():
     view = with_zk(replace(DUAL_ZK, name="prod"), live_groups=("g",))
     [reason] = gates.no_group_without_coordinator(view).reasons
     assert reason.code == "G21"
     assert "kmigrate_consumers__prod" in reason.text
     assert "they consume nothing" in reason.text
-    assert "kmigrate_consumers__prod" in gates.alarm_of_living(view)
+    assert "kmigrate_consumers__prod" in gates.warn_of_zookeeper_groups(view)
 
 
 def test_a_quorum_without_leader_whose_controllers_all_answer_names_the_first_suspect() -> None:

@@ -263,7 +263,7 @@ def test_without_an_owner_every_member_is_named() -> None:
 
 
 def test_a_client_that_hangs_and_loses_its_membership_is_waited_for_and_named() -> None:
-    """A stopped process looks like one that was ended, once its session is over: it is waited for a while, and said."""
+    """Once its session is over, a stopped process cannot be distinguished from one that ended: it is waited for a while, and named."""
     there = restarted()
     there.after(*STILL[:3])
     found = there.after(NOBODY)
@@ -326,6 +326,10 @@ def test_a_group_that_stays_unread_before_the_restart_is_named_and_not_waited_fo
     assert "secret" in found.text
     assert "broker 3" in found.text
     assert there.groups.ready == {"billing": frozenset()}
+    there.now += BASELINE_FRESH  # the gates were closed meanwhile
+    again = there.before(sweeps[-1])
+    assert isinstance(again, Act)
+    assert again.text.count("secret") == 1
 
 
 def test_another_process_continues_with_what_was_left() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.journal_lines import Line, PhaseSpan, acts, alarms, phase_of, phases, read, unsettled
+from airflow_provider_kmigrate.core.journal_lines import JournalLine, PhaseSpan, acts, alarms, phase_of, phases, read, unsettled
 
 
 def line(at: float, kind: str, step: str, text: str = "", *, seconds: float | None = None, run: str = "r") -> str:
@@ -21,7 +21,7 @@ def spans(*texts: str) -> list[tuple[str, int, int, int]]:
 
 def test_a_line_is_what_the_journal_wrote() -> None:
     found = read([line(1795298448.978, "done", "backup", "saved", seconds=0.5)])
-    assert found == ((Line(1795298448978, "r", "done", "backup", "saved", seconds=0.5),), 0)
+    assert found == ((JournalLine(1795298448978, "r", "done", "backup", "saved", seconds=0.5),), 0)
     assert found.lines[0].began_ms == 1795298448478
 
 
@@ -116,7 +116,7 @@ class TestActs:
 
 def test_alarms() -> None:
     [alarm] = alarms(read([line(1, "alarm", "s", "[G05] x"), line(2, "done", "s")]).lines)
-    assert alarm == journal_lines.AlarmMark(1000, "s", "[G05] x")
+    assert (alarm.at_ms, alarm.step, alarm.text) == (1000, "s", "[G05] x")
 
 
 class TestNodes:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine, of_facts
 from airflow_provider_kmigrate.core.events import (
     Ack,
-    ClockReading,
     Heartbeat,
     Ownership,
     OwnershipChange,
@@ -390,7 +389,7 @@ def test_a_machine_that_slept_is_told_from_a_client_that_was_killed(lag_ms: int,
     """Its steady clock stood still meanwhile; it lives, and looks as if it had been killed then."""
     history = calm()
     stamp = history.stamp("m")
-    history.events.append(Heartbeat(stamp, ClockReading(stamp.t_ms + lag_ms, 7)))
+    history.events.append(Heartbeat(stamp, stamp.t_ms + lag_ms))
     (reason,) = [
         reason for reason in balance(history.end("m"), alive_since=history.now + 900_000).reasons if " has no stop" in reason.text
     ]

@@ -73,7 +73,7 @@ def test_a_loss_is_accepted_only_where_nothing_is_healed(view, terms, expected):
     [
         (equal(ALL_MIG), RollbackTerms(), (Done,)),
         (ALL_MIG, RollbackTerms(), (Wait, "G00", "G00")),
-        (STOPPED, RollbackTerms(failover=False), (Wait, "G00")),  # the topics are told by brokers
+        (STOPPED, RollbackTerms(failover=False), (Wait, "G00")),  # brokers report the topics
         (replace(STOPPED, topics=({}, {})), RollbackTerms(failover=False), (Done,)),
         (missing(STOPPED), RollbackTerms(failover=False), (Wait, "E02")),
         (missing(STOPPED), RollbackTerms(failover=False, lossy=True), (Done,)),
@@ -97,13 +97,13 @@ def test_where_no_copy_was_finished_no_loss_is_named():
 
 
 def test_without_a_controller_in_zookeeper_a_finished_copy_is_still_compared():
-    """Somebody deleted /controller: whose turn it is nobody knows, and KRaft may have taken what ZooKeeper lacks."""
-    nobody = with_zk(later(ALL_MIG, offset=60), controller=None)
-    unhealed = RollbackTerms(failover=False)
-    assert shape(rollback.decide_stop(missing(nobody), ALL_MIG, 3001)) == (Wait, "G33", "G07", "E02")
-    assert shape(rollback.decide_stop(missing(nobody), ALL_MIG, 3001, unhealed)) == (Wait, "G33", "E02")
-    assert shape(rollback.decide_stop(equal(nobody), ALL_MIG, 3001, unhealed)) == (Act, "stop")
-    assert "Differs now" in " ".join(back_plan.kept(missing(nobody)))
+    """/controller was deleted: the owner is unknown, and KRaft may have taken over what ZooKeeper misses."""
+    unowned = with_zk(later(ALL_MIG, offset=60), controller=None)
+    no_failover = RollbackTerms(failover=False)
+    assert shape(rollback.decide_stop(missing(unowned), ALL_MIG, 3001)) == (Wait, "G33", "G07", "E02")
+    assert shape(rollback.decide_stop(missing(unowned), ALL_MIG, 3001, no_failover)) == (Wait, "G33", "E02")
+    assert shape(rollback.decide_stop(equal(unowned), ALL_MIG, 3001, no_failover)) == (Act, "stop")
+    assert "Differs now" in " ".join(back_plan.kept(missing(unowned)))
 
 
 def test_a_loss_that_is_accepted_is_named():
@@ -127,13 +127,13 @@ def messages(view, zookeeper, kraft):
 @pytest.mark.parametrize(
     ("zookeeper", "kraft", "expected"),
     [
-        ("ab", "a", (Act, "handover")),  # a broker that has not heard of a topic loses none
+        ("ab", "a", (Act, "handover")),  # a broker that does not know a topic loses none
         ("ab", "ac", (Refuse, "G33", "E02")),
-        ("ab", "", (Wait, "G33", "G00")),  # one that has heard of none since it was started says nothing
+        ("ab", "", (Wait, "G33", "G00")),  # one that received no metadata since its start shows nothing
         ("", "", (Act, "handover")),
     ],
 )
-def test_what_a_broker_has_not_heard_of_is_no_loss_at_the_handover(zookeeper, kraft, expected, terms):
+def test_what_a_broker_does_not_know_is_no_loss_at_the_handover(zookeeper, kraft, expected, terms):
     first = messages(STOPPED, zookeeper, kraft)
     assert shape(rollback.decide_handover(later(first), first, terms)) == expected
 
@@ -144,11 +144,11 @@ def test_what_a_broker_has_not_heard_of_is_no_loss_at_the_handover(zookeeper, kr
         (messages(STOPPED, "ab", "a"), (Done,)),
         (messages(STOPPED, "ab", "ac"), (Wait, "E02")),
         (messages(STOPPED, "ab", ""), (Wait, "G00")),
-        (messages(ALL_MIG, "ab", "a"), (Wait, "E01")),  # controllers live, and tell it anew
+        (messages(ALL_MIG, "ab", "a"), (Wait, "E01")),  # controllers run, and send it again
         (messages(ALL_MIG, "ab", ""), (Wait, "E01")),
     ],
 )
-def test_nor_where_nobody_tells_the_side_of_kraft(view, expected):
+def test_nor_if_no_node_reports_the_side_of_kraft(view, expected):
     assert shape(rollback.compared(view, RollbackTerms(failover=False))) == expected
 
 

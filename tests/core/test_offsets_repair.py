@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core import offsets_repair
 from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, FetchedOffset, HostedGroup
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, CoordinatorFacts, FetchedOffset, HostedGroup
 from airflow_provider_kmigrate.core.offsets_repair import (
     CopyState,
     Doubt,
@@ -321,7 +321,7 @@ ALL: Mapping[int, Mapping[str, HostedGroup]] = {broker: {} for broker in range(3
 
 
 def seen(hosted: Mapping[int, Mapping[str, HostedGroup]] | None = ALL) -> ClusterView:
-    return replace(cluster([BrokerMode.ZOOKEEPER] * 3), hosted=hosted)
+    return replace(cluster([BrokerMode.ZOOKEEPER] * 3), coordinators=CoordinatorFacts({}), hosted=hosted)
 
 
 def test_the_acts_in_their_order() -> None:
@@ -336,11 +336,11 @@ def test_the_acts_in_their_order() -> None:
     assert isinstance(offsets_repair.decide_repair(offsets_repair.plan(log_of((HOME, 2, 6)), COUNT), seen()), Done)
 
 
-def test_nothing_is_done_while_a_group_lives_or_a_broker_is_not_heard() -> None:
+def test_nothing_is_done_while_a_group_has_members_or_a_broker_does_not_report_its_groups() -> None:
     plan = offsets_repair.plan(log_of((HOME, 1, 5), (THERE, 2, 6)), COUNT)
-    alive = offsets_repair.decide_repair(plan, seen({**ALL, 0: {GROUP: HostedGroup("Stable", 2)}}))
-    assert isinstance(alive, Wait)
-    assert [reason.code for reason in alive.reasons] == ["K91"]
+    joined = offsets_repair.decide_repair(plan, seen({**ALL, 0: {GROUP: HostedGroup("Stable", 2)}}))
+    assert isinstance(joined, Wait)
+    assert [reason.code for reason in joined.reasons] == ["K91"]
     for hosted in (None, {1: {}, 2: {}}):
         unread = offsets_repair.decide_repair(plan, seen(hosted))
         assert isinstance(unread, Wait)

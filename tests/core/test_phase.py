@@ -134,7 +134,7 @@ def test_what_is_done_stays_done_on_the_way_forward(intent):
     assert set(forward[first:]) == {PhasePermit.DONE}
 
 
-def test_a_silent_broker_turns_a_refusal_into_waiting():
+def test_an_unresponsive_broker_turns_a_refusal_into_waiting():
     view = cluster([KRAFT, KRAFT, None], FLAGGED, 90)
     assert permit(where(view), Intent.FINALIZE) is PhasePermit.WAIT
 
@@ -170,7 +170,7 @@ def test_alarms(view, codes):
     found = alarms(view)
     assert {reason.code for reason in found} == codes
     assert [reason.code for reason in found if not (reason.meaning and reason.next_step)] == [], (
-        "heard at night: why, and what to do"
+        "read at night: why, and what to do"
     )
 
 

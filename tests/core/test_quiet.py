@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_kmigrate.core.decision import Done, Wait
-from airflow_provider_kmigrate.core.journal_lines import Line
+from airflow_provider_kmigrate.core.journal_lines import JournalLine
 from airflow_provider_kmigrate.core.model import ClusterView, Partition
 from airflow_provider_kmigrate.core.spark.job_risks import RECENT_MS, Holder, decide
 
@@ -16,11 +16,11 @@ LEADERLESS = (Partition("t", 0, -1, (0, 1), (0, 1)),)
 OURS = Holder("dag/run")
 
 
-def line(kind: str, at_ms: int, run: str = "dag/run") -> Line:
-    return Line(at_ms, run, kind, "broker 0 to kraft", "restart: x")
+def line(kind: str, at_ms: int, run: str = "dag/run") -> JournalLine:
+    return JournalLine(at_ms, run, kind, "broker 0 to kraft", "restart: x")
 
 
-def act(ago_ms: int, settled: bool = True, run: str = "dag/run") -> list[Line]:
+def act(ago_ms: int, settled: bool = True, run: str = "dag/run") -> list[JournalLine]:
     return [line(kind, NOW - ago_ms, run) for kind in ("act", "acted", "done")[: 3 if settled else 2]]
 
 
@@ -48,7 +48,7 @@ BEGAN = [line("began", 0)]
         (None, act(RECENT_MS, settled=False), Holder(known=False), []),
     ],
 )
-def test_quiet(partitions: tuple[Partition, ...] | None, lines: list[Line], holder: Holder, codes: list[str]) -> None:
+def test_quiet(partitions: tuple[Partition, ...] | None, lines: list[JournalLine], holder: Holder, codes: list[str]) -> None:
     decision = decide(ClusterView(0.0, partitions=partitions), lines, holder, NOW, CALM)
     assert isinstance(decision, Wait if codes else Done)
     assert [reason.code for reason in getattr(decision, "reasons", ())] == codes

@@ -26,10 +26,9 @@ from airflow_provider_kmigrate.core.model import (
     ZooKeeperServer,
 )
 from airflow_provider_kmigrate.core.readiness import (
-    Degraded,
-    Lost,
+    Readiness,
     ReadinessAsk,
-    Ready,
+    ReadinessLevel,
     RollbackPart,
     as_markdown,
     describe,
@@ -66,6 +65,7 @@ FIRST = readable(cluster([MIG, ZK, ZK], FLAGGED, -1))
 STRANGER = Broker(7, listed_by=frozenset({0, 1, 2}), in_zookeeper=False, named=False)
 BARE_FILES = NodeFiles({"process.roles": "controller"}, has_metadata_log=True)
 NOT_YET, NEVER = GateState.NOT_YET, GateState.NEVER
+READY, DEGRADED, LOST = ReadinessLevel
 P = RollbackPart
 
 
@@ -106,7 +106,7 @@ CASES = [
     ("a plain broker beside KRaft", plain, P.ALARMS, "P07", NEVER),
     ("a znode is malformed", lambda v: with_zk(v, migration=Malformed("/migration", "x")), P.OPEN, "P04", NEVER),
     ("an autoscaler started a broker", joined, P.BROKERS, "G39", NOT_YET),
-    ("a controller is silent", lambda v: with_controller(v, 3001, answers=False, migration_flag=None), P.CONTROLLERS, "G23", NOT_YET),
+    ("a controller is unresponsive", lambda v: with_controller(v, 3001, answers=False, migration_flag=None), P.CONTROLLERS, "G23", NOT_YET),
     ("no controller leads", lambda v: replace(v, quorum=replace(v.quorum, voters={3000: 93, 3001: -9999})), P.CONTROLLERS, "G20", NOT_YET),
     ("ZooKeeper is a million records behind", behind, P.DUAL_WRITE, "G07", NOT_YET),
     ("the dual-write does not move", still, P.DUAL_WRITE, "G07", NOT_YET),
@@ -147,7 +147,7 @@ def taken_out(monkeypatch, part):
 
 def test_all_is_well_in_every_phase():
     for view in (HYBRID, DUAL, PRE, FIRST, readable(cluster([ZK, ZK, ZK], NONE))):
-        assert judge(view, ReadinessAsk(), NOW) == Ready(predict(view), readiness.evidence_of(view))
+        assert judge(view, ReadinessAsk(), NOW) == Readiness(READY, predict(view), readiness.evidence_of(view))
     assert isinstance(restart(HYBRID), Act)
 
 
@@ -157,9 +157,9 @@ def test_each_part_alone_keeps_the_verdict_from_ready(part, monkeypatch):
     changes = [case[1] for case in CASES if case[2] is part]
     assert changes, "a part without a case"
     verdicts = [judge(change(HYBRID), ROLLING, NOW) for change in changes]
-    assert not any(isinstance(verdict, Ready) for verdict in verdicts)
+    assert not any(verdict.level is READY for verdict in verdicts)
     taken_out(monkeypatch, part)
-    assert all(isinstance(judge(change(HYBRID), ROLLING, NOW), Ready) for change in changes)
+    assert all(judge(change(HYBRID), ROLLING, NOW).level is READY for change in changes)
 
 
 @every_case
@@ -254,7 +254,7 @@ def test_a_finalization_of_ours_that_has_begun_is_completed_on_other_evidence_to
     other = replace(begun, metadata_version="4.0-IV0")
     assert isinstance(finalize(other, APPROVED), Act)
     meddled = with_zk(other, unflagged=frozenset())
-    assert isinstance(finalize(meddled, APPROVED), Refuse), "whoever took that flag, it was not kmigrate"
+    assert isinstance(finalize(meddled, APPROVED), Refuse), "kmigrate did not take that flag"
 
 
 def test_alarms_are_part_of_it():
@@ -308,33 +308,33 @@ class TestPhases:
     def test_with_nothing_begun_there_is_nothing_to_lose(self):
         view = cluster([ZK, ZK, ZK], NONE)  # nothing else was read
         verdict = judge(view, ReadinessAsk(), NOW)
-        assert isinstance(verdict, Ready)
+        assert verdict.level is READY
         assert "nothing to roll back" in describe(verdict, NOW)
 
     @pytest.mark.parametrize("view", [cluster([KRAFT] * 3, BARE, 90), cluster([KRAFT, KRAFT, MIG], BARE, 90)])
     def test_once_it_is_finalized_nothing_brings_it_back(self, view):
         verdict = judge(view, ReadinessAsk(), NOW)
-        assert isinstance(verdict, Lost)
+        assert verdict.level is LOST
         assert [each.reason.code for each in verdict.reasons] == ["P12"]
         assert (verdict.brings_back, verdict.forecast.seconds) == ((), 0.0)
         assert "Nothing brings it back" in describe(verdict, NOW)
 
     def test_a_lost_original_says_what_would(self):
         verdict = judge(replace(HYBRID, backup=BackupFacts({}, GONE)), ReadinessAsk(), NOW)
-        assert isinstance(verdict, Lost)
+        assert verdict.level is LOST
         assert verdict.brings_back == (GONE[0].next_step,)
 
     def test_before_any_broker_has_moved_no_original_is_needed_but_by_the_roll(self):
         view = replace(PRE, backup=BackupFacts({}, GONE))
-        assert isinstance(judge(view, ReadinessAsk(), NOW), Ready)
-        assert isinstance(judge(view, ReadinessAsk(rolling=frozenset({FileStage.MIGRATION})), NOW), Lost)
+        assert judge(view, ReadinessAsk(), NOW).level is READY
+        assert judge(view, ReadinessAsk(rolling=frozenset({FileStage.MIGRATION})), NOW).level is LOST
 
 
 class TestVerdict:
     def test_it_is_degraded_since_it_first_was(self):
         view = replace(HYBRID, ensemble=None)
         first = judge(view, ReadinessAsk(), NOW)
-        assert isinstance(first, Degraded)
+        assert first.level is DEGRADED
         assert first.since == NOW
         later = judge(view, ReadinessAsk(), NOW + 600, unready_since=first.since)
         assert later.since == NOW
@@ -379,8 +379,8 @@ class TestVerdict:
         for number in sorted(picked):
             view = CASES[number][1](view)
         verdict, rows = judge(view, ReadinessAsk(), NOW), shortcomings(view)
-        assert isinstance(verdict, Ready) is (not rows)
-        assert isinstance(verdict, Lost) is any(row.loses for row in rows)
+        assert (verdict.level is READY) is (not rows)
+        assert (verdict.level is LOST) is any(row.loses for row in rows)
         assert verdict.reasons == rows
         assert bool(picked) is bool(rows), "nothing hides another"
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.coordinator import wants_coordinators
-from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait, waits_for
 from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.roll import is_canary, is_first, may_stop, next_to_roll, postponed
 from airflow_provider_kmigrate.core.model import (
+    Cause,
     LiveMembers,
     NodeFiles,
     Partition,
@@ -167,9 +167,10 @@ def test_what_keeps_a_broker_from_being_stopped(view, node, target, kind, expect
 
 
 def test_coordinators_are_read_once_nothing_else_is_in_the_way():
-    assert wants_coordinators(decide_restart(computing(PRE, None), 0, MIG))
-    assert not wants_coordinators(decide_restart(computing(replace(PRE, moving=("orders-3",)), None), 0, MIG))
-    assert not wants_coordinators(decide_restart(computing(HYBRID, None), 0, KRAFT)), "it is there"
+    asks = Cause.COORDINATORS_NOT_ASKED
+    assert waits_for(decide_restart(computing(PRE, None), 0, MIG), asks)
+    assert not waits_for(decide_restart(computing(replace(PRE, moving=("orders-3",)), None), 0, MIG), asks)
+    assert not waits_for(decide_restart(computing(HYBRID, None), 0, KRAFT), asks), "it is there"
     assert decide_restart(computing(PRE, AGREEING), 0, MIG).verb == "restart"
 
 

@@ -73,7 +73,7 @@ from tests.core.views import (
         (with_zk(DUAL, controller=Malformed("/controller", "")), (Refuse, "P05")),
     ],
 )
-def test_where_there_is_no_way_back_every_step_says_so(view, expected):
+def test_every_step_refuses_if_no_rollback_is_possible(view, expected):
     steps = [
         rollback.decide_restore_flag(view, 3000),
         rollback.decide_controller_failover(view, view),
@@ -129,7 +129,7 @@ def test_a_controller_with_its_flag_keeps_no_file_without_it():
     )
 
 
-def test_nobody_tells_whether_it_is_finalized():
+def test_no_node_reports_whether_it_is_finalized():
     down = {
         node: replace(controller(node, None), files=NodeFiles(FINAL_FILE, has_metadata_log=True)) for node in DUAL.controllers
     }
@@ -147,7 +147,7 @@ UNWRITTEN = with_zk(LED_BY_ANOTHER, migration=migration(50, epoch=4))
         (LED_BY_ANOTHER, True),
         (cluster([MIG] * 3, UP3, -1), True),  # nothing was copied: there is nothing to finalize
         (handed_over([ZK] * 3), True),
-        (UNWRITTEN, False),  # as a finalized quorum looks that one with the flag leads
+        (UNWRITTEN, False),  # as a finalized quorum that one with the flag leads
         (replace(DUAL, quorum=None), False),
         (replace(DUAL, zk=None), False),
         (with_zk(DUAL, migration=None), False),
@@ -361,7 +361,7 @@ def test_the_end(view, expected):
     assert shape(rollback.decide_rolled_back(view)) == expected
 
 
-def test_the_end_tells_of_old_consumers_that_want_a_restart():
+def test_the_end_names_zookeeper_consumers_that_need_a_restart():
     view = emptied(handed_over([ZK] * 3))
     assert "Restart" not in rollback.decide_rolled_back(view).text
     decision = rollback.decide_rolled_back(with_zk(view, live_groups=("billing",), live_members={"billing": LiveMembers(2, 0)}))

@@ -1,4 +1,4 @@
-"""What a look could not tell is neither healthy nor a refusal: waiting gets it."""
+"""What an observation could not read is neither healthy nor a refusal: the step waits for it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def broker_step(verb: str) -> tuple[ClusterView, RollBroker]:
 
 
 @pytest.mark.parametrize("verb", NEEDED)
-def test_partitions_that_nobody_could_read_get_no_cure(verb: str) -> None:
+def test_unread_partitions_get_no_recovery(verb: str) -> None:
     """Seen, they get it; a broker of whose partitions nothing is known has nothing that could be cured."""
     view, step = broker_step(verb)
     assert verb in {one.verb for one in lasting(view, step) if isinstance(one, Act)}
@@ -86,20 +86,20 @@ def test_partitions_that_nobody_could_read_get_no_cure(verb: str) -> None:
 @pytest.mark.parametrize("shown", ["no partitions", "no lag"])
 @pytest.mark.parametrize("verb", ["raise", "restart leader"])
 def test_a_cure_asks_once_more_and_spares_what_it_cannot_see(tmp_path: Path, verb: str, shown: str) -> None:
-    """A broker whose log directory is offline tells no lag: who keeps it out of the ISR is not to blame."""
+    """A broker whose log directory is offline reports no lag: the leader that keeps it out of the ISR is not the cause."""
     cluster = SimCluster()
     context = cluster.context(tmp_path)
     view, step = broker_step(verb)
     lags = {} if shown == "no lag" else dict.fromkeys((("t", p) for p in range(6)), 0)
     tools = SimpleNamespace(**{**vars(context.tools), "wire": lambda _node: SimpleNamespace(replica_lags=lambda: lags)})
-    looks = SimpleNamespace(observe=lambda *_args: replace(view, partitions=None) if shown == "no partitions" else view)
+    observer = SimpleNamespace(observe=lambda *_args: replace(view, partitions=None) if shown == "no partitions" else view)
     before = cluster.nodes[NodeRole.BROKER, 1].stops, cluster.controller_epoch
-    step.act(replace(context, tools=tools, observer=looks), Act(Verb(verb), "it has lasted"))
+    step.act(replace(context, tools=tools, observer=observer), Act(Verb(verb), "it has lasted"))
     assert (cluster.nodes[NodeRole.BROKER, 1].stops, cluster.controller_epoch) == before
 
 
 def test_controllers_whose_files_were_not_read_may_have_finalized() -> None:
-    """R12 is told from the files of those that are stopped: unread, they say nothing against it, and nothing for it."""
+    """R12 follows from the files of stopped controllers: unread files prove nothing either way."""
     first, view = equal(STOPPED), later(equal(STOPPED))
     assert isinstance(rollback.decide_handover(view, first), Act)
     unread = with_controller(view, 3001, files=NodeFiles())

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.gates import GateState, strangers
+from airflow_provider_kmigrate.core.gates import GateState, wrong_cluster
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.migration.controllers import (
     VERDICT_HOLDS,
@@ -434,7 +434,7 @@ SPEC = ClusterSpec("c", ID, "z", "k", (), ())
     ],
 )
 def test_another_cluster_is_never_acted_on(view, codes):
-    assert [reason.code for reason in strangers(view, SPEC)] == codes
+    assert [reason.code for reason in wrong_cluster(view, SPEC)] == codes
 
 
 MOVED = (*(Partition("t", p, 1, (0, 1), (0, 1)) for p in range(30)), Partition("t", 30, 1, (0, 1), (1,)))

@@ -1,13 +1,13 @@
-"""What a look from time to time tells a person, and when it stays quiet."""
+"""What the watch reports, at once or if it stays, and when it reports nothing."""
 
 from dataclasses import replace
 
 import pytest
 
 from airflow_provider_kmigrate.core import watch
-from airflow_provider_kmigrate.core.alarms import Alarms
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.model import NodeFiles
+from airflow_provider_kmigrate.core.watch import Alarms, KnownActs
 from tests.core.views import (
     AGREEING,
     BARE,
@@ -28,6 +28,7 @@ from tests.core.views import (
 )
 
 NONE = (None, None, None)
+NO_ACTS = KnownActs()
 HOUR = 3600.0
 BORN = 1_000_000.0
 HYBRID = cluster([KRAFT, MIG, MIG], FLAGGED, 90)
@@ -49,7 +50,7 @@ def codes(reasons):
         (cluster([KRAFT, KRAFT, KRAFT], BARE, 90), 999 * HOUR, []),
     ],
 )
-def test_what_a_person_must_hear_at_once(view, after, expected):
+def test_what_is_reported_at_once(view, after, expected):
     assert codes(waits.alarming(view, 24 * HOUR, BORN + after)) == expected
 
 
@@ -71,8 +72,8 @@ def test_what_a_person_must_hear_at_once(view, after, expected):
         (with_broker(cluster([KRAFT, KRAFT, MIG], FLAGGED, 90), 2, files=NodeFiles(FILES[KRAFT])), []),
     ],
 )
-def test_a_node_that_stays_silent_is_named_in_every_phase(view, expected):
-    assert codes(watch.if_it_stays(view)) == expected
+def test_a_node_that_stays_unresponsive_is_named_in_every_phase(view, expected):
+    assert codes(watch.if_it_stays(view, NO_ACTS)) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,12 +83,12 @@ def test_a_node_that_stays_silent_is_named_in_every_phase(view, expected):
 def test_brokers_that_disagree_on_coordinators_are_an_alarm_and_one_that_does_not_say_is_asked_again(counts, now, later):
     for view in (DUAL, cluster([ZK, ZK, ZK], NONE), cluster([KRAFT, KRAFT, KRAFT], BARE, 90)):
         assert codes(watch.at_once(computing(view, counts), 24 * HOUR, BORN)) == now
-        assert codes(watch.if_it_stays(computing(view, counts))) == later
+        assert codes(watch.if_it_stays(computing(view, counts), NO_ACTS)) == later
 
 
 def test_a_broker_that_is_down_is_reported_once():
     view = computing(cluster([KRAFT, KRAFT, None], FLAGGED, 90), ONE_UNREAD)
-    assert codes(watch.if_it_stays(view)) == ["R01"]
+    assert codes(watch.if_it_stays(view, NO_ACTS)) == ["R01"]
 
 
 STANDBY = cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90)  # 3000 leads
@@ -95,13 +96,15 @@ STANDBY = cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90)  # 3000 leads
 
 def test_each_node_is_an_alarm_of_its_own():
     """A second broker that goes down while the first one is down is reported, too."""
-    one, two = (watch.failing_nodes(cluster(modes, FLAGGED, 90)) for modes in ([KRAFT, None, KRAFT], [None, None, KRAFT]))
+    one, two = (
+        watch.failing_nodes(cluster(modes, FLAGGED, 90), NO_ACTS) for modes in ([KRAFT, None, KRAFT], [None, None, KRAFT])
+    )
     change = Alarms().observe(one)
     open_ = change.reported(change.begun, 1.0)
     assert [reason.node for reason in open_.observe(two).begun.values()] == ["broker 0"]
     files = [with_broker(DUAL, 1, files=NodeFiles(FILES[ZK]))]
     files.append(with_broker(files[0], 2, files=NodeFiles(FILES[ZK])))
-    one, two = (watch.if_it_stays(view) for view in files)
+    one, two = (watch.if_it_stays(view, NO_ACTS) for view in files)
     change = Alarms().observe(one)
     assert [reason.code for reason in change.reported(change.begun, 1.0).observe(two).begun.values()] == ["O06"]
 
@@ -110,13 +113,13 @@ def test_each_node_is_an_alarm_of_its_own():
 def test_a_flag_that_a_finalization_takes_is_an_alarm_only_where_it_stays_half_way(by_us, now, later):
     view = with_zk(STANDBY, unflagged=frozenset(by_us))
     assert codes(watch.at_once(view, 24 * HOUR, BORN)) == now
-    assert codes(watch.if_it_stays(view)) == later
+    assert codes(watch.if_it_stays(view, NO_ACTS)) == later
     assert codes(waits.alarming(view, 24 * HOUR, BORN)) == ["G05"], "a step knows itself which alarms it brings about"
 
 
-def test_once_one_without_the_flag_leads_nothing_is_to_be_given_back():
+def test_once_one_without_the_flag_leads_no_flag_is_missed():
     view = cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90)
-    assert codes((*watch.at_once(view, 24 * HOUR, BORN), *watch.if_it_stays(view))) == []
+    assert codes((*watch.at_once(view, 24 * HOUR, BORN), *watch.if_it_stays(view, NO_ACTS))) == []
     assert "a rollback is not possible (P12)" in waits.describe_phase(view, BORN)
 
 
@@ -131,11 +134,11 @@ def test_once_one_without_the_flag_leads_nothing_is_to_be_given_back():
         (cluster([KRAFT, KRAFT, MIG], BARE, 90), False),
     ],
 )
-def test_a_way_back_is_needed_from_the_first_broker_to_the_finalization(view, needed):
+def test_a_rollback_is_needed_from_the_first_broker_to_the_finalization(view, needed):
     assert waits.needs_rollback_prerequisites(view) is needed
 
 
-def test_where_it_stands_in_one_sentence():
+def test_the_phase_in_one_sentence():
     message = waits.describe_phase(OLD, BORN + 1.5 * HOUR)
     assert "phase 'hybrid', 1.5 h after the controllers started; ZooKeeper is 2 records behind" in message
     assert "2 in migration mode, 1 in kraft mode" in message

@@ -117,7 +117,7 @@ SERVERS = tuple(
 
 
 def readable(view: ClusterView, *, written: bool = True) -> ClusterView:
-    """The view with what a rollback depends on and a look had not asked for: all of it is well; `written`: /migration just now."""
+    """The view with all that a rollback depends on, healthy if it was not read; `written`: /migration just now."""
     brokers = {node: replace(seen, files=_complete(seen)) for node, seen in view.brokers.items()}
     zk = view.zk
     if written and zk is not None and isinstance(zk.migration, Migration) and zk.migration.age is None:

@@ -89,7 +89,7 @@ def run(folder: Path, name: str, kind: str) -> None:
     application = Application.read(folder)
     events = Path(application.events)
     sink, lifetime = FileSink(events), Lifetime(folder).listen()
-    writer = new_writer(f"{name}-")
+    writer = new_writer(f"{name}-{kind}-")
     if kind == MemberKind.ZOOKEEPER:
         _old(application, name, sink, writer, lifetime)
     elif kind in _STAGES:

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
+from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps import nodes
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
@@ -135,7 +135,7 @@ def test_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def handed_over(cluster: SimCluster, folder: Path) -> StepContext:
     all_in_migration(cluster, cluster.context(folder))
     context = cluster.context(folder)
-    run_plan(context, stage(ROLLBACK, "stop_controllers"))
+    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
     run_step(Handover(cluster.spec.controllers), context)
     run_step(ZooKeeperLeads(), context)
     return context

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
+from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.catalog import STEPS, build
@@ -69,7 +69,7 @@ def handed_over(cluster: SimCluster, context: StepContext) -> None:
     all_in_migration(cluster, context)
     run_step(ControllerFailover(cluster.spec.controllers), context)
     run_step(equivalent_after_failover(600.0), context)
-    run_plan(context, stage(ROLLBACK, "stop_controllers"))
+    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
     run_step(Handover(cluster.spec.controllers), context)
     run_step(ZooKeeperLeads(), context)
 

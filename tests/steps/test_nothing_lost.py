@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
+from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.rollback import Handover, StopController, planned
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -58,7 +58,7 @@ def test_a_backup_that_cannot_be_written_is_found_before_anything_is_changed(
     with pytest.raises(Refused, match=r"O05.*No space left"):
         planned(context)
     with pytest.raises(Refused, match="O05"):
-        run_plan(context, stage(ROLLBACK, "stop_controllers"))
+        run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
     assert running(cluster) == [3000, 3001, 3002]
 
 
@@ -77,7 +77,7 @@ def test_no_controller_is_stopped_on_a_dual_write_that_has_died_since(tmp_path: 
     cluster, context = equal_after_failover(tmp_path)
     cluster.ended, cluster.took = cluster.epoch, True
     with pytest.raises(TimedOut, match=r"G33.*G07"):
-        run_plan(context, stage(ROLLBACK, "stop_controllers"))
+        run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
     assert running(cluster) == [3000, 3001, 3002]
     run_rollback(cluster.context(tmp_path))
     check_back(cluster)
@@ -99,14 +99,14 @@ def test_what_a_moving_dual_write_lost_keeps_the_controllers_too(tmp_path: Path)
     cluster, context = equal_after_failover(tmp_path)
     cluster.took = cluster.lost = True
     with pytest.raises(TimedOut, match=r"G33.*E02.*orders"):
-        run_plan(context, stage(ROLLBACK, "stop_controllers"))
+        run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
     assert running(cluster) == [3000, 3001, 3002]
 
 
 def test_what_brokers_know_and_zookeeper_lacks_is_not_handed_over(tmp_path: Path) -> None:
     """It was taken in the last moment, by controllers that are stopped now: starting them again brings it there."""
     cluster, context = equal_after_failover(tmp_path)
-    run_plan(context, stage(ROLLBACK, "stop_controllers"))
+    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
     cluster.took = True
     with pytest.raises(Refused) as refused:
         run_step(Handover(cluster.spec.controllers), context)

@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
     ZooKeeperServer,
 )
-from airflow_provider_kmigrate.core.readiness import EVERY_PART, Ready, RollbackPart
+from airflow_provider_kmigrate.core.readiness import EVERY_PART, ReadinessLevel, RollbackPart
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController
@@ -202,7 +202,7 @@ def test_no_approval_is_asked_for_on_it(tmp_path: Path, change: Change, code: st
     cluster = Changing()
     all_kraft(cluster, cluster.context(tmp_path))
     context = cluster.context(tmp_path)
-    assert isinstance(require_rollback_assured(context), Ready)
+    assert require_rollback_assured(context).level is ReadinessLevel.READY
     change(cluster, context)
     with pytest.raises((Refused, Unavailable), match=code):
         require_rollback_assured(context)
@@ -233,7 +233,7 @@ def test_an_original_that_was_replaced_with_its_hash_is_not_what_was_approved(tm
     node = cluster.spec.brokers[1]
     text = original_of(1) + "num.io.threads=16\n"
     context.backup.replace_original(node, text)
-    assert isinstance(require_rollback_assured(context), Ready), "no part of readiness shows it"
+    assert require_rollback_assured(context).level is ReadinessLevel.READY, "no part of readiness shows it"
     with pytest.raises(Refused, match=r"H06.*original 1 \("):
         run_step(FinalizeController(cluster.spec.controllers[1], approved), context)
     again = ApprovedState(rests_on=assess(context).readiness.evidence)
@@ -431,7 +431,7 @@ class TestWatch:
                 cluster.clock.time += 600
         assert [kind for kind, _ in journal.lines if kind.startswith("readiness")] == ["readiness: degraded"], "once"
         found = assess(replace(context, journals=journals)).readiness
-        assert found.since == pytest.approx(begun)  # type: ignore[union-attr]
+        assert found.since == pytest.approx(begun)
 
     def test_a_finalization_of_our_own_that_has_begun_is_shown_and_not_refused(self, tmp_path: Path) -> None:
         cluster = Changing()
@@ -442,7 +442,7 @@ class TestWatch:
         bare = [each.id for each in cluster.observe(Fields(0)).controllers.values() if each.migration_flag is False]
         for controller in bare:
             note_unflagged(context, controller)
-        assert require_rollback_assured(context).name == "degraded"
+        assert require_rollback_assured(context).level == "degraded"
 
 
 def test_a_roll_killed_anywhere_and_begun_again_is_not_stopped_by_its_own_traces(tmp_path: Path) -> None:
@@ -482,7 +482,7 @@ class TestSecondWitness:
         with pytest.raises(Unavailable) as raised:
             run_watch(context)
         assert [(reason.code, reason.node) for reason in raised.value.reasons] == [("G41", "controller 3001")]
-        assert isinstance(require_rollback_assured(context), Ready)
+        assert require_rollback_assured(context).level is ReadinessLevel.READY
         run_step(next_broker(cluster, BrokerMode.KRAFT), context)
 
     def test_gauges_that_are_not_read_are_named_and_no_alarm(self, tmp_path: Path, exporter: Exporter) -> None:

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import BrokerMode, PartitionMetadata, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
+from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
 from airflow_provider_kmigrate.steps import brokers
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
@@ -141,7 +141,7 @@ def test_a_broker_that_stays_out_of_its_isrs_costs_few_elections(tmp_path, monke
     run_step(ControllerFailover(cluster.spec.controllers), context)
     for node in cluster.spec.brokers:
         run_step(RollBackBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), context)
-    run_plan(context, stage(ROLLBACK, "stop_controllers"))
+    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
     run_step(Handover(cluster.spec.controllers), context)
     run_step(ZooKeeperLeads(), context)
     monkeypatch.setattr(brokers, "elect_again", elections.append)

@@ -21,7 +21,7 @@ from typing import Any
 from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
+from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from benchmarks import direct
@@ -195,7 +195,7 @@ def back(journey: Journey) -> None:
     for node in plan.brokers:
         journey.steps(lambda context, node=node: direct.step(context, "roll back broker", node=node.id, target=target))
     fault_cells.controllers_stop(journey)
-    journey.steps(run_plan, stage(ROLLBACK, "stop_controllers"))
+    journey.steps(run_plan, dict(stages(ROLLBACK))["stop_controllers"])
     killed_at = ("states raised", "handing over", "handed over")  # the last with its answer lost
     name = "tool killed around the handover's transactions"
     journey.resumes(name, "handover", killed_at, starts=0, controllers=False)
@@ -207,7 +207,7 @@ def back(journey: Journey) -> None:
         journey.steps(lambda context, node=node: direct.step(context, "wipe", node=node.id))
     fault_cells.back_to_zookeeper(journey)
     fault_cells.restarted_broker_killed(journey, "roll back broker", BrokerMode.ZOOKEEPER, controllers=False)
-    journey.steps(run_plan, stage(ROLLBACK, "to_zookeeper")[:1])
+    journey.steps(run_plan, dict(stages(ROLLBACK))["to_zookeeper"][:1])
     fault_cells.rolled_back(journey)
     journey.steps(lambda context: direct.step(context, "rolled back"))
     if troubles.data(plan.brokers[-1]).is_mount():  # disks are permitted; the directory that is wiped could not be one

@@ -103,7 +103,7 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
     assert healed.zookeeper["user alice"] == {"producer_byte_rate": "2000000"}
     assert not healed.zookeeper.get("ip 10.0.0.1"), "an empty znode may stay"
     said += [same(view), same(changed), *map(str, gate.reasons), repr((view, changed, earlier, later, before))]
-    said.append(describe_changes(changes(later, before), shown=100))
+    said.append(describe_changes(changes(later, before)))
     journals = (cluster.folder.parent / "kmigrate" / "journal").glob("*.jsonl")
     assert CANARY not in "".join([*said, *(path.read_text() for path in journals)])
 
@@ -150,8 +150,8 @@ def check_copied(view: ClusterView) -> None:
     settings = stored[StoredKind.BROKER_SETTINGS]
     assert settings.kraft["broker 0"] == {"kmigrate.plugin.password": "(hidden)", "log.cleaner.threads": "2"}
     assert settings.kraft["all brokers"] == {"log.retention.ms": "86400000"}
-    assert set(settings.untold) == {"broker 1"}, "it is in migration mode"
-    assert set(stored[StoredKind.TOKENS].untold) == {Stored.EVERY}, "the brokers have no key for tokens"
+    assert set(settings.unreported) == {"broker 1"}, "it is in migration mode"
+    assert set(stored[StoredKind.TOKENS].unreported) == {Stored.EVERY}, "the brokers have no key for tokens"
     assert stored[StoredKind.PRODUCER_IDS].kraft, "a transaction has a producer id"
     assert "4 quotas, 2 SCRAM credentials and 2 ACLs" in same(view)
 

@@ -188,12 +188,12 @@ def allowed(here: StepContext) -> bool:
 def test_the_next_restart_is_refused_for_each_reason_and_allowed_once_it_is_gone(cluster: LocalCluster) -> None:
     with direct.context(cluster) as here:
         started = here.observer.observe(Fields.PROCESSES).brokers[NEXT].process.pid
-        assert assess(here).readiness.name == "ready", assess(here).readiness
+        assert assess(here).readiness.level == "ready", assess(here).readiness
         for name, (trouble, code) in troubles(cluster, here).items():
             wait_until(lambda: allowed(here), f"all well before {name}", timeout=60.0)
             with trouble as spec, direct.context(cluster, spec=spec) as now:
                 wait_until(lambda: code in seen(now), f"{name} is seen")  # noqa: B023 - it is over before the next
-                assert assess(now).readiness.name == ("lost" if code == "O01" else "degraded")
+                assert assess(now).readiness.level == ("lost" if code == "O01" else "degraded")
                 assert code in codes(asked(now, "roll", 8.0, node=NEXT, target=BrokerMode.KRAFT)), name
         assert here.observer.observe(Fields.PROCESSES).brokers[NEXT].process.pid == started, "it was never stopped"
         wait_until(lambda: allowed(here), "all well again", timeout=60.0)

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
+from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.rollback import StopController
@@ -87,7 +87,7 @@ def test_a_dual_write_that_died_after_heal_keeps_the_controllers(tmp_path: Path,
             create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("since", 3)])
         assert keeper.exists("/brokers/topics/since") is None
         with pytest.raises(TimedOut, match="G33"):
-            run_plan(here, stage(ROLLBACK, "stop_controllers"))
+            run_plan(here, dict(stages(ROLLBACK))["stop_controllers"])
         run_rollback(here)
         assert keeper.exists("/brokers/topics/since") is not None
         keeper.stop()

@@ -59,13 +59,9 @@ class OffsetsFacts:
 
 
 def _as_dict(shown: ShownCopies) -> dict[str, Any]:
-    judged, course = shown.judged, [_stored(commit) for commit in shown.course]
+    judged, course = shown.judged, [commit.as_dict() for commit in shown.course]
     known = {**judged.key._asdict(), "home": judged.home, "state": judged.state.name, "doubts": list(judged.doubts)}
-    return {**known, "copies": [_stored(copy) for copy in judged.values], "course": course}
-
-
-def _stored(commit: StoredCommit) -> dict[str, Any]:
-    return {name: value for name, value in commit._asdict().items() if name != "key"}
+    return {**known, "copies": [copy.as_dict() for copy in judged.values], "course": course}
 
 
 _FOUND: Final[Mapping[CopyState, tuple[AuditCause, str]]] = {

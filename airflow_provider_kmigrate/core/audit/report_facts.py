@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
 from airflow_provider_kmigrate.core.events import Event, Ownership
-from airflow_provider_kmigrate.core.journal_lines import ActSpan, AlarmMark, JournalLines, PhaseSpan
+from airflow_provider_kmigrate.core.journal_lines import ActSpan, JournalLine, JournalLines, PhaseSpan
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap
 from airflow_provider_kmigrate.core.ledger.ownership import OwnershipStep, in_log, steps_of
@@ -245,7 +245,7 @@ class ReportFacts:
     ledgers: tuple[Ledger, ...] = ()
     phases: tuple[PhaseSpan, ...] = ()
     acts: tuple[ActSpan, ...] = ()
-    alarms: tuple[AlarmMark, ...] = ()
+    alarms: tuple[JournalLine, ...] = ()
     stalls: tuple[Stall, ...] = ()
     gaps: tuple[Gap, ...] = ()
     owners: tuple[OwnerTrack, ...] = ()
@@ -293,7 +293,7 @@ def collect(
     )
 
 
-def _window(book: Book, lines: Sequence[journal_lines.Line]) -> ReportWindow:
+def _window(book: Book, lines: Sequence[journal_lines.JournalLine]) -> ReportWindow:
     """From the first to the last time of any fact; a minute of 1970 if there is none."""
     times = [line.began_ms for line in lines] + [line.at_ms for line in lines]
     for writer in book.writers.values():

@@ -83,7 +83,7 @@ class Writer:
             missing=size(holes),
             first_missing=holes[0][0] if holes else 0,
             conflicts=conflicts,
-            clock_lag_ms=beats[-1].clock.epoch_ms - beats[-1].stamp.t_ms if beats else 0,
+            clock_lag_ms=beats[-1].wall_ms - beats[-1].stamp.t_ms if beats else 0,
             groups=frozenset(group for event in events.values() if (group := getattr(event, "group", None)) is not None),
         )
 

@@ -275,7 +275,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: Cluste
     for parts in () if phase in _CUT_OFF else (_MOVING_PARTS, EVERY_PART):
         ask = ReadinessAsk(parts, before, rolling=_WRITTEN[target])
         gate = readiness.before_step(view, ask) if gate.met else gate
-    alarm = gates.alarm_of_living(view) if target is BrokerMode.KRAFT else ""
+    alarm = gates.warn_of_zookeeper_groups(view) if target is BrokerMode.KRAFT else ""
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{gates.probe_ended(view)}{alarm}"
     return Act(Verb.RESTART, text) if gate.met else unmet(gate)
 

@@ -15,7 +15,17 @@ from airflow_provider_kmigrate.core import equivalence as equivalence_kinds
 from airflow_provider_kmigrate.core import gates, readiness
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, not_yet_if, strangers, together, unmet
+from airflow_provider_kmigrate.core.gates import (
+    MET,
+    Gate,
+    as_decision,
+    never,
+    not_yet,
+    not_yet_if,
+    together,
+    unmet,
+    wrong_cluster,
+)
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Reason, could_not_read
 from airflow_provider_kmigrate.core.phase import (
@@ -397,7 +407,7 @@ def finalized(view: ClusterView, first: ClusterView) -> Decision:
 
 def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
     """The sentence that this cluster is finalized, with every node in its final mode; empty if it is not."""
-    if where(view).phase is not Phase.FINALIZED or strangers(view, spec):
+    if where(view).phase is not Phase.FINALIZED or wrong_cluster(view, spec):
         return ""
     numbers = f"{len(view.brokers)} brokers and {len(view.controllers)} controllers"
     return f"Cluster {spec.name} is finalized already: {numbers} run without ZooKeeper. There is nothing to do."

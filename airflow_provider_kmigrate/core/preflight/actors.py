@@ -115,7 +115,7 @@ def _groups(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     if view.zk is not None and not gates.no_live_groups(view).met:
         yield warns(
             "G21",
-            f"groups that still use ZooKeeper (the DAG {gates.mover(view.name)} moves them): {gates.living(view)}",
+            f"groups that still use ZooKeeper (the DAG {gates.mover(view.name)} moves them): {gates.zookeeper_groups(view)}",
         )
 
 

@@ -82,7 +82,7 @@ def protocol_version(facts: PreflightFacts) -> str | None:
 
 
 def _identity(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    yield from refused(gates.strangers(view, facts.spec), "reliability: every act is identified")
+    yield from refused(gates.wrong_cluster(view, facts.spec), "reliability: every act is identified")
     if view.zk is not None and view.zk.cluster_id is None:
         yield blocks("Z01", f"there is no /cluster/id under {facts.chroot or '/'} in ZooKeeper")
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.cluster import HoldPolicy, SparkJobSpec
 from airflow_provider_kmigrate.core.decision import Decision, Done, Wait
-from airflow_provider_kmigrate.core.journal_lines import ActSpan, Line, acts, unsettled
+from airflow_provider_kmigrate.core.journal_lines import ActSpan, JournalLine, acts, unsettled
 from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.text import summarize
@@ -114,7 +114,7 @@ class Holder:
     known: bool = True
 
 
-def decide(view: ClusterView, lines: Sequence[Line], holder: Holder, now_ms: int, calm_ms: int) -> Decision:
+def decide(view: ClusterView, lines: Sequence[JournalLine], holder: Holder, now_ms: int, calm_ms: int) -> Decision:
     """`Done` if it is quiet. `lines`: those of all journals of the cluster; `calm_ms`: for how long nothing may have changed.
 
     A run that owns the cluster and has written no line has its journal elsewhere: every step writes some.

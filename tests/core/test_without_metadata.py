@@ -1,4 +1,4 @@
-"""A broker that is back and hears nothing, because the dual-write has ended: who depends on it, and when it is told."""
+"""A broker that is back and receives no metadata, because the dual-write has ended: which brokers depend on it, and when it is reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def earlier(view):
     ("modes", "target", "message"),
     [
         ((MIG, KRAFT, KRAFT), MIG, True),  # on its way back: it knows no topic
-        ((KRAFT, MIG, MIG), KRAFT, True),  # the others do not hear that it is back
+        ((KRAFT, MIG, MIG), KRAFT, True),  # the others are not informed that it is back
         ((MIG, MIG, MIG), MIG, True),  # the last one of the first roll, after the takeover
         ((KRAFT, KRAFT, KRAFT), KRAFT, False),  # everybody reads the log
         ((None, KRAFT, MIG), KRAFT, False),  # it starts, and will read the log
@@ -36,20 +36,20 @@ def earlier(view):
         ((MIG, MIG, MIG), KRAFT, False),  # it was not restarted yet: other gates
     ],
 )
-def test_who_depends_on_a_dual_write_that_stands_still(modes, target, message):
+def test_which_brokers_depend_on_a_stalled_dual_write(modes, target, message):
     view = view_of(*modes)
     decision = explain_stalled_dual_write(view, view, 0, target, OUT)
     assert [reason.code for reason in decision.reasons] == (["R05", "G07"] if message else ["R05"])
 
 
-def test_one_that_is_silent_may_wait_for_a_word():
+def test_one_that_is_unresponsive_may_wait_for_metadata():
     view = view_of(None, KRAFT, KRAFT)
     started = {**view.brokers, 0: replace(view.brokers[0], process=UP)}
     found = explain_stalled_dual_write(replace(view, brokers=started), view, 0, MIG, OUT)
     assert [reason.code for reason in found.reasons] == ["R05", "G07"]
 
 
-def test_one_that_moves_is_not_to_blame():
+def test_one_that_moves_is_not_the_cause():
     view = view_of(MIG, KRAFT, KRAFT)
     assert explain_stalled_dual_write(view, earlier(view), 0, MIG, OUT) is OUT
 
@@ -68,7 +68,7 @@ def test_what_does_not_wait_for_it_is_left_as_it_is(decision):
     assert explain_stalled_dual_write(view, view, 0, MIG, decision) is decision
 
 
-def test_a_look_without_zookeeper_or_the_quorum_blames_nothing_but_that():
+def test_without_zookeeper_or_the_quorum_only_that_is_reported():
     view = view_of(MIG, KRAFT, KRAFT)
     assert explain_stalled_dual_write(replace(view, zk=None), view, 0, MIG, OUT) is OUT
     found = explain_stalled_dual_write(replace(view, quorum=None), view, 0, MIG, OUT)
