@@ -375,7 +375,7 @@ class RollbackOperator(StepOperator):
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Run the whole rollback."""
-        from airflow_provider_kmigrate.steps.whole_plan import run_rollback
+        from airflow_provider_kmigrate.steps.catalog import run_rollback
 
         return run_rollback(step_context, {"skip_failover": not self.failover, "accept_loss": self.accept_loss})
 
@@ -423,7 +423,7 @@ class ExpandOffsetsTopicOperator(StepOperator):
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Run the whole expansion, then release the cluster."""
-        from airflow_provider_kmigrate.steps.whole_plan import run_plan
+        from airflow_provider_kmigrate.steps.catalog import run_plan
 
         done = run_plan(step_context, EXPANSION, {"partitions": self.partitions, "undo": self.undo})
         step_context.fence.release()

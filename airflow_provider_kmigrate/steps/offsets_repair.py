@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, W
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.gates import unmet
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, FetchedOffset, Reason
-from airflow_provider_kmigrate.core.offsets_repair import Decided, GroupLog, RepairPlan, decisions_of
+from airflow_provider_kmigrate.core.offsets_repair import GroupLog, RepairPlan, decisions_of
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
@@ -22,7 +22,8 @@ from airflow_provider_kmigrate.steps.run import Step, StepContext
 class RepairOffsets(Step):
     """Leave one copy of each commit, where the topic's count puts it, once all brokers use that count and the groups are stopped.
 
-    `decided`: the operator's decisions. It is never deferred: the triggerer's machine need not reach the raw log.
+    `decisions`: the operator's, as a run's conf has them; `Refused` (F09) for anything else. It is never deferred: the triggerer's
+    machine need not reach the raw log.
     """
 
     name = "repair offsets"
@@ -31,8 +32,8 @@ class RepairOffsets(Step):
     patience = 86_400.0  # administrators stop applications
     must_stay = True
 
-    def __init__(self, decided: Decided) -> None:
-        self._decided = decided
+    def __init__(self, decisions: Mapping[str, Mapping[str, int | None]]) -> None:
+        self._decided = decisions_of(decisions)
         self._log: dict[str, GroupLog] = {}
         self._gone: frozenset[str] = frozenset()  # topics
         self._plan: RepairPlan | None = None
@@ -102,8 +103,3 @@ class RepairOffsets(Step):
             node = next(node for node in context.spec.brokers if node.id == broker)
             for group in groups:
                 context.tools.groups_at(node).commit(group, wanted[group])
-
-
-def repair_offsets(decisions: Mapping[str, Mapping[str, int | None]]) -> Step:
-    """The repair with an operator's decisions, as a run's conf has them. Raises `Refused` (F09) for anything else."""
-    return RepairOffsets(decisions_of(decisions))

@@ -14,11 +14,11 @@ from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps import nodes
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
+from airflow_provider_kmigrate.steps.catalog import run_plan
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
 from airflow_provider_kmigrate.steps.rollback import Handover, ZooKeeperLeads
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 from tests.steps.sim_nodes import Killed

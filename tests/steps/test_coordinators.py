@@ -17,11 +17,10 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Coordi
 from airflow_provider_kmigrate.core.plan import MIGRATION
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.brokers import RollBackCanary, RollBroker
-from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.catalog import build, run_plan, run_rollback
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak, run_watch
-from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.test_first_broker import BAKE
 from tests.steps.test_migration import check_end

@@ -25,8 +25,8 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.migration import controllers, roll
 from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, where
 from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Mortal, SimClock
 from tests.steps.test_migration import EVERYTHING, forward

@@ -18,9 +18,8 @@ from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import ClusterView, FetchedOffset, Fields
 from airflow_provider_kmigrate.core.plan import EXPANSION, find
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
-from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.catalog import build, run_plan
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimGroupsAt
 from tests.steps.sim_nodes import Killed, Mortal, parse

@@ -13,10 +13,10 @@ from airflow_provider_kmigrate.core.model import BrokerMode, Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step, with_backup
 from airflow_provider_kmigrate.steps.waits import Copied
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, Killed, well
 from tests.steps.test_migration import EVERYTHING, forward

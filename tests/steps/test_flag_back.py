@@ -10,13 +10,13 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
 from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.rollback import RestoreFlag
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_kraft, finalization_begun
 

@@ -19,9 +19,9 @@ from airflow_provider_kmigrate.core.model import Controller, ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps import rendered
 from airflow_provider_kmigrate.steps.backup import text_of
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.provider.simulated import document
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import parse

@@ -189,10 +189,10 @@ def test_a_good_canary_bakes_and_stays() -> None:
 
 def test_a_watch_ends_when_a_partition_starves() -> None:
     group = gone(SimGroup(), 3)
-    run_step(WatchGroup(group.spec, 20.0), group.context())
+    run_step(WatchGroup(replace(group.spec, bake=20.0)), group.context())
     group.ill = frozenset({MIGRATING})
     with pytest.raises(Refused, match="committed no offset") as refused:
-        run_step(WatchGroup(group.spec, 60.0), group.context())
+        run_step(WatchGroup(replace(group.spec, bake=60.0)), group.context())
     assert [reason.code for reason in refused.value.reasons] == ["V30"]
 
 

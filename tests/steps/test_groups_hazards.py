@@ -35,7 +35,7 @@ def test_a_partition_whose_end_nobody_tells_is_not_well() -> None:
 
     group.observe = leaderless  # type: ignore[method-assign]
     with pytest.raises(TimedOut, match=r"K30.*the ends of idle-0"):
-        run_step(WatchGroup(group.spec, 30.0), group.context())
+        run_step(WatchGroup(group.spec), group.context())
 
 
 def test_a_first_look_without_zookeeper_excuses_no_offset_that_kafka_lacks() -> None:
@@ -221,12 +221,12 @@ class TestAWatchThatComesToNoEnd:
         assert group.instances["app0"].kind is OLD
         group = self.flapping()
         with pytest.raises(Refused) as refused:
-            run_step(WatchGroup(group.spec, 70.0), group.context())
+            run_step(WatchGroup(replace(group.spec, bake=70.0)), group.context())
         assert [reason.code for reason in refused.value.reasons] == ["V30"]
 
     def test_what_earlier_lives_saw_counts_and_is_forgotten_with_the_verdict(self) -> None:
         group = self.flapping()
-        step = WatchGroup(group.spec, 70.0).resume(StepProgress(watched_seconds=690.0, lapses=13))
+        step = WatchGroup(replace(group.spec, bake=70.0)).resume(StepProgress(watched_seconds=690.0, lapses=13))
         with pytest.raises(Refused, match="V30"):
             run_step(step, group.context())
         assert group.clock.time < 1100.0
@@ -234,7 +234,7 @@ class TestAWatchThatComesToNoEnd:
 
     def test_time_in_which_nobody_could_look_is_nobodys_fault(self) -> None:
         group = gone(SimGroup(), 3)
-        step, observe = WatchGroup(group.spec, 30.0).resume(StepProgress(lapses=1)), group.observe
+        step, observe = WatchGroup(group.spec).resume(StepProgress(lapses=1)), group.observe
 
         def sees(*asked: Any, **named: Any) -> ClusterView:
             group.blind = group.clock.time % 25 < 2 and group.clock.time < 2000.0
@@ -275,7 +275,7 @@ def test_a_group_that_could_not_commit_while_its_coordinator_was_away_does_not_s
         return observe(*asked, **named)
 
     group.observe = outage  # type: ignore[method-assign]
-    run_step(WatchGroup(group.spec, 30.0), group.context())
+    run_step(WatchGroup(group.spec), group.context())
     assert group.clock.time > began + 95
 
 

@@ -14,11 +14,10 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
-from airflow_provider_kmigrate.steps.catalog import STEPS, build
+from airflow_provider_kmigrate.steps.catalog import STEPS, build, run_plan
 from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.rollback import ControllerFailover, Handover, ZooKeeperLeads, equivalent_after_failover
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.steps.sim import SimCluster
 from tests.steps.test_expansion import up_to
 from tests.steps.test_rollback import all_in_migration, all_kraft, controllers, finalization_begun, some_kraft, untouched

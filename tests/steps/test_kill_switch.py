@@ -10,8 +10,8 @@ import pytest
 
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.test_migration import check_end, forward
 from tests.steps.test_rollback import all_kraft, check_back

@@ -12,10 +12,10 @@ from airflow_provider_kmigrate.core.plan import MIGRATION
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.catalog import run_plan
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak, controllers_ready
-from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed, Mortal
 

@@ -13,9 +13,9 @@ from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
+from airflow_provider_kmigrate.steps.catalog import run_plan, run_rollback
 from airflow_provider_kmigrate.steps.rollback import Handover, StopController, planned
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_in_migration, check_back
 

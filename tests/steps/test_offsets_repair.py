@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -13,9 +14,7 @@ from airflow_provider_kmigrate.clients.wire import TopicLocations
 from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import FetchedOffset
-from airflow_provider_kmigrate.core.offsets_repair import Decided
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.offsets_repair import RepairOffsets
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -49,8 +48,8 @@ def moving(groups: Iterable[str]) -> list[str]:
     return sorted(group for group in groups if magnitude(group) % OLD != magnitude(group) % NEW)
 
 
-def repair(context: StepContext, decided: Decided | None = None) -> object:
-    return run_step(RepairOffsets(decided or {}), context)
+def repair(context: StepContext, decisions: Mapping[str, Mapping[str, int | None]] = MappingProxyType({})) -> object:
+    return run_step(RepairOffsets(decisions), context)
 
 
 def check_repaired(cluster: SimCluster, right: dict[str, FetchedOffset]) -> None:
@@ -99,7 +98,7 @@ def test_a_doubt_is_refused_with_both_values_until_an_operator_decides(tmp_path:
     assert "offset 0" in str(refused.value)
     assert stored(cluster) == unchanged
     right[group] = before
-    repair(context, {GroupPartition(group, *WHERE): before.offset})
+    repair(context, {group: {"t-0": before.offset}})
     check_repaired(cluster, right)
 
 

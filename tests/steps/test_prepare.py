@@ -9,11 +9,11 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode, ConnectionFacts
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import some_kraft
 

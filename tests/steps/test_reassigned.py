@@ -11,8 +11,8 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.test_identity import handed_over
 from tests.steps.test_rollback import check_back, some_kraft

@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
 from airflow_provider_kmigrate.steps import brokers
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
+from airflow_provider_kmigrate.steps.catalog import run_plan, run_rollback
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.prepare import run_backup
@@ -28,7 +29,6 @@ from airflow_provider_kmigrate.steps.rollback import (
 )
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied
-from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimJournal
 from tests.steps.sim_nodes import Health, Killed, Mortal

@@ -16,11 +16,10 @@ from airflow_provider_kmigrate.core.model import BrokerMode, Cause, Fields, Reas
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
-from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.catalog import build, run_rollback
 from airflow_provider_kmigrate.steps.rollback import ControllerFailover
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed

@@ -9,8 +9,8 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.decision import Wait
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_in_migration, check_back, some_in_migration, some_kraft
 
