@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core import expansion, offsets_repair
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, agreed, by_coordinator
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -88,18 +89,24 @@ class RepairOffsets(Step):
             return
         context.say(f"The plan, with all values: {context.backup.keep_repair(planned.as_dict(), context.fence.token)}")
         if act.verb is Verb.IMPORT:
-            self._import(context, self._view, planned)
+            commit_at_coordinators(context, self._view, _wanted(planned))
         else:
             context.tools.offsets_log().remove(planned.strays)
             self._removed += len(planned.strays)
         self._read(context)
 
-    @staticmethod
-    def _import(context: StepContext, view: ClusterView, plan: RepairPlan) -> None:
-        wanted: dict[str, dict[TopicPartition, FetchedOffset]] = defaultdict(dict)
-        for key, commit in plan.imports.items():
-            wanted[key.group][key.where] = FetchedOffset(commit.offset or 0, commit.leader_epoch, commit.metadata)
-        for broker, groups in by_coordinator(view, wanted).items():
-            node = next(node for node in context.spec.brokers if node.id == broker)
-            for group in groups:
-                context.tools.groups_at(node).commit(group, wanted[group])
+
+def _wanted(plan: RepairPlan) -> dict[str, dict[TopicPartition, FetchedOffset]]:
+    wanted: dict[str, dict[TopicPartition, FetchedOffset]] = defaultdict(dict)
+    for key, commit in plan.imports.items():
+        wanted[key.group][key.where] = FetchedOffset(commit.offset or 0, commit.leader_epoch, commit.metadata)
+    return wanted
+
+
+def commit_at_coordinators(context: StepContext, view: ClusterView, offsets: Mapping[str, expansion.FetchedOffsets]) -> None:
+    """Commit the offsets of each group at the broker that coordinates it, by this view; a group without offsets is left out."""
+    for broker, groups in by_coordinator(view, offsets).items():
+        there = context.tools.groups_at(context.spec.node(NodeRole.BROKER, broker))
+        for group in groups:
+            if offsets[group]:
+                there.commit(group, offsets[group])
