@@ -162,7 +162,7 @@ def test_a_soak_is_not_green_while_replicas_are_out_or_a_broker_is_fenced_or_a_g
     cluster, context = approved(tmp_path)
     change(cluster)
     with pytest.raises(TimedOut, match=code):
-        run_step(Soak(30.0, interval=1.0), context)
+        run_step(Soak(30.0), context)
 
 
 class Written(SimJournal):

@@ -53,7 +53,7 @@ def in_dual_write(tmp_path: Path, cluster: Made) -> tuple[Made, StepContext]:
 
 def test_a_soak_compares_a_few_times(tmp_path: Path) -> None:
     cluster, context = in_dual_write(tmp_path, Losing())
-    assert isinstance(run_step(Soak(1000.0, interval=1.0), context), Done)
+    assert isinstance(run_step(Soak(1000.0), context), Done)
     assert cluster.asked == 4
     assert cluster.observations > 100
 
@@ -80,7 +80,7 @@ def missing(tmp_path: Path, takes: int) -> tuple[Missing, StepContext, int]:
 @pytest.mark.parametrize("takes", [1, 2, 3])
 def test_what_zookeeper_merely_lacks_is_written_by_a_new_leader(tmp_path: Path, takes: int) -> None:
     cluster, context, before = missing(tmp_path, takes)
-    assert isinstance(run_step(Soak(100.0, interval=1.0), context), Done)
+    assert isinstance(run_step(Soak(100.0), context), Done)
     assert cluster.epoch - before == takes
     assert cluster.disasters == []
 
@@ -88,7 +88,7 @@ def test_what_zookeeper_merely_lacks_is_written_by_a_new_leader(tmp_path: Path, 
 def test_what_three_leaders_do_not_write_refuses(tmp_path: Path) -> None:
     cluster, context, before = missing(tmp_path, 100)
     with pytest.raises(Refused, match="E02"):
-        run_step(Soak(100.0, interval=1.0), context)
+        run_step(Soak(100.0), context)
     assert cluster.epoch - before == MAX_RECOVERIES
 
 
@@ -102,7 +102,7 @@ def test_what_zookeeper_has_beyond_kraft_is_not_written_over(tmp_path: Path) -> 
 
     cluster.observe = beyond  # type: ignore[method-assign]
     with pytest.raises(Refused, match="E01"):
-        run_step(Soak(100.0, interval=1.0), context)
+        run_step(Soak(100.0), context)
     assert cluster.epoch == before
 
 
@@ -110,6 +110,6 @@ def test_a_lost_write_ends_the_soak_with_its_reason(tmp_path: Path) -> None:
     cluster, context = in_dual_write(tmp_path, Losing())
     cluster.lost = 2
     with pytest.raises(Refused) as caught:
-        run_step(Soak(1000.0, interval=1.0), context)
+        run_step(Soak(1000.0), context)
     assert [reason.code for reason in caught.value.reasons] == ["E08"]
     assert cluster.asked == 3, "the first comparison was equal, the second found it, the third found it again"

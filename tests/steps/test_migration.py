@@ -219,7 +219,7 @@ def test_soaking_begins_again_after_a_red_look(tmp_path):
     roll(cluster, context, BrokerMode.MIGRATION)
     run_step(Copied(), context)
     roll(cluster, context, BrokerMode.KRAFT)
-    soak = Soak(30.0, interval=1.0).resume(StepProgress(healthy_seconds=20.0))
+    soak = Soak(30.0).resume(StepProgress(healthy_seconds=20.0))
     run_step(soak, context, sync_for=5.0)
     assert 24.0 < soak.progress.healthy_seconds < 30.0
     cluster.stop(cluster.spec.brokers[1])

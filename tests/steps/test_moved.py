@@ -50,7 +50,7 @@ def dying(tmp_path):
 def test_a_soak_begins_again_when_the_dual_write_dies_in_it(dying):
     cluster, context = dying
     cluster.dead_after = cluster.clock.time + 30.0
-    soak = Soak(1000.0, interval=1.0, lag_limit=10**6)
+    soak = Soak(1000.0)
     run_step(soak, context, sync_for=28.0)
     assert soak.progress.healthy_seconds > 20.0
     run_step(soak, context, sync_for=30.0)

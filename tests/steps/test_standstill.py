@@ -74,7 +74,7 @@ def dual(tmp_path):
 @pytest.mark.parametrize(("what", "verb"), [(ended, Verb.CONTROLLER_FAILOVER), (half_made_and_elected, Verb.COMPLETE)])
 def test_a_soak_brings_it_to_life_and_begins_again(tmp_path, dual, what, verb):
     what(dual)
-    context, soak = dual.context(tmp_path), Soak(30.0, interval=1.0).resume(StepProgress(healthy_seconds=29.0))
+    context, soak = dual.context(tmp_path), Soak(30.0).resume(StepProgress(healthy_seconds=29.0))
     before, began = dual.epoch, dual.clock.time
     assert isinstance(run_step(soak, context), Done)
     assert soak.progress.recoveries == 1
@@ -145,7 +145,7 @@ def lives(cluster: SimCluster, folder, made):
         step = made().resume(step.progress)
 
 
-@pytest.mark.parametrize("step", [Copied, lambda: Soak(30.0, interval=1.0)])
+@pytest.mark.parametrize("step", [Copied, lambda: Soak(30.0)])
 def test_a_controller_that_a_dead_cure_left_stopped_is_started(tmp_path, dual, monkeypatch, step):
     ended(dual)
     with monkeypatch.context() as dead:
@@ -159,13 +159,13 @@ def test_a_controller_that_a_dead_cure_left_stopped_is_started(tmp_path, dual, m
 
 def test_a_controller_that_somebody_else_stopped_is_left_alone(tmp_path, dual):
     dual.stop(dual.spec.controllers[0])
-    assert isinstance(run_step(Soak(30.0, interval=1.0), dual.context(tmp_path), sync_for=300.0), Wait)
+    assert isinstance(run_step(Soak(30.0), dual.context(tmp_path), sync_for=300.0), Wait)
     assert dual.nodes[NodeRole.CONTROLLER, dual.spec.controllers[0].id].running is None
 
 
 def test_what_a_watch_decides_on_and_may_not_do_is_not_counted(tmp_path, dual, monkeypatch):
     ended(dual)
-    watching = Soak(30.0, interval=1.0)
+    watching = Soak(30.0)
     monkeypatch.setattr(dual, "token", dual.token)
     context = dual.context(tmp_path)
     dual.token += 1  # a newer run holds the cluster
