@@ -21,15 +21,7 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused,
 from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_again
 from airflow_provider_kmigrate.steps.group_watch import GroupWatch
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.nodes import (
-    install,
-    note_registered,
-    note_rolled_back,
-    ours,
-    restart,
-    retry,
-    start,
-)
+from airflow_provider_kmigrate.steps.nodes import install, note_registered, note_rolled_back, ours, restart, retry, start
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
 _ASKED_EVERY = 15.0  # seconds between two readings of all that a rollback depends on; of a large cluster each reads megabytes
@@ -99,8 +91,8 @@ class RollBroker(NodeStep):
             self._groups.save(context)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        # 0. Something rewrites the broker's file at its start, and would do so at each.
         """Decide in five stages, numbered below; each gets the decision of the one before."""
+        # 0. Something rewrites the broker's file at its start, and would do so at each.
         if self._restarted and (refusal := roll.written_at_start(view, self.node.id, self.target)) is not None:
             return refusal
         self._moved = moved_since(self._moved, view, first)

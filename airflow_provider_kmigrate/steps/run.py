@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.zookeeper import Holding
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
@@ -41,7 +42,6 @@ from airflow_provider_kmigrate.core.model import (
 from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
-from airflow_provider_kmigrate.observe import Tools
 from airflow_provider_kmigrate.observe.reads import OF_THE_CLUSTER
 from airflow_provider_kmigrate.steps.backup import BackupStore, backup_facts
 from airflow_provider_kmigrate.steps.journal import StepJournal, evidence, format_reasons, lines_of, reason_lines

@@ -195,8 +195,7 @@ def is_first(view: ClusterView, broker: int, target: BrokerMode) -> bool:
 
 def is_canary(view: ClusterView, broker: int, target: BrokerMode) -> bool:
     """Whether this broker is the first and so far only one in its new mode; false once the migration has ended."""
-    there = [other.id for other in view.brokers.values() if _there(view, other.id, target)]
-    return there == [broker] and view.brokers[broker].mode is target and not ended(view)
+    return view.brokers[broker].mode is target and is_first(view, broker, target)
 
 
 def may_bake(view: ClusterView) -> Gate:
@@ -544,16 +543,11 @@ class CanaryBake:
         """Whether more than one sample is missing before the restart: what allows it need not be read yet."""
         return self.bake > 0 and len(self.before) + 1 < MIN_SAMPLES and is_first(view, self.broker, self.target)
 
-    @property
-    def sure(self) -> bool:
-        """Whether enough was observed to continue, or nothing is judged."""
-        return self.fine or self.bake == 0
-
     def baked(self, done: Done, gate: Gate, healthy_s: float) -> Decision:
         """Done once all was healthy for the bake time (`healthy_s` so far) and enough was observed; `gate`: must hold meanwhile."""
         if not gate.met:
             return unmet(gate)
-        if healthy_s >= self.bake and self.sure:
+        if self.bake == 0 or (healthy_s >= self.bake and self.fine):
             return done
         text = f"Broker {self.broker} bakes as the first of this pass: healthy for {healthy_s:.0f} of {self.bake:.0f} s."
         return Wait((Reason("T01", text),), healthy=True)
