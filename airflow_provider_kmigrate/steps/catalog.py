@@ -18,7 +18,6 @@ from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.controllers import ApprovedState, postponed_controller
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields, Reason
-from airflow_provider_kmigrate.core.phase import COPIED, Phase
 from airflow_provider_kmigrate.core.plan import APPROVE, EXPANSION, MIGRATION, ROLLBACK, Plan, PlanStep, after_approval
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.core.rollback import RollbackTerms, postponed_stop, terms_error
@@ -121,12 +120,7 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, ClusterSpec, Arguments], Step]]] =
     "controllers ready": ("waits", lambda m, _spec, _asked: m.controllers_ready()),
     "roll": ("brokers", lambda m, spec, asked: m.RollBroker(*_roll(spec, asked))),
     "registered": ("waits", lambda m, spec, _: m.BrokersRegistered([node.id for node in spec.brokers], spec.group_progress)),
-    "phase": (
-        "waits",
-        lambda m, _, asked: m.phase_reached(
-            [one_of(Phase, "phases", each) for each in asked.get("phases", COPIED)], asked.get("patience", 600.0)
-        ),
-    ),
+    "phase": ("waits", lambda m, _, asked: m.phase_reached(asked.get("patience", 600.0))),
     "copied": ("waits", lambda m, spec, _: m.Copied(spec.policy.copy_timeout)),
     "lag": ("waits", lambda m, spec, asked: m.lag_small(_whole("limit", asked.get("limit", 10)), spec.policy.copy_timeout)),
     "equivalent": ("waits", lambda m, spec, _: m.equivalent(spec.policy.copy_timeout)),

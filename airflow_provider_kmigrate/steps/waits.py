@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.migration import roll, waits
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, SoakComparison
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Reason
-from airflow_provider_kmigrate.core.phase import Phase, ended, flags_taken_by_us, kraft_owns, where
+from airflow_provider_kmigrate.core.phase import COPIED, Phase, ended, flags_taken_by_us, kraft_owns, where
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.core.readiness import Readiness, ReadinessAsk
 from airflow_provider_kmigrate.core.spark import job_risks
@@ -93,13 +93,13 @@ class BrokersRegistered(Step):
         return decision
 
 
-def phase_reached(phases: Collection[Phase], patience: float = 600.0) -> Step:
-    """Wait until the cluster shows one of these phases, twice in a row."""
+def phase_reached(patience: float) -> Step:
+    """Wait until the cluster shows the phase after the copy, or a later one, twice in a row."""
 
     def decided(view: ClusterView, _first: ClusterView) -> Decision:
         position = where(view)
         text = f"The cluster is in phase '{position.phase}'."
-        return Done(text) if position.phase in phases else Wait((Reason("P11", text), *position.reasons))
+        return Done(text) if position.phase in COPIED else Wait((Reason("P11", text), *position.reasons))
 
     return WaitStep("migration phase", decided, samples=2, patience=patience)
 
