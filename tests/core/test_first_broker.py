@@ -102,10 +102,10 @@ def test_it_is_observed_from_when_it_is_back() -> None:
 
 def test_a_healthy_one_is_fine_after_enough_observations() -> None:
     few, _ = after(FIRST, since(int(SETTLING) + MIN_SAMPLES - 1), DONE)
-    assert (few.fine, few.sure) == (False, False)
+    assert not few.fine
     enough, decision = after(FIRST, since(int(SETTLING) + MIN_SAMPLES), DONE)
-    assert (enough.fine, enough.sure, enough.worse, decision) == (True, True, (), DONE)
-    assert replace(FIRST, bake=0.0).sure, "nothing is judged"
+    assert (enough.fine, enough.worse, decision) == (True, (), DONE)
+    assert replace(FIRST, bake=0.0).baked(DONE, gates.MET, 0.0) is DONE, "nothing is judged"
 
 
 def test_a_slow_one_is_taken_back_and_stays_condemned() -> None:

@@ -152,7 +152,7 @@ def test_wait(decision, expected):
     ],
 )
 def test_soaking_needs_every_gate(view, state):
-    assert waits.soaking(view, DUAL_BEFORE, 10).state is state
+    assert waits.soaking(view, DUAL_BEFORE).state is state
 
 
 @pytest.mark.parametrize(
