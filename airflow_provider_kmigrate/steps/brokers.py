@@ -179,7 +179,7 @@ class RollBroker(NodeStep):
         self._leader = self._leader.acted(act.verb)  # before it begins: a failed try counts
         match act.verb:
             case Verb.START | Verb.REWRITE | Verb.RESTART:
-                self._own(context, act.verb)
+                self._act_on_broker(context, act.verb)
             case Verb.ROLL_BACK_CANARY:
                 self._roll_back_alone(context)
             case Verb.RESTART_LEADER:
@@ -190,7 +190,7 @@ class RollBroker(NodeStep):
             case _:
                 super().act(context, act)
 
-    def _own(self, context: StepContext, verb: Verb) -> None:
+    def _act_on_broker(self, context: StepContext, verb: Verb) -> None:
         """Act on this broker itself: its file, then its process."""
         self._restarted = self._restarted or verb is Verb.RESTART
         if self.target is BrokerMode.MIGRATION:
@@ -237,7 +237,7 @@ class RollBroker(NodeStep):
 
     def _roll_back_alone(self, context: StepContext) -> NoReturn:
         """Run the rollback step for this one broker to its end. This run never continues, whatever the result."""
-        worse, mode = self._canary.worse, roll.before(self.target)
+        worse, mode = self._canary.worse, roll.previous_mode(self.target)
         self._healthy = self._healthy.forgotten()  # the time counted so far belongs to the failed mode
         try:
             run_step(RollBackCanary(self.node, mode, self._policy), context)

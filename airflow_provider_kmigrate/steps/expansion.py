@@ -211,10 +211,10 @@ class RestartBroker(RollBroker):
         more = super().expensive_fields(view)
         return more | Fields.HOSTED_GROUPS if more else more
 
-    def _own(self, context: StepContext, verb: Verb) -> None:
+    def _act_on_broker(self, context: StepContext, verb: Verb) -> None:
         if verb is not Verb.START:
             set_in_original(context, self.node, {OFFSETS.setting: str(self._count)})
-        super()._own(context, verb)
+        super()._act_on_broker(context, verb)
 
 
 def one_coordinator(target: int) -> Step:

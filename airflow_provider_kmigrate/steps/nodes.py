@@ -44,7 +44,7 @@ def install(context: StepContext, node: NodeSpec, stage: FileStage, *, back: boo
     """
     text = text_of(context.spec, context.backup, node, stage)
     host = context.tools.host(node)
-    old = host.read_properties(node) if node.role is NodeRole.BROKER else _of_controller(context, node)
+    old = host.read_properties(node) if node.role is NodeRole.BROKER else _controller_file(context, node)
     if text == old:
         return
     if node.role is NodeRole.BROKER:
@@ -100,7 +100,7 @@ def set_in_original(context: StepContext, node: NodeSpec, keys: Mapping[str, str
     context.journal.write("file", node.name, f"original with {', '.join(keys)} set", sha256=digest)
 
 
-def _of_controller(context: StepContext, node: NodeSpec) -> str:
+def _controller_file(context: StepContext, node: NodeSpec) -> str:
     """The controller's file, empty if there is none. Raises `Refused` if the file belongs to another node or service."""
     host = context.tools.host(node)
     properties = host.files(node).properties

@@ -146,7 +146,7 @@ def test_brokers_are_equal_whatever_their_answers_took():
     ("mode", "before"), [(BrokerMode.MIGRATION, BrokerMode.ZOOKEEPER), (BrokerMode.KRAFT, BrokerMode.MIGRATION)]
 )
 def test_the_mode_before(mode, before):
-    assert roll.before(mode) is before
+    assert roll.previous_mode(mode) is before
 
 
 def out_of_sync(view: ClusterView, broker: int) -> ClusterView:
