@@ -11,16 +11,22 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
-from airflow_provider_kmigrate.steps.catalog import STEPS, build, run_plan
+from airflow_provider_kmigrate.steps.catalog import STEPS, build
 from airflow_provider_kmigrate.steps.nodes import install
-from airflow_provider_kmigrate.steps.rollback import ControllerFailover, Handover, ZooKeeperLeads, equivalent_after_failover
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.steps.sim import SimCluster
 from tests.steps.test_expansion import up_to
-from tests.steps.test_rollback import all_in_migration, all_kraft, controllers, finalization_begun, some_kraft, untouched
+from tests.steps.test_rollback import (
+    all_in_migration,
+    all_kraft,
+    controllers,
+    finalization_begun,
+    handed_over,
+    some_kraft,
+    untouched,
+)
 
 FOREIGN = "zzzzzzzzzzzzzzzzzzzzzz"
 
@@ -62,15 +68,6 @@ def controller_left_down(cluster: SimCluster, context: StepContext) -> None:
     """A failover was killed between stop and start."""
     all_kraft(cluster, context)
     cluster.stop(cluster.spec.controllers[1])
-
-
-def handed_over(cluster: SimCluster, context: StepContext) -> None:
-    all_in_migration(cluster, context)
-    run_step(ControllerFailover(cluster.spec.controllers), context)
-    run_step(equivalent_after_failover(600.0), context)
-    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
-    run_step(Handover(cluster.spec.controllers), context)
-    run_step(ZooKeeperLeads(), context)
 
 
 def count_changed(cluster: SimCluster, context: StepContext) -> None:

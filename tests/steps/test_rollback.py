@@ -1,7 +1,10 @@
 """The way back on the simulated cluster: from every phase, killed before every look and side effect, and forward again."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +15,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import BrokerMode, PartitionMetadata, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
-from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps import brokers
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.catalog import run_plan, run_rollback
@@ -25,9 +28,10 @@ from airflow_provider_kmigrate.steps.rollback import (
     StopController,
     WipeController,
     ZooKeeperLeads,
+    equivalent_after_failover,
     planned,
 )
-from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Copied
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimJournal
@@ -69,6 +73,15 @@ def finalization_begun(cluster, context):
     cluster.stop(standby)
     install(context, standby, FileStage.CONTROLLER_FINAL)
     cluster.start(standby)
+
+
+def handed_over(cluster, context):
+    all_in_migration(cluster, context)
+    run_step(ControllerFailover(cluster.spec.controllers), context)
+    run_step(equivalent_after_failover(600.0), context)
+    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
+    run_step(Handover(cluster.spec.controllers), context)
+    run_step(ZooKeeperLeads(), context)
 
 
 def untouched(cluster, context):
@@ -136,14 +149,8 @@ def test_brokers_that_do_not_hear_the_zookeeper_controller_are_told_again(tmp_pa
 def test_a_broker_that_stays_out_of_its_isrs_costs_few_elections(tmp_path, monkeypatch):
     """A log directory that failed looks so: no lag is told of it. The task is not deferred between cures, which would begin anew."""
     cluster, elections = SimCluster(), []
-    all_kraft(cluster, cluster.context(tmp_path))
     context = cluster.context(tmp_path)
-    run_step(ControllerFailover(cluster.spec.controllers), context)
-    for node in cluster.spec.brokers:
-        run_step(RollBackBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), context)
-    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
-    run_step(Handover(cluster.spec.controllers), context)
-    run_step(ZooKeeperLeads(), context)
+    handed_over(cluster, context)
     monkeypatch.setattr(brokers, "elect_again", elections.append)
     cluster.health = lambda broker, mode, looks: Health(in_sync=broker != 1 or mode is not BrokerMode.ZOOKEEPER)
     with pytest.raises(Failed, match="without effect"):
@@ -397,3 +404,19 @@ def test_without_the_tree_of_before_the_plan_does_not_say_that_nothing_was_chang
     some_kraft(cluster, context)
     assert planned(context)[1][-1].startswith("Not known: what was changed since the takeover. [O01]")
     run_rollback(context)
+
+
+@pytest.mark.parametrize(("before", "target"), [(some_kraft, BrokerMode.MIGRATION), (handed_over, BrokerMode.ZOOKEEPER)])
+def test_no_broker_goes_back_while_partitions_move(
+    tmp_path: Path, before: Callable[[SimCluster, StepContext], None], target: BrokerMode
+) -> None:
+    cluster = SimCluster()
+    before(cluster, cluster.context(tmp_path))
+    context, stops = cluster.context(tmp_path), cluster.nodes[NodeRole.BROKER, 0].stops
+    cluster.moving = ("orders-3",)
+    with pytest.raises(TimedOut, match=r"S04.*orders-3.*Let it finish"):
+        run_step(RollBackBroker(cluster.spec.brokers[0], target, cluster.spec.policy), context)
+    assert cluster.nodes[NodeRole.BROKER, 0].stops == stops
+    cluster.moving = ()
+    run_rollback(cluster.context(tmp_path))
+    check_back(cluster)
