@@ -13,9 +13,9 @@ from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.nodes import note_unflagged
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import BrokersRegistered, Finalized, run_watch
+from tests.steps.phases import all_in_migration, finalization_begun
 from tests.steps.sim import SimCluster
 from tests.steps.test_as_approved import Written
-from tests.steps.test_rollback import all_in_migration, finalization_begun
 
 HYBRID_SINCE = 400.0  # by ZooKeeper's clock; the simulated one begins at 1000
 

@@ -17,11 +17,10 @@ from airflow_provider_kmigrate.steps.controllers import FinalizeController
 from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
+from tests.steps.phases import all_kraft, check_end, finalize
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimJournal
 from tests.steps.sim_nodes import Health
-from tests.steps.test_migration import check_end, finalize
-from tests.steps.test_rollback import all_kraft
 
 Change = Callable[["Changing"], None]
 

@@ -16,10 +16,10 @@ from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from tests.steps.phases import all_kraft, controllers, handed_over
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 from tests.steps.sim_nodes import Killed
-from tests.steps.test_rollback import all_kraft, controllers, handed_over
 
 
 class Blind(SimCluster):

@@ -12,14 +12,13 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.migration.recovery import MAX_RECOVERIES
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, TopicMetadata
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.waits import Copied, Soak
+from airflow_provider_kmigrate.steps.waits import Soak
 from tests.core.test_kept import DIFFERENT, NOTHING
+from tests.steps.phases import all_kraft
 from tests.steps.sim import SimCluster
-from tests.steps.test_migration import roll
 
 Made = TypeVar("Made", bound="Losing")
 
@@ -42,11 +41,7 @@ class Losing(SimCluster):
 
 def in_dual_write(tmp_path: Path, cluster: Made) -> tuple[Made, StepContext]:
     context = cluster.context(tmp_path)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
-    roll(cluster, context, BrokerMode.MIGRATION)
-    run_step(Copied(), context)
-    roll(cluster, context, BrokerMode.KRAFT)
+    all_kraft(cluster, context)
     cluster.asked = cluster.observations = 0
     return cluster, context
 

@@ -21,10 +21,9 @@ from airflow_provider_kmigrate.steps.catalog import build, run_plan, run_rollbac
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak, run_watch
+from tests.steps.phases import all_kraft, check_back, check_end, controllers, some_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.test_first_broker import BAKE
-from tests.steps.test_migration import check_end
-from tests.steps.test_rollback import all_kraft, check_back, controllers, some_kraft
 
 
 def stops(cluster: SimCluster) -> list[int]:

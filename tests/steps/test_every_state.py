@@ -27,9 +27,9 @@ from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePerm
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
+from tests.steps.phases import EVERYTHING, forward
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Mortal, SimClock
-from tests.steps.test_migration import EVERYTHING, forward
 
 pytestmark = pytest.mark.slow(seconds=170)
 

@@ -19,10 +19,10 @@ from airflow_provider_kmigrate.steps.originals import main
 from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
+from tests.steps.phases import all_kraft, controllers
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 from tests.steps.sim_nodes import Health, Killed, SimNode, files_of, parse
-from tests.steps.test_rollback import all_kraft
 
 SECRET = "ssl.keystore.password=ROTATED\n"
 
@@ -31,8 +31,7 @@ def begun(folder: Path) -> tuple[SimCluster, StepContext]:
     """Controllers up, broker 0 in migration mode."""
     cluster = SimCluster()
     context = cluster.context(folder)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    controllers(cluster, context)
     run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), context)
     return cluster, context
 

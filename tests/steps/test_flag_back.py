@@ -17,8 +17,8 @@ from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.rollback import RestoreFlag
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
+from tests.steps.phases import all_kraft, finalization_begun
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import all_kraft, finalization_begun
 
 
 def finalized_but_one(folder: Path) -> SimCluster:

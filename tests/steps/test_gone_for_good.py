@@ -23,10 +23,9 @@ from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.provider.simulated import document
+from tests.steps.phases import all_in_migration, all_kraft, check_back, forward, some_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import parse
-from tests.steps.test_migration import forward
-from tests.steps.test_rollback import all_in_migration, all_kraft, check_back, some_kraft
 
 RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(encoding="utf-8")
 

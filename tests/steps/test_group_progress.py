@@ -20,10 +20,10 @@ from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.group_watch import GroupFile, sample
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import run_watch
+from tests.steps.phases import some_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed, Mortal
 from tests.steps.test_first_broker import ready
-from tests.steps.test_rollback import some_kraft
 
 TARGET = BrokerMode.MIGRATION
 PLACE = TopicPartition("t", 0)

@@ -16,17 +16,9 @@ from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.catalog import STEPS, build
 from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from tests.steps.phases import all_in_migration, all_kraft, controllers, finalization_begun, handed_over, some_kraft, untouched
 from tests.steps.sim import SimCluster
 from tests.steps.test_expansion import up_to
-from tests.steps.test_rollback import (
-    all_in_migration,
-    all_kraft,
-    controllers,
-    finalization_begun,
-    handed_over,
-    some_kraft,
-    untouched,
-)
 
 FOREIGN = "zzzzzzzzzzzzzzzzzzzzzz"
 

@@ -12,9 +12,8 @@ from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
+from tests.steps.phases import all_kraft, check_back, check_end, forward
 from tests.steps.sim import SimCluster
-from tests.steps.test_migration import check_end, forward
-from tests.steps.test_rollback import all_kraft, check_back
 
 
 class Switch:

@@ -16,8 +16,8 @@ from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.catalog import run_plan, run_rollback
 from airflow_provider_kmigrate.steps.rollback import Handover, StopController, planned
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from tests.steps.phases import all_in_migration, check_back
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import all_in_migration, check_back
 
 SINCE = {"orders": TopicMetadata("orders", "id", {})}
 

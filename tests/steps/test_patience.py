@@ -12,8 +12,8 @@ from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView,
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from airflow_provider_kmigrate.observe import reads
 from airflow_provider_kmigrate.steps.brokers import RollBroker
-from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import Step, run_step
+from tests.steps.phases import controllers
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 
@@ -166,8 +166,7 @@ def test_a_broker_that_dies_at_every_start_is_started_a_few_times_and_its_log_is
     cluster = Crashing()
     context = cluster.context(tmp_path)
     context.tools.host = lambda _: Logged(cluster)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    controllers(cluster, context)
     with pytest.raises(Failed, match="the end of the log of broker 0"):
         run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(canary_bake=0.0)), context)
     assert cluster.nodes[NodeRole.BROKER, 0].starts == 1 + 5

@@ -10,17 +10,15 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ConnectionFacts
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.catalog import run_rollback
-from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import run_step
+from tests.steps.phases import controllers, some_kraft
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import some_kraft
 
 
 def begin(cluster, context):
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    controllers(cluster, context)
     run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), context)
 
 

@@ -36,10 +36,10 @@ from airflow_provider_kmigrate.steps.waits import assess, require_rollback_assur
 from tests.clients.fake_exporter import Exporter, answer, serving
 from tests.core.test_readiness import taken_out
 from tests.core.views import HALF, computing
+from tests.steps.phases import all_kraft, controllers, finalization_begun, some_in_migration, some_kraft, untouched
 from tests.steps.sim_nodes import Killed, Mortal, original_of
 from tests.steps.test_as_approved import Changing, Written
 from tests.steps.test_coordinators import next_broker, stops
-from tests.steps.test_rollback import all_kraft, controllers, finalization_begun, some_in_migration, some_kraft, untouched
 
 Change = Callable[[Changing, StepContext], None]
 SERVING = ZooKeeperServer("z1:2181", "3.8.4", "leader")

@@ -14,12 +14,10 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import BrokerMode, PartitionMetadata, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps import brokers
-from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
-from airflow_provider_kmigrate.steps.catalog import run_plan, run_rollback
-from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.rollback import (
@@ -27,66 +25,27 @@ from airflow_provider_kmigrate.steps.rollback import (
     Handover,
     StopController,
     WipeController,
-    ZooKeeperLeads,
-    equivalent_after_failover,
     planned,
 )
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.waits import Copied
+from tests.steps.phases import (
+    EVERYTHING,
+    all_in_migration,
+    all_kraft,
+    check_back,
+    check_end,
+    controllers,
+    finalization_begun,
+    finalize,
+    forward,
+    handed_over,
+    some_in_migration,
+    some_kraft,
+    untouched,
+)
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimJournal
 from tests.steps.sim_nodes import Health, Killed, Mortal
-from tests.steps.test_migration import EVERYTHING, check_end, finalize, forward, roll
-
-
-def controllers(cluster, context):
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
-
-
-def some_in_migration(cluster, context):
-    controllers(cluster, context)
-    run_step(RollBroker(cluster.spec.brokers[-1], BrokerMode.MIGRATION, cluster.spec.policy), context)
-
-
-def all_in_migration(cluster, context):
-    controllers(cluster, context)
-    roll(cluster, context, BrokerMode.MIGRATION)
-    run_step(Copied(), context)
-
-
-def some_kraft(cluster, context):
-    all_in_migration(cluster, context)
-    for node in cluster.spec.brokers[:2]:
-        run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), context)
-
-
-def all_kraft(cluster, context):
-    all_in_migration(cluster, context)
-    roll(cluster, context, BrokerMode.KRAFT)
-
-
-def finalization_begun(cluster, context):
-    """A standby has lost its flag already; the leader has not."""
-    all_kraft(cluster, context)
-    standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
-    cluster.stop(standby)
-    install(context, standby, FileStage.CONTROLLER_FINAL)
-    cluster.start(standby)
-
-
-def handed_over(cluster, context):
-    all_in_migration(cluster, context)
-    run_step(ControllerFailover(cluster.spec.controllers), context)
-    run_step(equivalent_after_failover(600.0), context)
-    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
-    run_step(Handover(cluster.spec.controllers), context)
-    run_step(ZooKeeperLeads(), context)
-
-
-def untouched(cluster, context):
-    """No migration was begun."""
-
 
 PHASES: list[Callable] = [
     untouched,
@@ -97,20 +56,6 @@ PHASES: list[Callable] = [
     all_kraft,
     finalization_begun,
 ]
-
-
-def check_back(cluster):
-    view = cluster.observe(EVERYTHING)
-    assert cluster.disasters == []
-    assert where(view).phase is Phase.ZOOKEEPER
-    assert cluster.offset is None
-    assert cluster.state_epoch <= cluster.controller_epoch
-    for (role, _), node in cluster.nodes.items():
-        if role is NodeRole.BROKER:
-            assert node.stage is FileStage.ZOOKEEPER
-            assert node.running == node.text
-        else:
-            assert (node.running, node.log, node.formatted) == (None, False, None)
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)

@@ -11,8 +11,8 @@ from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from tests.steps.phases import all_in_migration, check_back, some_in_migration, some_kraft
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import all_in_migration, check_back, some_in_migration, some_kraft
 
 CLOSED, OPEN = ("03:00-04:00",), ("00:00-02:00",)  # the simulated clock begins at 00:16 UTC
 
