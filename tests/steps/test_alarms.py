@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import BrokersRegistered, Finalized, run_watch
 from tests.steps.phases import all_in_migration, finalization_begun
 from tests.steps.sim import SimCluster
-from tests.steps.test_as_approved import Written
+from tests.steps.sim_hands import SimJournal
 
 HYBRID_SINCE = 400.0  # by ZooKeeper's clock; the simulated one begins at 1000
 
@@ -29,10 +29,10 @@ class Old(SimCluster):
         return replace(view, migration=made)
 
 
-def messages(context: StepContext) -> tuple[list[str], Written]:
+def messages(context: StepContext) -> tuple[list[str], SimJournal]:
     """What a step says, and what it writes down."""
     said: list[str] = []
-    journal = Written()
+    journal = SimJournal()
     run_step(BrokersRegistered([0, 1, 2], GroupProgressSpec()), replace(context, say=said.append, journal=journal))
     return [text for text in said if text.startswith("ALARM")], journal
 

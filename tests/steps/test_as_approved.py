@@ -19,7 +19,6 @@ from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
 from tests.steps.phases import all_kraft, check_end, finalize
 from tests.steps.sim import SimCluster
-from tests.steps.sim_hands import SimJournal
 from tests.steps.sim_nodes import Health
 
 Change = Callable[["Changing"], None]
@@ -164,15 +163,6 @@ def test_a_soak_is_not_green_while_replicas_are_out_or_a_broker_is_fenced_or_a_g
         run_step(Soak(30.0), context)
 
 
-class Written(SimJournal):
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, str]] = []
-
-    def write(self, kind: str, step: str, text: str, **facts: object) -> None:
-        super().write(kind, step, text, **facts)
-        self.lines.append((kind, text))
-
-
 def an_original_is_gone(context: StepContext) -> None:
     context.backup.path(context.spec.brokers[1]).unlink()
 
@@ -188,7 +178,6 @@ LOSSES = [(an_original_is_gone, "O01"), (an_original_is_altered, "O01")]
 def test_nothing_is_finalized_once_the_way_back_is_lost(tmp_path: Path, lose: Callable[[StepContext], None], code: str) -> None:
     """A person is asked first: until the finalization it can be mended, and what made it go may be what speaks against going on."""
     cluster, context = approved(tmp_path)
-    context = replace(context, journal=Written())
     lose(context)
     with pytest.raises(Refused) as refused:
         finalize(cluster, context)

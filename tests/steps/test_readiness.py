@@ -37,8 +37,9 @@ from tests.clients.fake_exporter import Exporter, answer, serving
 from tests.core.test_readiness import taken_out
 from tests.core.views import HALF, computing
 from tests.steps.phases import all_kraft, controllers, finalization_begun, some_in_migration, some_kraft, untouched
+from tests.steps.sim_hands import SimJournal
 from tests.steps.sim_nodes import Killed, Mortal, original_of
-from tests.steps.test_as_approved import Changing, Written
+from tests.steps.test_as_approved import Changing
 from tests.steps.test_coordinators import next_broker, stops
 
 Change = Callable[[Changing, StepContext], None]
@@ -417,7 +418,7 @@ class TestWatch:
         cluster, context = hybrid(tmp_path)
         journals = tmp_path / "journals"
         journals.mkdir()
-        journal = Written()
+        journal = SimJournal()
         context = replace(context, journal=journal)
         a_zookeeper_is_down(cluster, context)
         begun = cluster.clock.time
