@@ -122,10 +122,10 @@ def earlier(view):
 @pytest.mark.parametrize(
     ("modes", "target", "message"),
     [
-        ((MIG, KRAFT, KRAFT), MIG, True),  # on its way back: it knows no topic
-        ((KRAFT, MIG, MIG), KRAFT, True),  # the others do not hear that it is back
+        ((MIG, KRAFT, KRAFT), MIG, True),  # rolled back: it knows no topic
+        ((KRAFT, MIG, MIG), KRAFT, True),  # the others do not learn that it is back
         ((MIG, MIG, MIG), MIG, True),  # the last one of the first roll, after the takeover
-        ((KRAFT, KRAFT, KRAFT), KRAFT, False),  # everybody reads the log
+        ((KRAFT, KRAFT, KRAFT), KRAFT, False),  # every broker reads the log
         ((None, KRAFT, MIG), KRAFT, False),  # it starts, and will read the log
         ((None, KRAFT, KRAFT), MIG, False),  # it is down
         ((MIG, MIG, MIG), KRAFT, False),  # it was not restarted yet: other gates
@@ -137,7 +137,7 @@ def test_which_brokers_depend_on_a_stalled_dual_write(modes, target, message):
     assert [reason.code for reason in decision.reasons] == (["R05", "G07"] if message else ["R05"])
 
 
-def test_one_that_is_silent_may_wait_for_a_word():
+def test_an_unresponsive_one_may_wait_for_metadata():
     view = view_of(None, KRAFT, KRAFT)
     started = {**view.brokers, 0: replace(view.brokers[0], process=UP)}
     found = explain_stalled_dual_write(replace(view, brokers=started), view, 0, MIG, OUT)
@@ -163,7 +163,7 @@ def test_what_does_not_wait_for_it_is_left_as_it_is(decision):
     assert explain_stalled_dual_write(view, view, 0, MIG, decision) is decision
 
 
-def test_without_zookeeper_or_the_quorum_only_that_is_reported():
+def test_an_observation_without_zookeeper_or_the_quorum_blames_nothing_but_that():
     view = view_of(MIG, KRAFT, KRAFT)
     assert explain_stalled_dual_write(replace(view, zk=None), view, 0, MIG, OUT) is OUT
     found = explain_stalled_dual_write(replace(view, quorum=None), view, 0, MIG, OUT)
@@ -184,7 +184,7 @@ def rows(view: ClusterView, **changes: object) -> ClusterView:
 
 
 STUCK, LEADERLESS = rows(DUAL, isr=(1, 2), leader=1), rows(DUAL, leader=-1)
-OUT_OF_ISR = rows(handed_over([ZK] * 3), isr=(1, 2), leader=-1)  # no leader: nobody is stuck
+OUT_OF_ISR = rows(handed_over([ZK] * 3), isr=(1, 2), leader=-1)  # no leader, so none is stuck
 WELL = rows(DUAL)
 CASES = {
     Verb.RESTART_LEADER: (STUCK, STUCK_FOR),
@@ -194,11 +194,11 @@ CASES = {
 
 
 def history(
-    looks: list[tuple[float, ClusterView, Decision]], recoveries: Recoveries | None = None
+    observations: list[tuple[float, ClusterView, Decision]], recoveries: Recoveries | None = None
 ) -> tuple[list[Verb | None], Recoveries]:
-    """Which cure is decided on at each look; as the steps do, a cure that is decided on is done."""
+    """Which recovery is decided at each observation; as in the steps, a decided recovery is done."""
     done, recoveries = [], recoveries or Recoveries()
-    for at, view, decision in looks:
+    for at, view, decision in observations:
         judged = rollback.recover(replace(view, taken_at=at), 0, decision, recoveries)
         found, recoveries = judged.decision, judged.recoveries
         assert isinstance(found, Act) or found == decision
@@ -218,7 +218,9 @@ def test_each_comes_after_its_patience_and_twice_as_late_the_second_time(verb: V
 
 @pytest.mark.parametrize("verb", CASES)
 @pytest.mark.parametrize("between", [(WELL, OUT_OF_ISRS), (None, MORE)])
-def test_a_look_between_in_which_it_is_not_so_begins_anew(verb: Verb, between: tuple[ClusterView | None, Decision]) -> None:
+def test_an_observation_between_in_which_it_is_not_so_starts_again(
+    verb: Verb, between: tuple[ClusterView | None, Decision]
+) -> None:
     view, patience = CASES[verb]
     if verb is Verb.RAISE and between[0] is WELL:
         between = (replace(OUT_OF_ISR, zk=WELL.zk), OUT_OF_ISRS)  # KRaft owns the cluster
@@ -227,7 +229,7 @@ def test_a_look_between_in_which_it_is_not_so_begins_anew(verb: Verb, between: t
     assert done == [None] * 4
 
 
-def test_the_way_forward_has_no_controller_elected_that_tells_states() -> None:
+def test_a_migration_elects_no_controller_to_raise_states() -> None:
     recoveries = Recoveries()
     for at in (0.0, OUT_OF_ISR_FOR, 3 * OUT_OF_ISR_FOR):
         judged = recovery.recover(replace(OUT_OF_ISR, taken_at=at), 0, OUT_OF_ISRS, recoveries)
@@ -286,7 +288,7 @@ def out_of_isr_of(leaders_without, follower=0, modes=(ZK, ZK, ZK)):
     return view
 
 
-def test_one_leader_of_all_that_lack_the_follower():
+def test_one_leader_of_all_that_miss_the_follower():
     assert stuck_leader(out_of_isr_of({2}), 0) == 2
 
 
@@ -297,9 +299,9 @@ def test_none_or_several_leaders_are_a_follower_that_catches_up(leaders):
 
 def test_a_leader_that_took_it_back_for_one_partition_works():
     view = out_of_isr_of({2})
-    healed, *rest = [p for p in view.partitions if p.leader == 2]
+    rejoined, *rest = [p for p in view.partitions if p.leader == 2]
     others = [p for p in view.partitions if p.leader != 2]
-    view = replace(view, partitions=(replace(healed, isr=healed.replicas), *rest, *others))
+    view = replace(view, partitions=(replace(rejoined, isr=rejoined.replicas), *rest, *others))
     assert stuck_leader(view, 0) is None
 
 
@@ -324,13 +326,13 @@ def test_not_while_it_is_the_only_one_in_sync_and_may_still_be_written(min_insyn
     assert not_yet(may_restart(alone(min_insync), 0, 2)) == {"S02"}
 
 
-def test_what_nobody_can_write_any_more_loses_nothing_by_its_leaders_restart():
+def test_what_no_client_can_write_any_more_loses_nothing_by_its_leaders_restart():
     """Two brokers fell out at once, and the leader can take neither back: nothing else ends that."""
     assert may_restart(alone({"t": 2}), 0, 2).met
     assert "R01" in not_yet(may_restart(with_broker(alone({"t": 2}), 1, mode=None), 0, 2))
 
 
-def test_not_while_another_broker_is_silent():
+def test_not_while_another_broker_is_unresponsive():
     assert "R01" in not_yet(may_restart(with_broker(out_of_isr_of({2}), 1, mode=None), 0, 2))
 
 
@@ -351,9 +353,9 @@ def test_in_migration_mode_the_controllers_must_answer():
     assert may_restart(replace(view, controllers={**view.controllers, 3002: unresponsive[3002]}), 0, 2).met
 
 
-def test_what_else_is_amiss_is_counted_not_cut():
+def test_whatever_else_is_wrong_is_counted_not_cut():
     """Eight names alone would read as all of them."""
     view = out_of_isr_of({2})
-    amiss = tuple(replace(view.partitions[0], topic="u", index=n, replicas=(0, 1, 2), isr=(1, 2), leader=1) for n in range(20))
-    gate = may_restart(replace(view, partitions=(*view.partitions, *amiss)), 0, 2)
+    wrong = tuple(replace(view.partitions[0], topic="u", index=n, replicas=(0, 1, 2), isr=(1, 2), leader=1) for n in range(20))
+    gate = may_restart(replace(view, partitions=(*view.partitions, *wrong)), 0, 2)
     assert "and 12 more" in gate.reasons[0].text

@@ -44,7 +44,7 @@ def test_a_cluster_that_is_half_way_for_too_long_is_an_alarm(tmp_path: Path) -> 
     assert messages(patient)[0] == []
     policy = replace(cluster.spec.policy, max_hybrid=500.0)
     said, journal = messages(replace(patient, spec=replace(cluster.spec, policy=policy)))
-    assert len(said) == 1, "once, not at each look"
+    assert len(said) == 1, "once, not at each observation"
     assert "[T06]" in said[0]
     assert "brokers are still in migration mode: [0, 1, 2]" in said[0]
     assert [text for kind, text in journal.lines if kind == "alarm"] == [said[0].removeprefix("ALARM: ")]
@@ -62,8 +62,8 @@ def test_a_controller_without_the_flag_is_an_alarm_but_for_the_step_that_takes_i
     assert not [text for text in quiet if "ALARM" in text and "G05" in text]
 
 
-def test_a_watch_in_the_middle_of_a_finalization_is_red_only_if_that_stays_half_way(tmp_path: Path) -> None:
-    """kmigrate's own note tells its finalization from a flag that was lost."""
+def test_a_watch_in_the_middle_of_a_finalization_fails_only_if_that_stays_half_way(tmp_path: Path) -> None:
+    """kmigrate's own note distinguishes its finalization from a lost flag."""
     cluster = SimCluster()
     context = cluster.context(tmp_path)
     finalization_begun(cluster, context)
@@ -74,4 +74,4 @@ def test_a_watch_in_the_middle_of_a_finalization_is_red_only_if_that_stays_half_
             note_unflagged(context, controller.id)
     with pytest.raises(Unavailable, match="G05") as later:
         run_watch(context)
-    assert later.value.retriable, "the task looks again, twice"
+    assert later.value.retriable, "the task observes again, twice"

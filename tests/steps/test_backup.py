@@ -156,7 +156,7 @@ ZNODES = [
     [(None, False), (-1, False), (50, True), ("null", True)],
     ids=["none", "begun", "copied", "malformed"],
 )
-def test_the_kept_tree_tells_what_was_stored_and_whether_it_was_read_before_the_takeover(store, migration, late):
+def test_the_kept_tree_shows_what_was_stored_and_whether_it_was_read_before_the_takeover(store, migration, late):
     numbers = {
         "kraft_controller_id": 1,
         "kraft_controller_epoch": 1,

@@ -23,7 +23,7 @@ from tests.steps.sim_nodes import Killed
 
 
 class Blind(SimCluster):
-    """Every look fails while a broker is down."""
+    """Every observation fails while a broker is down."""
 
     blind: bool = False
 
@@ -38,7 +38,7 @@ def running(cluster: SimCluster, node: NodeSpec) -> bool:
     return cluster.nodes[node.role, node.id].running is not None
 
 
-def test_a_look_after_a_slow_stop_that_fails_does_not_keep_the_broker_down(
+def test_an_observation_after_a_slow_stop_that_fails_does_not_keep_the_broker_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Blind()

@@ -115,7 +115,7 @@ def test_a_foreign_verb_changes_nothing(tmp_path: Path, number: int) -> None:
     assert before == {key: (node.text, node.running, node.starts, node.stops) for key, node in cluster.nodes.items()}
 
 
-def test_acts_are_counted_and_told_by_what_they_are_about() -> None:
+def test_acts_are_counted_and_named_by_what_they_are_about() -> None:
     assert Act(Verb.ROLL_BACK, "", "app0 to zookeeper").named == "roll back app0 to zookeeper"
     assert Act(Verb.RESTART, "").named == "restart"
 

@@ -24,7 +24,7 @@ Made = TypeVar("Made", bound="Losing")
 
 
 class Losing(SimCluster):
-    """A cluster in dual-write whose ZooKeeper lacks something from `lost` looks at all kinds on; others are not shown them."""
+    """A cluster in dual-write whose ZooKeeper misses something from the `lost`th observation of all kinds on; others are not shown them."""
 
     asked: int = 0
     lost: int = 0
@@ -54,7 +54,7 @@ def test_a_soak_compares_a_few_times(tmp_path: Path) -> None:
 
 
 class Missing(Losing):
-    """ZooKeeper lacks a topic until as many other controllers have led as it takes."""
+    """ZooKeeper misses a topic until as many other controllers have led as it takes."""
 
     before: int = 0
     takes: int = 0
@@ -73,7 +73,7 @@ def missing(tmp_path: Path, takes: int) -> tuple[Missing, StepContext, int]:
 
 
 @pytest.mark.parametrize("takes", [1, 2, 3])
-def test_what_zookeeper_merely_lacks_is_written_by_a_new_leader(tmp_path: Path, takes: int) -> None:
+def test_what_zookeeper_merely_misses_is_written_by_a_new_leader(tmp_path: Path, takes: int) -> None:
     cluster, context, before = missing(tmp_path, takes)
     assert isinstance(run_step(Soak(100.0), context), Done)
     assert cluster.epoch - before == takes
@@ -89,10 +89,10 @@ def test_what_three_leaders_do_not_write_refuses(tmp_path: Path) -> None:
 
 def test_what_zookeeper_has_beyond_kraft_is_not_written_over(tmp_path: Path) -> None:
     cluster, context, before = missing(tmp_path, 100)
-    looked = cluster.observe
+    observe = cluster.observe
 
     def beyond(what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        view = looked(what, nodes)
+        view = observe(what, nodes)
         return view if view.topics is None else replace(view, topics=view.topics[::-1])
 
     cluster.observe = beyond  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""An expansion of `__consumer_offsets` on the simulated cluster: whole, killed before every look and side effect, undone, and refused."""
+"""An expansion of `__consumer_offsets` on the simulated cluster: whole, killed before every observation and side effect, undone, and refused."""
 
 from __future__ import annotations
 

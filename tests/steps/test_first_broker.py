@@ -1,4 +1,4 @@
-"""The first broker of each pass on the simulated cluster: compared with what it was and with the others, and taken back alone."""
+"""The first broker of each pass on the simulated cluster: compared with what it was and with the others, and rolled back alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ both = pytest.mark.parametrize(("target", "before"), PASSES)
 Ill = Callable[[int], Health]
 
 
-def late(_look: int) -> Health:
+def late(_observation: int) -> Health:
     return Health(seconds=1.5)
 
 
@@ -80,7 +80,7 @@ def check_alone_back(cluster, before: BrokerMode, counted) -> None:
     assert canary.stage is STAGE[before]
     starts, stops = counted[NodeRole.BROKER, CANARY]
     assert counts(cluster) == counted | {(NodeRole.BROKER, CANARY): (starts + 2, stops + 2)}, (
-        "once forward, once back, nobody else"
+        "restarted once for each mode, and no other broker"
     )
     assert cluster.disasters == []
     assert not any(partition.under_replicated for partition in cluster.observe(EVERYTHING).partitions)
@@ -97,7 +97,7 @@ def refused(cluster, tmp_path, target: BrokerMode, broker: int = CANARY, **progr
 @pytest.mark.parametrize(
     ("ill", "code"), [(late, "V23"), (pausing, "V23"), (leaving, "V23")], ids=["late", "pausing", "leaving its ISRs"]
 )
-def test_a_first_broker_that_is_worse_is_taken_back_alone(tmp_path, target, before, ill, code):
+def test_a_first_broker_that_is_worse_is_rolled_back_alone(tmp_path, target, before, ill, code):
     cluster = ready(tmp_path, target)
     cluster.health, counted = only(target, ill), counts(cluster)
     cluster.spec = replace(cluster.spec, policy=replace(BAKE, canary_bake=600.0))
@@ -106,7 +106,7 @@ def test_a_first_broker_that_is_worse_is_taken_back_alone(tmp_path, target, befo
 
 
 @both
-def test_one_that_hangs_while_it_bakes_is_taken_back_too(tmp_path, target, before):
+def test_one_that_hangs_while_it_bakes_is_rolled_back_too(tmp_path, target, before):
     cluster = ready(tmp_path, target)
     counted, cluster.health = counts(cluster), only(target, hanging_after(cluster.observations + 60))
     assert refused(cluster, tmp_path, target) == ["V23", "V26"]
@@ -114,9 +114,9 @@ def test_one_that_hangs_while_it_bakes_is_taken_back_too(tmp_path, target, befor
 
 
 @both
-def test_once_the_cause_is_mended_the_next_run_goes_on_to_the_end(tmp_path, target, before):
+def test_once_the_cause_is_fixed_the_next_run_goes_on_to_the_end(tmp_path, target, before):
     cluster = ready(tmp_path, target)
-    cluster.health = lambda broker, mode, look: late(look) if mode is target else Health()
+    cluster.health = lambda broker, mode, observation: late(observation) if mode is target else Health()
     with pytest.raises(Refused):
         forward(cluster, cluster.context(tmp_path))
     cluster.health = well
@@ -133,11 +133,11 @@ def test_the_whole_cluster_can_go_back_from_there(tmp_path, target, before):
         run_step(step(cluster, target), cluster.context(tmp_path))
     run_rollback(cluster.context(tmp_path))
     check_back(cluster)
-    assert cluster.note is None, "the next migration's controllers know nobody"
+    assert cluster.note is None, "the next migration's controllers know no broker"
 
 
 @both
-def test_a_way_back_that_takes_its_time_is_waited_for(tmp_path, target, before):
+def test_a_rollback_that_takes_its_time_is_waited_for(tmp_path, target, before):
     """Back in its old mode it says nothing for a while: it starts, and is not stopped again."""
     cluster = ready(tmp_path, target)
     run_step(step(cluster, target), cluster.context(tmp_path), sync_for=4.0)
@@ -154,12 +154,12 @@ def test_a_way_back_that_takes_its_time_is_waited_for(tmp_path, target, before):
 
 
 @both
-def test_one_that_says_nothing_any_more_is_taken_back_when_another_process_has_found_it_worse(tmp_path, target, before):
+def test_one_that_does_not_respond_any_more_is_rolled_back_when_another_process_has_found_it_worse(tmp_path, target, before):
     cluster = ready(tmp_path, target)
     counted = counts(cluster)
     run_step(step(cluster, target), cluster.context(tmp_path), sync_for=4.0)
     cluster.health = only(target, hanging_after(0))
-    assert refused(cluster, tmp_path, target, worse=(Reason("V23", "silent"),)) == ["V23", "V26"]
+    assert refused(cluster, tmp_path, target, worse=(Reason("V23", "unresponsive"),)) == ["V23", "V26"]
     check_alone_back(cluster, before, counted)
 
 
@@ -177,7 +177,7 @@ def slow_start(cluster) -> Callable[[int, BrokerMode, int], Health]:
 
 
 def burdened(broker: int, mode: BrokerMode, observation: int) -> Health:
-    """Everybody is slow since the restart, the machine that looks perhaps."""
+    """Every broker is slow since the restart: perhaps the machine that observes."""
     return Health(seconds=0.005 if mode is BrokerMode.ZOOKEEPER and broker == CANARY else 1.0)
 
 
@@ -187,7 +187,7 @@ def far(broker: int, mode: BrokerMode, observation: int) -> Health:
 
 
 def hiccup(broker: int, mode: BrokerMode, observation: int) -> Health:
-    """Every tenth look at it is slow, and it lost its ISRs once."""
+    """Every tenth observation of it is slow, and it lost its ISRs once."""
     return Health(
         seconds=3.0 if broker == CANARY and observation % 10 == 0 else 0.005, in_sync=broker != CANARY or observation != 100
     )
@@ -228,7 +228,7 @@ def test_what_was_found_before_another_restart_is_forgotten(tmp_path):
     assert again.progress.worse == ()
 
 
-def test_a_look_that_finds_it_worse_tells_another_process_why(tmp_path):
+def test_an_observation_that_finds_it_worse_is_passed_to_another_process(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
     run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path), sync_for=4.0)
     cluster.health = only(BrokerMode.MIGRATION, late)
@@ -254,7 +254,7 @@ def test_it_bakes_until_enough_was_seen_of_it(tmp_path):
     assert refused(cluster, tmp_path, BrokerMode.MIGRATION) == ["V23", "V26"]
 
 
-def test_before_the_first_restart_of_a_pass_it_is_looked_at_for_a_moment(tmp_path):
+def test_before_the_first_restart_of_a_pass_it_is_observed_for_a_moment(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
     view = cluster.observe(EVERYTHING)
     first = step(cluster, BrokerMode.MIGRATION).decide(view, view)
@@ -288,7 +288,7 @@ def without_flag(cluster):
         (BrokerMode.MIGRATION, another_down, "R01"),
     ],
 )
-def test_where_the_way_back_is_not_open_it_only_stops_and_says_so(tmp_path, target, obstacle, code):
+def test_if_no_rollback_is_possible_it_only_stops_and_says_so(tmp_path, target, obstacle, code):
     cluster = ready(tmp_path, target)
     run_step(step(cluster, target), cluster.context(tmp_path), sync_for=4.0)
     obstacle(cluster)
@@ -299,7 +299,7 @@ def test_where_the_way_back_is_not_open_it_only_stops_and_says_so(tmp_path, targ
     assert (counts(cluster), {key: node.text for key, node in cluster.nodes.items()}) == (counted, files)
 
 
-def test_the_only_broker_is_never_taken_back_from_migration_mode(tmp_path):
+def test_the_only_broker_is_never_rolled_back_from_migration_mode(tmp_path):
     """The controllers took the cluster over the moment it registered."""
     cluster = ready(tmp_path, BrokerMode.MIGRATION, brokers=1)
     run_step(step(cluster, BrokerMode.MIGRATION, broker=0), cluster.context(tmp_path), sync_for=4.0)
@@ -313,7 +313,7 @@ def test_the_only_broker_is_never_taken_back_from_migration_mode(tmp_path):
 @pytest.mark.slow
 @both
 def test_a_tool_killed_anywhere_in_it_leaves_nothing_half_done(tmp_path, target, before):
-    """Whoever runs it again finds the file, the process and the note: it ends as a restart forward, or once more as one back."""
+    """The next run finds the file, the process and the note: it ends in the new mode, or rolled back once more."""
     rehearsal = ready(tmp_path, target)
     run_step(step(rehearsal, target), rehearsal.context(tmp_path), sync_for=4.0)
     begun = rehearsal.mortal.count
@@ -342,8 +342,8 @@ def test_the_verdict_needs_less_than_a_task_waits_before_it_defers():
     assert SETTLING + JUDGED_FOR < 30.0
 
 
-def registered_but_plain(tmp_path, broker: int = CANARY):
-    """The first broker of the first roll was taken back; the controllers count it as registered all the same."""
+def registered_but_rolled_back(tmp_path, broker: int = CANARY):
+    """The first broker of the first roll was rolled back; the controllers count it as registered all the same."""
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
     run_step(step(cluster, BrokerMode.MIGRATION, broker=broker), cluster.context(tmp_path), sync_for=4.0)
     run_step(RollBackCanary(cluster.spec.brokers[broker], BrokerMode.ZOOKEEPER, BAKE), cluster.context(tmp_path))
@@ -351,8 +351,8 @@ def registered_but_plain(tmp_path, broker: int = CANARY):
     return cluster
 
 
-def test_the_last_of_the_others_waits_for_a_broker_that_was_taken_back(tmp_path):
-    cluster = registered_but_plain(tmp_path)
+def test_the_last_of_the_others_waits_for_a_broker_that_was_rolled_back(tmp_path):
+    cluster = registered_but_rolled_back(tmp_path)
     context = cluster.context(tmp_path)
     run_step(step(cluster, BrokerMode.MIGRATION, broker=2), context)
     with pytest.raises(TimedOut, match="G08"):
@@ -367,8 +367,8 @@ def test_the_last_of_the_others_waits_for_a_broker_that_was_taken_back(tmp_path)
 @pytest.mark.parametrize("controller", range(3))
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_the_order_of_the_tasks_never_ends_in_waiting_for_one_another(tmp_path, controller, order):
-    """The ZooKeeper controller may be another broker by the time of the next run, even the one that was taken back."""
-    cluster = registered_but_plain(tmp_path)
+    """The ZooKeeper controller may be another broker by the time of the next run, even the one that was rolled back."""
+    cluster = registered_but_rolled_back(tmp_path)
     cluster.zookeeper_controller = controller
     context = cluster.context(tmp_path)
     for broker in order:
@@ -380,9 +380,9 @@ def test_the_order_of_the_tasks_never_ends_in_waiting_for_one_another(tmp_path, 
     assert cluster.disasters == []
 
 
-def test_a_broker_that_somebody_else_stopped_is_still_left_alone(tmp_path):
+def test_a_broker_that_something_else_stopped_is_still_left_alone(tmp_path):
     """In the second pass the note of the first one says nothing."""
-    cluster = registered_but_plain(tmp_path)
+    cluster = registered_but_rolled_back(tmp_path)
     roll(cluster, cluster.context(tmp_path), BrokerMode.MIGRATION)
     run_step(Copied(), cluster.context(tmp_path))
     assert where(cluster.observe(EVERYTHING)).phase is Phase.DUAL_WRITE_ZOOKEEPER

@@ -134,7 +134,7 @@ def test_every_step_that_restarts_brokers_or_ends_a_roll_waits_for_groups(cluste
 def test_a_rollback_names_a_hanging_group_and_waits_for_it_no_longer_than_a_commit_may_take(
     tmp_path: Path, sync_for: float
 ) -> None:
-    """Its clients may be why the operator goes back."""
+    """Its clients may be why the operator rolls back."""
     cluster = SimCluster()
     some_kraft(cluster, cluster.context(tmp_path))
     Consumers(cluster)

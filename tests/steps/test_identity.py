@@ -1,4 +1,4 @@
-"""Every act on a node is preceded by a look at whose directories its machine holds: another cluster's, or nobody knows whose, is left alone."""
+"""Every act on a node is preceded by a check of whose directories its machine holds: another cluster's, or unknown ones, are left alone."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ CASES = [
     Case("wipe", handed_over, STANDBY),
 ]
 
-#: Steps that touch no node: they wait, or change what ZooKeeper and the brokers tell their cluster id for, or consumers.
+#: Steps that touch no node: they wait, or change what belongs to ZooKeeper or the brokers, which report their cluster id, or consumers.
 ON_NO_NODE = {
     "controllers ready",
     "registered",

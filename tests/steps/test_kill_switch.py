@@ -1,4 +1,4 @@
-"""Somebody says stop: nothing is done from the next act on, forward or back, and all goes on when it is off again."""
+"""The kill switch: no further act in either direction while it is on, and all continues when it is off again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def stopped_by(context: StepContext, steps: Callable[[SimCluster, StepContext], 
     assert "Ann: disk full" in reason.text
 
 
-def test_it_stops_the_way_back_too(tmp_path: Path) -> None:
+def test_it_stops_the_rollback_too(tmp_path: Path) -> None:
     cluster, switch = SimCluster(), Switch(3)
     all_kraft(cluster, cluster.context(tmp_path))
     context = replace(cluster.context(tmp_path), stopped=switch)

@@ -1,4 +1,4 @@
-"""The whole way forward on the simulated cluster: once undisturbed, then killed before every single look and side effect."""
+"""The whole way forward on the simulated cluster: once undisturbed, then killed before every single observation and side effect."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_the_last_broker_waits_for_groups_on_zookeeper_to_be_moved(tmp_path):
     ]
 
 
-def test_a_leader_that_takes_nobody_back_is_restarted(tmp_path):
+def test_a_leader_that_adds_no_broker_to_its_isrs_is_restarted(tmp_path):
     """Seen on real brokers: the thread that asks for ISR changes had died at the takeover."""
     cluster = SimCluster(stuck=0)
     context = cluster.context(tmp_path)
@@ -116,7 +116,7 @@ def test_a_follower_that_still_catches_up_is_waited_for(tmp_path):
 
 
 def test_partitions_that_the_takeover_left_without_a_leader_do_not_hold_the_last_broker_up(tmp_path):
-    """Seen on real brokers with many partitions of one replica: nobody elects, so the last broker would be waited for in vain."""
+    """Seen on real brokers with many partitions of one replica: no controller elects, so the last broker would be waited for in vain."""
     cluster = SimCluster(leaderless={2})
     context = cluster.context(tmp_path)
     controllers(cluster, context)
@@ -169,7 +169,7 @@ def test_a_wait_hands_over_when_it_lasts(tmp_path):
     assert {reason.code for reason in outcome.reasons} == {"G23", "G20", "P11"}
 
 
-def test_soaking_begins_again_after_a_red_look(tmp_path):
+def test_soaking_begins_again_after_an_unhealthy_observation(tmp_path):
     cluster = SimCluster()
     context = cluster.context(tmp_path)
     all_kraft(cluster, context)

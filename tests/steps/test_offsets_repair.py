@@ -123,7 +123,7 @@ def test_a_group_with_members_is_waited_for_and_what_it_commits_meanwhile_counts
 
 
 def test_a_commit_for_a_topic_that_is_gone_is_removed_and_stops_nothing(tmp_path: Path) -> None:
-    """Brokers refuse to import it; they removed it from the partition in which they looked for it when the topic was deleted."""
+    """Brokers refuse to import it; they removed it from the partition in which they expected it when the topic was deleted."""
     cluster, right = broken()
     group = moving(right)[0]
     cluster.offsets[magnitude(group) % OLD][group][TopicPartition("gone", 0)] = FetchedOffset(9)
@@ -153,7 +153,7 @@ def test_a_commit_between_the_plan_and_the_act_is_planned_again(tmp_path: Path) 
     context, group = cluster.context(tmp_path), moving(right)[1]
     observe, seen = context.observer.observe, []
 
-    def committed_after_the_second_look(*given: object) -> object:
+    def committed_after_the_second_observation(*given: object) -> object:
         view = observe(*given)  # type: ignore[arg-type]
         seen.append(view)
         if len(seen) == 2:
@@ -161,6 +161,6 @@ def test_a_commit_between_the_plan_and_the_act_is_planned_again(tmp_path: Path) 
             cluster.offsets.setdefault(magnitude(group) % NEW, {})[group] = {WHERE: right[group]}
         return view
 
-    context.observer.observe = committed_after_the_second_look  # type: ignore[method-assign,assignment]
+    context.observer.observe = committed_after_the_second_observation  # type: ignore[method-assign,assignment]
     repair(context)
     check_repaired(cluster, right)

@@ -22,7 +22,7 @@ def begin(cluster, context):
     run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), context)
 
 
-def test_the_backup_holds_what_a_way_back_needs(tmp_path):
+def test_the_backup_holds_what_a_rollback_needs(tmp_path):
     cluster = SimCluster()
     context = cluster.context(tmp_path)
     run_backup(context)
@@ -90,7 +90,7 @@ def test_preflight_judges_its_own_connections(tmp_path):
     assert [reason.code for reason in refused.value.reasons] == ["B9f"]
 
 
-def test_preflight_tells_all_that_blocks_and_touches_nothing(tmp_path):
+def test_preflight_reports_all_that_blocks_and_touches_nothing(tmp_path):
     cluster = SimCluster(offset=97)
     cluster.nodes[NodeRole.CONTROLLER, 3000].log = True
     cluster.stop(cluster.spec.brokers[2])
@@ -115,12 +115,12 @@ def test_what_a_rollbacks_own_failover_wrote_is_no_other_tools_act(tmp_path, lat
     observe = cluster.environment
     cluster.clock.time = began + 400.0
 
-    def told(view):
+    def changed(view):
         seen = observe(view)
-        changed = (("settings of users/alice", began + later),)
-        return replace(seen, now=cluster.clock.time, tree=replace(seen.tree, changed=changed))
+        rows = (("settings of users/alice", began + later),)
+        return replace(seen, now=cluster.clock.time, tree=replace(seen.tree, changed=rows))
 
-    cluster.environment = told
+    cluster.environment = changed
     found = run_preflight(replace(cluster.context(tmp_path), journals=journals))
     said = [finding.reason.text for finding in found if finding.reason.code == "W9"]
     assert bool(said) is named
