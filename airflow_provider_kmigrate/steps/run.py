@@ -341,10 +341,8 @@ class StepRunner:
         more = step.expensive_fields(view)
         nodes = step.nodes if step.expensive_nodes is None else step.expensive_nodes
         view = observer.observe(step.fields | more, nodes, step.groups) if more else view
-        return self._with_probe(with_backup(self._context, step.fields | more, view))
-
-    def _with_probe(self, view: ClusterView) -> ClusterView:
-        return replace(view, probe=self._context.probe()) if self._step.fields & Fields.PROBE else view
+        view = with_backup(self._context, step.fields | more, view)
+        return replace(view, probe=self._context.probe()) if step.fields & Fields.PROBE else view
 
     def _decide(self, view: ClusterView) -> Decision:
         self._first = self._first or view
